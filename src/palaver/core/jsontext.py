@@ -1,0 +1,363 @@
+"""JSON text, read without losing how it was written.
+
+Rules:
+
+- An object is split into its fields as raw text (``fields``); a value is parsed only when somebody
+  asks for it. What nobody asks for stays, byte for byte, and goes out again as it came in.
+- msgspec reads and writes. It refuses three things that occur in the world: lone surrogates,
+  numbers beyond a double, and integers of thousands of digits. Those take the slow path through
+  the standard library, and come out the same.
+- Raw text that is kept is always valid UTF-8 and valid JSON; a lone surrogate in it is an escape.
+- A number keeps its text: an int is an int, a float is a float, and a float whose text Python would
+  write differently (``5e-6``, ``1e400``) is a ``Number``, a float that remembers.
+- Parsed values are frozen: ``FrozenDict`` and ``FrozenList`` compare equal to, and are, plain dicts
+  and lists, and refuse to change.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
+
+import msgspec
+from msgspec import Raw
+
+from palaver.core.errors import DecodeError, EncodeError, MessageError, excerpt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+JSONValue: TypeAlias = (
+    "None | bool | int | float | str | list[JSONValue] | tuple[JSONValue, ...] | dict[str, JSONValue]"
+)
+"""A JSON value as Python sees it; tuples are written as arrays."""
+
+Fields: TypeAlias = "dict[str, Raw]"
+"""An object whose values are still text."""
+
+NULL: Final = Raw(b"null")
+TRUE: Final = Raw(b"true")
+EMPTY_OBJECT: Final = Raw(b"{}")
+
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_items = msgspec.json.Decoder(list[Raw]).decode
+_text = msgspec.json.Decoder(str).decode
+_any_raw = msgspec.json.Decoder(Raw).decode
+
+
+class Number(float):
+    """A float that remembers how it was written. ``text`` is the JSON number."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> Number:
+        """Read ``text``; beyond the range of a double the value is infinite, the text is kept."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    def __reduce__(self) -> tuple[type[Number], tuple[str]]:
+        """Pickle as the text."""
+        return (Number, (self.text,))
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    return number if "e" not in text and repr(number) == text else Number(text)
+
+
+def _int(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:  # longer than the interpreter's limit for integers
+        return Number(text)
+
+
+def _constant(text: str) -> NoReturn:
+    msg = f"{text} is not JSON"
+    raise ValueError(msg)
+
+
+_value = msgspec.json.Decoder(float_hook=_float).decode
+
+
+def _hook(value: object) -> Raw:
+    if isinstance(value, Number):
+        return Raw(value.text.encode())
+    msg = f"{type(value).__name__} is not a JSON value"
+    raise TypeError(msg)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_hook)
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def _slow(data: bytes | Raw | str) -> Any:  # noqa: ANN401 (any JSON value)
+    """Read by the standard library, which takes lone surrogates and any number."""
+    try:
+        text = data if isinstance(data, str) else bytes(data).decode()
+        return json.loads(text, parse_float=_float, parse_int=_int, parse_constant=_constant)
+    except RecursionError:
+        msg = "nested too deeply"
+        raise DecodeError(msg) from None
+    except ValueError as error:
+        raise DecodeError(_plain(error)) from None
+
+
+def _plain(error: Exception) -> str:
+    text = str(error)
+    return excerpt(f"not JSON: {text[0].lower()}{text[1:]}" if text else "not JSON", 120)
+
+
+def source(data: bytes | bytearray | memoryview | str | Mapping[str, object] | Raw) -> bytes:
+    """Bytes of a JSON document from what a caller may hold: bytes, text, or a parsed object.
+
+    Raises ``DecodeError`` when the bytes are not UTF-8. A byte order mark is passed over.
+    """
+    if isinstance(data, str):
+        try:
+            return data.encode()
+        except UnicodeEncodeError:
+            return encode(_slow(data))
+    if isinstance(data, (bytes, bytearray, memoryview, Raw)):
+        body = data if isinstance(data, bytes) else bytes(data)
+        if body.isascii():
+            return body
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            msg = f"not UTF-8 at byte {error.start}"
+            raise DecodeError(msg) from None
+        return body.removeprefix(b"\xef\xbb\xbf")
+    return encode(cast("JSONValue", data))
+
+
+def fields(data: bytes | Raw) -> Fields:
+    """Split an object into its fields, each still text. Raises ``DecodeError`` when it is none."""
+    try:
+        return _fields(data)
+    except msgspec.ValidationError:
+        msg = f"expected an object, got {kind(data)}"
+        raise DecodeError(msg) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        parsed = _slow(data)
+        if not isinstance(parsed, dict):
+            msg = f"expected an object, got {kind(data)}"
+            raise DecodeError(msg) from None
+        return {key: raw(item) for key, item in cast("dict[str, JSONValue]", parsed).items()}
+
+
+def items(data: bytes | Raw) -> list[Raw]:
+    """Split an array into its items, each still text. Raises ``DecodeError`` when it is none."""
+    try:
+        return _items(data)
+    except msgspec.ValidationError:
+        msg = f"expected an array, got {kind(data)}"
+        raise DecodeError(msg) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        parsed = _slow(data)
+        if not isinstance(parsed, list):
+            msg = f"expected an array, got {kind(data)}"
+            raise DecodeError(msg) from None
+        return [raw(item) for item in cast("list[JSONValue]", parsed)]
+
+
+def text(data: bytes | Raw) -> str:
+    """Read a string. Raises ``DecodeError`` when it is none."""
+    try:
+        return _text(data)
+    except msgspec.ValidationError:
+        msg = f"expected a string, got {kind(data)}"
+        raise DecodeError(msg) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        parsed = _slow(data)
+        if not isinstance(parsed, str):
+            msg = f"expected a string, got {kind(data)}"
+            raise DecodeError(msg) from None
+        return parsed
+
+
+def value(data: bytes | Raw | str) -> Any:  # noqa: ANN401 (any JSON value)
+    """Read any value into plain, mutable Python. Raises ``DecodeError`` when it is no JSON."""
+    try:
+        return _value(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return _slow(data)
+
+
+def is_json(data: bytes | str) -> bool:
+    """Whether ``data`` is one JSON value."""
+    try:
+        _any_raw(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        try:
+            _slow(data)
+        except (DecodeError, UnicodeError):
+            return False
+    return True
+
+
+_KINDS: Final = {b"{": "an object", b"[": "an array", b'"': "a string", b"t": "true", b"f": "false", b"n": "null"}
+
+
+def kind(data: bytes | Raw) -> str:
+    """What the first byte promises: ``an object``, ``an array``, ``a string``, ``null``, ``a number``…"""
+    head = bytes(memoryview(data)[:64]).lstrip(b" \t\r\n")[:1]
+    return _KINDS.get(head, "a number" if head else "nothing")
+
+
+def is_null(data: Raw | None) -> bool:
+    """Whether a field is there and holds ``null``."""
+    return data is not None and data == NULL
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def encode(item: object) -> bytes:
+    """Write a value compactly, keys in their order, numbers as they were read.
+
+    Raises ``EncodeError`` for what is no JSON value, infinities and NaN without a text included.
+    """
+    try:
+        return _encoder.encode(item)
+    except UnicodeEncodeError:
+        return _slow_encode(item)
+    except (TypeError, RecursionError, msgspec.ValidationError, OverflowError) as error:
+        raise EncodeError(excerpt(str(error), 120)) from None
+
+
+def _slow_encode(item: object) -> bytes:
+    """Write strings that hold lone surrogates: those, and only those, become escapes."""
+    match item:
+        case str():
+            return json.dumps(item, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        case dict():
+            pairs = (
+                _slow_encode(key) + b":" + _slow_encode(value_)
+                for key, value_ in cast("dict[str, object]", item).items()
+            )
+            return b"{" + b",".join(pairs) + b"}"
+        case list() | tuple():
+            return b"[" + b",".join(_slow_encode(each) for each in cast("list[object]", item)) + b"]"
+        case _:
+            return encode(item)
+
+
+def raw(item: object) -> Raw:
+    """Write a value and keep it as text."""
+    return Raw(encode(item))
+
+
+def checked(item: object, where: str) -> Raw:
+    """Write a value that a caller built; only what JSON can say exactly is taken.
+
+    Raises ``MessageError`` naming ``where`` for infinities, NaN, other types, and keys that are no strings.
+    """
+    _check(item, where)
+    return raw(item)
+
+
+def _check(item: object, where: str) -> None:
+    match item:
+        case None | bool() | int() | str() | Number():
+            return
+        case float():
+            if item - item != 0:
+                msg = f"{where}: {item} is not a JSON number"
+                raise MessageError(msg)
+        case dict():
+            for key, each in cast("dict[object, object]", item).items():
+                if not isinstance(key, str):
+                    msg = f"{where}: the key {excerpt(repr(key))} is not a string"
+                    raise MessageError(msg)
+                _check(each, f"{where}.{key}")
+        case list() | tuple():
+            for index, each in enumerate(cast("list[object]", item)):
+                _check(each, f"{where}[{index}]")
+        case _:
+            msg = f"{where}: {type(item).__name__} is not a JSON value"
+            raise MessageError(msg)
+
+
+def own(data: Raw) -> Raw:
+    """Copy text out of the document it is a slice of, so that the document can be let go."""
+    return Raw(bytes(data))
+
+
+# -- comparing -------------------------------------------------------------------------------------
+
+
+def normal(data: bytes | Raw) -> bytes:
+    """Write a value in the one form that equal values share: keys sorted, no spaces.
+
+    ``2`` and ``2.0`` differ; ``5e-06`` and ``5e-6`` do not.
+    """
+    return encode(_sorted(value(data)))
+
+
+def _sorted(item: Any) -> Any:  # noqa: ANN401 (any JSON value)
+    if isinstance(item, dict):
+        table = cast("dict[str, Any]", item)
+        return {key: _sorted(table[key]) for key in sorted(table)}
+    if isinstance(item, list):
+        return [_sorted(each) for each in cast("list[Any]", item)]
+    if isinstance(item, Number) and item - item == 0:  # finite: let equal floats look equal
+        return float(item)
+    return item
+
+
+def equal(one: Raw, other: Raw) -> bool:
+    """Whether two texts say the same value; the order of keys does not matter."""
+    return one == other or normal(one) == normal(other)
+
+
+# -- frozen views ----------------------------------------------------------------------------------
+
+
+def _refuse(self: object, *_args: object, **_kwargs: object) -> NoReturn:
+    msg = f"{type(self).__name__} cannot be changed; use replace() on the message"
+    raise TypeError(msg)
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that refuses to change. Equal to, and accepted as, a plain dict."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __ior__ = _refuse  # pyright: ignore[reportAssignmentType]
+    clear = pop = popitem = setdefault = update = _refuse  # pyright: ignore[reportAssignmentType]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the plain dict it was made from."""
+        return (FrozenDict, (dict(self),))
+
+
+class FrozenList(list[Any]):
+    """A list that refuses to change. Equal to, and accepted as, a plain list."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # pyright: ignore[reportAssignmentType]
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse  # pyright: ignore[reportAssignmentType]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the plain list it was made from."""
+        return (FrozenList, (list(self),))
+
+
+def frozen(item: Any) -> Any:  # noqa: ANN401 (any JSON value)
+    """Freeze a parsed value, deeply."""
+    if isinstance(item, dict):
+        return FrozenDict({key: frozen(each) for key, each in cast("dict[str, Any]", item).items()})
+    if isinstance(item, (list, tuple)):
+        return FrozenList([frozen(each) for each in cast("list[Any]", item)])
+    return item
+
+
+def view(data: bytes | Raw | str) -> Any:  # noqa: ANN401 (any JSON value)
+    """Read a value into its frozen form."""
+    return frozen(value(data))

@@ -1,0 +1,186 @@
+"""The message: one frozen class per role, one closed union.
+
+Rules:
+
+- ``Message`` is the union of seven classes, told apart by ``role`` (C1, C2). Every member has the same
+  views: ``text``, ``reasoning``, ``images``, ``tool_calls``, ``malformed_tool_calls``, ``is_summary``.
+- Fields are given by keyword. The factories (``palaver.user``, ``palaver.assistant``, …) are the documented
+  way to build; they are pure and invent neither id nor time. A thread stamps ``id`` and ``sent_at`` (MSG-06).
+- Only the assistant calls tools (C21); one tool message answers one call (C24); the markers ``rescue`` and
+  ``flush`` hold no parts and are never sent (C8, MSG-05).
+- ``metadata`` is about the conversation, ``payload`` about this message and owned by the application;
+  neither changes what is sent (C12, MSG-07). ``provider[wire]`` is read by that wire alone (C13, MSG-08).
+
+Stability: stable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from msgspec import UNSET, Raw, UnsetType, field
+
+from palaver.core import jsontext
+from palaver.core.parts import (
+    AnyPart,
+    AssistantPart,
+    Image,
+    MalformedToolCall,
+    Reasoning,
+    Text,
+    TextPart,
+    ToolCall,
+    ToolPart,
+    UserPart,
+)
+from palaver.core.usage import Usage
+from palaver.core.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "rescue", "flush"]
+Mode: TypeAlias = Literal["user", "tool"]
+FinishReason: TypeAlias = Literal[
+    "stop", "length", "tool_calls", "content_filter", "refusal", "pause", "error", "other"
+]
+
+_EMPTY = jsontext.FrozenDict()
+
+
+class _Message(Value, kw_only=True, tag_field="role"):
+    """Fields and views that every message has.
+
+    ``id`` and ``sent_at`` (Unix milliseconds) are stamped by a thread; ``agent`` names who spoke or is spoken
+    to; ``mode`` says whether a person typed it or a turn made it; ``source`` names the part of the runtime
+    that made it, when no user, model or tool did; ``verbatim`` asks compaction to keep it byte for byte.
+    """
+
+    content: tuple[AnyPart, ...] = ()
+    id: str | None = None
+    agent: str | None = None
+    mode: Mode | None = None
+    tags: tuple[str, ...] = ()
+    sent_at: int | None = None
+    source: str | None = None
+    verbatim: bool = False
+    payload_json: Raw | UnsetType = field(default=UNSET, name="payload")
+    metadata_json: Raw | UnsetType = field(default=UNSET, name="metadata")
+
+    @property
+    def role(self) -> Role:
+        """The role: the tag of the class."""
+        return type(self).__struct_config__.tag  # pyright: ignore[reportReturnType] (msgspec types it loosely)
+
+    @property
+    def payload(self) -> Any:  # noqa: ANN401 (any JSON value)
+        """Application data of this message: any JSON value, ``None``, or ``UNSET``."""
+        return UNSET if self.payload_json is UNSET else jsontext.view(self.payload_json)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Correlation data; empty when unset."""
+        return _EMPTY if self.metadata_json is UNSET else jsontext.view(self.metadata_json)
+
+    @property
+    def text(self) -> str:
+        """All text parts, joined without separator (F80)."""
+        return "".join([part.text for part in self.content if type(part) is Text])
+
+    @property
+    def reasoning(self) -> str | None:
+        """All reasoning texts, joined by a blank line; ``None`` when there is no reasoning (F81)."""
+        parts = [part.text for part in self.content if type(part) is Reasoning]
+        return "\n\n".join(filter(None, parts)) if parts else None
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """All images, in content order (F82)."""
+        return tuple([part for part in self.content if type(part) is Image])
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """All tool calls, in content order (F83)."""
+        return tuple([part for part in self.content if type(part) is ToolCall])
+
+    @property
+    def malformed_tool_calls(self) -> tuple[MalformedToolCall, ...]:
+        """All calls that did not parse, in content order (F83)."""
+        return tuple([part for part in self.content if type(part) is MalformedToolCall])
+
+    @property
+    def is_summary(self) -> bool:
+        """Whether compaction made this message (F84)."""
+        return self.source == "summarization"
+
+
+class SystemMessage(_Message, kw_only=True, tag="system"):
+    """Instructions, or a notification of the system; allowed anywhere in a conversation (C7)."""
+
+    content: tuple[TextPart, ...] = ()
+
+
+class DeveloperMessage(_Message, kw_only=True, tag="developer"):
+    """Instructions of the developer; a wire without that role gets them as system (F13)."""
+
+    content: tuple[TextPart, ...] = ()
+
+
+class UserMessage(_Message, kw_only=True, tag="user"):
+    """What the user, or the runtime in the user's place, says."""
+
+    content: tuple[UserPart, ...] = ()
+
+
+class AssistantMessage(_Message, kw_only=True, tag="assistant"):
+    """What the model says and calls. ``finish_reason`` is neutral; ``finish_reason_raw`` the wire's own word."""
+
+    content: tuple[AssistantPart, ...] = ()
+    model: str | None = None
+    usage: Usage | None = None
+    finish_reason: FinishReason | None = None
+    finish_reason_raw: str | None | UnsetType = UNSET
+    response_id: str | None = None
+
+
+class ToolMessage(_Message, kw_only=True, tag="tool"):
+    """The result of one tool call. Without ``tool_call_id`` it stands free and is sent as user text (C14)."""
+
+    content: tuple[ToolPart, ...] = ()
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    is_error: bool = False
+
+
+class RescueMarker(_Message, kw_only=True, tag="rescue"):
+    """Marks that the turn before it failed; ``reason`` says how. Holds no parts, is never sent (F15)."""
+
+    content: tuple[()] = ()
+    reason: str = ""
+
+
+class FlushMarker(_Message, kw_only=True, tag="flush"):
+    """Marks that everything before it is hidden from every agent. Holds no parts, is never sent (F16)."""
+
+    content: tuple[()] = ()
+    reason: str = ""
+
+
+Message: TypeAlias = (
+    SystemMessage
+    | DeveloperMessage
+    | UserMessage
+    | AssistantMessage
+    | ToolMessage
+    | RescueMarker
+    | FlushMarker
+)
+MESSAGE_CLASSES = (
+    SystemMessage,
+    DeveloperMessage,
+    UserMessage,
+    AssistantMessage,
+    ToolMessage,
+    RescueMarker,
+    FlushMarker,
+)

@@ -1,0 +1,329 @@
+"""The parts a message is made of.
+
+Rules:
+
+- Parts stand in one order, tool calls included (C18); lists of images or calls are views of it.
+- Media comes from exactly one place: bytes kept as their base64 text, a URL, a provider's file id, or a
+  content hash into a blob store (C20). Nothing here ever fetches a URL.
+- The arguments of a tool call are the model's own text, byte for byte (C22). Text that is no JSON is no
+  ``ToolCall`` but a ``MalformedToolCall``.
+- Reasoning carries the proof its provider attached, bound to the wire it came from (C19).
+- A block that nobody knows is an ``Opaque`` part: kept verbatim, sent to no other wire (C5).
+
+Stability: stable.
+"""
+
+from __future__ import annotations
+
+import binascii
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from palaver.core import jsontext, mediatypes
+from palaver.core.errors import ArgumentsError, DecodeError, MessageError
+from palaver.core.value import Value
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+
+class Part(Value, tag_field="type"):
+    """Base of all parts. ``provider`` holds what only one wire understands."""
+
+
+# -- where media comes from ------------------------------------------------------------------------
+
+
+class _Source(Struct, frozen=True, gc=False, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True):
+    """Base of media sources."""
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        held = getattr(self, type(self).__struct_fields__[0])
+        size = f"{len(held)} characters" if isinstance(self, Inline) else repr(held[:80])
+        return f"{name}({size})"
+
+
+class Inline(_Source, tag="inline"):
+    """Bytes in the message. ``data`` is their base64 text, exactly as it was given."""
+
+    data: str
+
+    @property
+    def bytes(self) -> bytes:
+        """Decode, taking the URL-safe alphabet and missing padding too. Raises ``MessageError``."""
+        text = self.data.translate(_URL_SAFE).rstrip("=")
+        try:
+            return binascii.a2b_base64(text + "=" * (-len(text) % 4))
+        except (binascii.Error, ValueError) as error:
+            msg = f"inline media is not base64: {error}"
+            raise MessageError(msg) from None
+
+    @property
+    def size(self) -> int:
+        """Size in bytes, without decoding."""
+        return len(self.data.rstrip("=")) * 3 // 4
+
+
+_URL_SAFE = str.maketrans("-_", "+/")
+
+
+class Url(_Source, tag="url"):
+    """A URL that the provider, not Palaver, fetches. Not a data URI: those become ``Inline``."""
+
+    url: str
+
+
+class FileId(_Source, tag="file_id"):
+    """A file that a provider keeps. The id means something on ``wire`` only."""
+
+    id: str
+    wire: str
+
+
+class Blob(_Source, tag="blob"):
+    """A content hash, ``sha256:…``, into a blob store. A store resolves it before it is sent."""
+
+    hash: str
+
+
+MediaSource: TypeAlias = Inline | Url | FileId | Blob
+
+
+# -- text and what stands beside it -----------------------------------------------------------------
+
+
+class Citation(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Where a stretch of text comes from. ``raw_json`` is the provider's own block, bound to ``wire``.
+
+    ``start`` and ``end`` are offsets into the text of the part, in the provider's own units, where it gives them.
+    """
+
+    wire: str | None = None
+    url: str | None = None
+    title: str | None = None
+    quote: str | None = None
+    start: int | None = None
+    end: int | None = None
+    raw_json: Raw | UnsetType = field(default=UNSET, name="raw")
+
+    def __eq__(self, other: object) -> bool:
+        """Compare all fields; the raw block by what it says."""
+        if not isinstance(other, Citation):
+            return NotImplemented
+        mine, theirs = self.raw_json, other.raw_json
+        same_raw = mine is theirs or (isinstance(mine, Raw) and isinstance(theirs, Raw) and jsontext.equal(mine, theirs))
+        return same_raw and self._plain() == other._plain()
+
+    def __hash__(self) -> int:
+        """Hash the neutral fields."""
+        return hash(self._plain())
+
+    def _plain(self) -> tuple[object, ...]:
+        return (self.wire, self.url, self.title, self.quote, self.start, self.end)
+
+
+class Text(Part, tag="text"):
+    """Text, with its citations. ``""`` is a text; no part at all is something else."""
+
+    text: str
+    citations: tuple[Citation, ...] = field(default=(), name="citations")
+
+
+class Reasoning(Part, tag="reasoning"):
+    """The model's reasoning, and the proof that only ``wire`` can check. Replayed there and nowhere else."""
+
+    text: str = ""
+    signature: str | None = None
+    encrypted: str | None = None
+    wire: str | None = None
+
+
+class Refusal(Part, tag="refusal"):
+    """The model's own words for declining."""
+
+    text: str
+
+
+# -- media -----------------------------------------------------------------------------------------
+
+
+class Media(Part):
+    """Base of image, audio, video and file."""
+
+    source: MediaSource
+    media_type: str | None = None
+
+    @classmethod
+    def from_bytes(cls, data: bytes, media_type: str | None = None) -> Self:
+        """Hold ``data`` inline; the media type is read off its first bytes when not given."""
+        return cls(Inline(binascii.b2a_base64(data, newline=False).decode()), media_type or mediatypes.of_bytes(data))
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str], media_type: str | None = None) -> Self:
+        """Read a file and hold it inline; its first bytes, else its ending, tell the type. Raises ``OSError``."""
+        with open(path, "rb") as file:  # noqa: PTH123 (pathlib costs more to import than all of this module)
+            data = file.read()
+        return cls.from_bytes(data, media_type or mediatypes.of_bytes(data) or mediatypes.of_name(str(path)))
+
+    @classmethod
+    def from_url(cls, url: str, media_type: str | None = None) -> Self:
+        """Point to a URL, which is never fetched here. A data URI is taken apart instead."""
+        if url[:5].lower() == "data:":
+            return cls.from_data_uri(url)
+        return cls(Url(url), media_type or mediatypes.of_name(url))
+
+    @classmethod
+    def from_data_uri(cls, uri: str) -> Self:
+        """Take a ``data:`` URI apart (RFC 2397). Raises ``MessageError`` when it is none."""
+        media_type, data = mediatypes.split_data_uri(uri)
+        return cls(Inline(data), media_type)
+
+    @property
+    def data_uri(self) -> str | None:
+        """The inline bytes as a ``data:`` URI; ``None`` for other sources."""
+        if not isinstance(self.source, Inline):
+            return None
+        return f"data:{self.media_type or 'application/octet-stream'};base64,{self.source.data}"
+
+
+class Image(Media, tag="image"):
+    """An image."""
+
+
+class Audio(Media, tag="audio"):
+    """A recording."""
+
+
+class Video(Media, tag="video"):
+    """A film."""
+
+
+class File(Media, tag="file"):
+    """A document. ``name`` is its file name."""
+
+    name: str | None = None
+
+
+# -- tools -----------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _arguments(text: str) -> Any:  # noqa: ANN401 (any JSON value)
+    return jsontext.view(text)
+
+
+class ToolCall(Part, tag="tool_call"):
+    """A call the model makes. ``arguments_json`` is its own text; empty text stands for ``{}`` and stays empty.
+
+    ``custom`` marks a free-text call: its arguments are one JSON string, the text. ``provider_executed``
+    marks a call that the provider runs itself; it needs no result from us.
+    """
+
+    id: str
+    name: str
+    arguments_json: str = ""
+    custom: bool = False
+    provider_executed: bool = False
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """The arguments, parsed on first use. Raises ``ArgumentsError`` when they are no JSON object."""
+        if not self.arguments_json.strip():
+            return jsontext.FrozenDict()
+        try:
+            parsed = _arguments(self.arguments_json)
+        except DecodeError as error:
+            msg = f"the arguments of {self.name!r} are {error.reason}"
+            raise ArgumentsError(msg) from None
+        if not isinstance(parsed, dict):
+            msg = f"the arguments of {self.name!r} are {jsontext.kind(self.arguments_json.encode())}, not an object"
+            raise ArgumentsError(msg)
+        return parsed  # pyright: ignore[reportUnknownVariableType]
+
+    @property
+    def described(self) -> str:
+        """The arguments for people, keys sorted: ``"path: a.txt, size: 3"``. Never a key for comparison."""
+        try:
+            arguments = self.arguments
+        except ArgumentsError:
+            return self.arguments_json
+        return ", ".join(f"{key}: {_described(arguments[key])}" for key in sorted(arguments))
+
+
+def _described(item: object) -> str:
+    return item if isinstance(item, str) else jsontext.encode(item).decode()
+
+
+class MalformedToolCall(Part, tag="malformed_tool_call"):
+    """A call that did not parse: its raw text, and why. Kept and shown, never sent as a call (C23)."""
+
+    raw: str
+    reason: str
+    name: str | None = None
+    id: str | None = None
+
+
+class ServerToolResult(Part, tag="server_tool_result"):
+    """The result of a call that the provider ran itself, verbatim; it means something on ``wire`` only."""
+
+    tool_call_id: str
+    output_json: Raw = field(name="output")
+    wire: str
+    tool_name: str | None = None
+    is_error: bool = False
+
+    @property
+    def output(self) -> Any:  # noqa: ANN401 (any JSON value)
+        """The provider's result block, parsed and frozen."""
+        return jsontext.view(self.output_json)
+
+
+class Json(Part, tag="json"):
+    """A JSON value that a tool gave back."""
+
+    value_json: Raw = field(name="value")
+
+    @classmethod
+    def of(cls, value: object) -> Self:
+        """Hold a Python value. Raises ``MessageError`` for what JSON cannot say."""
+        return cls(jsontext.checked(value, "value"))
+
+    @property
+    def value(self) -> Any:  # noqa: ANN401 (any JSON value)
+        """The value, parsed and frozen."""
+        return jsontext.view(self.value_json)
+
+
+class Opaque(Part, tag="opaque"):
+    """A block that we do not know, verbatim. It goes back to ``wire``, and to no other."""
+
+    wire: str
+    raw_json: Raw = field(name="raw")
+
+    @property
+    def raw(self) -> Any:  # noqa: ANN401 (any JSON value)
+        """The block, parsed and frozen."""
+        return jsontext.view(self.raw_json)
+
+
+TextPart: TypeAlias = Text | Opaque
+UserPart: TypeAlias = Text | Image | Audio | Video | File | Opaque
+AssistantPart: TypeAlias = (
+    Text
+    | Reasoning
+    | ToolCall
+    | MalformedToolCall
+    | ServerToolResult
+    | Image
+    | Audio
+    | Video
+    | File
+    | Refusal
+    | Opaque
+)
+ToolPart: TypeAlias = Text | Json | Image | Audio | Video | File | Opaque
+AnyPart: TypeAlias = AssistantPart | Json

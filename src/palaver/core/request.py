@@ -1,0 +1,182 @@
+"""A request, a response, and the receipt for what could not be carried.
+
+Rules:
+
+- A request is messages, tools and settings. What only one wire understands stands in ``provider[wire]``.
+- ``origin`` names the wire whose ``decode_request`` made this request. ``replace`` forgets it: an edited
+  request is no longer "as it was", and is repaired when it is sent (wires.md 9).
+- A ``Loss`` names one thing that did not make it: what became of it, where it was, and why.
+
+Stability: stable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+from msgspec import UNSET, Raw, Struct, UnsetType, field
+
+from palaver.core import jsontext
+from palaver.core.messages import AssistantMessage, FinishReason, Message
+from palaver.core.tools import AnyTool
+from palaver.core.value import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from palaver.core.usage import Usage
+
+
+class ToolChoice(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """Whether the model may, must or must not call. ``names`` narrows it: ``required`` with one name forces that tool."""
+
+    mode: Literal["auto", "none", "required"]
+    names: tuple[str, ...] = ()
+
+
+class OutputFormat(Value, tag_field="type", tag="output_format"):
+    """The form of the answer: ``text``, any ``json`` object, or ``json_schema`` with its schema."""
+
+    kind: Literal["text", "json", "json_schema"]
+    schema_json: Raw | UnsetType = field(default=UNSET, name="schema")
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+    @property
+    def schema(self) -> Any:  # noqa: ANN401 (a JSON Schema)
+        """The JSON Schema, parsed and frozen; ``None`` when there is none."""
+        return None if self.schema_json is UNSET else jsontext.view(self.schema_json)
+
+
+class Settings(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """What a caller may ask of a model, on any wire. ``None`` leaves it to the provider.
+
+    ``max_tokens`` bounds generated tokens; ``effort`` is the provider's word for how hard to reason,
+    ``reasoning_tokens`` a budget in tokens.
+    """
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop: tuple[str, ...] | None = None
+    seed: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    output: OutputFormat | None = None
+    effort: str | None = None
+    reasoning_tokens: int | None = None
+    stream: bool | None = None
+
+
+class Request(Value, tag_field="type", tag="request"):
+    """What is asked of a model."""
+
+    messages: tuple[Message, ...] = ()
+    model: str | None = None
+    tools: tuple[AnyTool, ...] = ()
+    settings: Settings = Settings()
+    origin: str | None = None
+
+    def replace(self, **changes: Any) -> Self:  # noqa: ANN401 (any field)
+        """Give an edited copy, which has no ``origin`` any more."""
+        return super().replace(**{"origin": None, **changes})
+
+    __replace__ = replace
+
+    def append(self, *messages: Message) -> Self:
+        """Give a copy with messages at the end."""
+        return self.replace(messages=(*self.messages, *messages))
+
+
+class Response(Value, tag_field="type", tag="response"):
+    """What a model answered. ``alternatives`` are further choices, where several were asked for."""
+
+    message: AssistantMessage
+    alternatives: tuple[AssistantMessage, ...] = ()
+    origin: str | None = None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the answer cost."""
+        return self.message.usage
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why the answer ended, in the neutral word."""
+        return self.message.finish_reason
+
+    @property
+    def model(self) -> str | None:
+        """The model that answered."""
+        return self.message.model
+
+    @property
+    def id(self) -> str | None:
+        """The provider's id of the answer."""
+        return self.message.response_id
+
+    def replace(self, **changes: Any) -> Self:  # noqa: ANN401 (any field)
+        """Give an edited copy, which has no ``origin`` any more."""
+        return super().replace(**{"origin": None, **changes})
+
+    __replace__ = replace
+
+
+LossKind: TypeAlias = Literal["dropped", "converted", "approximated"]
+
+
+class Loss(Struct, frozen=True, gc=False, omit_defaults=True):
+    """One thing that a target could not say: ``kind`` is what became of it, ``why`` the reason.
+
+    ``message`` and ``part`` are positions in the request (``None``: the request itself); ``what`` names the
+    part type or field.
+    """
+
+    kind: LossKind
+    what: str
+    why: str
+    message: int | None = None
+    part: int | None = None
+
+    @property
+    def where(self) -> str:
+        """The place, as a path: ``messages[3].content[0]``."""
+        if self.message is None:
+            return "request"
+        return f"messages[{self.message}]" + ("" if self.part is None else f".content[{self.part}]")
+
+    def __str__(self) -> str:
+        """``messages[3].content[0]: reasoning dropped (bound to another wire)``."""
+        return f"{self.where}: {self.what} {self.kind} ({self.why})"
+
+
+class Encoded:
+    """An encoded body: the chunks to hand to a socket, and the receipt."""
+
+    __slots__ = ("_body", "_chunks", "losses")
+
+    def __init__(self, chunks: Iterable[bytes], losses: tuple[Loss, ...] = ()) -> None:
+        """Hold the chunks; ``body`` joins them when asked."""
+        self._chunks = tuple(chunks)
+        self._body: bytes | None = None
+        self.losses = losses
+
+    @property
+    def chunks(self) -> tuple[bytes, ...]:
+        """The body in pieces, in order."""
+        return self._chunks
+
+    @property
+    def body(self) -> bytes:
+        """The body as one ``bytes``."""
+        if self._body is None:
+            self._body = b"".join(self._chunks)
+        return self._body
+
+    def __repr__(self) -> str:
+        """Show the size, not the text."""
+        return f"Encoded({sum(map(len, self._chunks))} bytes, {len(self.losses)} losses)"

@@ -1,0 +1,61 @@
+"""Tool definitions: what the model may call.
+
+Stability: stable.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self, TypeAlias
+
+from msgspec import UNSET, Raw, UnsetType, field
+
+from palaver.core import jsontext
+from palaver.core.value import Value
+
+
+class Tool(Value, tag_field="type", tag="function"):
+    """A function the model may call. ``parameters`` is JSON Schema; ``strict`` asks the provider to enforce it.
+
+    ``custom`` marks a free-text tool, which has no parameters but may have a format (in ``provider``).
+    """
+
+    name: str
+    description: str | None = None
+    parameters_json: Raw | UnsetType = field(default=UNSET, name="parameters")
+    strict: bool | None = None
+    custom: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        description: str | None = None,
+        parameters: dict[str, Any] | None = None,
+        *,
+        strict: bool | None = None,
+        provider: dict[str, Any] | None = None,
+    ) -> Self:
+        """Define a tool from Python values. Raises ``MessageError`` for what JSON cannot say."""
+        schema = UNSET if parameters is None else jsontext.checked(parameters, "parameters")
+        made = cls(name, description, schema, strict)
+        return made if provider is None else made.replace(provider=provider)
+
+    @property
+    def parameters(self) -> Any:  # noqa: ANN401 (a JSON Schema)
+        """The JSON Schema of the arguments, parsed and frozen; ``None`` when there is none."""
+        return None if self.parameters_json is UNSET else jsontext.view(self.parameters_json)
+
+
+class ProviderTool(Value, tag_field="type", tag="provider"):
+    """A tool that the provider itself runs or defines, verbatim; it means something on ``wire`` only."""
+
+    wire: str
+    raw_json: Raw = field(name="raw")
+
+    @property
+    def raw(self) -> Any:  # noqa: ANN401 (any JSON value)
+        """The definition, parsed and frozen."""
+        return jsontext.view(self.raw_json)
+
+
+AnyTool: TypeAlias = Tool | ProviderTool
