@@ -1,0 +1,172 @@
+"""Tool calls and their results: make every pair whole.
+
+Rules (wires.md 9, repair 3; pains.md 1):
+
+- Every call of the assistant that the application must answer gets exactly one result, standing right behind the
+  assistant message, before anything else.
+- A result that stands elsewhere is moved to its call (``settle``). A call without a result gets one with a fixed
+  text, marked as an error; a result without a call, or a second one for the same call, is told as user text
+  (``complete``).
+- Results match by id, nearest call first. Nothing is paired by guessing.
+- Pure and deterministic: no clock, no random value. Doing it twice does nothing new.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from palaver.core.parts import Json, Text, ToolCall
+from palaver.core.request import Loss
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MISSING_RESULT = "No result: the tool call was not executed."
+REPAIR = "repair"
+
+
+class Placed(NamedTuple):
+    """A message and its position in the conversation it came from. A ``note`` gives way to tool results."""
+
+    index: int
+    message: Message
+    note: bool = False
+
+
+class Completed(NamedTuple):
+    """Messages with whole pairs, the receipt, and the ids of calls that had no result."""
+
+    placed: list[Placed]
+    losses: list[Loss]
+    unanswered: list[str]
+
+
+def client_calls(message: Message) -> tuple[ToolCall, ...]:
+    """Calls that the application, not the provider, must answer."""
+    return tuple([call for call in message.tool_calls if not call.provider_executed])
+
+
+def settle(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
+    """Move each result right behind its call, where it does not stand there already."""
+    claims = _claims(placed)
+    claimed = {position for answers in claims.values() for position in answers if position is not None}
+    out: list[Placed] = []
+    losses: list[Loss] = []
+    for position, item in enumerate(placed):
+        if position in claimed:
+            continue
+        out.append(item)
+        for answer in claims.get(position, ()):
+            if answer is None:
+                continue
+            out.append(placed[answer])
+            if not _adjoins(placed, position, answer):
+                losses.append(Loss("converted", "tool result", "moved to its call", placed[answer].index))
+    return out, losses
+
+
+def _claims(placed: Sequence[Placed]) -> dict[int, list[int | None]]:
+    """For each assistant message, the position of the result of each of its calls."""
+    waiting: dict[str, list[int]] = {}
+    calls: list[tuple[int, str]] = []
+    for position, item in enumerate(placed):
+        message = item.message
+        if isinstance(message, ToolMessage) and message.tool_call_id is not None:
+            waiting.setdefault(message.tool_call_id, []).append(position)
+        elif isinstance(message, AssistantMessage):
+            calls += [(position, call.id) for call in client_calls(message)]
+    limits = _limits(calls, len(placed))
+    claims: dict[int, list[int | None]] = {position: [] for position, _ in calls}
+    for (position, call_id), limit in zip(calls, limits, strict=True):
+        results = waiting.get(call_id, [])
+        behind = next((p for p in results if position < p < limit), None)
+        if behind is not None:
+            results.remove(behind)
+        claims[position].append(behind)
+    slots: dict[int, int] = {}
+    for position, call_id in calls:  # what is left over may stand before its call, or behind a later one
+        slot = slots.get(position, 0)
+        slots[position] = slot + 1
+        if claims[position][slot] is None and waiting.get(call_id):
+            claims[position][slot] = waiting[call_id].pop(0)
+    return claims
+
+
+def _limits(calls: Sequence[tuple[int, str]], end: int) -> list[int]:
+    """Up to where the result of each call may stand: the next message that calls with the same id."""
+    limits: list[int] = []
+    later: dict[str, tuple[int, int]] = {}
+    for position, call_id in reversed(calls):
+        at, limit = later.get(call_id, (end, end))
+        limit = limit if at == position else at
+        later[call_id] = (position, limit)
+        limits.append(limit)
+    limits.reverse()
+    return limits
+
+
+def _adjoins(placed: Sequence[Placed], position: int, answer: int) -> bool:
+    return position < answer and all(
+        isinstance(item.message, ToolMessage) or item.note for item in placed[position + 1 : answer]
+    )
+
+
+def complete(placed: Sequence[Placed]) -> Completed:
+    """Answer calls that have no result, and tell results that have no call. Results must be settled."""
+    out: list[Placed] = []
+    losses: list[Loss] = []
+    unanswered: list[str] = []
+    notes: list[Placed] = []
+    due: list[ToolCall] = []
+    last = 0
+
+    def close() -> None:
+        for call in due:
+            unanswered.append(call.id)
+            out.append(Placed(last, _missing(call)))
+            losses.append(Loss("converted", "tool call", "had no result; a fixed one was added", last))
+        due.clear()
+        out.extend(notes)
+        notes.clear()
+
+    for item in placed:
+        message = item.message
+        if isinstance(message, ToolMessage):
+            call = next((call for call in due if call.id == message.tool_call_id), None)
+            if call is None:
+                notes.append(Placed(item.index, told(message), note=True))
+                losses.append(Loss("converted", "tool result", "answers no call; told as user text", item.index))
+            else:
+                due.remove(call)
+                out.append(Placed(item.index, _named(message, call)))
+        elif item.note:
+            notes.append(item)
+        else:
+            close()
+            out.append(item)
+            due, last = list(client_calls(message)), item.index
+    close()
+    return Completed(out, losses, unanswered)
+
+
+def _missing(call: ToolCall) -> ToolMessage:
+    return ToolMessage(
+        content=(Text(MISSING_RESULT),), tool_call_id=call.id, tool_name=call.name, is_error=True, source=REPAIR
+    )
+
+
+def _named(message: ToolMessage, call: ToolCall) -> ToolMessage:
+    return message if message.tool_name is not None else message.replace(tool_name=call.name)
+
+
+def told(message: ToolMessage) -> UserMessage:
+    """A result without a call, as user text; media stays media."""
+    name = f" of {message.tool_name}" if message.tool_name else ""
+    head = Text(f"[Tool {'error' if message.is_error else 'result'}{name}]")
+    parts = (Text(bytes(part.value_json).decode()) if isinstance(part, Json) else part for part in message.content)
+    return UserMessage(
+        content=(head, *parts), id=message.id, agent=message.agent, mode=message.mode, source=message.source or REPAIR
+    )

@@ -1,0 +1,108 @@
+"""The state of one encoding: how to encode, what was lost, which ids were given.
+
+Rules:
+
+- A codec writes through its context what it could not carry (``lose``); a loss found twice is listed once.
+- The state that messages leave behind (losses, ids, names taken) can be rolled back to a mark, so that the open end of
+  a conversation can be encoded again without encoding what came before it.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from palaver.core.request import Loss
+
+if TYPE_CHECKING:
+    from palaver.core.request import LossKind
+    from palaver.wires.speech import IdRule, MediaKind, Speech
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What a caller may ask of an encoding.
+
+    ``takes`` are the media the model takes (``None``: all that the wire can say), so that a model without vision gets
+    no image (R08). ``reasoning_as_text`` keeps reasoning that another wire produced as plain text (wires.md 1.5).
+    """
+
+    takes: frozenset[MediaKind] | None = None
+    reasoning_as_text: bool = False
+
+
+class Context:
+    """State of one encoding. ``own`` says that the request goes back, unedited, to the wire it came from."""
+
+    def __init__(self, wire: str, speech: Speech, *, own: bool, accent: str | None = None, options: Options) -> None:
+        """Start with nothing lost and nothing given."""
+        self.wire = wire
+        self.speech = speech
+        self.own = own
+        self.accent = accent
+        self.options = options
+        self._losses: dict[Loss, None] = {}
+        self._taken: dict[str, None] = {}
+        self._rewritten: dict[str, str] = {}
+        self.called: dict[str, None] = {}
+        """Names of the tools called so far."""
+
+    # -- losses --
+
+    def lose(self, kind: LossKind, what: str, why: str, message: int | None = None, part: int | None = None) -> None:
+        """Write one thing that could not be carried into the receipt."""
+        self.add(Loss(kind, what, why, message, part))
+
+    def add(self, loss: Loss) -> None:
+        """Write a loss that somebody else found into the receipt."""
+        self._losses[loss] = None
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """The receipt so far; rewritten ids are one line."""
+        if not self._rewritten:
+            return tuple(self._losses)
+        count = len(self._rewritten)
+        why = f"{count} rewritten to what the wire takes, calls and results alike"
+        return (Loss("converted", "tool call ids", why), *self._losses)
+
+    # -- names that must not repeat --
+
+    def take(self, name: str) -> bool:
+        """Take a name; ``False`` when it was taken before."""
+        if name in self._taken:
+            return False
+        self._taken[name] = None
+        return True
+
+    def call_id(self, old: str, rule: IdRule, *, taken: set[str]) -> str:
+        """Give the id a call goes out with. ``taken`` are the ids of the same turn.
+
+        An id that the wire takes, and that is free, stays. Any other becomes a digest of the old id and of how often
+        it came before, so that the same conversation gets the same ids each time (wires.md 1.4).
+        """
+        if rule.pattern.fullmatch(old) and old not in taken and (not rule.unique or self.take(f"id {old}")):
+            return old
+        count = 0
+        while True:
+            digest = hashlib.sha256(f"{old}\0{count}".encode("utf-8", "surrogatepass")).hexdigest()
+            new = rule.prefix + digest[: rule.digits]
+            if new not in taken and self.take(f"id {new}"):
+                self._rewritten[new] = old
+                return new
+            count += 1
+
+    # -- going back --
+
+    def mark(self) -> tuple[int, int, int, int]:
+        """Remember the state."""
+        return (len(self._losses), len(self._taken), len(self._rewritten), len(self.called))
+
+    def rollback(self, mark: tuple[int, int, int, int]) -> None:
+        """Forget what came after ``mark``."""
+        for table, size in zip((self._losses, self._taken, self._rewritten, self.called), mark, strict=True):
+            while len(table) > size:
+                table.popitem()

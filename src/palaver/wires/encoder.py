@@ -1,0 +1,273 @@
+"""One encoder for all wires: it keeps what it wrote, so that a turn costs what is new in it.
+
+Rules:
+
+- The body is a head (model, tools, settings), the messages, and a tail of closing brackets; the messages come last, so
+  that a longer conversation begins with the same bytes (pains.md 10).
+- Messages are written turn by turn. A turn begins with a run of assistant messages and goes on to the next one.
+  All turns but the last are sealed: nothing that is appended changes them, and their bytes are kept.
+- Two things open the sealed turns again, and then everything is written anew: a tool result for a call of a sealed
+  turn that had none, and a first appearance of something that the head must declare.
+- A request that goes back to its own wire unedited is written as it was. Any other is fitted (``handover``), its
+  pairs are made whole (``core.pairs``), and its ids rewritten where the wire refuses them.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+from operator import is_
+from typing import TYPE_CHECKING, Any, Protocol
+
+from palaver.core import jsontext
+from palaver.core.messages import AssistantMessage, DeveloperMessage, SystemMessage, ToolMessage, UserMessage
+from palaver.core.pairs import REPAIR, Placed, complete, settle
+from palaver.core.parts import Text, ToolCall
+from palaver.core.request import Encoded
+from palaver.wires.context import Context, Options
+from palaver.wires.handover import fit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from palaver.core.messages import Message
+    from palaver.core.request import Loss, Request
+    from palaver.wires.speech import Speech
+
+BEGIN = "(The conversation begins.)"
+CONTINUE = "Continue."
+
+
+class Writer(Protocol):
+    """The half of a codec that writes requests: the functions of a wire's ``encode`` module."""
+
+    LIST: str
+    """Name of the list of messages in the body."""
+
+    def hoists(self, message: SystemMessage, context: Context) -> bool:
+        """Whether a leading system message goes into the head."""
+        ...
+
+    def head(self, request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
+        """All fields but the list. When the list is among them, nothing else is written for it.
+
+        ``system`` are the leading system messages that were hoisted; ``context.called`` the tools called so far.
+        """
+        ...
+
+    def turn(self, messages: Sequence[Placed], context: Context) -> list[Any]:
+        """Write one turn as wire messages."""
+        ...
+
+
+class RequestEncoder:
+    """Encodes a growing request: ``append`` what is new, then take ``chunks()``, or ``encoded()`` with the receipt."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        request: Request,
+        wire: str,
+        speech: Speech,
+        *,
+        accent: str | None = None,
+        options: Options = Options(),  # noqa: B008 (frozen)
+    ) -> None:
+        """Encode ``request``, and stand ready for what is appended."""
+        self._writer = writer
+        self._wire, self._speech, self._accent, self._options = wire, speech, accent, options
+        self._request = request
+        self._own = request.origin == wire
+        self._source: list[Message] = list(request.messages)
+        self._rebuild()
+
+    # -- growing --
+
+    def append(self, *messages: Message) -> None:
+        """Add messages at the end. The request is then an edited one, and is repaired like any other."""
+        if not messages:
+            return
+        start = len(self._source)
+        self._source += messages
+        if self._own or not self._chunks or self._reopens(messages):
+            self._own = False
+            self._rebuild()
+            return
+        self._context.rollback(self._mark)
+        self._grow(self._fitted(start))
+
+    def _reopens(self, messages: Sequence[Message]) -> bool:
+        return any(isinstance(m, ToolMessage) and m.tool_call_id in self._unanswered for m in messages)
+
+    def _new_context(self) -> Context:
+        return Context(self._wire, self._speech, own=self._own, accent=self._accent, options=self._options)
+
+    def _rebuild(self) -> None:
+        self._kept = self._new_context()
+        self._context = self._new_context()
+        self._chunks: list[bytes] = []
+        self._open: list[Placed] = []
+        self._unanswered: set[str] = set()
+        self._system: list[SystemMessage] = []
+        self._leading = True
+        self._head: tuple[object, dict[str, Any], Context] | None = None
+        placed = self._fitted(0)
+        if not self._own:
+            placed, losses = settle(placed)
+            for loss in losses:
+                self._kept.add(loss)
+        self._mark = self._context.mark()
+        self._grow(placed)
+
+    def _fitted(self, start: int) -> list[Placed]:
+        placed: list[Placed] = []
+        for index in range(start, len(self._source)):
+            message = self._source[index]
+            if self._leading and not isinstance(message, (SystemMessage, DeveloperMessage)):
+                self._leading = False
+            item = Placed(index, message)
+            fitted = [item] if self._own else fit(item, self._kept, leading=self._leading)
+            if self._leading and len(fitted) == 1 and isinstance(fitted[0].message, SystemMessage) and not placed:
+                system = fitted[0].message
+                if self._writer.hoists(system, self._kept):
+                    self._system.append(system)
+                    continue
+            placed += fitted
+        return placed
+
+    def _grow(self, placed: Sequence[Placed]) -> None:
+        """Take fitted messages in; seal every turn that a later one follows."""
+        for item in placed:
+            if self._open and _begins(item) and not _begins(self._open[-1]):
+                chunk, unanswered = self._turn(self._open, final=False)
+                self._unanswered.update(unanswered)
+                if chunk:
+                    self._chunks.append(chunk)
+                self._open = []
+                self._mark = self._context.mark()
+            self._open.append(item)
+        self._tail, _ = self._turn(self._open, final=True)
+
+    # -- one turn --
+
+    def _turn(self, placed: Sequence[Placed], *, final: bool) -> tuple[bytes, list[str]]:
+        unanswered: list[str] = []
+        if not self._own:
+            settled, moved = settle(placed)
+            placed, losses, unanswered = complete(settled)
+            for loss in (*moved, *losses):
+                self._context.add(loss)
+            placed = self._ended(placed, final=final)
+            placed = _renumbered(placed, self._context)
+        written = self._writer.turn(placed, self._context)
+        if not written:
+            return b"", unanswered
+        joined = b",".join([jsontext.encode(message) for message in written])
+        return (b"," + joined if self._chunks else joined), unanswered
+
+    def _ended(self, placed: list[Placed], *, final: bool) -> list[Placed]:
+        """Meet the rules on the first and the last message (wires.md 9, repair 6)."""
+        speech, lose = self._speech, self._context.lose
+        if not self._chunks and speech.first_user and placed and _begins(placed[0]):
+            lose("converted", "first message", "must be the user's; a fixed text was put before it", placed[0].index)
+            placed = [Placed(placed[0].index, _fixed(BEGIN)), *placed]
+        if not final:
+            return placed
+        if not placed and not self._chunks and not speech.empty:
+            lose("converted", "messages", "none to send; a fixed user text was added")
+            return [Placed(0, _fixed(BEGIN))]
+        if placed and isinstance(placed[-1].message, AssistantMessage):
+            index, message = placed[-1].index, placed[-1].message
+            if speech.last_user:
+                lose("converted", "last message", "must not be the assistant's; a fixed user text was added", index)
+                return [*placed, Placed(index, _fixed(CONTINUE))]
+            last = message.content[-1] if message.content else None
+            if not speech.blank_end and isinstance(last, Text) and last.text != last.text.rstrip():
+                lose("converted", "text", "white space at the end of a last assistant message", index)
+                stripped = message.replace(content=(*message.content[:-1], last.replace(text=last.text.rstrip())))
+                return [*placed[:-1], Placed(index, stripped)]
+        return placed
+
+    # -- giving --
+
+    def _head_fields(self) -> tuple[dict[str, Any], Context]:
+        key = tuple(self._context.called) if not self._request.tools else None
+        if self._head is None or self._head[0] != key:
+            context = self._new_context()
+            context.called = self._context.called
+            self._head = (key, self._writer.head(self._request, self._system, context), context)
+        return self._head[1], self._head[2]
+
+    def chunks(self) -> Iterator[bytes]:
+        """Hand out the body in pieces, without joining or copying what was sealed."""
+        fields, _ = self._head_fields()
+        name = self._writer.LIST
+        if name in fields:
+            shown = {key: value for key, value in fields.items() if value is not ABSENT}
+            return iter((jsontext.encode(shown),))
+        head = jsontext.encode(fields)[:-1] + (b"," if fields else b"") + b'"' + name.encode() + b'":['
+        return chain((head,), islice(self._chunks, len(self._chunks)), (self._tail, b"]}"))
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """The receipt for all that was encoded so far."""
+        found = dict.fromkeys((*self._head_fields()[1].losses, *self._kept.losses, *self._context.losses))
+        return tuple(sorted(found, key=_place))
+
+    def encoded(self) -> Encoded:
+        """Give the body and its receipt."""
+        return Encoded(self.chunks(), self.losses)
+
+
+class _Absent:
+    """The list of messages is not written at all."""
+
+
+ABSENT = _Absent()
+
+
+def _place(loss: Loss) -> tuple[int, int]:
+    return (-1 if loss.message is None else loss.message, -1 if loss.part is None else loss.part)
+
+
+def _begins(item: Placed) -> bool:
+    return isinstance(item.message, AssistantMessage)
+
+
+def _fixed(text: str) -> UserMessage:
+    return UserMessage(content=(Text(text),), source=REPAIR)
+
+
+def _renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
+    """Give calls and their results ids that the wire takes, both alike (wires.md 1.4)."""
+    out: list[Placed] = []
+    given: dict[str, list[str]] = {}
+    taken: set[str] = set()
+    for item in placed:
+        message = item.message
+        if isinstance(message, AssistantMessage):
+            message = _with_ids(message, given, taken, context)
+        elif isinstance(message, ToolMessage) and message.tool_call_id is not None:
+            new = given[message.tool_call_id].pop(0)
+            message = message if new == message.tool_call_id else message.replace(tool_call_id=new)
+        out.append(item if message is item.message else Placed(item.index, message, item.note))
+    return out
+
+
+def _with_ids(
+    message: AssistantMessage, given: dict[str, list[str]], taken: set[str], context: Context
+) -> AssistantMessage:
+    content = list(message.content)
+    for position, part in enumerate(message.content):
+        if not isinstance(part, ToolCall):
+            continue
+        context.called[part.name] = None
+        if part.provider_executed:
+            continue
+        new = context.call_id(part.id, context.speech.call_id, taken=taken)
+        taken.add(new)
+        given.setdefault(part.id, []).append(new)
+        if new != part.id:
+            content[position] = part.replace(id=new)
+    return message if all(map(is_, content, message.content)) else message.replace(content=tuple(content))

@@ -1,0 +1,363 @@
+"""Fit a message to a wire that did not make it: the hand-over matrix, asked of ``Speech`` and written once.
+
+Rules (wires.md 9):
+
+- Pure: a message goes in, the same or a changed copy comes out, and what could not be carried goes on the receipt.
+- Nothing foreign is sent: reasoning, opaque blocks, server tools, file ids and ``provider`` fields of another wire are
+  dropped, each with a loss. Citations are dropped, their text stays.
+- A medium that a tool result cannot hold moves to a user message behind the results; one that the wire cannot say
+  at all is dropped.
+- A malformed call is never sent as a call: the model is told of it in user text (C23, MSG-10). A call whose arguments
+  are no JSON goes out with arguments that carry the raw text; one whose arguments are no object is wrapped where
+  the wire takes objects only.
+- A message that has nothing left to say is left out.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from msgspec import structs
+
+from palaver.core import jsontext, mediatypes
+from palaver.core.errors import MessageError
+from palaver.core.messages import (
+    AssistantMessage,
+    DeveloperMessage,
+    FlushMarker,
+    Message,
+    RescueMarker,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from palaver.core.pairs import REPAIR, Placed, told
+from palaver.core.parts import (
+    AnyPart,
+    FileId,
+    Inline,
+    Json,
+    MalformedToolCall,
+    Media,
+    Opaque,
+    Reasoning,
+    Refusal,
+    ServerToolResult,
+    Text,
+    ToolCall,
+    Url,
+)
+from palaver.wires import reading
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palaver.core.tools import Tool
+    from palaver.wires.context import Context
+    from palaver.wires.speech import MediaKind, MediaRule
+
+ERROR_PREFIX: Final = "Error: "
+TOOL_CALL_ERROR: Final = "TOOL_CALL_ERROR"
+_SOURCES: Final[dict[type, str]] = {Inline: "inline", Url: "url", FileId: "file_id"}
+_BLANK_RESULT: Final = "(no output)"
+
+
+def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
+    """Fit one message. ``leading`` says that only system messages stand before it."""
+    message, index = item.message, item.index
+    _list_foreign_fields(message, context, index, None)
+    match message:
+        case RescueMarker() | FlushMarker():
+            return []
+        case SystemMessage() | DeveloperMessage():
+            fitted = _system(message, context, index, leading=leading)
+        case UserMessage():
+            fitted = [message.replace(content=_parts(message, context, index, context.speech.media))]
+        case AssistantMessage():
+            fitted = _assistant(message, context, index)
+        case ToolMessage():
+            fitted = _tool(message, context, index)
+    return [
+        Placed(index, each, note=position > 0)
+        for position, each in enumerate(fitted)
+        if each.content or isinstance(each, ToolMessage) or not message.content
+    ]
+
+
+def _list_foreign_fields(value: Message | AnyPart | Tool, context: Context, index: int | None, part: int | None) -> None:
+    for wire, key, _ in reading.foreign(value, context.wire):
+        context.lose("dropped", key, f"a field of {wire}", index, part)
+
+
+# -- one role at a time ----------------------------------------------------------------------------
+
+
+def _system(
+    message: SystemMessage | DeveloperMessage, context: Context, index: int, *, leading: bool
+) -> list[Message]:
+    content = _parts(message, context, index, {})
+    speech = context.speech
+    if not leading and not speech.later_system:
+        context.lose("converted", "system message", "only leading ones are taken; sent as user text", index)
+        marked = (Text("[System]"), *(part for part in content if isinstance(part, Text)))
+        return [UserMessage(content=marked, id=message.id, source=message.source or REPAIR)] if content else []
+    if isinstance(message, DeveloperMessage) and not speech.developer:
+        context.lose("converted", "developer message", "the wire has no such role; sent as system", index)
+        return [SystemMessage(content=cast("tuple[Text | Opaque, ...]", content), id=message.id)]
+    return [message.replace(content=content)]
+
+
+def _assistant(message: AssistantMessage, context: Context, index: int) -> list[Message]:
+    content = _parts(message, context, index, context.speech.answer_media)
+    if not context.speech.interleaving and _text_behind_call(content):
+        context.lose("converted", "order of parts", "all text comes before all calls", index)
+        content = (
+            *(part for part in content if not isinstance(part, ToolCall)),
+            *(part for part in content if isinstance(part, ToolCall)),
+        )
+    fitted: list[Message] = [message.replace(content=content)]
+    malformed = [part for part in message.content if isinstance(part, MalformedToolCall)]
+    if malformed:
+        notes = tuple(Text(_malformed_note(part)) for part in malformed)
+        fitted.append(UserMessage(content=notes, tags=(TOOL_CALL_ERROR,), source=REPAIR))
+    return fitted
+
+
+def _text_behind_call(content: Sequence[AnyPart]) -> bool:
+    called = False
+    for part in content:
+        if isinstance(part, ToolCall):
+            called = True
+        elif called:
+            return True
+    return False
+
+
+def _malformed_note(part: MalformedToolCall) -> str:
+    name = f" of {part.name}" if part.name else ""
+    return f"[The tool call{name} could not be read: {part.reason}. It was: {part.raw}]"
+
+
+def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
+    if message.tool_call_id is None:
+        context.lose("converted", "tool result", "answers no call; told as user text", index)
+        free = told(message)
+        return [free.replace(content=_parts(free, context, index, context.speech.media))]
+    speech = context.speech
+    stays: list[AnyPart] = []
+    moves: list[AnyPart] = []
+    for position, part in enumerate(message.content):
+        kind = _media_kind(part)
+        rule = None if kind is None else speech.result_media.get(kind)
+        if kind is not None and kind in speech.media and not _holds(part, rule):
+            context.lose("converted", kind, "not taken in a tool result; sent in a user message", index, position)
+            moves.append(part)
+        else:
+            stays.append(part)
+    content = _parts(message.replace(content=tuple(stays)), context, index, speech.result_media)
+    if message.is_error and not speech.error_flag:
+        context.lose("converted", "is_error", "the wire has no such flag; the text begins with “Error: ”", index)
+        content = _prefixed(content)
+    fitted: list[Message] = [message.replace(content=content)]
+    if moves:
+        extra = _parts(UserMessage(content=cast("tuple[Text, ...]", tuple(moves))), context, index, speech.media)
+        head = Text(f"[Attached to the result of tool call {message.tool_call_id}]")
+        if extra:
+            fitted.append(UserMessage(content=cast("tuple[Text, ...]", (head, *extra)), source=REPAIR))
+    return fitted
+
+
+def _holds(part: AnyPart, rule: MediaRule | None) -> bool:
+    media = cast("Media", part)
+    return rule is not None and not _refusal_of(_typed(media), rule)
+
+
+def _prefixed(content: tuple[AnyPart, ...]) -> tuple[AnyPart, ...]:
+    match content:
+        case (Text() as first, *others):
+            if first.text.startswith(ERROR_PREFIX):
+                return content
+            return (first.replace(text=ERROR_PREFIX + first.text), *others)
+        case _:
+            return (Text(ERROR_PREFIX.rstrip()), *content)
+
+
+# -- one part at a time ----------------------------------------------------------------------------
+
+
+def _parts(
+    message: Message, context: Context, index: int, media: dict[MediaKind, MediaRule]
+) -> tuple[AnyPart, ...]:
+    kept: list[AnyPart] = []
+    for position, part in enumerate(message.content):
+        _list_foreign_fields(part, context, index, position)
+        fitted = _part(part, context, index, position, media)
+        if fitted is not None:
+            kept.append(fitted)
+    return tuple(kept)
+
+
+def _part(  # noqa: PLR0911 (one case a part type)
+    part: AnyPart, context: Context, index: int, position: int, media: dict[MediaKind, MediaRule]
+) -> AnyPart | None:
+    match part:
+        case Text():
+            return _text(part, context, index, position)
+        case Json():
+            return part
+        case Reasoning():
+            return _reasoning(part, context, index, position)
+        case ToolCall():
+            return _call(part, context, index, position)
+        case MalformedToolCall():
+            context.lose("converted", "malformed tool call", "never sent as a call; told as user text", index, position)
+            return None
+        case ServerToolResult() | Opaque():
+            if part.wire == context.wire:
+                return part
+            what = "server tool result" if isinstance(part, ServerToolResult) else "opaque block"
+            context.lose("dropped", what, f"belongs to {part.wire}", index, position)
+            return None
+        case Refusal():
+            if context.speech.refusal:
+                return part
+            context.lose("converted", "refusal", "the wire has no such part; sent as text", index, position)
+            return Text(part.text)
+        case _:
+            return _medium(part, context, index, position, media)
+
+
+def _text(part: Text, context: Context, index: int, position: int) -> Text | None:
+    cited = any(citation.wire != context.wire for citation in part.citations)
+    if cited:
+        context.lose("dropped", "citations", "mean something on their own wire only; the text stays", index, position)
+        part = part.replace(citations=())
+    if not context.speech.blank_text and not part.text.strip() and not reading.native(part, context.wire):
+        context.lose("dropped", "text", "blank, which the wire refuses", index, position)
+        return None
+    if not _utf8(part.text):
+        context.lose("converted", "text", "lone surrogates replaced", index, position)
+        part = part.replace(text=part.text.encode("utf-8", "replace").decode())
+    return part
+
+
+def _utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _reasoning(part: Reasoning, context: Context, index: int, position: int) -> AnyPart | None:
+    if part.wire == context.wire:
+        return part
+    if context.options.reasoning_as_text and part.text.strip():
+        context.lose("converted", "reasoning", "sent as plain text, as asked", index, position)
+        return Text(part.text)
+    origin = part.wire or "no wire"
+    context.lose("dropped", "reasoning", f"bound to {origin}", index, position)
+    return None
+
+
+def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCall | None:
+    speech = context.speech
+    if part.provider_executed:
+        if context.wire in part.provider:
+            return part
+        context.lose("dropped", "server tool call", "the provider that ran it is another", index, position)
+        return None
+    if part.custom and not speech.custom_calls:
+        context.lose("converted", "custom tool call", 'sent as {"input": text}', index, position)
+        part = structs.replace(part, custom=False, arguments_json=f'{{"input":{part.arguments_json}}}')
+    name = fitting_name(part.name, context)
+    if name != part.name:
+        context.lose("converted", "tool name", f"{part.name!r} is not taken; sent as {name!r}", index, position)
+        part = part.replace(name=name)
+    text = part.arguments_json
+    if not text.strip():
+        return part if not speech.object_arguments else part.replace(arguments_json="{}")
+    if not jsontext.is_json(text):
+        context.lose("converted", "arguments", "not JSON; sent inside a JSON object", index, position)
+        return part.replace(arguments_json=jsontext.encode({"INVALID_JSON": text}).decode())
+    if speech.object_arguments and not part.custom and jsontext.kind(text.encode("utf-8", "replace")) != "an object":
+        context.lose("converted", "arguments", "not an object; wrapped in one", index, position)
+        return part.replace(arguments_json=f'{{"value":{text}}}')
+    return part
+
+
+def fitting_name(name: str, context: Context) -> str:
+    """Spell a tool name as the wire takes it: every other character becomes ``_``."""
+    pattern = context.speech.tool_name
+    if pattern.fullmatch(name):
+        return name
+    spelled = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)[:64] or "_"
+    return spelled if pattern.fullmatch(spelled) else f"_{spelled}"[:64]
+
+
+# -- media -----------------------------------------------------------------------------------------
+
+_P = TypeVar("_P", bound=Media)
+
+
+def _media_kind(part: AnyPart) -> MediaKind | None:
+    return cast("MediaKind", type(part).__struct_config__.tag) if isinstance(part, Media) else None
+
+
+def _typed(part: _P) -> _P:
+    """Fill in a media type that is not given: from the first bytes, else from the URL's ending (F47)."""
+    if part.media_type is not None:
+        return part
+    match part.source:
+        case Inline() as source:
+            try:
+                found = mediatypes.of_bytes(structs.replace(source, data=source.data[:64]).bytes)
+            except MessageError:
+                found = None
+        case Url(url):
+            found = mediatypes.of_name(url)
+        case _:
+            found = None
+    return part if found is None else part.replace(media_type=found)
+
+
+def _refusal_of(part: Media, rule: MediaRule) -> str | None:
+    """Why a rule refuses a medium; ``None`` when it takes it."""
+    word = _SOURCES.get(type(part.source))
+    if word is None:
+        return "a blob hash, which only a store can resolve"
+    if word not in rule.sources:
+        return f"not taken as {word.replace('_', ' ')}"
+    if part.media_type is None:
+        return "its media type is not known" if rule.needs_type else None
+    if rule.types is not None and word == "inline" and part.media_type.partition(";")[0].lower() not in rule.types:
+        return f"{part.media_type} is not taken"
+    return None
+
+
+def _medium(
+    part: Media, context: Context, index: int, position: int, media: dict[MediaKind, MediaRule]
+) -> AnyPart | None:
+    kind = cast("MediaKind", _media_kind(part))
+    takes = context.options.takes
+    rule = media.get(kind)
+    if takes is not None and kind not in takes:
+        why: str | None = f"the model takes no {kind}"
+    elif rule is None:
+        why = f"the wire takes no {kind} here"
+    elif isinstance(part.source, FileId) and part.source.wire != context.wire:
+        why = f"a file id of {part.source.wire}"
+    else:
+        part = cast("AnyPart", _typed(part))  # type: ignore[assignment]
+        why = _refusal_of(part, rule)
+    if why is None:
+        return cast("AnyPart", part)
+    context.lose("dropped", kind, why, index, position)
+    return None
+
+
+def blank_result() -> Text:
+    """Stand-in for a tool result without content, where the wire refuses an empty one."""
+    return Text(_BLANK_RESULT)

@@ -1,0 +1,426 @@
+"""Write Chat Completions bodies.
+
+What this wire cannot say (wires.md 2.8): reasoning of other wires, server tools, citations that are no URL citations of
+its own, an error flag on results, media in results, documents by URL, text between tool calls. ``handover`` deals with
+those before this module is asked.
+
+Source: wires.md 2.1 to 2.5, 2.8, 2.9.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import UNSET, Raw
+
+from palaver.core import jsontext
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.messages import AssistantMessage, DeveloperMessage, SystemMessage, ToolMessage
+from palaver.core.parts import (
+    AnyPart,
+    Audio,
+    File,
+    FileId,
+    Image,
+    Inline,
+    Json,
+    MalformedToolCall,
+    Media,
+    Opaque,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    Url,
+    Video,
+)
+from palaver.core.tools import ProviderTool
+from palaver.wires import reading
+from palaver.wires.handover import fitting_name
+from palaver.wires.openai_chat.decode import thinking_text, usage as read_usage
+from palaver.wires.openai_chat.forms import (
+    AUDIO_WORDS,
+    FINISH,
+    FINISH_WORD,
+    WIRE,
+    read_output_format,
+    read_tool_choice,
+    write_output_format,
+    write_tool_choice,
+)
+from palaver.wires.reading import is_hint, native, visible
+from palaver.wires.speech import IdRule, MediaRule, Speech
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palaver.core.messages import Message
+    from palaver.core.pairs import Placed
+    from palaver.core.request import Request, Response
+    from palaver.core.tools import AnyTool
+    from palaver.core.usage import Usage
+    from palaver.wires.context import Context
+
+LIST: Final = "messages"
+
+SPEECH: Final = Speech(
+    error_flag=False,
+    interleaving=False,
+    media={
+        "image": MediaRule(
+            frozenset({"inline", "url"}),
+            frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"}),
+            needs_type=False,
+        ),
+        "audio": MediaRule(frozenset({"inline"}), frozenset(AUDIO_WORDS), needs_type=True),
+        "file": MediaRule(frozenset({"inline", "file_id"}), needs_type=True),
+    },
+    answer_media={"audio": MediaRule(frozenset({"inline"}))},
+    call_id=IdRule(re.compile(r"(?s).{1,40}")),
+)
+
+
+def hoists(_message: SystemMessage, _context: Context) -> bool:
+    """System messages stand among the others."""
+    return False
+
+
+# -- the head --------------------------------------------------------------------------------------
+
+
+def head(request: Request, _system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
+    """Write model, settings and tools."""
+    rest = native(request, WIRE)
+    settings = request.settings
+    fields: dict[str, Any] = {}
+    if request.model is not None:
+        fields["model"] = request.model
+    if settings.max_tokens is not None:
+        fields["max_tokens" if "@max_tokens" in rest or context.accent is not None else "max_completion_tokens"] = (
+            settings.max_tokens
+        )
+    for key in ("temperature", "top_p", "seed", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "stream"):
+        value = getattr(settings, key)
+        if value is not None:
+            fields[key] = value
+    if settings.stop is not None:
+        alone = is_hint(rest, "stop", "string") and len(settings.stop) == 1
+        fields["stop"] = settings.stop[0] if alone else list(settings.stop)
+    if settings.effort is not None:
+        fields["reasoning_effort"] = settings.effort
+    for key in ("top_k", "reasoning_tokens"):
+        if getattr(settings, key) is not None:
+            context.lose("dropped", key, "the wire has no such setting")
+    if request.tools or is_hint(rest, "tools", "empty"):
+        fields["tools"] = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    _formed(fields, rest, "tool_choice", settings.tool_choice, read_tool_choice, write_tool_choice)
+    _formed(fields, rest, "response_format", settings.output, read_output_format, write_output_format)
+    _list_foreign(request, context)
+    return {**fields, **visible(rest)}
+
+
+def _formed(  # noqa: PLR0913 (a field, its two functions, and where it goes)
+    fields: dict[str, Any], rest: Fields, key: str, value: Any, read: Any, write: Any  # noqa: ANN401
+) -> None:
+    if value is not None:
+        kept = reading.form(rest, key, value, read)
+        fields[key] = write(value) if kept is None else kept
+
+
+def _list_foreign(request: Request, context: Context) -> None:
+    for wire, key, _ in reading.foreign(request, WIRE):
+        context.lose("dropped", key, f"a field of {wire}")
+
+
+def _tool(tool: AnyTool, context: Context) -> object:
+    if isinstance(tool, ProviderTool):
+        if tool.wire == WIRE:
+            return tool.raw_json
+        context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
+        return None
+    rest = native(tool, WIRE)
+    key = "custom" if tool.custom else "function"
+    inner: dict[str, Any] = {"name": tool.name if context.own else fitting_name(tool.name, context)}
+    if tool.description is not None:
+        inner["description"] = tool.description
+    if tool.parameters_json is not UNSET:
+        inner["parameters"] = tool.parameters_json
+    if tool.strict is not None:
+        inner["strict"] = tool.strict
+    inner.update(jsontext.fields(rest.pop(key, jsontext.EMPTY_OBJECT)))
+    written: dict[str, Any] = {} if is_hint(rest, "type", "absent") else {"type": key}
+    return {**written, key: inner, **visible(rest)}
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
+    """Write each message as one."""
+    return [_message(item.message, context) for item in messages]
+
+
+def _message(message: Message, context: Context) -> dict[str, Any]:
+    rest = native(message, WIRE)
+    if isinstance(message, AssistantMessage):
+        return assistant(message, rest, context)
+    fields: dict[str, Any] = {"role": "developer" if isinstance(message, DeveloperMessage) else message.role}
+    if isinstance(message, ToolMessage):
+        if is_hint(rest, "role", "function"):
+            fields = {"role": "function", "name": message.tool_name}
+        elif message.tool_call_id is not None:
+            fields["tool_call_id"] = message.tool_call_id
+    _put_content(fields, message.content, rest, context, none="" if isinstance(message, ToolMessage) else None)
+    return {**fields, **visible(rest)}
+
+
+def _put_content(
+    fields: dict[str, Any], parts: Sequence[AnyPart], rest: Fields, context: Context, *, none: str | None
+) -> None:
+    """Write ``content`` in the form that was found, else the plainest that holds the parts."""
+    form = rest.get("@content")
+    match list(parts):
+        case []:
+            if form == reading.hint("absent"):
+                return
+            fields["content"] = [] if form == reading.hint("list") else NULL if form == reading.hint("null") else none
+        case [Text() as only] if only.provider_json is UNSET and form != reading.hint("list"):
+            fields["content"] = only.text
+        case found:
+            fields["content"] = [_part(part, context) for part in found]
+
+
+def assistant(message: AssistantMessage, rest: Fields, context: Context) -> dict[str, Any]:
+    """Write an assistant message, of a request or of a choice."""
+    fields: dict[str, Any] = {"role": "assistant"}
+    content: list[AnyPart] = []
+    calls: list[Any] = []
+    details: list[Any] = []
+    for part in message.content:
+        held = native(part, WIRE) if not isinstance(part, Text) else {}
+        match part:
+            case ToolCall() | MalformedToolCall():
+                if is_hint(held, "field", "function_call"):
+                    fields["function_call"] = _function_call(part, held)
+                else:
+                    calls.append(_call(part, held))
+            case Reasoning() if is_hint(held, "field", "reasoning_details"):
+                details.append(_detail(part, held))
+            case Reasoning() if "@field" in held and not is_hint(held, "field", "thinking"):
+                fields[jsontext.text(held["@field"])] = part.text
+            case Refusal() if not is_hint(held, "field", "part"):
+                fields["refusal"] = part.text
+            case Audio():
+                fields["audio"] = _audio(part, held)
+            case _:
+                content.append(part)
+    _put_content(fields, content, rest, context, none=None)
+    if details:
+        fields["reasoning_details"] = details
+    if calls:
+        fields["tool_calls"] = calls
+    citations = [c.raw_json for part in content if isinstance(part, Text) for c in part.citations if c.wire == WIRE]
+    if citations:
+        fields["annotations"] = citations
+    return {**fields, **visible(rest)}
+
+
+def _detail(part: Reasoning, held: Fields) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if is_hint(held, "text", "summary"):
+        fields["summary"] = part.text
+    elif not is_hint(held, "text", "absent"):
+        fields["text"] = part.text
+    if part.signature is not None:
+        fields["signature"] = part.signature
+    if part.encrypted is not None:
+        fields["data"] = part.encrypted
+    return {**fields, **visible(held)}
+
+
+def _audio(part: Audio, held: Fields) -> dict[str, Any]:
+    inner = jsontext.fields(held.get("audio", jsontext.EMPTY_OBJECT))
+    return {**inner, "data": part.source.data if isinstance(part.source, Inline) else ""}
+
+
+# -- tool calls ------------------------------------------------------------------------------------
+
+
+def _function_call(part: ToolCall | MalformedToolCall, held: Fields) -> dict[str, Any]:
+    text = part.arguments_json if isinstance(part, ToolCall) else part.raw
+    return {"name": part.name, "arguments": text, **visible(held)}
+
+
+def _call(part: ToolCall | MalformedToolCall, held: Fields) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if not is_hint(held, "id", "absent"):
+        fields["id"] = part.id
+    custom = isinstance(part, ToolCall) and part.custom
+    key = "custom" if custom else "function"
+    if not is_hint(held, "type", "absent"):
+        fields["type"] = key
+    inner: dict[str, Any] = {"name": part.name}
+    text = part.arguments_json if isinstance(part, ToolCall) else part.raw
+    form = held.get("@arguments")
+    if custom:
+        inner["input"] = Raw(text.encode())
+    elif form is None or (text and form != reading.hint("object")):
+        inner["arguments"] = text
+    elif form == reading.hint("object"):
+        inner["arguments"] = Raw(text.encode()) if jsontext.is_json(text) else text
+    elif form == reading.hint("null"):
+        inner["arguments"] = None
+    inner.update(jsontext.fields(held.pop(key, jsontext.EMPTY_OBJECT)))
+    return {**fields, key: inner, **visible(held)}
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def _part(part: AnyPart, context: Context) -> Any:  # noqa: ANN401 (a JSON object, or one as text)
+    rest = native(part, WIRE)
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text, **visible(rest)}
+        case Json():
+            return {"type": "text", "text": bytes(part.value_json).decode()}
+        case Opaque():
+            return part.raw_json
+        case Refusal():
+            return {"type": "refusal", "refusal": part.text, **visible(rest)}
+        case Reasoning():
+            return _thinking(part, rest)
+        case Image():
+            return _linked(part, "image_url", rest)
+        case Video():
+            return _linked(part, "video_url", rest)
+        case Audio():
+            return _recording(part, rest)
+        case File():
+            return _linked(part, "document_url", rest) if is_hint(rest, "field", "document_url") else _file(part, rest)
+        case _:
+            context.lose("dropped", type(part).__name__, "the wire has no such part")
+            return {"type": "text", "text": ""}
+
+
+def _thinking(part: Reasoning, rest: Fields) -> dict[str, Any]:
+    raw = rest.pop("thinking", None)
+    if raw is None or thinking_text(raw) != part.text:
+        raw = jsontext.raw([{"type": "text", "text": part.text}])
+    return {"type": "thinking", "thinking": raw, **visible(rest)}
+
+
+def _link(part: Media) -> str:
+    match part.source:
+        case Url(url):
+            return url
+        case Inline():
+            return part.data_uri or ""
+        case FileId(file_id):
+            return file_id
+        case _:
+            return ""
+
+
+def _linked(part: Media, key: str, rest: Fields) -> dict[str, Any]:
+    inner = jsontext.fields(rest.pop(key, jsontext.EMPTY_OBJECT))
+    target = _link(part) if is_hint(rest, "form", "string") else {"url": _link(part), **inner}
+    return {"type": key, key: target, **visible(rest)}
+
+
+def _recording(part: Audio, rest: Fields) -> dict[str, Any]:
+    inner: dict[str, Any] = {"data": part.source.data if isinstance(part.source, Inline) else ""}
+    word = AUDIO_WORDS.get(part.media_type or "")
+    if word is not None:
+        inner["format"] = word
+    inner.update(jsontext.fields(rest.pop("input_audio", jsontext.EMPTY_OBJECT)))
+    return {"type": "input_audio", "input_audio": inner, **visible(rest)}
+
+
+def _file(part: File, rest: Fields) -> dict[str, Any]:
+    inner: dict[str, Any]
+    if isinstance(part.source, FileId):
+        inner = {"file_id": part.source.id}
+    else:
+        inner = {"file_data": _link(part)}
+    if part.name is not None:
+        inner["filename"] = part.name
+    elif isinstance(part.source, Inline) and part.provider_json is UNSET:
+        inner["filename"] = "document"
+    inner.update(jsontext.fields(rest.pop("file", jsontext.EMPTY_OBJECT)))
+    return {"type": "file", "file": inner, **visible(rest)}
+
+
+# -- responses -------------------------------------------------------------------------------------
+
+
+def response(response: Response, context: Context) -> dict[str, Any]:
+    """Write a response body; a foreign one gets the fields that the official client requires."""
+    rest = native(response, WIRE)
+    message = response.message
+    fields: dict[str, Any] = {}
+    if message.response_id is not None or not context.own:
+        fields["id"] = "chatcmpl-0" if message.response_id is None else message.response_id
+    if not context.own:
+        fields |= {"object": "chat.completion", "created": (message.sent_at or 0) // 1000, "model": message.model or ""}
+    elif message.model is not None:
+        fields["model"] = message.model
+    choices = (message, *response.alternatives)
+    fields["choices"] = [_choice(each, index, context) for index, each in enumerate(choices)]
+    if message.usage is not None:
+        fields["usage"] = write_usage(message.usage)
+    return {**fields, **visible(rest)}
+
+
+def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str, Any]:
+    rest = native(message, WIRE)
+    beside = rest.pop("@choice", None)
+    role = rest.pop("@role", None)
+    body = assistant(message, rest, context)
+    if role == NULL:
+        del body["role"]
+    elif role is not None:
+        body["role"] = role
+    if not context.own:
+        body.setdefault("refusal", None)
+    fields: dict[str, Any] = {"message": body}
+    word = _finish_word(message, context)
+    if word is not UNSET:
+        fields["finish_reason"] = word
+    if beside is not None and context.own:
+        return {**fields, **jsontext.fields(beside)}
+    return {"index": index, **fields} if context.own else {"index": index, "logprobs": None, **fields}
+
+
+def _finish_word(message: AssistantMessage, context: Context) -> Any:  # noqa: ANN401 (a word, None or UNSET)
+    raw = message.finish_reason_raw
+    if context.own and raw is not UNSET:
+        return raw
+    if context.own and message.finish_reason_raw is UNSET:
+        return UNSET
+    if isinstance(raw, str) and FINISH.get(raw) == message.finish_reason:
+        return raw
+    reason = message.finish_reason or "stop"
+    if reason not in FINISH_WORD:
+        context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “stop” was sent", 0)
+    return FINISH_WORD.get(reason, "stop")
+
+
+def write_usage(usage: Usage) -> Any:  # noqa: ANN401 (a JSON object, or one as text)
+    """Write usage: the provider's own object when it still says the same, else one made of the counters."""
+    raw = usage.raw_json
+    if raw is not UNSET and read_usage(raw) == usage:
+        return raw
+    prompt = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
+    completion = (usage.output or 0) + (usage.reasoning or 0)
+    fields: dict[str, Any] = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+    if usage.cache_read is not None:
+        fields["prompt_tokens_details"] = {"cached_tokens": usage.cache_read}
+    if usage.reasoning is not None:
+        fields["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
+    return fields

@@ -1,0 +1,257 @@
+"""Reading a provider's JSON: take the fields that have a neutral meaning, keep the rest.
+
+Rules:
+
+- A decoder splits an object into fields that are still text, takes out those it has a neutral place for, and keeps
+  what remains under ``provider[wire]``, verbatim. That is what makes ``encode(decode(w)) == w`` hold for fields
+  nobody has heard of.
+- A field that holds ``null`` remains: ``null`` and absent differ.
+- A name that begins with ``@`` is no field of the provider but a hint of ours on the form that was found, such as
+  ``"@content": "string"``, kept only where the form is not the one the encoder would choose.
+- A known field of the wrong type is a ``DecodeError`` that names the path; it is never passed off as unknown.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.parts import MalformedToolCall, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from palaver.core.value import Value
+
+_integer = msgspec.json.Decoder(int).decode
+_truth = msgspec.json.Decoder(bool).decode
+_number = msgspec.json.Decoder(float).decode
+_content = msgspec.json.Decoder(str | list[Raw] | None).decode
+_native = msgspec.json.Decoder(dict[str, dict[str, Raw]]).decode
+
+
+# -- taking fields ---------------------------------------------------------------------------------
+
+
+def take_text(rest: Fields, key: str) -> str | None:
+    """Take a string out; ``None``, and left in place, when absent or null."""
+    raw = rest.get(key)
+    if raw is None or raw == NULL:
+        return None
+    try:
+        found = jsontext.text(raw)
+    except DecodeError as error:
+        raise error.within(key) from None
+    del rest[key]
+    return found
+
+
+def need_text(rest: Fields, key: str) -> str:
+    """Take a string out that must be there."""
+    if key not in rest:
+        missing = "missing"
+        raise DecodeError(missing, path=key)
+    try:
+        return jsontext.text(rest.pop(key))
+    except DecodeError as error:
+        raise error.within(key) from None
+
+
+def _taken(rest: Fields, key: str, decode: Callable[[Raw], Any], expected: str) -> Any:  # noqa: ANN401
+    raw = rest.get(key)
+    if raw is None or raw == NULL:
+        return None
+    try:
+        found = decode(raw)
+    except msgspec.DecodeError:
+        wrong = f"expected {expected}, got {jsontext.kind(raw)}"
+        raise DecodeError(wrong, path=key) from None
+    del rest[key]
+    return found
+
+
+def take_int(rest: Fields, key: str) -> int | None:
+    """Take an integer out; ``None``, and left in place, when absent or null."""
+    return _taken(rest, key, _integer, "an integer")
+
+
+def take_bool(rest: Fields, key: str) -> bool | None:
+    """Take a truth value out; ``None``, and left in place, when absent or null."""
+    return _taken(rest, key, _truth, "true or false")
+
+
+def take_number(rest: Fields, key: str) -> float | None:
+    """Take a number out, int or float as written; ``None``, and left in place, when absent or null."""
+    raw = rest.get(key)
+    if raw is None or raw == NULL:
+        return None
+    found = jsontext.value(raw)
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        wrong = f"expected a number, got {jsontext.kind(raw)}"
+        raise DecodeError(wrong, path=key)
+    del rest[key]
+    return found
+
+
+def take_texts(rest: Fields, key: str) -> tuple[str, ...] | None:
+    """Take a list of strings out; ``None``, and left in place, when absent, null, or not a list."""
+    raw = rest.get(key)
+    if raw is None or jsontext.kind(raw) != "an array":
+        return None
+    try:
+        found = tuple(jsontext.text(item) for item in jsontext.items(raw))
+    except DecodeError as error:
+        raise error.within(key) from None
+    del rest[key]
+    return found
+
+
+def take_fields(rest: Fields, key: str) -> Fields | None:
+    """Take an object out, split; ``None``, and left in place, when absent or null."""
+    raw = rest.get(key)
+    if raw is None or raw == NULL:
+        return None
+    try:
+        found = jsontext.fields(raw)
+    except DecodeError as error:
+        raise error.within(key) from None
+    del rest[key]
+    return found
+
+
+def take_items(rest: Fields, key: str) -> list[Raw] | None:
+    """Take an array out, split; ``None``, and left in place, when absent or null."""
+    raw = rest.get(key)
+    if raw is None or raw == NULL:
+        return None
+    try:
+        found = jsontext.items(raw)
+    except DecodeError as error:
+        raise error.within(key) from None
+    del rest[key]
+    return found
+
+
+def string_or_items(raw: Raw) -> str | list[Raw] | None:
+    """Read a field that is a string, an array or null. Raises ``DecodeError`` for anything else."""
+    try:
+        return _content(raw)
+    except msgspec.ValidationError:
+        wrong = f"expected a string or an array, got {jsontext.kind(raw)}"
+        raise DecodeError(wrong) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return jsontext.text(raw) if jsontext.kind(raw) == "a string" else jsontext.items(raw)
+
+
+def each(rest_items: list[Raw], path: str, decode: Callable[[Raw], Any]) -> Iterator[Any]:
+    """Decode item by item; an error names the item."""
+    for index, raw in enumerate(rest_items):
+        try:
+            yield decode(raw)
+        except DecodeError as error:
+            raise error.within(f"{path}[{index}]") from None
+
+
+# -- what remains ----------------------------------------------------------------------------------
+
+
+def provider(wire: str, rest: Fields) -> Raw | UnsetType:
+    """Keep what remains, as the ``provider_json`` of a value."""
+    return Raw(msgspec.json.encode({wire: rest})) if rest else UNSET
+
+
+def hint(word: str) -> Raw:
+    """Spell the value of a hint."""
+    return Raw(b'"' + word.encode() + b'"')
+
+
+def native(value: Value, wire: str) -> Fields:
+    """Give what a value keeps for ``wire``, as a dict of one's own; empty when nothing."""
+    held = value.provider_json
+    if held is UNSET:
+        return {}
+    try:
+        return _native(held).get(wire, {})
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raw = jsontext.fields(held).get(wire)
+        return {} if raw is None else jsontext.fields(raw)
+
+
+def foreign(value: Value, wire: str) -> Iterator[tuple[str, str, Raw]]:
+    """Name what a value keeps for other wires: wire, field, value. Hints and nulls are left out."""
+    held = value.provider_json
+    if held is UNSET:
+        return
+    for name, raw in jsontext.fields(held).items():
+        if name != wire and jsontext.kind(raw) == "an object":
+            for key, item in jsontext.fields(raw).items():
+                if not key.startswith("@") and item != NULL:
+                    yield name, key, item
+
+
+# -- tool calls ------------------------------------------------------------------------------------
+
+
+def call(
+    call_id: str, name: str, arguments: str, held: Raw | UnsetType, *, provider_executed: bool = False
+) -> ToolCall | MalformedToolCall:
+    """Make the part for a call whose arguments came as text; text that is no JSON is malformed (C23)."""
+    if arguments and not jsontext.is_json(arguments) and arguments.strip():
+        return MalformedToolCall(arguments, "the arguments are not JSON", name, call_id, provider_json=held)
+    return ToolCall(call_id, name, arguments, provider_executed=provider_executed, provider_json=held)
+
+
+# -- forms -----------------------------------------------------------------------------------------
+
+
+def keep_form(rest: Fields, key: str, raw: Raw, canonical: object) -> None:
+    """Keep how a field was written, as the hint ``@key``, where the encoder would write it differently."""
+    if jsontext.normal(raw) != jsontext.normal(jsontext.encode(canonical)):
+        rest[f"@{key}"] = raw
+
+
+def form(rest: Fields, key: str, value: object, read: Callable[[Raw], object]) -> Raw | None:
+    """Give the kept form of a field, if what it says is still ``value``; an edited value is written anew."""
+    raw = rest.pop(f"@{key}", None)
+    return raw if raw is not None and read(raw) == value else None
+
+
+def visible(rest: Fields) -> Fields:
+    """Drop hints: what is left are the provider's own fields."""
+    return {key: raw for key, raw in rest.items() if key[:1] != "@"}
+
+
+def is_hint(rest: Fields, key: str, word: str) -> bool:
+    """Whether a hint says ``word``."""
+    raw = rest.get(f"@{key}")
+    return raw is not None and raw == hint(word)
+
+
+# -- usage -----------------------------------------------------------------------------------------
+
+
+def uncached(prompt: int | None, read: int | None, written: int | None) -> int | None:
+    """Prompt tokens neither read from nor written to a cache (wires.md 1.2).
+
+    The same tokens can be reported as read and as written; then the larger of the two is taken off.
+    """
+    if prompt is None:
+        return None
+    both = (read or 0) + (written or 0)
+    return max(0, prompt - (both if both <= prompt else max(read or 0, written or 0)))
+
+
+def counter(table: object, *path: str) -> int | None:
+    """Find an integer in parsed JSON by its path; ``None`` when it is not there."""
+    for key in path:
+        if not isinstance(table, dict):
+            return None
+        table = table.get(key)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    return table if isinstance(table, int) and not isinstance(table, bool) else None

@@ -1,0 +1,80 @@
+"""What a wire can say, as data: one row a wire, one changed row an accent.
+
+Rules:
+
+- ``Speech`` holds the answers that wires.md 1.4 and 9 give in tables; ``handover`` asks it, and no code asks for
+  the name of a wire.
+- A medium that has no row in ``media`` cannot be sent. ``result_media`` is the same for tool results, ``answer_media``
+  for what the assistant said.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+MediaKind: TypeAlias = Literal["image", "audio", "video", "file"]
+MEDIA_KINDS: tuple[MediaKind, ...] = ("image", "audio", "video", "file")
+
+
+class MediaRule(Struct, frozen=True):
+    """Where a medium may come from, and of which types (``None``: any).
+
+    ``needs_type`` says that the wire refuses a medium whose type is not known.
+    """
+
+    sources: frozenset[Literal["inline", "url", "file_id"]]
+    types: frozenset[str] | None = None
+    needs_type: bool = False
+
+
+class IdRule(Struct, frozen=True):
+    """Which tool call ids a wire takes: a pattern that must match whole, and how a new one is spelled.
+
+    ``unique`` says that an id may stand for one call only in the whole request; elsewhere one turn is enough.
+    """
+
+    pattern: re.Pattern[str]
+    prefix: str = "call_"
+    digits: int = 24
+    unique: bool = False
+
+
+class Speech(Struct, frozen=True, kw_only=True):
+    """What one wire can say. The defaults are those of a wire that can say everything."""
+
+    later_system: bool = True
+    """A system message may stand behind other messages."""
+    developer: bool = True
+    """There is a developer role."""
+    blank_text: bool = True
+    """Text parts may be empty or blank."""
+    media: dict[MediaKind, MediaRule] = {}
+    result_media: dict[MediaKind, MediaRule] = {}
+    answer_media: dict[MediaKind, MediaRule] = {}
+    error_flag: bool = True
+    """A tool result can be marked as an error; else its text gets a prefix."""
+    custom_calls: bool = True
+    """Free-text calls exist; else they become ``{"input": text}``."""
+    object_arguments: bool = False
+    """Arguments go out as a JSON object; else as text, which must still be JSON."""
+    refusal: bool = True
+    """There is a refusal part; else it becomes text."""
+    text_beside_calls: bool = True
+    """An assistant message may hold text and calls. (Where it may not, the wire's own codec converts.)"""
+    interleaving: bool = True
+    """Text may stand behind a tool call in one assistant message; else all text comes first."""
+    call_id: IdRule = IdRule(re.compile(r"(?s).+"))
+    tool_name: re.Pattern[str] = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+    first_user: bool = False
+    """The first message must be the user's."""
+    last_user: bool = False
+    """The last message must not be the assistant's."""
+    blank_end: bool = True
+    """A last assistant message may end in white space."""
+    empty: bool = False
+    """A request without messages is taken."""

@@ -1,0 +1,133 @@
+"""What a wire is: one name, four directions, and a row of data that tells what it can say.
+
+Rules:
+
+- A wire is a value found by name in the table of ``palaver.wires``; nothing registers itself.
+- ``decode_*`` takes bytes, text or a parsed object, and gives a value or raises one ``PalaverError`` that names
+  the wire and the path (law 6).
+- ``encode_*`` never changes what it is given. A request that ``decode_request`` of the same wire made, unedited, is
+  written as it was (law 2). Any other is fitted to the wire first (``handover``), and what could not be carried
+  is in ``losses`` (law 5). ``losses="raise"`` makes any loss an error.
+- An accent is a row too: a vendor that speaks the wire with other limits.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, LossError
+from palaver.core.pairs import Placed
+from palaver.core.request import Encoded, Request, Response
+from palaver.wires.context import Context, Options
+from palaver.wires.encoder import RequestEncoder, Writer
+from palaver.wires.handover import fit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from palaver.wires.speech import MediaKind, Speech
+
+Body: TypeAlias = "bytes | bytearray | memoryview | str | Mapping[str, Any]"
+OnLoss: TypeAlias = Literal["report", "raise"]
+
+
+class Codec(Writer, Protocol):
+    """A wire's ``encode`` module: requests (see ``Writer``) and responses."""
+
+    SPEECH: Speech
+
+    def response(self, response: Response, context: Context) -> dict[str, Any]:
+        """Write a response; the message of a foreign one is already fitted."""
+        ...
+
+
+class Decoder(Protocol):
+    """A wire's ``decode`` module."""
+
+    def request(self, body: bytes) -> Request:
+        """Read a request. Raises ``DecodeError`` with a path."""
+        ...
+
+    def response(self, body: bytes) -> Response:
+        """Read a response. Raises ``DecodeError``, or ``ProviderError`` for the provider's own error."""
+        ...
+
+
+class Wire:
+    """One provider format. ``name`` is the wire's, ``accent`` the vendor's row where one was chosen."""
+
+    def __init__(self, name: str, decoder: Decoder, codec: Codec, *, speech: Speech | None = None, accent: str | None = None) -> None:
+        """Join the two halves of a codec."""
+        self.name = name
+        self.accent = accent
+        self.speech = codec.SPEECH if speech is None else speech
+        self._decoder = decoder
+        self._codec = codec
+
+    def __repr__(self) -> str:
+        """Show the name, and the accent where there is one."""
+        return f"Wire({self.name!r})" if self.accent is None else f"Wire({self.name!r}, accent={self.accent!r})"
+
+    # -- in --
+
+    def decode_request(self, body: Body) -> Request:
+        """Read a request body. Raises ``DecodeError`` naming wire and path."""
+        return self._decoded(self._decoder.request, body)
+
+    def decode_response(self, body: Body) -> Response:
+        """Read a response body. Raises ``DecodeError``, or ``ProviderError`` when it is the provider's error."""
+        return self._decoded(self._decoder.response, body)
+
+    def _decoded(self, decode: Callable[[bytes], Any], body: Body) -> Any:  # noqa: ANN401 (Request or Response)
+        try:
+            return decode(jsontext.source(body))
+        except DecodeError as error:
+            error.source = self.name
+            raise
+
+    # -- out --
+
+    def request_encoder(
+        self, request: Request, *, takes: Collection[MediaKind] | None = None, reasoning_as_text: bool = False
+    ) -> RequestEncoder:
+        """Encode a request that will grow: append messages to what this gives, and pay for what is new."""
+        options = Options(takes=None if takes is None else frozenset(takes), reasoning_as_text=reasoning_as_text)
+        return RequestEncoder(
+            self._codec, request, self.name, self.speech, accent=self.accent, options=options
+        )
+
+    def encode_request(
+        self,
+        request: Request,
+        *,
+        losses: OnLoss = "report",
+        takes: Collection[MediaKind] | None = None,
+        reasoning_as_text: bool = False,
+    ) -> Encoded:
+        """Write a request body, and the receipt for what it could not say.
+
+        ``takes`` names the media the model takes, where those are fewer than the wire's (R08).
+        ``reasoning_as_text`` sends other wires' reasoning as plain text instead of dropping it.
+        Raises ``LossError`` when ``losses="raise"`` and there is one.
+        """
+        encoder = self.request_encoder(request, takes=takes, reasoning_as_text=reasoning_as_text)
+        return self._checked(encoder.encoded(), losses)
+
+    def encode_response(self, response: Response, *, losses: OnLoss = "report") -> Encoded:
+        """Write a response body, and the receipt for what it could not say. Raises ``LossError`` as above."""
+        own = response.origin == self.name
+        context = Context(self.name, self.speech, own=own, accent=self.accent, options=Options())
+        if not own:
+            placed = fit(Placed(0, response.message), context, leading=False)
+            message = placed[0].message if placed else response.message.replace(content=())
+            response = response.replace(message=message)
+        body = jsontext.encode(self._codec.response(response, context))
+        return self._checked(Encoded((body,), context.losses), losses)
+
+    def _checked(self, encoded: Encoded, losses: OnLoss) -> Encoded:
+        if losses == "raise" and encoded.losses:
+            raise LossError(self.name, encoded.losses)
+        return encoded
