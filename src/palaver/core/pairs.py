@@ -52,7 +52,9 @@ def client_calls(message: Message) -> tuple[ToolCall, ...]:
 def settle(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
     """Move each result right behind its call, where it does not stand there already."""
     claims = _claims(placed)
-    claimed = {position for answers in claims.values() for position in answers if position is not None}
+    claimed = {
+        position for answers in claims.values() for position in answers if position is not None
+    }
     out: list[Placed] = []
     losses: list[Loss] = []
     for position, item in enumerate(placed):
@@ -64,7 +66,9 @@ def settle(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
                 continue
             out.append(placed[answer])
             if not _adjoins(placed, position, answer):
-                losses.append(Loss("converted", "tool result", "moved to its call", placed[answer].index))
+                losses.append(
+                    Loss("converted", "tool result", "moved to its call", placed[answer].index)
+                )
     return out, losses
 
 
@@ -87,7 +91,10 @@ def _claims(placed: Sequence[Placed]) -> dict[int, list[int | None]]:
             results.remove(behind)
         claims[position].append(behind)
     slots: dict[int, int] = {}
-    for position, call_id in calls:  # what is left over may stand before its call, or behind a later one
+    for (
+        position,
+        call_id,
+    ) in calls:  # what is left over may stand before its call, or behind a later one
         slot = slots.get(position, 0)
         slots[position] = slot + 1
         if claims[position][slot] is None and waiting.get(call_id):
@@ -127,7 +134,9 @@ def complete(placed: Sequence[Placed]) -> Completed:
         for call in due:
             unanswered.append(call.id)
             out.append(Placed(last, _missing(call)))
-            losses.append(Loss("converted", "tool call", "had no result; a fixed one was added", last))
+            losses.append(
+                Loss("converted", "tool call", "had no result; a fixed one was added", last)
+            )
         due.clear()
         out.extend(notes)
         notes.clear()
@@ -138,7 +147,11 @@ def complete(placed: Sequence[Placed]) -> Completed:
             call = next((call for call in due if call.id == message.tool_call_id), None)
             if call is None:
                 notes.append(Placed(item.index, told(message), note=True))
-                losses.append(Loss("converted", "tool result", "answers no call; told as user text", item.index))
+                losses.append(
+                    Loss(
+                        "converted", "tool result", "answers no call; told as user text", item.index
+                    )
+                )
             else:
                 due.remove(call)
                 out.append(Placed(item.index, _named(message, call)))
@@ -154,7 +167,11 @@ def complete(placed: Sequence[Placed]) -> Completed:
 
 def _missing(call: ToolCall) -> ToolMessage:
     return ToolMessage(
-        content=(Text(MISSING_RESULT),), tool_call_id=call.id, tool_name=call.name, is_error=True, source=REPAIR
+        content=(Text(MISSING_RESULT),),
+        tool_call_id=call.id,
+        tool_name=call.name,
+        is_error=True,
+        source=REPAIR,
     )
 
 
@@ -166,7 +183,14 @@ def told(message: ToolMessage) -> UserMessage:
     """A result without a call, as user text; media stays media."""
     name = f" of {message.tool_name}" if message.tool_name else ""
     head = Text(f"[Tool {'error' if message.is_error else 'result'}{name}]")
-    parts = (Text(bytes(part.value_json).decode()) if isinstance(part, Json) else part for part in message.content)
+    parts = (
+        Text(bytes(part.value_json).decode()) if isinstance(part, Json) else part
+        for part in message.content
+    )
     return UserMessage(
-        content=(head, *parts), id=message.id, agent=message.agent, mode=message.mode, source=message.source or REPAIR
+        content=(head, *parts),
+        id=message.id,
+        agent=message.agent,
+        mode=message.mode,
+        source=message.source or REPAIR,
     )

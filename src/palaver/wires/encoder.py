@@ -21,7 +21,13 @@ from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
 
 from palaver.core import jsontext
-from palaver.core.messages import AssistantMessage, DeveloperMessage, SystemMessage, ToolMessage, UserMessage
+from palaver.core.messages import (
+    AssistantMessage,
+    DeveloperMessage,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
 from palaver.core.pairs import REPAIR, Placed, complete, settle
 from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
@@ -49,7 +55,9 @@ class Writer(Protocol):
         """Whether a leading system message goes into the head."""
         ...
 
-    def head(self, request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
+    def head(
+        self, request: Request, system: Sequence[SystemMessage], context: Context
+    ) -> dict[str, Any]:
         """All fields but the list. When the list is among them, nothing else is written for it.
 
         ``system`` are the leading system messages that were hoisted; ``context.called`` the tools called so far.
@@ -98,10 +106,14 @@ class RequestEncoder:
         self._grow(self._fitted(start))
 
     def _reopens(self, messages: Sequence[Message]) -> bool:
-        return any(isinstance(m, ToolMessage) and m.tool_call_id in self._unanswered for m in messages)
+        return any(
+            isinstance(m, ToolMessage) and m.tool_call_id in self._unanswered for m in messages
+        )
 
     def _new_context(self) -> Context:
-        return Context(self._wire, self._speech, own=self._own, accent=self._accent, options=self._options)
+        return Context(
+            self._wire, self._speech, own=self._own, accent=self._accent, options=self._options
+        )
 
     def _rebuild(self) -> None:
         self._kept = self._new_context()
@@ -128,7 +140,12 @@ class RequestEncoder:
                 self._leading = False
             item = Placed(index, message)
             fitted = [item] if self._own else fit(item, self._kept, leading=self._leading)
-            if self._leading and len(fitted) == 1 and isinstance(fitted[0].message, SystemMessage) and not placed:
+            if (
+                self._leading
+                and len(fitted) == 1
+                and isinstance(fitted[0].message, SystemMessage)
+                and not placed
+            ):
                 system = fitted[0].message
                 if self._writer.hoists(system, self._kept):
                     self._system.append(system)
@@ -170,7 +187,12 @@ class RequestEncoder:
         """Meet the rules on the first and the last message (wires.md 9, repair 6)."""
         speech, lose = self._speech, self._context.lose
         if not self._chunks and speech.first_user and placed and _begins(placed[0]):
-            lose("converted", "first message", "must be the user's; a fixed text was put before it", placed[0].index)
+            lose(
+                "converted",
+                "first message",
+                "must be the user's; a fixed text was put before it",
+                placed[0].index,
+            )
             placed = [Placed(placed[0].index, _fixed(BEGIN)), *placed]
         if not final:
             return placed
@@ -180,12 +202,21 @@ class RequestEncoder:
         if placed and isinstance(placed[-1].message, AssistantMessage):
             index, message = placed[-1].index, placed[-1].message
             if speech.last_user:
-                lose("converted", "last message", "must not be the assistant's; a fixed user text was added", index)
+                lose(
+                    "converted",
+                    "last message",
+                    "must not be the assistant's; a fixed user text was added",
+                    index,
+                )
                 return [*placed, Placed(index, _fixed(CONTINUE))]
             last = message.content[-1] if message.content else None
             if not speech.blank_end and isinstance(last, Text) and last.text != last.text.rstrip():
-                lose("converted", "text", "white space at the end of a last assistant message", index)
-                stripped = message.replace(content=(*message.content[:-1], last.replace(text=last.text.rstrip())))
+                lose(
+                    "converted", "text", "white space at the end of a last assistant message", index
+                )
+                stripped = message.replace(
+                    content=(*message.content[:-1], last.replace(text=last.text.rstrip()))
+                )
                 return [*placed[:-1], Placed(index, stripped)]
         return placed
 
@@ -206,13 +237,17 @@ class RequestEncoder:
         if name in fields:
             shown = {key: value for key, value in fields.items() if value is not ABSENT}
             return iter((jsontext.encode(shown),))
-        head = jsontext.encode(fields)[:-1] + (b"," if fields else b"") + b'"' + name.encode() + b'":['
+        head = (
+            jsontext.encode(fields)[:-1] + (b"," if fields else b"") + b'"' + name.encode() + b'":['
+        )
         return chain((head,), islice(self._chunks, len(self._chunks)), (self._tail, b"]}"))
 
     @property
     def losses(self) -> tuple[Loss, ...]:
         """The receipt for all that was encoded so far."""
-        found = dict.fromkeys((*self._head_fields()[1].losses, *self._kept.losses, *self._context.losses))
+        found = dict.fromkeys(
+            (*self._head_fields()[1].losses, *self._kept.losses, *self._context.losses)
+        )
         return tuple(sorted(found, key=_place))
 
     def encoded(self) -> Encoded:
@@ -270,4 +305,8 @@ def _with_ids(
         given.setdefault(part.id, []).append(new)
         if new != part.id:
             content[position] = part.replace(id=new)
-    return message if all(map(is_, content, message.content)) else message.replace(content=tuple(content))
+    return (
+        message
+        if all(map(is_, content, message.content))
+        else message.replace(content=tuple(content))
+    )

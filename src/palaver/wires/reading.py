@@ -200,12 +200,21 @@ def foreign(value: Value, wire: str) -> Iterator[tuple[str, str, Raw]]:
 
 
 def call(
-    call_id: str, name: str, arguments: str, held: Raw | UnsetType, *, provider_executed: bool = False
+    call_id: str,
+    name: str,
+    arguments: str,
+    held: Raw | UnsetType,
+    *,
+    provider_executed: bool = False,
 ) -> ToolCall | MalformedToolCall:
     """Make the part for a call whose arguments came as text; text that is no JSON is malformed (C23)."""
-    if arguments and not jsontext.is_json(arguments) and arguments.strip():
-        return MalformedToolCall(arguments, "the arguments are not JSON", name, call_id, provider_json=held)
-    return ToolCall(call_id, name, arguments, provider_executed=provider_executed, provider_json=held)
+    if arguments and not jsontext.is_json(arguments) and not arguments.isspace():
+        return MalformedToolCall(
+            arguments, "the arguments are not JSON", name, call_id, provider_json=held
+        )
+    return ToolCall(
+        call_id, name, arguments, provider_executed=provider_executed, provider_json=held
+    )
 
 
 # -- forms -----------------------------------------------------------------------------------------

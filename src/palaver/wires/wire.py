@@ -59,7 +59,15 @@ class Decoder(Protocol):
 class Wire:
     """One provider format. ``name`` is the wire's, ``accent`` the vendor's row where one was chosen."""
 
-    def __init__(self, name: str, decoder: Decoder, codec: Codec, *, speech: Speech | None = None, accent: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        decoder: Decoder,
+        codec: Codec,
+        *,
+        speech: Speech | None = None,
+        accent: str | None = None,
+    ) -> None:
         """Join the two halves of a codec."""
         self.name = name
         self.accent = accent
@@ -69,7 +77,11 @@ class Wire:
 
     def __repr__(self) -> str:
         """Show the name, and the accent where there is one."""
-        return f"Wire({self.name!r})" if self.accent is None else f"Wire({self.name!r}, accent={self.accent!r})"
+        return (
+            f"Wire({self.name!r})"
+            if self.accent is None
+            else f"Wire({self.name!r}, accent={self.accent!r})"
+        )
 
     # -- in --
 
@@ -91,10 +103,16 @@ class Wire:
     # -- out --
 
     def request_encoder(
-        self, request: Request, *, takes: Collection[MediaKind] | None = None, reasoning_as_text: bool = False
+        self,
+        request: Request,
+        *,
+        takes: Collection[MediaKind] | None = None,
+        reasoning_as_text: bool = False,
     ) -> RequestEncoder:
         """Encode a request that will grow: append messages to what this gives, and pay for what is new."""
-        options = Options(takes=None if takes is None else frozenset(takes), reasoning_as_text=reasoning_as_text)
+        options = Options(
+            takes=None if takes is None else frozenset(takes), reasoning_as_text=reasoning_as_text
+        )
         return RequestEncoder(
             self._codec, request, self.name, self.speech, accent=self.accent, options=options
         )

@@ -10,13 +10,12 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import re
-from typing import Final, Literal
+from typing import Final
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from palaver.wires.openai_chat.encode import SPEECH
-from palaver.wires.speech import IdRule, Speech
+from palaver.wires.speech import Speech
 
 
 class Accent(Struct, frozen=True, kw_only=True):

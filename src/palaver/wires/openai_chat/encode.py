@@ -10,13 +10,18 @@ Source: wires.md 2.1 to 2.5, 2.8, 2.9.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw
 
 from palaver.core import jsontext
 from palaver.core.jsontext import NULL, Fields
-from palaver.core.messages import AssistantMessage, DeveloperMessage, SystemMessage, ToolMessage
+from palaver.core.messages import (
+    AssistantMessage,
+    DeveloperMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from palaver.core.parts import (
     AnyPart,
     Audio,
@@ -38,7 +43,6 @@ from palaver.core.parts import (
 from palaver.core.tools import ProviderTool
 from palaver.wires import reading
 from palaver.wires.handover import fitting_name
-from palaver.wires.openai_chat.decode import thinking_text, usage as read_usage
 from palaver.wires.openai_chat.forms import (
     AUDIO_WORDS,
     FINISH,
@@ -49,6 +53,8 @@ from palaver.wires.openai_chat.forms import (
     write_output_format,
     write_tool_choice,
 )
+from palaver.wires.openai_chat.parts import thinking_text
+from palaver.wires.openai_chat.usage import write_usage
 from palaver.wires.reading import is_hint, native, visible
 from palaver.wires.speech import IdRule, MediaRule, Speech
 
@@ -59,7 +65,6 @@ if TYPE_CHECKING:
     from palaver.core.pairs import Placed
     from palaver.core.request import Request, Response
     from palaver.core.tools import AnyTool
-    from palaver.core.usage import Usage
     from palaver.wires.context import Context
 
 LIST: Final = "messages"
@@ -97,10 +102,20 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if request.model is not None:
         fields["model"] = request.model
     if settings.max_tokens is not None:
-        fields["max_tokens" if "@max_tokens" in rest or context.accent is not None else "max_completion_tokens"] = (
-            settings.max_tokens
-        )
-    for key in ("temperature", "top_p", "seed", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "stream"):
+        fields[
+            "max_tokens"
+            if "@max_tokens" in rest or context.accent is not None
+            else "max_completion_tokens"
+        ] = settings.max_tokens
+    for key in (
+        "temperature",
+        "top_p",
+        "seed",
+        "frequency_penalty",
+        "presence_penalty",
+        "parallel_tool_calls",
+        "stream",
+    ):
         value = getattr(settings, key)
         if value is not None:
             fields[key] = value
@@ -113,15 +128,24 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
     if request.tools or is_hint(rest, "tools", "empty"):
-        fields["tools"] = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+        fields["tools"] = [
+            written for tool in request.tools if (written := _tool(tool, context)) is not None
+        ]
     _formed(fields, rest, "tool_choice", settings.tool_choice, read_tool_choice, write_tool_choice)
-    _formed(fields, rest, "response_format", settings.output, read_output_format, write_output_format)
+    _formed(
+        fields, rest, "response_format", settings.output, read_output_format, write_output_format
+    )
     _list_foreign(request, context)
     return {**fields, **visible(rest)}
 
 
 def _formed(  # noqa: PLR0913 (a field, its two functions, and where it goes)
-    fields: dict[str, Any], rest: Fields, key: str, value: Any, read: Any, write: Any  # noqa: ANN401
+    fields: dict[str, Any],
+    rest: Fields,
+    key: str,
+    value: Any,
+    read: Any,
+    write: Any,  # noqa: ANN401
 ) -> None:
     if value is not None:
         kept = reading.form(rest, key, value, read)
@@ -165,18 +189,31 @@ def _message(message: Message, context: Context) -> dict[str, Any]:
     rest = native(message, WIRE)
     if isinstance(message, AssistantMessage):
         return assistant(message, rest, context)
-    fields: dict[str, Any] = {"role": "developer" if isinstance(message, DeveloperMessage) else message.role}
+    fields: dict[str, Any] = {
+        "role": "developer" if isinstance(message, DeveloperMessage) else message.role
+    }
     if isinstance(message, ToolMessage):
         if is_hint(rest, "role", "function"):
             fields = {"role": "function", "name": message.tool_name}
         elif message.tool_call_id is not None:
             fields["tool_call_id"] = message.tool_call_id
-    _put_content(fields, message.content, rest, context, none="" if isinstance(message, ToolMessage) else None)
+    _put_content(
+        fields,
+        message.content,
+        rest,
+        context,
+        none="" if isinstance(message, ToolMessage) else None,
+    )
     return {**fields, **visible(rest)}
 
 
 def _put_content(
-    fields: dict[str, Any], parts: Sequence[AnyPart], rest: Fields, context: Context, *, none: str | None
+    fields: dict[str, Any],
+    parts: Sequence[AnyPart],
+    rest: Fields,
+    context: Context,
+    *,
+    none: str | None,
 ) -> None:
     """Write ``content`` in the form that was found, else the plainest that holds the parts."""
     form = rest.get("@content")
@@ -184,7 +221,13 @@ def _put_content(
         case []:
             if form == reading.hint("absent"):
                 return
-            fields["content"] = [] if form == reading.hint("list") else NULL if form == reading.hint("null") else none
+            fields["content"] = (
+                []
+                if form == reading.hint("list")
+                else NULL
+                if form == reading.hint("null")
+                else none
+            )
         case [Text() as only] if only.provider_json is UNSET and form != reading.hint("list"):
             fields["content"] = only.text
         case found:
@@ -220,7 +263,13 @@ def assistant(message: AssistantMessage, rest: Fields, context: Context) -> dict
         fields["reasoning_details"] = details
     if calls:
         fields["tool_calls"] = calls
-    citations = [c.raw_json for part in content if isinstance(part, Text) for c in part.citations if c.wire == WIRE]
+    citations = [
+        c.raw_json
+        for part in content
+        if isinstance(part, Text)
+        for c in part.citations
+        if c.wire == WIRE
+    ]
     if citations:
         fields["annotations"] = citations
     return {**fields, **visible(rest)}
@@ -298,7 +347,11 @@ def _part(part: AnyPart, context: Context) -> Any:  # noqa: ANN401 (a JSON objec
         case Audio():
             return _recording(part, rest)
         case File():
-            return _linked(part, "document_url", rest) if is_hint(rest, "field", "document_url") else _file(part, rest)
+            return (
+                _linked(part, "document_url", rest)
+                if is_hint(rest, "field", "document_url")
+                else _file(part, rest)
+            )
         case _:
             context.lose("dropped", type(part).__name__, "the wire has no such part")
             return {"type": "text", "text": ""}
@@ -363,7 +416,11 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     if message.response_id is not None or not context.own:
         fields["id"] = "chatcmpl-0" if message.response_id is None else message.response_id
     if not context.own:
-        fields |= {"object": "chat.completion", "created": (message.sent_at or 0) // 1000, "model": message.model or ""}
+        fields |= {
+            "object": "chat.completion",
+            "created": (message.sent_at or 0) // 1000,
+            "model": message.model or "",
+        }
     elif message.model is not None:
         fields["model"] = message.model
     choices = (message, *response.alternatives)
@@ -390,7 +447,9 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
         fields["finish_reason"] = word
     if beside is not None and context.own:
         return {**fields, **jsontext.fields(beside)}
-    return {"index": index, **fields} if context.own else {"index": index, "logprobs": None, **fields}
+    return (
+        {"index": index, **fields} if context.own else {"index": index, "logprobs": None, **fields}
+    )
 
 
 def _finish_word(message: AssistantMessage, context: Context) -> Any:  # noqa: ANN401 (a word, None or UNSET)
@@ -403,24 +462,7 @@ def _finish_word(message: AssistantMessage, context: Context) -> Any:  # noqa: A
         return raw
     reason = message.finish_reason or "stop"
     if reason not in FINISH_WORD:
-        context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “stop” was sent", 0)
+        context.lose(
+            "approximated", "finish_reason", f"{reason!r} has no word here; “stop” was sent", 0
+        )
     return FINISH_WORD.get(reason, "stop")
-
-
-def write_usage(usage: Usage) -> Any:  # noqa: ANN401 (a JSON object, or one as text)
-    """Write usage: the provider's own object when it still says the same, else one made of the counters."""
-    raw = usage.raw_json
-    if raw is not UNSET and read_usage(raw) == usage:
-        return raw
-    prompt = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
-    completion = (usage.output or 0) + (usage.reasoning or 0)
-    fields: dict[str, Any] = {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }
-    if usage.cache_read is not None:
-        fields["prompt_tokens_details"] = {"cached_tokens": usage.cache_read}
-    if usage.reasoning is not None:
-        fields["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
-    return fields

@@ -44,7 +44,12 @@ FINISH_WORD: Final[dict[FinishReason, str]] = {
 """Neutral reasons that the wire has a word for; the others are approximated by ``stop``."""
 
 AUDIO_FORMATS: Final = {"wav": "audio/wav", "mp3": "audio/mpeg"}
-AUDIO_WORDS: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+AUDIO_WORDS: Final = {
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+}
 
 _MODES: Final = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
 
@@ -58,11 +63,23 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
         return None
     choice = jsontext.value(raw)
     match choice:
-        case {"type": "function", "function": {"name": str(name)}} | {"type": "custom", "custom": {"name": str(name)}}:
+        case {"type": "function", "function": {"name": str(name)}} | {
+            "type": "custom",
+            "custom": {"name": str(name)},
+        }:
             return ToolChoice("required", (name,))
-        case {"type": "allowed_tools", "allowed_tools": {"mode": "auto" | "required" as mode, "tools": list(tools)}}:
-            names = [tool.get("function", {}).get("name") for tool in tools if isinstance(tool, dict)]
-            return ToolChoice(mode, tuple(names)) if names and all(isinstance(n, str) for n in names) else None
+        case {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "auto" | "required" as mode, "tools": list(tools)},
+        }:
+            names = [
+                tool.get("function", {}).get("name") for tool in tools if isinstance(tool, dict)
+            ]
+            return (
+                ToolChoice(mode, tuple(names))
+                if names and all(isinstance(n, str) for n in names)
+                else None
+            )
         case _:
             return None
 
