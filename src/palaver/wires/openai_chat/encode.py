@@ -9,7 +9,6 @@ Source: wires.md 2.1 to 2.5, 2.8, 2.9.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw
@@ -43,6 +42,7 @@ from palaver.core.parts import (
 from palaver.core.tools import ProviderTool
 from palaver.wires import reading
 from palaver.wires.handover import fitting_name
+from palaver.wires.openai_chat.accents import SPEECH, Accent, row
 from palaver.wires.openai_chat.forms import (
     AUDIO_WORDS,
     FINISH,
@@ -56,7 +56,6 @@ from palaver.wires.openai_chat.forms import (
 from palaver.wires.openai_chat.parts import thinking_text
 from palaver.wires.openai_chat.usage import write_usage
 from palaver.wires.reading import is_hint, native, visible
-from palaver.wires.speech import IdRule, MediaRule, Speech
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,24 +66,11 @@ if TYPE_CHECKING:
     from palaver.core.tools import AnyTool
     from palaver.wires.context import Context
 
+__all__ = ["LIST", "SPEECH", "assistant", "head", "hoists", "response", "turn"]
+
 LIST: Final = "messages"
-
-SPEECH: Final = Speech(
-    error_flag=False,
-    interleaving=False,
-    media={
-        "image": MediaRule(
-            frozenset({"inline", "url"}),
-            frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"}),
-            needs_type=False,
-        ),
-        "audio": MediaRule(frozenset({"inline"}), frozenset(AUDIO_WORDS), needs_type=True),
-        "file": MediaRule(frozenset({"inline", "file_id"}), needs_type=True),
-    },
-    answer_media={"audio": MediaRule(frozenset({"inline"}))},
-    call_id=IdRule(re.compile(r"(?s).{1,40}")),
-)
-
+_BETWEEN: Final = "Understood."
+"""Stands between a tool result and a user message where a vendor refuses them side by side."""
 
 def hoists(_message: SystemMessage, _context: Context) -> bool:
     """System messages stand among the others."""
@@ -97,16 +83,12 @@ def hoists(_message: SystemMessage, _context: Context) -> bool:
 def head(request: Request, _system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
     """Write model, settings and tools."""
     rest = native(request, WIRE)
-    settings = request.settings
+    settings, accent = request.settings, row(context.accent)
     fields: dict[str, Any] = {}
     if request.model is not None:
         fields["model"] = request.model
     if settings.max_tokens is not None:
-        fields[
-            "max_tokens"
-            if "@max_tokens" in rest or context.accent is not None
-            else "max_completion_tokens"
-        ] = settings.max_tokens
+        fields["max_tokens" if "@max_tokens" in rest else accent.max_tokens] = settings.max_tokens
     for key in (
         "temperature",
         "top_p",
@@ -132,6 +114,11 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
             written for tool in request.tools if (written := _tool(tool, context)) is not None
         ]
     _formed(fields, rest, "tool_choice", settings.tool_choice, read_tool_choice, write_tool_choice)
+    if fields.get("tool_choice") == "required":
+        fields["tool_choice"] = accent.required
+    if fields.get("tool_choice") == "none" and not accent.none_keeps_tools and fields.pop("tools", None):
+        context.lose("converted", "tool_choice", "“none” is refused beside tools; the tools were left out")
+        del fields["tool_choice"]
     _formed(
         fields, rest, "response_format", settings.output, read_output_format, write_output_format
     )
@@ -182,13 +169,23 @@ def _tool(tool: AnyTool, context: Context) -> object:
 
 def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
     """Write each message as one."""
-    return [_message(item.message, context) for item in messages]
+    accent = row(context.accent)
+    written: list[dict[str, Any]] = []
+    for item in messages:
+        fields = _message(item.message, context, accent, item.index)
+        after_tool = written and written[-1]["role"] == "tool" and fields["role"] == "user"
+        if after_tool and not accent.user_after_tool and not context.own:
+            why = "refused right behind a tool message; a fixed assistant text was put between"
+            context.lose("converted", "user message", why, item.index)
+            written.append({"role": "assistant", "content": _BETWEEN})
+        written.append(fields)
+    return written
 
 
-def _message(message: Message, context: Context) -> dict[str, Any]:
+def _message(message: Message, context: Context, accent: Accent, index: int) -> dict[str, Any]:
     rest = native(message, WIRE)
     if isinstance(message, AssistantMessage):
-        return assistant(message, rest, context)
+        return assistant(message, rest, context, accent, index)
     fields: dict[str, Any] = {
         "role": "developer" if isinstance(message, DeveloperMessage) else message.role
     }
@@ -234,12 +231,13 @@ def _put_content(
             fields["content"] = [_part(part, context) for part in found]
 
 
-def assistant(message: AssistantMessage, rest: Fields, context: Context) -> dict[str, Any]:
+def assistant(
+    message: AssistantMessage, rest: Fields, context: Context, accent: Accent, index: int | None = None
+) -> dict[str, Any]:
     """Write an assistant message, of a request or of a choice."""
     fields: dict[str, Any] = {"role": "assistant"}
     content: list[AnyPart] = []
     calls: list[Any] = []
-    details: list[Any] = []
     for part in message.content:
         held = native(part, WIRE) if not isinstance(part, Text) else {}
         match part:
@@ -248,10 +246,8 @@ def assistant(message: AssistantMessage, rest: Fields, context: Context) -> dict
                     fields["function_call"] = _function_call(part, held)
                 else:
                     calls.append(_call(part, held))
-            case Reasoning() if is_hint(held, "field", "reasoning_details"):
-                details.append(_detail(part, held))
-            case Reasoning() if "@field" in held and not is_hint(held, "field", "thinking"):
-                fields[jsontext.text(held["@field"])] = part.text
+            case Reasoning():
+                _put_reasoning(part, held, fields, content, accent, context, index)
             case Refusal() if not is_hint(held, "field", "part"):
                 fields["refusal"] = part.text
             case Audio():
@@ -259,20 +255,42 @@ def assistant(message: AssistantMessage, rest: Fields, context: Context) -> dict
             case _:
                 content.append(part)
     _put_content(fields, content, rest, context, none=None)
-    if details:
-        fields["reasoning_details"] = details
+    if accent.reasoning_with_calls and accent.reasoning and not context.own:
+        if calls:
+            fields.setdefault(accent.reasoning, "")
+        elif fields.pop(accent.reasoning, None):
+            context.lose("dropped", "reasoning", "goes back on messages with tool calls only", index)
     if calls:
         fields["tool_calls"] = calls
-    citations = [
-        c.raw_json
-        for part in content
-        if isinstance(part, Text)
-        for c in part.citations
-        if c.wire == WIRE
-    ]
+    citations = [c.raw_json for part in content if isinstance(part, Text) for c in part.citations]
     if citations:
         fields["annotations"] = citations
     return {**fields, **visible(rest)}
+
+
+def _put_reasoning(  # noqa: PLR0913 (what, where from, and where to)
+    part: Reasoning,
+    held: Fields,
+    fields: dict[str, Any],
+    content: list[AnyPart],
+    accent: Accent,
+    context: Context,
+    index: int | None,
+) -> None:
+    """Put reasoning where it stood; where a vendor was chosen, into the field which that vendor reads."""
+    found = None if "@field" not in held else jsontext.text(held["@field"])
+    target = found if context.accent is None or context.own else accent.reasoning
+    if found == "reasoning_details" and (context.accent is None or context.own or accent.details):
+        fields.setdefault("reasoning_details", []).append(_detail(part, held))
+    elif target == "thinking":
+        content.append(part)
+    elif target is not None and part.text:
+        before = fields.get(target)
+        fields[target] = part.text if before is None else f"{before}\n\n{part.text}"
+    elif target is not None and not context.own and found != "reasoning_details":
+        fields.setdefault(target, "")
+    else:
+        context.lose("dropped", "reasoning", "no field for it here", index)
 
 
 def _detail(part: Reasoning, held: Fields) -> dict[str, Any]:
@@ -347,11 +365,10 @@ def _part(part: AnyPart, context: Context) -> Any:  # noqa: ANN401 (a JSON objec
         case Audio():
             return _recording(part, rest)
         case File():
-            return (
-                _linked(part, "document_url", rest)
-                if is_hint(rest, "field", "document_url")
-                else _file(part, rest)
+            linked = is_hint(rest, "field", "document_url") or (
+                row(context.accent).document == "document_url" and not context.own
             )
+            return _linked(part, "document_url", rest) if linked else _file(part, rest)
         case _:
             context.lose("dropped", type(part).__name__, "the wire has no such part")
             return {"type": "text", "text": ""}
@@ -434,7 +451,7 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
     rest = native(message, WIRE)
     beside = rest.pop("@choice", None)
     role = rest.pop("@role", None)
-    body = assistant(message, rest, context)
+    body = assistant(message, rest, context, row(context.accent))
     if role == NULL:
         del body["role"]
     elif role is not None:
