@@ -1,0 +1,4 @@
+"""Palaver: an agent message that every component speaks, kept without loss.
+
+Stability: experimental.
+"""
