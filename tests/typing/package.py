@@ -4,4 +4,4 @@ from typing import assert_type
 
 import palaver
 
-assert_type(palaver.__doc__, str | None)
+assert_type(palaver.__name__, str)
