@@ -19,7 +19,6 @@ STEPS = {
     "mypy": ["mypy"],
     "layers": ["lint-imports", "--no-logo"],
     "api": ["python", "tools/api_lock.py", "--check"],
-    "schema": ["python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_schema.py"],
     "changes": ["towncrier", "build", "--draft"],
     "docs": ["sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build/html"],
     "examples": ["python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/docs"],
