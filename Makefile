@@ -6,6 +6,7 @@ VENV ?= .venv
 BENCH_VENV ?= .venv-bench
 ARGS ?=
 
+PYTHONS := $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
 PY := $(VENV)/bin/python
 BENCH_PY := $(BENCH_VENV)/bin/python
 PIP := -m pip --disable-pip-version-check --quiet install
@@ -52,14 +53,14 @@ clean: ## remove everything that was built or installed here
 # Debian's python3 has no ensurepip until python3-venv is installed, so both are asked for.
 define find_python
 @set -eu; \
-for python in $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3); do \
+for python in $(PYTHONS); do \
     if $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
         echo "Creating $(1) with $$($$python --version)"; \
         rm -rf $(1); \
         exec $$python -m venv $(1); \
     fi; \
 done; \
-echo "Palaver needs Python 3.11 or newer with venv; install it, for example: apt install python3-venv" >&2; \
+echo "Palaver needs Python 3.11 or newer with venv (tried: $(PYTHONS)); on Debian: apt install python3-venv" >&2; \
 exit 1
 endef
 

@@ -7,7 +7,7 @@ author = "The Palaver authors"
 copyright = "2026, The Palaver authors"  # noqa: A001 (the name Sphinx reads)
 version = release = installed_version("palaver")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build", "adr/template.md"]
 nitpicky = False  # type names in signatures come from msgspec and the standard library
