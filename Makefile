@@ -9,7 +9,7 @@ ARGS ?=
 PYTHONS := $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
 PY := $(VENV)/bin/python
 BENCH_PY := $(BENCH_VENV)/bin/python
-PIP := -m pip --disable-pip-version-check --quiet install
+PIP := -m pip --disable-pip-version-check -qq install
 
 # What the user's shell may carry and would change what is installed or what is run.
 unexport PYTHONHOME PYTHONPATH PYTHONOPTIMIZE PYTHONWARNINGS VIRTUAL_ENV

@@ -9,7 +9,7 @@ freeze() { # FILE TITLE PIP-ARGUMENT...
     shift 2
     scratch=$(mktemp -d)
     "${PYTHON:-python3.11}" -m venv "$scratch"
-    "$scratch/bin/python" -m pip --disable-pip-version-check --quiet install "$@"
+    "$scratch/bin/python" -m pip --disable-pip-version-check -qq install "$@"
     {
         echo "# $title, for Python 3.11 to 3.14. Written by: make constraints"
         "$scratch/bin/python" -m pip --disable-pip-version-check freeze --exclude palaver --exclude-editable
