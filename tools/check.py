@@ -20,7 +20,17 @@ STEPS = {
     "layers": ["lint-imports", "--no-logo"],
     "api": ["python", "tools/api_lock.py", "--check"],
     "changes": ["towncrier", "build", "--draft"],
-    "docs": ["sphinx-build", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build/html"],
+    "docs": [
+        "sphinx-build",
+        "-W",
+        "-E",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        "docs",
+        "docs/_build/html",
+    ],
     "examples": ["python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/docs"],
 }
 
