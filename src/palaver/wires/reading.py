@@ -139,6 +139,22 @@ def take_items(rest: Fields, key: str) -> list[Raw] | None:
     return found
 
 
+def need_fields(rest: Fields, key: str) -> Fields:
+    """Take an object out that must be there, split."""
+    found = take_fields(rest, key)
+    if found is None:
+        raise DecodeError("missing", path=key)
+    return found
+
+
+def need_items(rest: Fields, key: str) -> list[Raw]:
+    """Take an array out that must be there, split."""
+    found = take_items(rest, key)
+    if found is None:
+        raise DecodeError("missing", path=key)
+    return found
+
+
 def string_or_items(raw: Raw) -> str | list[Raw] | None:
     """Read a field that is a string, an array or null. Raises ``DecodeError`` for anything else."""
     try:
@@ -170,6 +186,11 @@ def provider(wire: str, rest: Fields) -> Raw | UnsetType:
 def hint(word: str) -> Raw:
     """Spell the value of a hint."""
     return Raw(b'"' + word.encode() + b'"')
+
+
+def nested(rest: Fields, key: str, inner: Fields) -> Fields:
+    """Put what remains of an inner object back where it stood."""
+    return {**rest, key: Raw(jsontext.encode(inner))} if inner else rest
 
 
 def native(value: Value, wire: str) -> Fields:

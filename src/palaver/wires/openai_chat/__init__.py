@@ -11,6 +11,5 @@ from palaver.wires.wire import Wire
 
 WIRE = Wire("openai_chat", decode, encode)
 ACCENTED = {
-    name: Wire("openai_chat", decode, encode, speech=accent.speech, accent=name)
-    for name, accent in ACCENTS.items()
+    name: Wire("openai_chat", decode, encode, speech=accent.speech, accent=name) for name, accent in ACCENTS.items()
 }

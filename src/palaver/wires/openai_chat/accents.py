@@ -89,9 +89,7 @@ ACCENTS: Final[dict[str, Accent]] = {
     "zai": Accent(speech=_IMAGES, reasoning="reasoning_content"),
     "huggingface": Accent(speech=_IMAGES),
     "ollama": Accent(
-        speech=structs.replace(
-            _PLAIN, media={"image": MediaRule(frozenset({"inline"}))}, object_arguments=True
-        ),
+        speech=structs.replace(_PLAIN, media={"image": MediaRule(frozenset({"inline"}))}, object_arguments=True),
         reasoning="reasoning",
     ),
     "vllm": Accent(

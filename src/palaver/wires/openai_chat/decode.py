@@ -47,7 +47,6 @@ from palaver.wires import reading
 from palaver.wires.openai_chat.forms import (
     FINISH,
     WIRE,
-    nested,
     read_output_format,
     read_tool_choice,
     write_output_format,
@@ -55,7 +54,7 @@ from palaver.wires.openai_chat.forms import (
 )
 from palaver.wires.openai_chat.parts import part
 from palaver.wires.openai_chat.usage import read_usage
-from palaver.wires.reading import hint, provider
+from palaver.wires.reading import hint, nested, provider
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,10 +66,7 @@ if TYPE_CHECKING:
 def request(body: bytes) -> Request:
     """Read a request body. Raises ``DecodeError``."""
     rest = jsontext.fields(body)
-    raw_messages = reading.take_items(rest, "messages")
-    if raw_messages is None:
-        missing = "missing"
-        raise DecodeError(missing, path="messages")
+    raw_messages = reading.need_items(rest, "messages")
     raw_tools = reading.take_items(rest, "tools")
     if raw_tools == []:
         rest["@tools"] = hint("empty")
@@ -114,9 +110,7 @@ def _stop(rest: Fields) -> tuple[str, ...] | None:
     return reading.take_texts(rest, "stop")
 
 
-def _formed(
-    rest: Fields, key: str, read: Callable[[Raw], Any], write: Callable[[Any], object]
-) -> Any:  # noqa: ANN401
+def _formed(rest: Fields, key: str, read: Callable[[Raw], Any], write: Callable[[Any], object]) -> Any:
     """Take a field that has several forms; keep its form where ours is another."""
     raw = rest.get(key)
     found = None if raw is None else read(raw)
@@ -135,10 +129,7 @@ def _tool(raw: Raw) -> AnyTool:
         kind = "function"
     if kind not in ("function", "custom"):
         return ProviderTool(WIRE, jsontext.own(raw))
-    inner = reading.take_fields(rest, kind)
-    if inner is None:
-        missing = "missing"
-        raise DecodeError(missing, path=kind)
+    inner = reading.need_fields(rest, kind)
     try:
         parameters = inner.pop("parameters", UNSET) if kind == "function" else UNSET
         return Tool(
@@ -184,23 +175,18 @@ def _message(raw: Raw, index: int, before: list[Message]) -> Message:
         return _ROLES[role](content=content, provider_json=provider(WIRE, rest))
     if role == "tool":
         call_id = reading.take_text(rest, "tool_call_id")
-        return ToolMessage(
-            content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest)
-        )
+        return ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest))
     if role == "function":
         name = reading.take_text(rest, "name")
         rest["@role"] = hint("function")
-        call_id = next(
-            (c.id for m in reversed(before) for c in m.tool_calls if c.name == name), None
-        )
+        call_id = next((c.id for m in reversed(before) for c in m.tool_calls if c.name == name), None)
         return ToolMessage(
             content=content,
             tool_call_id=call_id,
             tool_name=name,
             provider_json=provider(WIRE, rest),
         )
-    unknown = f"unknown role {role[:40]!r}"
-    raise DecodeError(unknown, path="role")
+    raise DecodeError(f"unknown role {role[:40]!r}", path="role")
 
 
 def _content(rest: Fields, *, absent: str = "") -> tuple[tuple[Any, ...], bool]:
@@ -220,9 +206,7 @@ def _content(rest: Fields, *, absent: str = "") -> tuple[tuple[Any, ...], bool]:
     if isinstance(found, str):
         return (Text(found),), False
     parts = tuple(reading.each(found, "content", part))
-    if len(parts) == 0 or (
-        len(parts) == 1 and isinstance(parts[0], Text) and parts[0].provider_json is UNSET
-    ):
+    if len(parts) == 0 or (len(parts) == 1 and isinstance(parts[0], Text) and parts[0].provider_json is UNSET):
         rest["@content"] = hint("list")
     return parts, True
 
@@ -285,9 +269,7 @@ def _detail(raw: Raw) -> Reasoning:
     signature = reading.take_text(rest, "signature")
     encrypted = reading.take_text(rest, "data")
     rest["@field"] = hint("reasoning_details")
-    return Reasoning(
-        text or summary or "", signature, encrypted, WIRE, provider_json=provider(WIRE, rest)
-    )
+    return Reasoning(text or summary or "", signature, encrypted, WIRE, provider_json=provider(WIRE, rest))
 
 
 def _cited(content: tuple[Any, ...], rest: Fields) -> tuple[Any, ...]:
@@ -310,7 +292,7 @@ def _citation(raw: Raw) -> Citation:
     inner = fields.get("url_citation") if isinstance(fields, dict) else None
     table = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
 
-    def of(key: str, kind: type) -> Any:  # noqa: ANN401 (as asked for)
+    def of(key: str, kind: type) -> Any:
         found = table.get(key)
         return found if isinstance(found, kind) and not isinstance(found, bool) else None
 
@@ -334,10 +316,7 @@ def _calls(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]
     if raw is not None and raw != NULL:
         try:
             calls = _plain_calls(raw) or tuple(
-                [
-                    _call(each, f"{place}_{index}", index)
-                    for index, each in enumerate(jsontext.items(raw))
-                ]
+                [_call(each, f"{place}_{index}", index) for index, each in enumerate(jsontext.items(raw))]
             )
             if calls:
                 del rest["tool_calls"]
@@ -368,12 +347,7 @@ def _plain_calls(raw: Raw) -> tuple[ToolCall | MalformedToolCall, ...]:
         found = _plain(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ()
-    return tuple(
-        [
-            reading.call(each.id, each.function.name, each.function.arguments, UNSET)
-            for each in found
-        ]
-    )
+    return tuple([reading.call(each.id, each.function.name, each.function.arguments, UNSET) for each in found])
 
 
 def _function_call(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]:
@@ -401,23 +375,16 @@ def _call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
         if kind is None:
             rest["@type"] = hint("absent")
         key = "custom" if kind == "custom" else "function"
-        inner = reading.take_fields(rest, key)
-        if inner is None:
-            missing = "missing"
-            raise DecodeError(missing, path=key)
+        inner = reading.need_fields(rest, key)
         name = reading.need_text(inner, "name")
         if kind == "custom":
             text = inner.pop("input", Raw(b'""'))
             held = provider(WIRE, nested(rest, key, inner))
-            return ToolCall(
-                call_id or made_id, name, bytes(text).decode(), custom=True, provider_json=held
-            )
+            return ToolCall(call_id or made_id, name, bytes(text).decode(), custom=True, provider_json=held)
         arguments = _arguments(inner, rest)
         if kind not in (None, "function"):
             rest["type"] = jsontext.raw(kind)
-        return reading.call(
-            call_id or made_id, name, arguments, provider(WIRE, nested(rest, key, inner))
-        )
+        return reading.call(call_id or made_id, name, arguments, provider(WIRE, nested(rest, key, inner)))
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
 
@@ -456,9 +423,7 @@ def response(body: bytes) -> Response:
         alternatives = tuple([_choice(raw, index) for index, raw in enumerate(others, 1)])
     except DecodeError as error:
         raise error.within("choices") from None
-    return Response(
-        message=message, alternatives=alternatives, origin=WIRE, provider_json=provider(WIRE, rest)
-    )
+    return Response(message=message, alternatives=alternatives, origin=WIRE, provider_json=provider(WIRE, rest))
 
 
 def _provider_error(rest: Fields, body: bytes) -> ProviderError:
@@ -467,13 +432,7 @@ def _provider_error(rest: Fields, body: bytes) -> ProviderError:
     inner = cast("dict[str, Any]", found if isinstance(found, dict) else table)
     text = found if isinstance(found, str) else inner.get("message") or inner.get("detail")
     code = inner.get("code") or inner.get("type")
-    message = (
-        text
-        if isinstance(text, str)
-        else "no completion in the body"
-        if "error" not in rest
-        else str(text)
-    )
+    message = text if isinstance(text, str) else "no completion in the body" if "error" not in rest else str(text)
     return ProviderError(WIRE, message, code=None if code is None else str(code), body=body)
 
 
@@ -486,15 +445,12 @@ def _choice(
 ) -> AssistantMessage:
     try:
         beside = jsontext.fields(raw)
-        rest = reading.take_fields(beside, "message")
-        if rest is None:
-            missing = "missing"
-            raise DecodeError(missing, path="message")
+        rest = reading.need_fields(beside, "message")
         role = rest.pop("role", None)
         if role != _ASSISTANT:
             rest["@role"] = NULL if role is None else role
         word = reading.take_text(beside, "finish_reason")
-        finish_raw: str | None | UnsetType = word
+        finish_raw: str | UnsetType | None = word
         if word is None:
             finish_raw = UNSET if beside.pop("finish_reason", None) is None else None
         if beside != _PLAIN_CHOICE:

@@ -72,6 +72,7 @@ LIST: Final = "messages"
 _BETWEEN: Final = "Understood."
 """Stands between a tool result and a user message where a vendor refuses them side by side."""
 
+
 def hoists(_message: SystemMessage, _context: Context) -> bool:
     """System messages stand among the others."""
     return False
@@ -110,29 +111,25 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
     if request.tools or is_hint(rest, "tools", "empty"):
-        fields["tools"] = [
-            written for tool in request.tools if (written := _tool(tool, context)) is not None
-        ]
+        fields["tools"] = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
     _formed(fields, rest, "tool_choice", settings.tool_choice, read_tool_choice, write_tool_choice)
     if fields.get("tool_choice") == "required":
         fields["tool_choice"] = accent.required
     if fields.get("tool_choice") == "none" and not accent.none_keeps_tools and fields.pop("tools", None):
         context.lose("converted", "tool_choice", "“none” is refused beside tools; the tools were left out")
         del fields["tool_choice"]
-    _formed(
-        fields, rest, "response_format", settings.output, read_output_format, write_output_format
-    )
+    _formed(fields, rest, "response_format", settings.output, read_output_format, write_output_format)
     _list_foreign(request, context)
     return {**fields, **visible(rest)}
 
 
-def _formed(  # noqa: PLR0913 (a field, its two functions, and where it goes)
+def _formed(
     fields: dict[str, Any],
     rest: Fields,
     key: str,
     value: Any,
     read: Any,
-    write: Any,  # noqa: ANN401
+    write: Any,
 ) -> None:
     if value is not None:
         kept = reading.form(rest, key, value, read)
@@ -186,9 +183,7 @@ def _message(message: Message, context: Context, accent: Accent, index: int) -> 
     rest = native(message, WIRE)
     if isinstance(message, AssistantMessage):
         return assistant(message, rest, context, accent, index)
-    fields: dict[str, Any] = {
-        "role": "developer" if isinstance(message, DeveloperMessage) else message.role
-    }
+    fields: dict[str, Any] = {"role": "developer" if isinstance(message, DeveloperMessage) else message.role}
     if isinstance(message, ToolMessage):
         if is_hint(rest, "role", "function"):
             fields = {"role": "function", "name": message.tool_name}
@@ -218,13 +213,7 @@ def _put_content(
         case []:
             if form == reading.hint("absent"):
                 return
-            fields["content"] = (
-                []
-                if form == reading.hint("list")
-                else NULL
-                if form == reading.hint("null")
-                else none
-            )
+            fields["content"] = [] if form == reading.hint("list") else NULL if form == reading.hint("null") else none
         case [Text() as only] if only.provider_json is UNSET and form != reading.hint("list"):
             fields["content"] = only.text
         case found:
@@ -268,7 +257,7 @@ def assistant(
     return {**fields, **visible(rest)}
 
 
-def _put_reasoning(  # noqa: PLR0913 (what, where from, and where to)
+def _put_reasoning(
     part: Reasoning,
     held: Fields,
     fields: dict[str, Any],
@@ -345,7 +334,7 @@ def _call(part: ToolCall | MalformedToolCall, held: Fields) -> dict[str, Any]:
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def _part(part: AnyPart, context: Context) -> Any:  # noqa: ANN401 (a JSON object, or one as text)
+def _part(part: AnyPart, context: Context) -> Any:
     rest = native(part, WIRE)
     match part:
         case Text():
@@ -409,11 +398,7 @@ def _recording(part: Audio, rest: Fields) -> dict[str, Any]:
 
 
 def _file(part: File, rest: Fields) -> dict[str, Any]:
-    inner: dict[str, Any]
-    if isinstance(part.source, FileId):
-        inner = {"file_id": part.source.id}
-    else:
-        inner = {"file_data": _link(part)}
+    inner: dict[str, Any] = {"file_id" if isinstance(part.source, FileId) else "file_data": _link(part)}
     if part.name is not None:
         inner["filename"] = part.name
     elif isinstance(part.source, Inline) and part.provider_json is UNSET:
@@ -464,12 +449,10 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
         fields["finish_reason"] = word
     if beside is not None and context.own:
         return {**fields, **jsontext.fields(beside)}
-    return (
-        {"index": index, **fields} if context.own else {"index": index, "logprobs": None, **fields}
-    )
+    return {"index": index, **fields} if context.own else {"index": index, "logprobs": None, **fields}
 
 
-def _finish_word(message: AssistantMessage, context: Context) -> Any:  # noqa: ANN401 (a word, None or UNSET)
+def _finish_word(message: AssistantMessage, context: Context) -> Any:
     raw = message.finish_reason_raw
     if context.own and raw is not UNSET:
         return raw
@@ -479,7 +462,5 @@ def _finish_word(message: AssistantMessage, context: Context) -> Any:  # noqa: A
         return raw
     reason = message.finish_reason or "stop"
     if reason not in FINISH_WORD:
-        context.lose(
-            "approximated", "finish_reason", f"{reason!r} has no word here; “stop” was sent", 0
-        )
+        context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “stop” was sent", 0)
     return FINISH_WORD.get(reason, "stop")

@@ -28,14 +28,15 @@ from palaver.core.parts import (
     Video,
 )
 from palaver.wires import reading
-from palaver.wires.openai_chat.forms import AUDIO_FORMATS, WIRE, nested
-from palaver.wires.reading import hint, provider
+from palaver.wires.openai_chat.forms import AUDIO_FORMATS, WIRE
+from palaver.wires.reading import hint, nested, provider
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 def part(raw: Raw) -> AnyPart:
+    """Read one content part."""
     rest = jsontext.fields(raw)
     kind = reading.need_text(rest, "type")
     read = _PARTS.get(kind)
@@ -53,16 +54,13 @@ def _refused(rest: Fields, _raw: Raw) -> AnyPart:
     return Refusal(text, provider_json=provider(WIRE, rest))
 
 
-def _linked(
-    cls: type[Image] | type[Video] | type[File], key: str
-) -> Callable[[Fields, Raw], AnyPart]:
+def _linked(cls: type[Image | Video | File], key: str) -> Callable[[Fields, Raw], AnyPart]:
     """Read a part that points to a URL, given as an object or (Mistral) as a bare string."""
 
     def read(rest: Fields, _raw: Raw) -> AnyPart:
         raw = rest.pop(key, None)
         if raw is None:
-            missing = "missing"
-            raise DecodeError(missing, path=key)
+            raise DecodeError("missing", path=key)
         if jsontext.kind(raw) == "a string":
             rest["@form"] = hint("string")
             url, inner = jsontext.text(raw), {}
@@ -93,10 +91,7 @@ def _source(url: str) -> tuple[MediaSource, str | None]:
 
 
 def _recording(rest: Fields, _raw: Raw) -> AnyPart:
-    inner = reading.take_fields(rest, "input_audio")
-    if inner is None:
-        missing = "missing"
-        raise DecodeError(missing, path="input_audio")
+    inner = reading.need_fields(rest, "input_audio")
     try:
         data = reading.need_text(inner, "data")
         word = reading.take_text(inner, "format")
@@ -105,16 +100,11 @@ def _recording(rest: Fields, _raw: Raw) -> AnyPart:
     media_type = None if word is None else AUDIO_FORMATS.get(word)
     if word is not None and media_type is None:
         inner["format"] = jsontext.raw(word)
-    return Audio(
-        Inline(data), media_type, provider_json=provider(WIRE, nested(rest, "input_audio", inner))
-    )
+    return Audio(Inline(data), media_type, provider_json=provider(WIRE, nested(rest, "input_audio", inner)))
 
 
 def _file(rest: Fields, _raw: Raw) -> AnyPart:
-    inner = reading.take_fields(rest, "file")
-    if inner is None:
-        missing = "missing"
-        raise DecodeError(missing, path="file")
+    inner = reading.need_fields(rest, "file")
     try:
         file_id = reading.take_text(inner, "file_id")
         data = None if file_id is not None else reading.take_text(inner, "file_data")
@@ -125,8 +115,7 @@ def _file(rest: Fields, _raw: Raw) -> AnyPart:
     if file_id is not None:
         return File(FileId(file_id, WIRE), None, name, provider_json=held)
     if data is None:
-        missing = "neither file_id nor file_data"
-        raise DecodeError(missing, path="file")
+        raise DecodeError("neither file_id nor file_data", path="file")
     source, media_type = _source(data)
     return File(source, media_type, name, provider_json=held)
 
@@ -135,8 +124,7 @@ def _thinking(rest: Fields, _raw: Raw) -> AnyPart:
     """Read Mistral's thinking block; its list of texts is kept, the text is a view."""
     raw = rest.get("thinking")
     if raw is None:
-        missing = "missing"
-        raise DecodeError(missing, path="thinking")
+        raise DecodeError("missing", path="thinking")
     text = thinking_text(raw)
     rest["@field"] = hint("thinking")
     return Reasoning(text, wire=WIRE, provider_json=provider(WIRE, rest))
@@ -148,14 +136,9 @@ def thinking_text(raw: Raw) -> str:
     if isinstance(found, str):
         return found
     if not isinstance(found, list):
-        wrong = f"expected an array, got {jsontext.kind(raw)}"
-        raise DecodeError(wrong, path="thinking")
+        raise DecodeError(f"expected an array, got {jsontext.kind(raw)}", path="thinking")
     blocks = cast("list[Any]", found)
-    return "".join(
-        block["text"]
-        for block in blocks
-        if isinstance(block, dict) and isinstance(block.get("text"), str)
-    )  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    return "".join(block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
 
 
 _PARTS: Final[dict[str, Callable[[Fields, Raw], AnyPart]]] = {

@@ -55,25 +55,19 @@ def read_usage(raw: Raw) -> Usage:
         read = next((count for count in named if count is not None), None)
     written = (found.prompt_tokens_details or _NO_PROMPT).cache_write_tokens
     reasoning = (found.completion_tokens_details or _NO_COMPLETION).reasoning_tokens
-    beside = (
-        reasoning and found.total_tokens == (prompt or 0) + (completion or 0) + reasoning
-    )  # xAI counts it beside
-    excluded = (
-        prompt is not None and read is not None and read > prompt and not written
-    )  # xAI leaves it out
+    beside = reasoning and found.total_tokens == (prompt or 0) + (completion or 0) + reasoning  # xAI counts it beside
+    excluded = prompt is not None and read is not None and read > prompt and not written  # xAI leaves it out
     return Usage(
         input=prompt if excluded else reading.uncached(prompt, read, written),
         cache_read=read,
         cache_write=written,
-        output=completion
-        if completion is None or beside or not reasoning
-        else max(0, completion - reasoning),
+        output=completion if completion is None or beside or not reasoning else max(0, completion - reasoning),
         reasoning=reasoning,
         raw_json=jsontext.own(raw),
     )
 
 
-def write_usage(usage: Usage) -> Any:  # noqa: ANN401 (a JSON object, or one as text)
+def write_usage(usage: Usage) -> Any:
     """Write usage: the provider's own object when it still says the same, else one made of the counters."""
     raw = usage.raw_json
     if raw is not UNSET and read_usage(raw) == usage:
