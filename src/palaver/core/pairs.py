@@ -36,14 +36,6 @@ class Placed(NamedTuple):
     note: bool = False
 
 
-class Completed(NamedTuple):
-    """Messages with whole pairs, the receipt, and the ids of calls that had no result."""
-
-    placed: list[Placed]
-    losses: list[Loss]
-    unanswered: list[str]
-
-
 def client_calls(message: Message) -> tuple[ToolCall, ...]:
     """Calls that the application, not the provider, must answer."""
     return tuple([call for call in message.tool_calls if not call.provider_executed])
@@ -61,14 +53,11 @@ def settle(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
         if position in claimed:
             continue
         out.append(item)
-        for answer in claims.get(position, ()):
-            if answer is None:
-                continue
-            out.append(placed[answer])
-            if not _adjoins(placed, position, answer):
-                losses.append(
-                    Loss("converted", "tool result", "moved to its call", placed[answer].index)
-                )
+        answers = [answer for answer in claims.get(position, ()) if answer is not None]
+        near = sorted(answer for answer in answers if _adjoins(placed, position, answer))
+        far = [answer for answer in answers if answer not in near]
+        out += [placed[answer] for answer in (*near, *far)]
+        losses += [Loss("converted", "tool result", "moved to its call", placed[answer].index) for answer in far]
     return out, losses
 
 
@@ -121,18 +110,16 @@ def _adjoins(placed: Sequence[Placed], position: int, answer: int) -> bool:
     )
 
 
-def complete(placed: Sequence[Placed]) -> Completed:
+def complete(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
     """Answer calls that have no result, and tell results that have no call. Results must be settled."""
     out: list[Placed] = []
     losses: list[Loss] = []
-    unanswered: list[str] = []
     notes: list[Placed] = []
     due: list[ToolCall] = []
     last = 0
 
     def close() -> None:
         for call in due:
-            unanswered.append(call.id)
             out.append(Placed(last, _missing(call)))
             losses.append(
                 Loss("converted", "tool call", "had no result; a fixed one was added", last)
@@ -162,7 +149,7 @@ def complete(placed: Sequence[Placed]) -> Completed:
             out.append(item)
             due, last = list(client_calls(message)), item.index
     close()
-    return Completed(out, losses, unanswered)
+    return out, losses
 
 
 def _missing(call: ToolCall) -> ToolMessage:
