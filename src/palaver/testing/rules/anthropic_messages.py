@@ -286,7 +286,7 @@ def referenced_tools_are_declared(body: Fields) -> Iterator[Finding]:
     tools = [tool for _, tool in objects(body.get("tools"), "tools")]
     if any("toolset" in (string(tool, "type") or "") for tool in tools) or body.get("mcp_servers"):
         return
-    names = {tool.get("name") for tool in tools}
+    names = {string(tool, "name") for tool in tools}
     for where, name in _references(body.get("messages"), "messages"):
         if name not in names:
             yield where, f"references unknown tool {name!r}"
