@@ -123,10 +123,13 @@ def test_an_unknown_wire_is_a_key_error():
 
 
 _WORDS = st.sampled_from(
-    "role content parts type text messages contents input tools tool_calls tool_call_id id function name "
-    "arguments user assistant model tool system tool_use tool_result thinking functionCall functionResponse "
-    "toolUse toolResult toolUseId tool_use_id document cachePoint cache_control reasoning function_call "
-    "function_call_output call_id output server_tool_use usage totalTokens source file input_file".split()
+    """
+    role content parts type text messages contents input tools tool_calls tool_call_id id function
+    name arguments user assistant model tool system tool_use tool_result thinking functionCall
+    functionResponse toolUse toolResult toolUseId tool_use_id document cachePoint cache_control
+    reasoning function_call function_call_output call_id output server_tool_use usage totalTokens
+    source file input_file
+    """.split()  # noqa: SIM905 - a list of fifty words reads worse
 )
 _LEAVES = st.none() | st.booleans() | st.integers(-2, 2) | st.floats(0, 2) | _WORDS | st.just("")
 _VALUES = st.recursive(

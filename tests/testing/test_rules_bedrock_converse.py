@@ -47,8 +47,8 @@ def body(*messages, **fields):
     return {"messages": list(messages), **fields}
 
 
-def loop(*blocks, calls=(call(),)):
-    return body(user(), model(*calls), user(*blocks), toolConfig=TOOLS)
+def loop(*blocks, calls=()):
+    return body(user(), model(*(calls or [call()])), user(*blocks), toolConfig=TOOLS)
 
 
 SERVED = call("s1", type="server_tool_use")

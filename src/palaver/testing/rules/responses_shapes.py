@@ -58,7 +58,6 @@ PARTS = {
     "summary_text": record(_ITEMS, {"text": STRING}),
 }
 _CONTENT = by_kind(string=STRING, array=array(tagged(_ITEMS, PARTS)))
-_OUTPUT = _CONTENT
 _MESSAGE = record(
     _ITEMS,
     {"role": word("user", "assistant", "system", "developer"), "content": _CONTENT},
@@ -105,13 +104,13 @@ ITEMS = {
         {"id": STRING, "namespace": STRING, "status": STRING},
     ),
     "function_call_output": record(
-        _ITEMS, {"call_id": _CALL_ID, "output": _OUTPUT}, {"id": STRING, "status": STRING}
+        _ITEMS, {"call_id": _CALL_ID, "output": _CONTENT}, {"id": STRING, "status": STRING}
     ),
     "custom_tool_call": record(
         _ITEMS, {"call_id": _CALL_ID, "name": STRING, "input": STRING}, {"id": STRING}
     ),
     "custom_tool_call_output": record(
-        _ITEMS, {"call_id": _CALL_ID, "output": _OUTPUT}, {"id": STRING}
+        _ITEMS, {"call_id": _CALL_ID, "output": _CONTENT}, {"id": STRING}
     ),
     "item_reference": record(_ITEMS, {"id": STRING}),
     "additional_tools": record(_ITEMS, {"role": STRING, "tools": array(TOOL)}),
@@ -150,7 +149,6 @@ ITEMS = {
         _ITEMS, {"tools": array(TOOL)}, {"id": STRING, "call_id": _CALL_ID}
     ),
 }
-_EASY_MESSAGE = _MESSAGE
 _CHOICE = by_kind(
     string=word("auto", "none", "required"),
     object=tagged(
@@ -169,7 +167,7 @@ REQUEST = record(
     _ITEMS,
     optional={
         "model": STRING,
-        "input": by_kind(string=STRING, array=array(tagged(_ITEMS, ITEMS, untagged=_EASY_MESSAGE))),
+        "input": by_kind(string=STRING, array=array(tagged(_ITEMS, ITEMS, untagged=_MESSAGE))),
         "instructions": STRING,
         "previous_response_id": STRING,
         "conversation": by_kind(string=STRING, object=record(_ITEMS, {"id": STRING})),
