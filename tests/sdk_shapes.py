@@ -37,7 +37,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 Body = dict[str, Any]
 
-# Wire, accent (as `palaver.testing.rules.accent_of` names it) and direction of recorded traffic that
+# Wire, accent (as `rules.accent_of` names it) and direction of recorded traffic that
 # the home SDK's types do not describe, and what it is that they do not know.
 ACCENTS_APART = {
     (

@@ -128,7 +128,7 @@ _WORDS = st.sampled_from(
     name arguments user assistant model tool system tool_use tool_result thinking functionCall
     functionResponse toolUse toolResult toolUseId tool_use_id document cachePoint cache_control
     reasoning function_call function_call_output call_id output server_tool_use usage totalTokens
-    source file input_file
+    source file input_file input_text output_text image_url
     """.split()  # noqa: SIM905 - a list of fifty words reads worse
 )
 _LEAVES = st.none() | st.booleans() | st.integers(-2, 2) | st.floats(0, 2) | _WORDS | st.just("")
@@ -137,6 +137,25 @@ _VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_WORDS, inner, max_size=5),
     max_leaves=25,
 )
+
+
+@every_wire
+@pytest.mark.parametrize("odd", [[], {}, None, 1, True])
+def test_a_tag_of_any_type_is_looked_at(wire, odd):
+    block = {"type": odd, "role": odd, "id": odd, "name": odd, "call_id": odd, "tool_call_id": odd}
+    call = {"type": "function_call_output", "output": [block], "content": [block]}
+    messages = [
+        {**block, "content": [block], "parts": [block], "tool_calls": [block]},
+        {"role": "assistant", "content": [block], "parts": [block], "tool_calls": [block]},
+        {"role": "user", "content": [block, {"toolResult": block}], "parts": [block]},
+        {"role": "tool", **call, "tool_call_id": odd},
+        {"role": "system", "content": [{"type": "tool_addition", "tool": block}]},
+        call,
+    ]
+    body = {key: messages for key in ("messages", "contents", "input", "system", "tools")}
+    body |= {"tool_choice": block, "thinking": block, "reasoning": {"effort": odd}, "model": odd}
+    for accent in (None, "mistral", "deepseek", "ollama", "azure", "anthropic", "amazon", "writer"):
+        assert rules.check_request(wire, body, accent) != []
 
 
 @every_wire

@@ -62,4 +62,4 @@ def accent_of(wire: str, address: str) -> str | None:
     for needle, accent in rows:
         if needle in place:
             return accent
-    return _OTHER if wire in {"openai_chat", "openai_responses", "bedrock_converse"} else None
+    return _OTHER if wire in ("openai_chat", "openai_responses", "bedrock_converse") else None

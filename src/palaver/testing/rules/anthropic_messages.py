@@ -238,7 +238,7 @@ def no_forced_choice_while_thinking(body: Fields) -> Iterator[Finding]:
     """`any` and `tool` do not go with `thinking: enabled`."""
     if inside(body, "thinking").get("type") == "enabled" and inside(body, "tool_choice").get(
         "type"
-    ) in {"any", "tool"}:
+    ) in ("any", "tool"):
         yield "tool_choice", "forced while thinking is enabled"
 
 
@@ -270,7 +270,7 @@ def _references(value: Json, where: str) -> Iterator[tuple[str, str]]:
             if kind == "tool_reference"
             else string(inside(block, "tool"), "name")
         )
-        if kind in {"tool_reference", "tool_addition", "tool_removal"} and name is not None:
+        if kind in ("tool_reference", "tool_addition", "tool_removal") and name is not None:
             yield place, name
         content = block.get("content")
         yield from _references(content, f"{place}.content")

@@ -170,7 +170,7 @@ def calls_and_tools_are_typed(body: Fields) -> Iterator[Finding]:
         kind = string(item, "type")
         if kind is None:
             yield where, "has no type"
-        elif kind in {"function", "custom"} and not isinstance(item.get(kind), dict):
+        elif kind in ("function", "custom") and not isinstance(item.get(kind), dict):
             yield where, f"type is {kind} but there is no {kind}"
 
 
@@ -213,7 +213,7 @@ def media_have_openai_forms(body: Fields) -> Iterator[Finding]:
         if data is not None and not data.startswith("data:"):
             yield f"{where}.file.file_data", "expected a data URL"
     for where, part in _parts(body, "input_audio"):
-        if inside(part, "input_audio").get("format") not in {"wav", "mp3"}:
+        if inside(part, "input_audio").get("format") not in ("wav", "mp3"):
             yield f"{where}.input_audio.format", "expected wav | mp3"
 
 
@@ -234,7 +234,7 @@ def no_sampling_while_reasoning(body: Fields) -> Iterator[Finding]:
 
     The rule is about reasoning models; the body shows one only by its effort.
     """
-    if string(body, "reasoning_effort") not in {None, "none"}:
+    if string(body, "reasoning_effort") not in (None, "none"):
         for key in _SAMPLING:
             if body.get(key) is not None:
                 yield key, "refused beside reasoning_effort"
@@ -283,7 +283,7 @@ def mistral_turns(body: Fields) -> Iterator[Finding]:
         if after and message.get("prefix") is True:
             yield after[0], "a message after the one with prefix: true"
     for where, message in messages[-1:]:
-        if message.get("role") not in {"user", "tool"} and message.get("prefix") is not True:
+        if message.get("role") not in ("user", "tool") and message.get("prefix") is not True:
             yield where, "the last message is neither user, tool, nor an assistant prefix"
 
 
@@ -339,7 +339,7 @@ def usage_adds_up(body: Fields) -> Iterator[Finding]:
     reasoning = inside(usage, "completion_tokens_details").get("reasoning_tokens")
     if isinstance(prompt, int) and isinstance(completion, int) and isinstance(total, int):
         extra = reasoning if isinstance(reasoning, int) else 0
-        if total not in {prompt + completion, prompt + completion + extra}:
+        if total not in (prompt + completion, prompt + completion + extra):
             yield "usage.total_tokens", f"{total} is not {prompt} + {completion}"
 
 

@@ -155,8 +155,8 @@ def files_are_readable(body: Fields) -> Iterator[Finding]:
             yield where, "audio and video files are refused"
 
 
-_INPUT_PARTS = {"input_text", "input_image", "input_file"}
-_OUTPUT_PARTS = {"output_text", "refusal"}
+_INPUT_PARTS = ("input_text", "input_image", "input_file")
+_OUTPUT_PARTS = ("output_text", "refusal")
 
 
 @rule("wires.md 3.1")
@@ -165,7 +165,7 @@ def parts_stand_where_they_may(body: Fields) -> Iterator[Finding]:
     for where, item in _items(body):
         if item.get("role") == "assistant":
             wrong = _INPUT_PARTS
-        elif item.get("role") in {"user", "system", "developer"} or _kind(item) in _OUTPUTS:
+        elif item.get("role") in ("user", "system", "developer") or _kind(item) in _OUTPUTS:
             wrong = _OUTPUT_PARTS
         else:
             continue
@@ -193,7 +193,7 @@ def no_sampling_while_reasoning(body: Fields) -> Iterator[Finding]:
 
     The body shows a model only by that.
     """
-    if string(inside(body, "reasoning"), "effort") not in {None, "none"}:
+    if string(inside(body, "reasoning"), "effort") not in (None, "none"):
         for key in ("temperature", "top_p", "top_logprobs"):
             if body.get(key) is not None:
                 yield key, "refused beside reasoning.effort"
