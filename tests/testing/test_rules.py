@@ -152,7 +152,7 @@ def test_a_tag_of_any_type_is_looked_at(wire, odd):
         {"role": "system", "content": [{"type": "tool_addition", "tool": block}]},
         call,
     ]
-    body = {key: messages for key in ("messages", "contents", "input", "system", "tools")}
+    body = dict.fromkeys(("messages", "contents", "input", "system", "tools"), messages)
     body |= {"tool_choice": block, "thinking": block, "reasoning": {"effort": odd}, "model": odd}
     for accent in (None, "mistral", "deepseek", "ollama", "azure", "anthropic", "amazon", "writer"):
         assert rules.check_request(wire, body, accent) != []

@@ -10,18 +10,19 @@
 - Arguments and JSON results are objects; a result with `status: error` has content.
 - At most four cache points, none first in a message.
 
-Accents are model families (`anthropic`, `amazon`, `meta`, `mistral`, `qwen`, `writer`, …); without
-one, only what every family refuses is checked.
+Accents are model families (`anthropic`, `amazon`, `meta`, `mistral`, `qwen`, `writer`, …). Without
+one the family is unknown: what some families take (a leading assistant) is refused, what some
+refuse (S3, video) is taken.
 
 - anthropic, qwen: a leading assistant message is taken.
 - anthropic: no S3 images, no S3 documents in a message, no video, reasoning text is signed.
-- amazon: no video and no S3 document inside a tool result.
+- amazon: no S3 video and no S3 document inside a tool result.
 - writer: no `status` on results.
 
 What recorded traffic says
 - A cache point directly before a trailing document is accepted (wires.md 6.2.7 forbids it): no
   rule.
-- Documents beside a tool result are accepted by Claude (wires.md 6.2.6 forbids them): no rule.
+- Inline documents beside a tool result are accepted by Claude (wires.md 6.2.6 forbids them): no rule.
 - Claude accepts an S3 document inside a tool result (and does not see it); beside one it refuses
   it.
 - Nova refuses an S3 **video** inside a result like an S3 document, with the same words; it accepts

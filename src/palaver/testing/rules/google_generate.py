@@ -26,8 +26,8 @@ What recorded traffic says
 - Empty `text` parts are accepted in both roles.
 
 Not checkable from a body: whether a signature moved (5.2.4), whether a call came from elsewhere
-(5.2.5), the model's generation (5.2.7). Thought text without a signature (5.2.6) is ignored by the
-provider, not refused.
+(5.2.5), the model's generation (5.2.7). Whether thought text without a signature
+(5.2.6) is refused is not said, so it is not checked.
 
 Stability: experimental.
 """

@@ -155,8 +155,8 @@ def files_are_readable(body: Fields) -> Iterator[Finding]:
             yield where, "audio and video files are refused"
 
 
-_INPUT_PARTS = ("input_text", "input_image", "input_file")
-_OUTPUT_PARTS = ("output_text", "refusal")
+_INPUT_PARTS: tuple[str, ...] = ("input_text", "input_image", "input_file")
+_OUTPUT_PARTS: tuple[str, ...] = ("output_text", "refusal")
 
 
 @rule("wires.md 3.1")
