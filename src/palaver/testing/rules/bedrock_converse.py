@@ -22,7 +22,8 @@ refuse (S3, video) is taken.
 What recorded traffic says
 - A cache point directly before a trailing document is accepted (wires.md 6.2.7 forbids it): no
   rule.
-- Inline documents beside a tool result are accepted by Claude (wires.md 6.2.6 forbids them): no rule.
+- Inline documents beside a tool result are accepted by Claude (wires.md 6.2.6 forbids them): no
+  rule.
 - Claude accepts an S3 document inside a tool result (and does not see it); beside one it refuses
   it.
 - Nova refuses an S3 **video** inside a result like an S3 document, with the same words; it accepts
