@@ -7,7 +7,7 @@ Rules (wires.md 9, repair 3; pains.md 1):
 - A result that stands elsewhere is moved to its call (``settle``). A call without a result gets one with a fixed
   text, marked as an error; a result without a call, or a second one for the same call, is told as user text
   (``complete``).
-- Results match by id, nearest call first. Nothing is paired by guessing.
+- Results match by id: a result answers the nearest call before it. Nothing is paired by guessing.
 - Pure and deterministic: no clock, no random value. Doing it twice does nothing new.
 
 Stability: experimental.
@@ -79,15 +79,6 @@ def _claims(placed: Sequence[Placed]) -> dict[int, list[int | None]]:
         if behind is not None:
             results.remove(behind)
         claims[position].append(behind)
-    slots: dict[int, int] = {}
-    for (
-        position,
-        call_id,
-    ) in calls:  # what is left over may stand before its call, or behind a later one
-        slot = slots.get(position, 0)
-        slots[position] = slot + 1
-        if claims[position][slot] is None and waiting.get(call_id):
-            claims[position][slot] = waiting[call_id].pop(0)
     return claims
 
 
