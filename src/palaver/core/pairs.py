@@ -41,6 +41,25 @@ def client_calls(message: Message) -> tuple[ToolCall, ...]:
     return tuple([call for call in message.tool_calls if not call.provider_executed])
 
 
+def whole(placed: Sequence[Placed]) -> bool:
+    """Whether every pair is whole already: each call answered once, right behind it, and nothing else answered."""
+    due: dict[str, None] = {}
+    for item in placed:
+        message = item.message
+        if isinstance(message, ToolMessage):
+            if message.tool_call_id not in due:
+                return False
+            del due[message.tool_call_id]
+        elif due or item.note:
+            return False
+        elif isinstance(message, AssistantMessage):
+            calls = client_calls(message)
+            due = dict.fromkeys([call.id for call in calls])
+            if len(due) != len(calls):
+                return False
+    return not due
+
+
 def settle(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
     """Move each result right behind its call, where it does not stand there already."""
     claims = _claims(placed)
@@ -132,7 +151,7 @@ def complete(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
                 )
             else:
                 due.remove(call)
-                out.append(Placed(item.index, _named(message, call)))
+                out.append(item)
         elif item.note:
             notes.append(item)
         else:
@@ -151,10 +170,6 @@ def _missing(call: ToolCall) -> ToolMessage:
         is_error=True,
         source=REPAIR,
     )
-
-
-def _named(message: ToolMessage, call: ToolCall) -> ToolMessage:
-    return message if message.tool_name is not None else message.replace(tool_name=call.name)
 
 
 def told(message: ToolMessage) -> UserMessage:
