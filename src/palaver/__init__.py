@@ -1,8 +1,15 @@
 """Palaver: an agent message that every component speaks, kept without loss.
 
+``dumps`` writes one message (or request, response, tool) as canonical JSON, ``loads`` reads it back;
+``dump_conversation`` and ``load_conversation`` do the same for a whole conversation, a message a line.
+The rest of the canonical form is in ``palaver.core.canonical``.
+
 Stability: stable.
 """
 
+from palaver.core.canonical import content_hash, dump_conversation, load_conversation
+from palaver.core.canonical import decode as loads
+from palaver.core.canonical import encode as dumps
 from palaver.core.errors import (
     ArgumentsError,
     DecodeError,
@@ -13,7 +20,16 @@ from palaver.core.errors import (
     ProviderError,
     UnknownNameError,
 )
-from palaver.core.factories import assistant, developer, flush, rescue, system, tool, tool_call, user
+from palaver.core.factories import (
+    assistant,
+    developer,
+    flush,
+    rescue,
+    system,
+    tool,
+    tool_call,
+    user,
+)
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -43,7 +59,15 @@ from palaver.core.parts import (
     Url,
     Video,
 )
-from palaver.core.request import Encoded, Loss, OutputFormat, Request, Response, Settings, ToolChoice
+from palaver.core.request import (
+    Encoded,
+    Loss,
+    OutputFormat,
+    Request,
+    Response,
+    Settings,
+    ToolChoice,
+)
 from palaver.core.tools import ProviderTool, Tool
 from palaver.core.usage import Usage, UsagePass
 
@@ -93,8 +117,13 @@ __all__ = [
     "UserMessage",
     "Video",
     "assistant",
+    "content_hash",
     "developer",
+    "dump_conversation",
+    "dumps",
     "flush",
+    "load_conversation",
+    "loads",
     "rescue",
     "system",
     "tool",
