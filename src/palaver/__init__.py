@@ -1,8 +1,8 @@
 """Palaver: an agent message that every component speaks, kept without loss.
 
-``dumps`` writes one message (or request, response, tool) as canonical JSON, ``loads`` reads it back;
-``dump_conversation`` and ``load_conversation`` do the same for a whole conversation, a message a line.
-The rest of the canonical form is in ``palaver.core.canonical``.
+``dumps`` writes one message (or request, response, tool, part) as canonical JSON, ``loads`` reads
+it back; ``dump_conversation`` and ``load_conversation`` do the same for a whole conversation, one
+message a line. The rest of the canonical form is in ``palaver.core.canonical``.
 
 Stability: stable.
 """

@@ -4,7 +4,8 @@ The form:
 
 - A message is an object with its ``role`` first, then the fields of its class, in snake_case. A
   part is an object with a ``type``, a media source one with a ``kind``. Fields that hold their
-  default are left out; a field that ends in ``_json`` in Python goes by its name without it.
+  default are left out; a field of kept JSON text that ends in ``_json`` in Python goes by its
+  name without it (the arguments of a tool call are a string, and keep the name).
 - Many messages are JSON Lines: one message a line, UTF-8, no line break inside a line. An empty
   line is passed over. U+2028 and its like are ordinary characters.
 - A conversation is a header and then its messages. The header is ``{"palaver":1, …}`` with the

@@ -12,12 +12,9 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
-
-from msgspec import structs
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from palaver.core import jsontext
-from palaver.core.errors import MessageError
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -31,7 +28,6 @@ from palaver.core.parts import (
     AssistantPart,
     Json,
     Reasoning,
-    Text,
     TextPart,
     ToolCall,
     ToolPart,
@@ -54,26 +50,11 @@ _M = TypeVar(
     FlushMarker,
 )
 
-_HOLDS: dict[type, tuple[type, ...]] = {
-    SystemMessage: get_args(TextPart),
-    DeveloperMessage: get_args(TextPart),
-    UserMessage: get_args(UserPart),
-    AssistantMessage: get_args(AssistantPart),
-    ToolMessage: get_args(ToolPart),
-    RescueMarker: (),
-    FlushMarker: (),
-}
-
 
 def _build(cls: type[_M], content: Iterable[object], fields: dict[str, Any]) -> _M:
-    parts: list[Any] = []
-    for index, item in enumerate(content):
-        part = Text(item) if isinstance(item, str) else item
-        if type(part) not in _HOLDS[cls]:
-            msg = f"content[{index}]: {cls.__name__} cannot hold {type(part).__name__}"
-            raise MessageError(msg)
-        parts.append(part)
-    return structs.replace(cls(), content=tuple(parts)).replace(**fields)
+    if "content" in fields:
+        raise MessageError("content goes first, by position")
+    return cls().replace(content=content, **fields)
 
 
 def system(*content: str | TextPart, **fields: Any) -> SystemMessage:

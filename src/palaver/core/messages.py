@@ -19,11 +19,12 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, get_args
 
 from msgspec import UNSET, Raw, UnsetType, field
 
 from palaver.core import jsontext
+from palaver.core.errors import MessageError
 from palaver.core.parts import (
     AnyPart,
     AssistantPart,
@@ -40,7 +41,7 @@ from palaver.core.usage import Usage
 from palaver.core.value import Value, mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "rescue", "flush"]
 Mode: TypeAlias = Literal["user", "tool"]
@@ -73,6 +74,18 @@ class _Message(Value, frozen=True, kw_only=True, tag_field="role"):
     def role(self) -> Role:
         """The role: the tag of the class."""
         return cast("Role", type(self).__struct_config__.tag)
+
+    def replace(self, **changes: Any) -> Self:
+        """Give a copy with some fields changed; ``content`` takes what the factories take.
+
+        Raises ``MessageError`` for a field that does not exist, and for a part that this role
+        cannot hold.
+        """
+        if "content" in changes:
+            changes["content"] = _held(type(self), changes["content"])
+        return super().replace(**changes)
+
+    __replace__ = replace
 
     @property
     def payload(self) -> Any:
@@ -201,3 +214,26 @@ MESSAGE_CLASSES = (
     RescueMarker,
     FlushMarker,
 )
+
+_HOLDS: dict[type, tuple[type, ...]] = {
+    SystemMessage: get_args(TextPart),
+    DeveloperMessage: get_args(TextPart),
+    UserMessage: get_args(UserPart),
+    AssistantMessage: get_args(AssistantPart),
+    ToolMessage: get_args(ToolPart),
+    RescueMarker: (),
+    FlushMarker: (),
+}
+
+
+def _held(cls: type, content: Iterable[object]) -> tuple[Any, ...]:
+    """Check parts against the role; strings become text parts."""
+    parts: list[object] = []
+    for index, item in enumerate([content] if isinstance(content, str) else content):
+        part = Text(item) if isinstance(item, str) else item
+        if type(part) not in _HOLDS[cls]:
+            raise MessageError(
+                f"content[{index}]: {cls.__name__} cannot hold {type(part).__name__}"
+            )
+        parts.append(part)
+    return tuple(parts)

@@ -7,6 +7,8 @@ Rules:
 - pydantic hands over values that it has parsed already. So a number keeps its value but not its
   spelling (``5e-6`` comes back as ``5e-06``), and a number beyond a double, or a lone surrogate, is
   a validation error here. Where that matters, read the bytes with ``palaver.loads``.
+- FastAPI takes a message inside a model as it is; a parameter that is a message needs to be told
+  that it is the body: ``message: Annotated[Message, Body()]``.
 - pydantic is imported by whoever calls these hooks, hence never by us first.
 
 Stability: experimental.
