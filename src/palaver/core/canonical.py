@@ -39,7 +39,6 @@ Stability: stable.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, TypeVar, overload
 
@@ -180,6 +179,8 @@ def _header(line: bytes | str) -> Request | None:
 
 def content_hash(message: Message) -> str:
     """Hash what the message says, and nothing of its envelope: ``palaver1:sha256:…``."""
+    import hashlib  # noqa: PLC0415 (OpenSSL takes longer to load than all of this)
+
     cls = type(message)
     said = {name: getattr(message, name) for name in _SAID if name in cls.__struct_fields__}
     normal = jsontext.normal(codec.encode(cls(**said)))

@@ -25,7 +25,6 @@ from typing import (
     Any,
     Final,
     Literal,
-    NamedTuple,
     TypeAlias,
     Union,
     cast,
@@ -34,7 +33,7 @@ from typing import (
     get_type_hints,
 )
 
-from msgspec import NODEFAULT, UNSET, Raw, Struct, UnsetType, structs
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, excerpt
@@ -91,15 +90,14 @@ class _UnknownWordError(DecodeError):
     """A string that is none of the words a field allows: perhaps a newer version's."""
 
 
-class _Field(NamedTuple):
+class _Field(Struct, frozen=True):
+    """One field of a struct: its name in Python and in JSON, how to read it, and its default."""
+
     name: str
     key: str
     read: Reader
     default: object
-
-    @property
-    def required(self) -> bool:
-        return self.default is NODEFAULT
+    required: bool
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -210,7 +208,7 @@ def _made(cls: type[Struct], table: jsontext.Fields) -> Struct:
 def _plan(cls: type[Struct]) -> tuple[_Field, ...]:
     hints = get_type_hints(cls)
     return tuple(
-        _Field(each.name, each.encode_name, _reader(hints[each.name]), each.default)
+        _Field(each.name, each.encode_name, _reader(hints[each.name]), each.default, each.required)
         for each in structs.fields(cls)
         if each.name != "extra"
     )

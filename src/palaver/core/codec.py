@@ -49,9 +49,12 @@ def reader(hint: Any) -> Callable[[Data], Any]:
 
     It raises ``DecodeError``, source ``palaver``, with the path of what is wrong.
     """
-    fast = msgspec.json.Decoder(hint).decode
+    fast: Callable[[bytes], Any] | None = None
 
     def read(data: Data) -> Any:
+        nonlocal fast
+        if fast is None:  # building it costs more than importing all of this
+            fast = msgspec.json.Decoder(hint).decode
         try:
             line = data if isinstance(data, bytes) else jsontext.source(data)
             try:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from palaver.core import jsontext
+from palaver.core.errors import MessageError
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,

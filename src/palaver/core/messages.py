@@ -19,7 +19,7 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, final, get_args
 
 from msgspec import UNSET, Raw, UnsetType, field
 
@@ -132,24 +132,28 @@ class _Message(Value, frozen=True, kw_only=True, tag_field="role"):
         return self.source == "summarization"
 
 
+@final
 class SystemMessage(_Message, frozen=True, kw_only=True, tag="system"):
     """Instructions, or a notification of the system; allowed anywhere in a conversation (C7)."""
 
     content: tuple[TextPart, ...] = ()
 
 
+@final
 class DeveloperMessage(_Message, frozen=True, kw_only=True, tag="developer"):
     """Instructions of the developer; a wire without that role gets them as system (F13)."""
 
     content: tuple[TextPart, ...] = ()
 
 
+@final
 class UserMessage(_Message, frozen=True, kw_only=True, tag="user"):
     """What the user, or the runtime in the user's place, says."""
 
     content: tuple[UserPart, ...] = ()
 
 
+@final
 class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
     """What the model says and calls.
 
@@ -164,6 +168,7 @@ class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
     response_id: str | None = None
 
 
+@final
 class ToolMessage(_Message, frozen=True, kw_only=True, tag="tool"):
     """The result of one tool call.
 
@@ -176,6 +181,7 @@ class ToolMessage(_Message, frozen=True, kw_only=True, tag="tool"):
     is_error: bool = False
 
 
+@final
 class RescueMarker(_Message, frozen=True, kw_only=True, tag="rescue"):
     """Marks that the turn before it failed.
 
@@ -186,6 +192,7 @@ class RescueMarker(_Message, frozen=True, kw_only=True, tag="rescue"):
     reason: str = ""
 
 
+@final
 class FlushMarker(_Message, frozen=True, kw_only=True, tag="flush"):
     """Marks that everything before it is hidden from every agent.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import binascii
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, final
 
 from msgspec import UNSET, Raw, UnsetType, field
 
@@ -47,6 +47,7 @@ class _Source(Record, frozen=True, tag_field="kind"):
         return f"{name}({size})"
 
 
+@final
 class Inline(_Source, frozen=True, tag="inline"):
     """Bytes in the message. ``data`` is their base64 text, exactly as it was given."""
 
@@ -71,12 +72,14 @@ class Inline(_Source, frozen=True, tag="inline"):
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
+@final
 class Url(_Source, frozen=True, tag="url"):
     """A URL that the provider, not Palaver, fetches. Not a data URI: those become ``Inline``."""
 
     url: str
 
 
+@final
 class FileId(_Source, frozen=True, tag="file_id"):
     """A file that a provider keeps. The id means something on ``wire`` only."""
 
@@ -84,6 +87,7 @@ class FileId(_Source, frozen=True, tag="file_id"):
     wire: str
 
 
+@final
 class Blob(_Source, frozen=True, tag="blob"):
     """A content hash, ``sha256:…``, into a blob store. A store resolves it before it is sent."""
 
@@ -96,6 +100,7 @@ MediaSource: TypeAlias = Inline | Url | FileId | Blob
 # -- text and what stands beside it ----------------------------------------------------------------
 
 
+@final
 class Citation(Record, frozen=True, kw_only=True):
     """Where a stretch of text comes from.
 
@@ -114,6 +119,7 @@ class Citation(Record, frozen=True, kw_only=True):
     raw_json: Raw | UnsetType = field(default=UNSET, name="raw")
 
 
+@final
 class Text(Part, frozen=True, tag="text"):
     """Text, with its citations. ``""`` is a text; no part at all is something else."""
 
@@ -121,6 +127,7 @@ class Text(Part, frozen=True, tag="text"):
     citations: tuple[Citation, ...] = field(default=(), name="citations")
 
 
+@final
 class Reasoning(Part, frozen=True, tag="reasoning"):
     """The model's reasoning, and the proof that only ``wire`` can check.
 
@@ -133,6 +140,7 @@ class Reasoning(Part, frozen=True, tag="reasoning"):
     wire: str | None = None
 
 
+@final
 class Refusal(Part, frozen=True, tag="refusal"):
     """The model's own words for declining."""
 
@@ -189,18 +197,22 @@ class Media(Part, frozen=True):
         return f"data:{self.media_type or 'application/octet-stream'};base64,{self.source.data}"
 
 
+@final
 class Image(Media, frozen=True, tag="image"):
     """An image."""
 
 
+@final
 class Audio(Media, frozen=True, tag="audio"):
     """A recording."""
 
 
+@final
 class Video(Media, frozen=True, tag="video"):
     """A film."""
 
 
+@final
 class File(Media, frozen=True, tag="file"):
     """A document. ``name`` is its file name."""
 
@@ -215,6 +227,7 @@ def _arguments(text: str) -> Any:
     return jsontext.view(text)
 
 
+@final
 class ToolCall(Part, frozen=True, tag="tool_call"):
     """A call the model makes.
 
@@ -266,6 +279,7 @@ def _described(item: object) -> str:
     return item if isinstance(item, str) else jsontext.encode(item).decode()
 
 
+@final
 class MalformedToolCall(Part, frozen=True, tag="malformed_tool_call"):
     """A call that did not parse: its raw text, and why.
 
@@ -278,6 +292,7 @@ class MalformedToolCall(Part, frozen=True, tag="malformed_tool_call"):
     id: str | None = None
 
 
+@final
 class ServerToolResult(Part, frozen=True, tag="server_tool_result"):
     """The result of a call that the provider ran itself, verbatim.
 
@@ -296,6 +311,7 @@ class ServerToolResult(Part, frozen=True, tag="server_tool_result"):
         return jsontext.view(self.output_json)
 
 
+@final
 class Json(Part, frozen=True, tag="json"):
     """A JSON value that a tool gave back."""
 
@@ -312,6 +328,7 @@ class Json(Part, frozen=True, tag="json"):
         return jsontext.view(self.value_json)
 
 
+@final
 class Opaque(Part, frozen=True, tag="opaque"):
     """A block that we do not know, verbatim. It goes back to ``wire``, and to no other."""
 

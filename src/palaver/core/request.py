@@ -14,7 +14,7 @@ Stability: stable.
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, final
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from palaver.core.usage import Usage
 
 
+@final
 class ToolChoice(Record, frozen=True):
     """Whether the model may, must or must not call.
 
@@ -40,6 +41,7 @@ class ToolChoice(Record, frozen=True):
     names: tuple[str, ...] = ()
 
 
+@final
 class OutputFormat(Value, frozen=True, tag_field="type", tag="output_format"):
     """The form of the answer: ``text``, any ``json`` object, or ``json_schema`` with its schema."""
 
@@ -55,6 +57,7 @@ class OutputFormat(Value, frozen=True, tag_field="type", tag="output_format"):
         return None if self.schema_json is UNSET else jsontext.view(self.schema_json)
 
 
+@final
 class Settings(Record, frozen=True, kw_only=True):
     """What a caller may ask of a model, on any wire. ``None`` leaves it to the provider.
 
@@ -85,6 +88,7 @@ class Settings(Record, frozen=True, kw_only=True):
                 raise MessageError(f"{name}: {number} is not a JSON number")
 
 
+@final
 class Request(Value, frozen=True, tag_field="type", tag="request"):
     """What is asked of a model."""
 
@@ -105,6 +109,7 @@ class Request(Value, frozen=True, tag_field="type", tag="request"):
         return self.replace(messages=(*self.messages, *messages))
 
 
+@final
 class Response(Value, frozen=True, tag_field="type", tag="response"):
     """What a model answered. ``alternatives`` are further choices, where several were asked for."""
 
@@ -142,6 +147,7 @@ class Response(Value, frozen=True, tag_field="type", tag="response"):
 LossKind: TypeAlias = Literal["dropped", "converted", "approximated"]
 
 
+@final
 class Loss(Struct, frozen=True, gc=False, omit_defaults=True):
     """One thing that a target could not say: ``kind`` is what became of it, ``why`` the reason.
 
@@ -171,6 +177,7 @@ class Loss(Struct, frozen=True, gc=False, omit_defaults=True):
         return short_repr(self)
 
 
+@final
 class Encoded:
     """An encoded body: the chunks to hand to a socket, and the receipt."""
 

@@ -5,7 +5,7 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, final
 
 from msgspec import UNSET, Raw, UnsetType, field
 
@@ -13,6 +13,7 @@ from palaver.core import jsontext
 from palaver.core.value import Value
 
 
+@final
 class Tool(Value, frozen=True, tag_field="type", tag="function"):
     """A function the model may call.
 
@@ -49,6 +50,7 @@ class Tool(Value, frozen=True, tag_field="type", tag="function"):
         return None if self.parameters_json is UNSET else jsontext.view(self.parameters_json)
 
 
+@final
 class ProviderTool(Value, frozen=True, tag_field="type", tag="provider"):
     """A tool that the provider itself runs or defines, verbatim.
 

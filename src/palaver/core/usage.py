@@ -15,7 +15,7 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, final
 
 from msgspec import UNSET, Raw, UnsetType, field
 
@@ -25,6 +25,7 @@ from palaver.core.value import Record
 _COUNTERS = ("input", "cache_read", "cache_write", "output", "reasoning")
 
 
+@final
 class Usage(Record, frozen=True, kw_only=True):
     """Disjoint token counters, and the provider's own object."""
 
@@ -71,6 +72,7 @@ class Usage(Record, frozen=True, kw_only=True):
         return f"Usage({', '.join(shown)})"
 
 
+@final
 class UsagePass(Record, frozen=True, kw_only=True):
     """One pass that is counted apart.
 
