@@ -38,13 +38,21 @@ class Context:
     """State of one encoding. ``own`` says that the request goes back, unedited, to the wire it came from."""
 
     def __init__(
-        self, wire: str, speech: Speech, *, own: bool, accent: str | None = None, options: Options
+        self,
+        wire: str,
+        speech: Speech,
+        *,
+        own: bool,
+        accent: str | None = None,
+        options: Options,
+        model: str | None = None,
     ) -> None:
-        """Start with nothing lost and nothing given."""
+        """Start with nothing lost and nothing given. ``model`` is the one that is asked, where it is known."""
         self.wire = wire
         self.speech = speech
         self.own = own
         self.accent = accent
+        self.model = model
         self.options = options
         self._losses: dict[Loss, None] = {}
         self._taken: dict[str, None] = {}

@@ -112,7 +112,12 @@ class RequestEncoder:
 
     def _new_context(self) -> Context:
         return Context(
-            self._wire, self._speech, own=self._own, accent=self._accent, options=self._options
+            self._wire,
+            self._speech,
+            own=self._own,
+            accent=self._accent,
+            options=self._options,
+            model=self._request.model,
         )
 
     def _rebuild(self) -> None:
