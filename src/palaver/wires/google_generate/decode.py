@@ -19,9 +19,10 @@ Source: wires.md 5.1 to 5.4; https://ai.google.dev/api/generate-content.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
-from msgspec import UNSET, Raw
+import msgspec
+from msgspec import UNSET, Raw, Struct
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, ProviderError
@@ -90,7 +91,7 @@ def _system(rest: Fields) -> tuple[SystemMessage, ...]:
         del rest["@snake"]
         found["@field"] = hint("system_instruction")
     try:
-        parts = tuple(reading.each(_parts(found), "parts", text_part))
+        parts = tuple([text_part(fields) for fields in _parts(found)])
     except DecodeError as error:
         raise error.within("systemInstruction") from None
     return (SystemMessage(content=parts, provider_json=provider(WIRE, found)),)
@@ -134,42 +135,39 @@ def _role(rest: Fields) -> str:
     return role
 
 
-def _parts(rest: Fields) -> list[Raw]:
+_split = msgspec.json.Decoder(list[dict[str, Raw]]).decode
+
+
+def _parts(rest: Fields) -> list[Fields]:
+    """Take the parts, split."""
     raw = rest.get("parts")
     if raw is None or raw == NULL:
         rest["@parts"] = NULL
         return []
+    del rest["parts"]
+    try:
+        return _split(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
     if jsontext.kind(raw) == "an object":
         rest["@parts"] = hint("object")
-        return [rest.pop("parts")]
-    return reading.need_items(rest, "parts")
+        return [jsontext.fields(raw)]
+    return list(reading.each(jsontext.items(raw), "parts", jsontext.fields))
 
 
-def _said(raws: list[Raw], place: str) -> tuple[AssistantPart, ...]:
+def _said(found: list[Fields], place: str) -> tuple[AssistantPart, ...]:
     """Read the parts of the model. ``place`` makes ids for calls without."""
     parts: list[AssistantPart] = []
-    run, called = f"{place}_run", False
-    for index, raw in enumerate(raws):
+    run = f"{place}_run"
+    for index, fields in enumerate(found):
         try:
-            part = model_part(raw, f"{place}_{index}", run)
+            part = model_part(fields, f"{place}_{index}", run)
         except DecodeError as error:
             raise error.within(f"parts[{index}]") from None
-        if isinstance(part, ToolCall):
-            if part.provider_executed:
-                run = part.id
-            elif not called:
-                called = True
-                part = _unsigned(part)
+        if isinstance(part, ToolCall) and part.provider_executed:
+            run = part.id
         parts.append(part)
     return tuple(parts)
-
-
-def _unsigned(call: ToolCall) -> ToolCall:
-    """Note that Gemini itself left a first call without a signature, so that it needs no stand-in (5.2.5)."""
-    held = native(call, WIRE)
-    if spelling.raw(held, "thoughtSignature") is not None:
-        return call
-    return call.replace(provider_json=provider(WIRE, {**held, "@thoughtSignature": NULL}))
 
 
 def _begins(part: AssistantPart, rest: Fields) -> AssistantPart:
@@ -191,16 +189,15 @@ class _Result(NamedTuple):
     held: Fields
 
 
-def _user(rest: Fields, raws: list[Raw], pending: list[ToolCall]) -> list[Message]:
+def _user(rest: Fields, found: list[Fields], pending: list[ToolCall]) -> list[Message]:
     """Read a content of the user: one message for each function response, and one for what stands between."""
     groups: list[_Result | list[UserPart]] = []
-    for index, raw in enumerate(raws):
+    for index, fields in enumerate(found):
         try:
-            fields = jsontext.fields(raw)
             if data_field(fields) == "functionResponse":
                 groups.append(_result(fields, pending))
                 continue
-            part = user_part(raw)
+            part = user_part(fields)
         except DecodeError as error:
             raise error.within(f"parts[{index}]") from None
         if groups and isinstance(groups[-1], list):
@@ -247,17 +244,18 @@ def _result(rest: Fields, pending: list[ToolCall]) -> _Result:
 
 def response(body: bytes) -> Response:
     """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for an error or no answer at all."""
-    if body.lstrip()[:1] == b"[":
-        raise _listed_error(body)
-    rest = jsontext.fields(body)
-    raws = reading.take_items(rest, "candidates")
+    try:
+        rest = jsontext.fields(body)
+    except DecodeError:
+        raise _listed_error(body) from None
+    raws = _candidates(rest)
     if raws is None and "error" in rest:
         raise _provider_error(rest["error"], body)
     if raws is None and _ANSWER.isdisjoint(rest):
         raise ProviderError(WIRE, "no answer in the body", body=body)
     usage = _usage(rest)
-    model = spelling.soft(rest, "modelVersion", reading.take_text)
-    response_id = spelling.soft(rest, "responseId", reading.take_text)
+    model = spelling.word(rest, "modelVersion")
+    response_id = spelling.word(rest, "responseId")
     place = f"call_{response_id}" if response_id else "call"
     if not raws:
         rest["@candidates"] = NULL if raws is None else Raw(b"[]")
@@ -280,6 +278,22 @@ def response(body: bytes) -> Response:
     return Response(message=message, alternatives=tuple(others), origin=WIRE, provider_json=held)
 
 
+def _candidates(rest: Fields) -> list[Fields] | None:
+    raw = rest.get("candidates")
+    if raw is None or raw == NULL:
+        return None
+    del rest["candidates"]
+    try:
+        return _split(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    try:
+        found = jsontext.items(raw)
+    except DecodeError as error:
+        raise error.within("candidates") from None
+    return list(reading.each(found, "candidates", jsontext.fields))
+
+
 _ANSWER: Final = frozenset(
     key
     for name in ("promptFeedback", "usageMetadata", "modelVersion", "responseId")
@@ -294,7 +308,7 @@ _CITED: Final = frozenset(
 
 
 def _candidate(
-    raw: Raw,
+    beside: Fields,
     index: int,
     place: str,
     model: str | None = None,
@@ -302,21 +316,10 @@ def _candidate(
     response_id: str | None = None,
 ) -> AssistantMessage:
     try:
-        beside = jsontext.fields(raw)
-        rest = reading.take_fields(beside, "content")
-        if rest is None:
-            rest, content = {"@content": NULL}, ()
-        else:
-            try:
-                role = rest.pop("role", None)
-                if role != _MODEL:
-                    rest["@role"] = NULL if role is None else role
-                content = _said(_parts(rest), place)
-            except DecodeError as error:
-                raise error.within("content") from None
+        rest, content = _answer(beside, place)
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
-    word = spelling.soft(beside, "finishReason", reading.take_text)
+    word = spelling.word(beside, "finishReason")
     _put_beside(beside, rest)
     return AssistantMessage(
         content=content,
@@ -329,13 +332,42 @@ def _candidate(
     )
 
 
+class _PlainContent(Struct, gc=False, forbid_unknown_fields=True):
+    """A content with the fields that all contents have, and no other."""
+
+    parts: list[dict[str, Raw]]
+    role: Literal["model"]
+
+
+_plain_content = msgspec.json.Decoder(_PlainContent).decode
 _MODEL: Final = Raw(b'"model"')
+
+
+def _answer(beside: Fields, place: str) -> tuple[Fields, tuple[AssistantPart, ...]]:
+    """Take the content of a candidate: what remains of it, and its parts."""
+    raw = beside.get("content")
+    if raw is None or raw == NULL:
+        return {"@content": NULL}, ()
+    del beside["content"]
+    rest: Fields = {}
+    try:
+        try:
+            found = _plain_content(raw).parts
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            rest = jsontext.fields(raw)
+            role = rest.pop("role", None)
+            if role != _MODEL:
+                rest["@role"] = NULL if role is None else role
+            found = _parts(rest)
+        return rest, _said(found, place)
+    except DecodeError as error:
+        raise error.within("content") from None
 
 
 def _put_beside(beside: Fields, rest: Fields) -> None:
     """Keep with the message what stood beside its content; what cites stands among its own fields."""
-    cited = [key for key in beside if key in _CITED and key not in rest]
-    if cited:
+    if not _CITED.isdisjoint(beside):
+        cited = [key for key in beside if key in _CITED and key not in rest]
         rest.update({key: beside.pop(key) for key in cited})
         rest["@cited"] = jsontext.raw(cited)
     if beside:
@@ -347,7 +379,10 @@ def _finish(word: str | None, content: tuple[AssistantPart, ...]) -> FinishReaso
     if word is None:
         return None
     reason = FINISH.get(word, "other")
-    return "tool_calls" if reason == "stop" and _client_calls(content) else reason
+    if reason != "stop":
+        return reason
+    called = any([isinstance(part, ToolCall) and not part.provider_executed for part in content])
+    return "tool_calls" if called else reason
 
 
 def _blocked(rest: Fields) -> bool:
@@ -359,18 +394,18 @@ def _blocked(rest: Fields) -> bool:
 
 def _usage(rest: Fields) -> Usage | None:
     raw = spelling.raw(rest, "usageMetadata")
-    if raw is None or jsontext.kind(raw) != "an object":
+    if raw is None or memoryview(raw)[:1] != b"{":
         return None
     spelling.take(rest, "usageMetadata", spelling.pull)
     return read_usage(raw)
 
 
-def _listed_error(body: bytes) -> DecodeError | ProviderError:
+def _listed_error(body: bytes) -> ProviderError:
     """Find the error in a list, which is how a stream that has not begun reports one (5.3)."""
-    for raw in jsontext.items(body):
+    for raw in jsontext.items(body) if jsontext.kind(body) == "an array" else ():
         if jsontext.kind(raw) == "an object" and "error" in (fields := jsontext.fields(raw)):
             return _provider_error(fields["error"], body)
-    return DecodeError("expected an object, got an array")
+    raise DecodeError(f"expected an object, got {jsontext.kind(body)}")
 
 
 def _provider_error(raw: Raw, body: bytes) -> ProviderError:

@@ -4,8 +4,8 @@
   message at hand cannot hold (a call of the user's, a result of the model's) is ``Opaque`` too.
 - The marks beside the data field stay with the part. ``thoughtSignature`` is never decoded; on a thought it is the
   signature of the ``Reasoning`` (5.2.4).
-- A call without an id gets one from its place; the hint ``@id`` holds the id as it was found: ``null`` for none. The
-  first call of a content that has no signature is hinted ``@thoughtSignature``: Gemini itself left it unsigned.
+- A call without an id gets one from its place; the hint ``@id`` holds the id as it was found: ``null`` for none. A call
+  without a signature is hinted ``@thoughtSignature``: Gemini itself left it unsigned, so it needs no stand-in (5.2.5).
 - Code that Google ran, and tools it called, are calls it executed. The hint ``@part`` names the data field.
 """
 
@@ -14,7 +14,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Raw
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
@@ -71,8 +72,8 @@ def data_field(rest: Fields) -> str | None:
 # -- reading: what every message may hold ----------------------------------------------------------
 
 
-def _opaque(raw: Raw) -> Opaque:
-    return Opaque(WIRE, jsontext.own(raw))
+def _opaque(rest: Fields) -> Opaque:
+    return Opaque(WIRE, Raw(jsontext.encode(rest)))
 
 
 def _inner(rest: Fields, name: str) -> Fields:
@@ -112,27 +113,24 @@ def _media(rest: Fields, name: str) -> Image | Audio | Video | File:
     return File(source, media_type, title, provider_json=provider(WIRE, rest))
 
 
-def user_part(raw: Raw) -> UserPart:
+def user_part(rest: Fields) -> UserPart:
     """Read a part of a user content that is no function response."""
-    rest = jsontext.fields(raw)
     name = data_field(rest)
     if name == "text":
         return _text(rest)
-    return _media(rest, name) if name in ("inlineData", "fileData") else _opaque(raw)
+    return _media(rest, name) if name in ("inlineData", "fileData") else _opaque(rest)
 
 
-def text_part(raw: Raw) -> Text | Opaque:
+def text_part(rest: Fields) -> Text | Opaque:
     """Read a part of the system instruction."""
-    rest = jsontext.fields(raw)
-    return _text(rest) if data_field(rest) == "text" else _opaque(raw)
+    return _text(rest) if data_field(rest) == "text" else _opaque(rest)
 
 
 # -- reading: the model ----------------------------------------------------------------------------
 
 
-def model_part(raw: Raw, made_id: str, last_run: str) -> AssistantPart:
+def model_part(rest: Fields, made_id: str, last_run: str) -> AssistantPart:
     """Read a part of a model content. ``made_id`` is for a call without id, ``last_run`` of the code run last."""
-    rest = jsontext.fields(raw)
     name = data_field(rest)
     if name == "text":
         return _said(rest)
@@ -141,7 +139,7 @@ def model_part(raw: Raw, made_id: str, last_run: str) -> AssistantPart:
     if name in ("inlineData", "fileData"):
         return _media(rest, name)
     read = _RUN.get(name or "")
-    return _opaque(raw) if read is None else read(rest, made_id, last_run)
+    return _opaque(rest) if read is None else read(rest, made_id, last_run)
 
 
 def _said(rest: Fields) -> Text | Reasoning:
@@ -153,7 +151,43 @@ def _said(rest: Fields) -> Text | Reasoning:
     return Reasoning(text, signature, wire=WIRE, provider_json=provider(WIRE, rest))
 
 
+class _PlainCall(Struct, gc=False, forbid_unknown_fields=True):
+    """A call with the fields that all calls have, and no other."""
+
+    name: str
+    args: Raw
+    id: str | UnsetType = UNSET
+
+
+_plain_call = msgspec.json.Decoder(_PlainCall).decode
+
+
 def _call(rest: Fields, made_id: str) -> ToolCall:
+    plain = _plain_call_in(rest)
+    if plain is None:
+        call_id, name, text = _odd_call(rest, made_id)
+    else:
+        del rest["functionCall"]
+        name, text = plain.name, bytes(plain.args).decode()
+        if isinstance(plain.id, UnsetType):
+            call_id, rest["@id"] = made_id, NULL
+        else:
+            call_id = plain.id
+    if "thoughtSignature" not in rest and "thought_signature" not in rest:
+        rest["@thoughtSignature"] = NULL
+    return ToolCall(call_id, name, text, provider_json=provider(WIRE, rest))
+
+
+def _plain_call_in(rest: Fields) -> _PlainCall | None:
+    try:
+        found = _plain_call(rest["functionCall"])
+    except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return None if found.id == "" or found.args == NULL else found
+
+
+def _odd_call(rest: Fields, made_id: str) -> tuple[str, str, str]:
+    """Read a call with other fields, or in the other spelling: its id, name and arguments."""
     inner = _inner(rest, "functionCall")
     try:
         name = reading.need_text(inner, "name")
@@ -163,10 +197,8 @@ def _call(rest: Fields, made_id: str) -> ToolCall:
     arguments = spelling.pull(inner, "args")
     if arguments is None:
         rest["@args"] = NULL
-    if inner:
-        spelling.keep(rest, "functionCall", inner)
-    text = "" if arguments is None else bytes(arguments).decode()
-    return ToolCall(call_id, name, text, provider_json=provider(WIRE, rest))
+    spelling.keep(rest, "functionCall", inner)
+    return call_id, name, "" if arguments is None else bytes(arguments).decode()
 
 
 def _id(inner: Fields, rest: Fields, made_id: str) -> str:
@@ -265,7 +297,7 @@ def function_response(rest: Fields) -> tuple[tuple[ToolPart, ...], str | None, s
 def _attached(raw: Raw) -> ToolPart:
     rest = jsontext.fields(raw)
     name = data_field(rest)
-    return _media(rest, name) if name in ("inlineData", "fileData") else _opaque(raw)
+    return _media(rest, name) if name in ("inlineData", "fileData") else _opaque(rest)
 
 
 # -- writing ---------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from msgspec import Raw
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import Fields
+from palaver.wires import reading
 from palaver.wires.reading import visible
 
 if TYPE_CHECKING:
@@ -71,6 +72,20 @@ def soft(rest: Fields, name: str, read: Callable[[Fields, str], _T | None]) -> _
         return take(rest, name, read)
     except DecodeError:
         return None
+
+
+def word(rest: Fields, name: str) -> str | None:
+    """Take an optional string out: what ``soft`` does, without the way round for the spelling that answers have."""
+    found = rest.get(name)
+    if found is None:
+        snake = SNAKE.get(name)
+        return None if snake is None or snake not in rest else soft(rest, name, reading.take_text)
+    try:
+        text = jsontext.text(found)
+    except DecodeError:
+        return None
+    del rest[name]
+    return text
 
 
 def raw(rest: Fields, name: str) -> Raw | None:
