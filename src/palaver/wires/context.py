@@ -11,7 +11,6 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -103,6 +102,8 @@ class Context:
         """
         if rule.pattern.fullmatch(old) and old not in taken and (not rule.unique or self.take(f"id {old}")):
             return old
+        import hashlib  # noqa: PLC0415 (OpenSSL takes longer to load than all of this)
+
         count = 0
         while True:
             digest = hashlib.sha256(f"{old}\0{count}".encode("utf-8", "surrogatepass")).hexdigest()
