@@ -18,7 +18,7 @@ from msgspec import Struct
 from palaver.core.request import Loss
 
 if TYPE_CHECKING:
-    from palaver.core.request import LossKind
+    from palaver.core.request import LossKind, Request
     from palaver.wires.speech import IdRule, MediaKind, Speech
 
 
@@ -36,28 +36,20 @@ class Options(Struct, frozen=True, kw_only=True):
 class Context:
     """State of one encoding. ``own`` says that the request goes back, unedited, to the wire it came from."""
 
-    def __init__(
-        self,
-        wire: str,
-        speech: Speech,
-        *,
-        own: bool,
-        accent: str | None = None,
-        options: Options,
-        model: str | None = None,
-    ) -> None:
-        """Start with nothing lost and nothing given. ``model`` is the one that is asked, where it is known."""
+    def __init__(self, wire: str, speech: Speech, *, own: bool, accent: str | None = None, options: Options) -> None:
+        """Start with nothing lost and nothing given."""
         self.wire = wire
         self.speech = speech
         self.own = own
         self.accent = accent
-        self.model = model
         self.options = options
         self._losses: dict[Loss, None] = {}
         self._taken: dict[str, None] = {}
         self._rewritten: dict[str, str] = {}
         self.called: dict[str, None] = {}
         """Names of the tools called so far."""
+        self.request: Request | None = None
+        """The request that is encoded; not its messages, to which others may have been appended."""
 
     # -- losses --
 

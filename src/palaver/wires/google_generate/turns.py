@@ -64,7 +64,8 @@ class Turn:
         """Begin a turn."""
         self._context = context
         self._own = context.own
-        self._older = is_older(context.model)
+        self._model = None if context.request is None else context.request.model
+        self._older = is_older(self._model)
         self._contents: list[_Content] = []
         self._late: list[Any] = []
         self._names: dict[str, str] = {}
@@ -154,7 +155,7 @@ class Turn:
     def _sign(self, held: Fields, index: int, position: int) -> None:
         if spelling.raw(held, "thoughtSignature") is not None or self._older:
             return
-        if "@thoughtSignature" in held and generation(self._context.model) is None:
+        if "@thoughtSignature" in held and generation(self._model) is None:
             return
         held["thoughtSignature"] = hint(STAND_IN)
         why = "no signature of Gemini; sent with the documented stand-in"
