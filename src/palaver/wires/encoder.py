@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 _CHUNK: Final = 16_384
 """Sealed turns are gathered into chunks of at least so many bytes; joining them costs less than handing out each."""
 
+UNNAMED: Final = "unspecified"
+"""Stands for the model where a body must name one and the request does not."""
+
 BEGIN = "(The conversation begins.)"
 CONTINUE = "Continue."
 
@@ -234,7 +237,11 @@ class RequestEncoder:
         if self._head is None or self._head[0] != key:
             context = self._new_context()
             context.called = self._context.called
-            self._head = (key, self._writer.head(self._request, self._system, context), context)
+            fields = self._writer.head(self._request, self._system, context)
+            if self._speech.names_model and not self._own and "model" not in fields:
+                context.lose("approximated", "model", f"none was named, and the body must; {UNNAMED!r} stands there")
+                fields = {"model": UNNAMED, **fields}
+            self._head = (key, fields, context)
         return self._head[1], self._head[2]
 
     def chunks(self) -> Iterator[bytes]:

@@ -362,6 +362,8 @@ def _refusal_of(part: Media, rule: MediaRule) -> str | None:
         return "a blob hash, which only a store can resolve"
     if word not in rule.sources:
         return f"not taken as {word.replace('_', ' ')}"
+    if isinstance(part.source, Inline) and not part.source.valid:
+        return "its data is not base64"
     if part.media_type is None:
         return "its media type is not known" if rule.needs_type else None
     if rule.types is not None and word == "inline" and part.media_type.partition(";")[0].lower() not in rule.types:
@@ -382,12 +384,23 @@ def _medium(
     elif isinstance(part.source, FileId) and part.source.wire != context.wire:
         why = f"a file id of {part.source.wire}"
     else:
-        part = cast("AnyPart", _typed(part))  # type: ignore[assignment]
+        part = _typed(part if context.speech.loose_base64 else _strict_base64(part))
         why = _refusal_of(part, rule)
     if why is None:
         return cast("AnyPart", part)
     context.lose("dropped", kind, why, index, position)
     return None
+
+
+def _strict_base64(part: _P) -> _P:
+    """Spell inline bytes in the alphabet of RFC 4648, 4, padded; the bytes stay the same."""
+    if not isinstance(part.source, Inline):
+        return part
+    data = part.source.data
+    if "-" not in data and "_" not in data and len(data) % 4 == 0:
+        return part
+    text = data.translate(str.maketrans("-_", "+/")).rstrip("=")
+    return part.replace(source=Inline(text + "=" * (-len(text) % 4)))
 
 
 def blank_result() -> Text:

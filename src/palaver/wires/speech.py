@@ -47,6 +47,8 @@ class IdRule(Struct, frozen=True):
 class Speech(Struct, frozen=True, kw_only=True):
     """What one wire can say. The defaults are those of a wire that can say everything."""
 
+    names_model: bool = True
+    """The body must name the model."""
     later_system: bool = True
     """A system message may stand behind other messages."""
     developer: bool = True
@@ -56,6 +58,8 @@ class Speech(Struct, frozen=True, kw_only=True):
     media: dict[MediaKind, MediaRule] = {}
     result_media: dict[MediaKind, MediaRule] = {}
     answer_media: dict[MediaKind, MediaRule] = {}
+    loose_base64: bool = False
+    """Inline media may use the URL-safe alphabet and leave out padding."""
     error_flag: bool = True
     """A tool result can be marked as an error; else its text gets a prefix."""
     custom_calls: bool = True
