@@ -114,13 +114,17 @@ def _adjoins(placed: Sequence[Placed], position: int, answer: int) -> bool:
     )
 
 
-def complete(placed: Sequence[Placed]) -> Completed:
-    """Answer calls that have no result, and tell results that have no call. Results must be settled."""
+def complete(placed: Sequence[Placed], *, kept_elsewhere: bool = False) -> Completed:
+    """Answer calls that have no result, and tell results that have no call. Results must be settled.
+
+    ``kept_elsewhere`` says that the provider keeps earlier messages, so that a result may answer a call not seen here.
+    """
     out: list[Placed] = []
     losses: list[Loss] = []
     unanswered: list[str] = []
     notes: list[Placed] = []
     due: list[ToolCall] = []
+    seen: set[str | None] = {None}
     last = 0
 
     def close() -> None:
@@ -136,7 +140,10 @@ def complete(placed: Sequence[Placed]) -> Completed:
         message = item.message
         if isinstance(message, ToolMessage):
             call = next((call for call in due if call.id == message.tool_call_id), None)
-            if call is None:
+            if call is None and kept_elsewhere and message.tool_call_id not in seen:
+                seen.add(message.tool_call_id)
+                out.append(item)
+            elif call is None:
                 notes.append(Placed(item.index, told(message), note=True))
                 losses.append(Loss("converted", "tool result", "answers no call; told as user text", item.index))
             else:
@@ -148,6 +155,7 @@ def complete(placed: Sequence[Placed]) -> Completed:
             close()
             out.append(item)
             due, last = list(client_calls(message)), item.index
+            seen.update(call.id for call in due)
     close()
     return Completed(out, losses, unanswered)
 

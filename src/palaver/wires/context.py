@@ -16,9 +16,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from palaver.core.jsontext import NULL
 from palaver.core.request import Loss
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from palaver.core.jsontext import Fields
     from palaver.core.request import LossKind
     from palaver.wires.speech import IdRule, MediaKind, Speech
 
@@ -49,6 +53,12 @@ class Context:
         self._rewritten: dict[str, str] = {}
         self.called: dict[str, None] = {}
         """Names of the tools called so far."""
+        self.native: Fields = {}
+        """What the request keeps for the wire: ``provider[wire]``, split."""
+
+    def names(self, fields: Iterable[str]) -> bool:
+        """Whether the request sets one of these fields of the wire to something."""
+        return any(self.native.get(field, NULL) != NULL for field in fields)
 
     # -- losses --
 

@@ -20,6 +20,8 @@ from itertools import chain, islice
 from operator import is_
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import structs
+
 from palaver.core import jsontext
 from palaver.core.messages import AssistantMessage, DeveloperMessage, SystemMessage, ToolMessage, UserMessage
 from palaver.core.pairs import REPAIR, Placed, complete, settle
@@ -27,6 +29,7 @@ from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
 from palaver.wires.context import Context, Options
 from palaver.wires.handover import fit
+from palaver.wires.reading import native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -101,9 +104,12 @@ class RequestEncoder:
         return any(isinstance(m, ToolMessage) and m.tool_call_id in self._unanswered for m in messages)
 
     def _new_context(self) -> Context:
-        return Context(self._wire, self._speech, own=self._own, accent=self._accent, options=self._options)
+        context = Context(self._wire, self._speech, own=self._own, accent=self._accent, options=self._options)
+        context.native = native(self._request, self._wire)
+        return context
 
     def _rebuild(self) -> None:
+        self._request = structs.replace(self._request, messages=tuple(self._source))  # the head may look at them
         self._kept = self._new_context()
         self._context = self._new_context()
         self._chunks: list[bytes] = []
@@ -155,7 +161,8 @@ class RequestEncoder:
         unanswered: list[str] = []
         if not self._own:
             settled, moved = settle(placed)
-            placed, losses, unanswered = complete(settled)
+            kept_elsewhere = self._context.names(self._speech.continues)
+            placed, losses, unanswered = complete(settled, kept_elsewhere=kept_elsewhere)
             for loss in (*moved, *losses):
                 self._context.add(loss)
             placed = self._ended(placed, final=final)
@@ -174,7 +181,8 @@ class RequestEncoder:
             placed = [Placed(placed[0].index, _fixed(BEGIN)), *placed]
         if not final:
             return placed
-        if not placed and not self._chunks and not speech.empty:
+        empty = speech.empty or self._context.names(speech.elsewhere)
+        if not placed and not self._chunks and not empty:
             lose("converted", "messages", "none to send; a fixed user text was added")
             return [Placed(0, _fixed(BEGIN))]
         if placed and isinstance(placed[-1].message, AssistantMessage):
@@ -248,7 +256,7 @@ def _renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
         message = item.message
         if isinstance(message, AssistantMessage):
             message = _with_ids(message, given, taken, context)
-        elif isinstance(message, ToolMessage) and message.tool_call_id is not None:
+        elif isinstance(message, ToolMessage) and message.tool_call_id in given:
             new = given[message.tool_call_id].pop(0)
             message = message if new == message.tool_call_id else message.replace(tool_call_id=new)
         out.append(item if message is item.message else Placed(item.index, message, item.note))

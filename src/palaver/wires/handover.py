@@ -331,7 +331,10 @@ def _refusal_of(part: Media, rule: MediaRule) -> str | None:
     if word not in rule.sources:
         return f"not taken as {word.replace('_', ' ')}"
     if part.media_type is None:
-        return "its media type is not known" if rule.needs_type else None
+        unknown = rule.needs_type or (rule.types is not None and word == "inline")
+        return "its media type is not known" if unknown else None
+    if part.media_type.startswith(rule.refuses):
+        return f"{part.media_type} is not taken"
     if rule.types is not None and word == "inline" and part.media_type.partition(";")[0].lower() not in rule.types:
         return f"{part.media_type} is not taken"
     return None
