@@ -11,11 +11,12 @@ from __future__ import annotations
 from typing import Final
 
 from palaver.core.errors import UnknownNameError
-from palaver.wires import openai_chat
+from palaver.wires import openai_chat, openai_responses
 from palaver.wires.wire import Wire
 
 _WIRES: Final[dict[str, Wire]] = {
     "openai_chat": openai_chat.WIRE,
+    "openai_responses": openai_responses.WIRE,
 }
 _ACCENTS: Final[dict[str, dict[str, Wire]]] = {"openai_chat": openai_chat.ACCENTED}
 
