@@ -30,7 +30,6 @@ from palaver.core.parts import (
     Inline,
     Json,
     MalformedToolCall,
-    Opaque,
     ServerToolResult,
     Text,
     ToolCall,
@@ -132,14 +131,17 @@ def is_served(kind: str, rest: Fields) -> bool:
     return NATIVE[kind].output is None
 
 
-def read_native(kind: str, rest: Fields, raw: Raw, place: str) -> list[AnyPart]:
-    """Read a call of a native tool, and what came back where it stands in the same item."""
+def read_native(kind: str, rest: Fields, place: str) -> list[AnyPart] | None:
+    """Read a call of a native tool, and what came back where it stands in the same item.
+
+    ``None`` when it is to be kept as it is. ``place`` is the id of a call without one.
+    """
     native = NATIVE[kind]
     served = is_served(kind, rest)
     name = native.name or reading.need_text(rest, "name")
     arguments = _arguments(native, rest)
     if arguments is None:
-        return [Opaque(WIRE, jsontext.own(raw))]
+        return None
     if served:
         call_id = peek(rest, "call_id") or peek(rest, "id") or place
     else:
@@ -275,15 +277,15 @@ def read_output(kind: str, rest: Fields) -> ToolMessage:
 def read_content(raw: Raw, rest: Fields, key: str) -> tuple[Any, ...]:
     """Read a field that is a text or a list of input parts; ``@key`` keeps a form that we would not write."""
     try:
-        found = reading.string_or_items(raw)
+        found = reading.string_or_rows(raw)
+        if isinstance(found, str):
+            return (Text(found),)
+        if found is None:
+            rest[f"@{key}"] = hint("null")
+            return ()
+        content = tuple(parts.read(found, raw, "input_text"))
     except DecodeError as error:
         raise error.within(key) from None
-    if isinstance(found, str):
-        return (Text(found),)
-    if found is None:
-        rest[f"@{key}"] = hint("null")
-        return ()
-    content = tuple(reading.each(found, key, lambda each: parts.read(each, "input_text")))
     if not content or is_plain(content):
         rest[f"@{key}"] = hint("list")
     return content

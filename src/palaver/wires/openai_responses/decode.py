@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ABSENT: Final = hint("absent")
-_JOINED: Final = Raw(b"true")
+_TRUE: Final = Raw(b"true")
 _EMPTY_LIST: Final = Raw(b"[]")
 
 
@@ -101,16 +101,16 @@ def _input(rest: Fields) -> list[Message]:
         rest["@input"] = _ABSENT
         return []
     try:
-        found = reading.string_or_items(raw)
+        found = reading.string_or_rows(raw)
+        if found is None:
+            rest["@input"] = hint("null")
+            return []
+        if isinstance(found, str):
+            rest["@input"] = hint("string")
+            return [UserMessage(content=(Text(found),))]
+        return _Items(raw).read(found).messages
     except DecodeError as error:
         raise error.within("input") from None
-    if found is None:
-        rest["@input"] = hint("null")
-        return []
-    if isinstance(found, str):
-        rest["@input"] = hint("string")
-        return [UserMessage(content=(Text(found),))]
-    return _Items().read(found, "input").messages
 
 
 def _settings(rest: Fields) -> Settings:
@@ -202,25 +202,35 @@ _ASIDE: Final[dict[str, type[DeveloperMessage | UserMessage]]] = {
 
 
 class _Items:
-    """Reads items into messages; those of an answer (``answer=True``) into parts only."""
+    """Reads the items of ``source`` into messages; those of an answer (``answer=True``) into parts only."""
 
-    def __init__(self, *, answer: bool = False) -> None:
+    def __init__(self, source: Raw, *, answer: bool = False) -> None:
         self.messages: list[Message] = []
         self.parts: list[AnyPart] = []
+        self._source = source
         self._answer = answer
+        self._index = 0
         self._reasoning: Raw | None = None
         self._served: set[str] = set()
 
-    def read(self, raws: list[Raw], path: str) -> _Items:
-        """Read all items; an error names the item."""
-        for index, raw in enumerate(raws):
+    def read(self, rows: list[Fields]) -> _Items:
+        """Read all items, given split; an error names the item."""
+        for index, rest in enumerate(rows):
+            self._index = index
             try:
-                self._item(raw, index)
+                self._item(rest)
             except DecodeError as error:
-                raise error.within(f"{path}[{index}]") from None
+                raise error.within(f"[{index}]") from None
         if not self._answer:
             self._close()
         return self
+
+    def _raw(self) -> Raw:
+        """Give the item as it stood."""
+        return jsontext.own(jsontext.items(self._source)[self._index])
+
+    def _keep(self) -> None:
+        self.parts.append(Opaque(WIRE, self._raw()))
 
     def _close(self) -> None:
         if self.parts:
@@ -232,11 +242,10 @@ class _Items:
         self._close()
         self.messages.append(message)
 
-    def _item(self, raw: Raw, index: int) -> None:
-        rest = jsontext.fields(raw)
+    def _item(self, rest: Fields) -> None:
         kind = reading.take_text(rest, "type")
         if kind == "message" or kind is None:
-            self._message(rest, raw, kind)
+            self._message(rest, kind)
         elif kind == "reasoning":
             self.parts.append(_reasoning(rest))
             self._reasoning = rest.get("id")
@@ -247,91 +256,97 @@ class _Items:
             self._welded(rest)
             self.parts.append(calls.read_custom(rest))
         elif kind in calls.NATIVE:
-            self._native(kind, rest, raw, index)
+            self._native(kind, rest)
         elif kind in calls.OUTPUTS:
-            self._output(kind, rest, raw)
+            self._output(kind, rest)
         elif kind in _ASIDE and not self._answer:
-            held = provider(WIRE, {"@item": _JOINED})
-            part = Opaque(WIRE, jsontext.own(raw))
+            held = provider(WIRE, {"@item": _TRUE})
+            part = Opaque(WIRE, self._raw())
             self._other(_ASIDE[kind](content=(part,), provider_json=held))
         else:
-            self.parts.append(Opaque(WIRE, jsontext.own(raw)))
+            self._keep()
 
     def _welded(self, rest: Fields) -> None:
         """Remember which reasoning an item with an id needs."""
         if self._reasoning is not None and "id" in rest and self._reasoning != NULL:
             rest["@reasoning"] = self._reasoning
 
-    def _native(self, kind: str, rest: Fields, raw: Raw, index: int) -> None:
+    def _native(self, kind: str, rest: Fields) -> None:
         self._welded(rest)
-        found = calls.read_native(kind, rest, raw, f"{kind}_{index}")
+        found = calls.read_native(kind, rest, f"{kind}_{self._index}")
+        if found is None:
+            self._keep()
+            return
         first = found[0]
         if isinstance(first, ToolCall) and first.provider_executed:
             self._served.add(first.id)
         self.parts += found
 
-    def _output(self, kind: str, rest: Fields, raw: Raw) -> None:
+    def _output(self, kind: str, rest: Fields) -> None:
         """Read a result: one that the provider made belongs to the answer, any other answers it."""
         call_id = peek(rest, "call_id") or peek(rest, "id") or ""
         served = call_id in self._served or kind == "program_output"
         if kind == "tool_search_output":
             served = served or peek(rest, "execution") != "client"
         if self._answer or served:
-            self.parts.append(ServerToolResult(call_id, jsontext.own(raw), WIRE))
+            self.parts.append(ServerToolResult(call_id, self._raw(), WIRE))
         else:
             self._other(calls.read_output(kind, rest))
 
     # -- messages --
 
-    def _message(self, rest: Fields, raw: Raw, kind: str | None) -> None:
+    def _message(self, rest: Fields, kind: str | None) -> None:
         if kind is None and "role" not in rest:
-            self.parts.append(Opaque(WIRE, jsontext.own(raw)))
+            self._keep()
             return
         role = reading.need_text(rest, "role")
         cls = _ROLES.get(role)
         if role == "assistant":
             self._said(rest, kind)
         elif cls is None or self._answer:
-            self.parts.append(Opaque(WIRE, jsontext.own(raw)))
+            self._keep()
         else:
-            content = _content(rest)
+            content = calls.read_content(_need(rest, "content"), rest, "content")
             if kind is not None:
                 rest["@type"] = hint(kind)
             self._other(cls(content=content, provider_json=provider(WIRE, rest)))
 
     def _said(self, rest: Fields, kind: str | None) -> None:
         """Read a message of the assistant; its fields stay with the first part."""
-        found = _content_field(rest)
+        raw = _need(rest, "content")
+        try:
+            found = reading.string_or_rows(raw)
+        except DecodeError as error:
+            raise error.within("content") from None
         easy = kind is None and "type" not in rest
         if isinstance(found, str) and easy and not rest:
             loose = self.parts and _is_loose(self.parts[-1])
             self.parts.append(Text(found, provider_json=_APART if loose else UNSET))
             return
+        self._welded(rest)
         beside: Fields = {}
-        if self._reasoning is not None:
-            self._welded(rest)
-            if "@reasoning" in rest:
-                beside["@reasoning"] = rest.pop("@reasoning")
+        if "@reasoning" in rest:
+            beside["@reasoning"] = rest.pop("@reasoning")
         told = "item" if rest else "@item"
         if easy:
             rest["@type"] = _ABSENT
-        if not isinstance(found, list) or not found:
-            rest["@content"] = hint(
-                "string" if isinstance(found, str) else "null" if found is None else "list"
-            )
-        beside[told] = jsontext.raw(rest) if rest else jsontext.EMPTY_OBJECT
-        if not isinstance(found, list) or not found:
-            text = found if isinstance(found, str) else ""
-            self.parts.append(Text(text, provider_json=provider(WIRE, beside)))
-            return
-        for index, each in enumerate(found):
+        if found and not isinstance(found, str):
+            beside[told] = jsontext.raw(rest)
             try:
-                self.parts.append(parts.read(each, "output_text", beside))
+                self.parts += parts.read(found, raw, "output_text", beside)
             except DecodeError as error:
-                raise error.within(f"content[{index}]") from None
-            beside = {"@joined": _JOINED}
+                raise error.within("content") from None
+            return
+        rest["@content"] = _FORMS[type(found)]
+        beside[told] = jsontext.raw(rest)
+        self.parts.append(Text(found or "", provider_json=provider(WIRE, beside)))
 
 
+_FORMS: Final[dict[type, Raw]] = {
+    str: hint("string"),
+    list: hint("list"),
+    type(None): hint("null"),
+}
 _APART: Final = provider(
     WIRE, {"@item": jsontext.raw({"@type": _ABSENT, "@content": hint("string")})}
 )
@@ -343,31 +358,16 @@ def _is_loose(part: AnyPart) -> bool:
     return isinstance(part, Text) and part.provider_json is UNSET
 
 
-def _content_field(rest: Fields) -> str | list[Raw] | None:
-    raw = rest.pop("content", None)
-    if raw is None:
+def _need(rest: Fields, key: str) -> Raw:
+    if key not in rest:
         missing = "missing"
-        raise DecodeError(missing, path="content")
-    try:
-        return reading.string_or_items(raw)
-    except DecodeError as error:
-        raise error.within("content") from None
-
-
-def _content(rest: Fields) -> tuple[Any, ...]:
-    raw = rest.pop("content", None)
-    if raw is None:
-        missing = "missing"
-        raise DecodeError(missing, path="content")
-    return calls.read_content(raw, rest, "content")
+        raise DecodeError(missing, path=key)
+    return rest.pop(key)
 
 
 def _reasoning(rest: Fields) -> Reasoning:
     """Read a reasoning item; its lists of texts are kept, the text is a view."""
-    summary = rest.pop("summary", None)
-    if summary is None:
-        missing = "missing"
-        raise DecodeError(missing, path="summary")
+    summary = _need(rest, "summary")
     encrypted = optional(reading.take_text, rest, "encrypted_content")
     content = rest.get("content")
     text = ""
@@ -405,13 +405,13 @@ def response(body: bytes) -> Response:
         raise _provider_error(body)
     if raw_output is None or raw_output == NULL:
         rest["@output"] = _ABSENT if raw_output is None else hint("null")
-        raws: list[Raw] = []
+        content: tuple[AnyPart, ...] = ()
     else:
         try:
-            raws = jsontext.items(raw_output)
+            items = _Items(raw_output, answer=True).read(jsontext.rows(raw_output))
         except DecodeError as error:
             raise error.within("output") from None
-    content = tuple(_Items(answer=True).read(raws, "output").parts)
+        content = tuple(items.parts)
     status = optional(reading.take_text, rest, "status")
     return Response(
         message=AssistantMessage(

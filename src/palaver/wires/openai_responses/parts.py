@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from msgspec import UNSET, Raw
 
 from palaver.core import jsontext, mediatypes
-from palaver.core.errors import MessageError
+from palaver.core.errors import DecodeError, MessageError
+from palaver.core.jsontext import Fields
 from palaver.core.parts import (
     AnyPart,
     Citation,
@@ -43,20 +44,37 @@ from palaver.wires.reading import hint, is_hint, provider, visible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from palaver.core.jsontext import Fields
     from palaver.wires.context import Context
 
 _EMPTY_LIST: Final = Raw(b"[]")
 _ABSENT: Final = hint("absent")
+_JOINED: Final[Fields] = {"@joined": Raw(b"true")}
+"""Kept with every part of a message of the assistant but the first."""
 _TEXTS: Final = ("input_text", "output_text")
 
 
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def read(raw: Raw, usual: str, beside: Fields | None = None) -> Any:
-    """Read a part. ``usual`` is the type its texts have here, ``beside`` what is kept with it."""
-    rest = jsontext.fields(raw)
+def read(rows: list[Fields], source: Raw, usual: str, beside: Fields | None = None) -> list[Any]:
+    """Read the parts of ``source``, given split. ``usual`` is the type of a text here, ``beside`` goes with the first."""
+    found: list[Any] = []
+    for index, rest in enumerate(rows):
+        try:
+            part = _part(rest, usual, beside)
+        except DecodeError as error:
+            raise error.within(f"[{index}]") from None
+        if part is None:
+            raw = jsontext.own(jsontext.items(source)[index])
+            part = Opaque(WIRE, raw, provider_json=provider(WIRE, beside or {}))
+        found.append(part)
+        if beside:
+            beside = _JOINED
+    return found
+
+
+def _part(rest: Fields, usual: str, beside: Fields | None) -> AnyPart | None:
+    """Read one part; ``None`` when it is to be kept as it is."""
     kind = reading.need_text(rest, "type")
     if kind in _TEXTS:
         text = reading.need_text(rest, "text")
@@ -69,7 +87,7 @@ def read(raw: Raw, usual: str, beside: Fields | None = None) -> Any:
     reader = _READERS.get(kind)
     found = None if reader is None else reader(rest)
     if found is None:
-        return Opaque(WIRE, jsontext.own(raw), provider_json=provider(WIRE, beside or {}))
+        return None
     if beside:
         rest.update(beside)
     return found.replace(provider_json=provider(WIRE, rest)) if rest else found
