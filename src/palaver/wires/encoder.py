@@ -166,12 +166,21 @@ class RequestEncoder:
             for loss in (*moved, *losses):
                 self._context.add(loss)
             placed = self._ended(placed, final=final)
-            placed = _renumbered(placed, self._context)
+            placed = renumbered(placed, self._context)
         written = self._writer.turn(placed, self._context)
+        if not written and final and self._must_speak():
+            self._context.lose("converted", "messages", "none to send; a fixed user text was added")
+            written = self._writer.turn([Placed(0, _fixed(BEGIN))], self._context)
         if not written:
             return b"", unanswered
         joined = b",".join([jsontext.encode(message) for message in written])
         return (b"," + joined if self._chunks else joined), unanswered
+
+    def _must_speak(self) -> bool:
+        """Whether the wire refuses a request that has no messages, as this one is about to."""
+        if self._own or self._chunks:
+            return False
+        return not (self._speech.empty or self._context.names(self._speech.elsewhere))
 
     def _ended(self, placed: list[Placed], *, final: bool) -> list[Placed]:
         """Meet the rules on the first and the last message (wires.md 9, repair 6)."""
@@ -181,10 +190,6 @@ class RequestEncoder:
             placed = [Placed(placed[0].index, _fixed(BEGIN)), *placed]
         if not final:
             return placed
-        empty = speech.empty or self._context.names(speech.elsewhere)
-        if not placed and not self._chunks and not empty:
-            lose("converted", "messages", "none to send; a fixed user text was added")
-            return [Placed(0, _fixed(BEGIN))]
         if placed and isinstance(placed[-1].message, AssistantMessage):
             index, message = placed[-1].index, placed[-1].message
             if speech.last_user:
@@ -247,7 +252,7 @@ def _fixed(text: str) -> UserMessage:
     return UserMessage(content=(Text(text),), source=REPAIR)
 
 
-def _renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
+def renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
     """Give calls and their results ids that the wire takes, both alike (wires.md 1.4)."""
     out: list[Placed] = []
     given: dict[str, list[str]] = {}

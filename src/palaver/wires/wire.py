@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, LossError
+from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import Placed
 from palaver.core.request import Encoded, Request, Response
 from palaver.wires.context import Context, Options
-from palaver.wires.encoder import RequestEncoder, Writer
+from palaver.wires.encoder import RequestEncoder, Writer, renumbered
 from palaver.wires.handover import fit
 
 if TYPE_CHECKING:
@@ -121,8 +122,9 @@ class Wire:
         own = response.origin == self.name
         context = Context(self.name, self.speech, own=own, accent=self.accent, options=Options())
         if not own:
-            placed = fit(Placed(0, response.message), context, leading=False)
-            message = placed[0].message if placed else response.message.replace(content=())
+            fitted = fit(Placed(0, response.message), context, leading=False)
+            said = [item for item in fitted if isinstance(item.message, AssistantMessage)]
+            message = renumbered(said, context)[0].message if said else response.message.replace(content=())
             response = response.replace(message=message)
         body = jsontext.encode(self._codec.response(response, context))
         return self._checked(Encoded((body,), context.losses), losses)

@@ -255,7 +255,6 @@ def read_output(kind: str, rest: Fields) -> ToolMessage:
         rest["@call_id"] = hint("id")
     key = OUTPUTS[kind]
     raw = rest.pop(key, None)
-    is_error = False
     content: tuple[Any, ...]
     if raw is None:
         if kind != "apply_patch_call_output":
@@ -267,11 +266,7 @@ def read_output(kind: str, rest: Fields) -> ToolMessage:
         content = _READ[kind](raw)
     else:
         content = read_content(raw, rest, key)
-    if kind == "apply_patch_call_output":
-        is_error = peek(rest, "status") == "failed"
-    return ToolMessage(
-        content=content, tool_call_id=call_id, is_error=is_error, provider_json=provider(WIRE, rest)
-    )
+    return ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest))
 
 
 def read_content(raw: Raw, rest: Fields, key: str) -> tuple[Any, ...]:
