@@ -13,7 +13,16 @@ from palaver.core.errors import (
     ProviderError,
     UnknownNameError,
 )
-from palaver.core.factories import assistant, developer, flush, rescue, system, tool, tool_call, user
+from palaver.core.factories import (
+    assistant,
+    developer,
+    flush,
+    rescue,
+    system,
+    tool,
+    tool_call,
+    user,
+)
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -43,7 +52,15 @@ from palaver.core.parts import (
     Url,
     Video,
 )
-from palaver.core.request import Encoded, Loss, OutputFormat, Request, Response, Settings, ToolChoice
+from palaver.core.request import (
+    Encoded,
+    Loss,
+    OutputFormat,
+    Request,
+    Response,
+    Settings,
+    ToolChoice,
+)
 from palaver.core.tools import ProviderTool, Tool
 from palaver.core.usage import Usage, UsagePass
 

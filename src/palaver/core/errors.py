@@ -84,7 +84,9 @@ class LossError(EncodeError):
 class ProviderError(PalaverError):
     """The body is the provider's own error, not an answer. ``body`` is that error, verbatim."""
 
-    def __init__(self, wire: str, message: str, *, code: str | None = None, body: bytes = b"") -> None:
+    def __init__(
+        self, wire: str, message: str, *, code: str | None = None, body: bytes = b""
+    ) -> None:
         """Keep the provider's words; ``code`` is its error type or code where it gave one."""
         super().__init__(f"{wire}: the provider answered with an error: {excerpt(message, 200)}")
         self.wire = wire

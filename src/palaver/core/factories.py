@@ -42,7 +42,16 @@ if TYPE_CHECKING:
 
     from palaver.core.parts import MalformedToolCall
 
-_M = TypeVar("_M", SystemMessage, DeveloperMessage, UserMessage, AssistantMessage, ToolMessage, RescueMarker, FlushMarker)
+_M = TypeVar(
+    "_M",
+    SystemMessage,
+    DeveloperMessage,
+    UserMessage,
+    AssistantMessage,
+    ToolMessage,
+    RescueMarker,
+    FlushMarker,
+)
 
 _HOLDS: dict[type, tuple[type, ...]] = {
     SystemMessage: get_args(TextPart),
@@ -88,7 +97,11 @@ def assistant(
     **fields: Any,  # noqa: ANN401
 ) -> AssistantMessage:
     """Build an assistant message; parts stand in the order reasoning, content, calls."""
-    before = () if reasoning is None else (Reasoning(reasoning) if isinstance(reasoning, str) else reasoning,)
+    before = (
+        ()
+        if reasoning is None
+        else (Reasoning(reasoning) if isinstance(reasoning, str) else reasoning,)
+    )
     return _build(AssistantMessage, (*before, *content, *tool_calls), fields)
 
 
@@ -125,10 +138,12 @@ def tool_call(
     provider: Mapping[str, Any] | None = None,
 ) -> ToolCall:
     """Build a tool call from parsed arguments (written as canonical JSON) or from the model's own text."""
-    text = arguments if isinstance(arguments, str) else bytes(jsontext.checked(arguments, "arguments")).decode()
+    text = (
+        arguments
+        if isinstance(arguments, str)
+        else bytes(jsontext.checked(arguments, "arguments")).decode()
+    )
     if custom and isinstance(arguments, str):
         text = jsontext.encode(arguments).decode()
     call = ToolCall(id, name, text, custom)
     return call if provider is None else call.replace(provider=provider)
-
-

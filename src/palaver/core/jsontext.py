@@ -29,9 +29,7 @@ from palaver.core.errors import DecodeError, EncodeError, MessageError, excerpt
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-JSONValue: TypeAlias = (
-    "None | bool | int | float | str | list[JSONValue] | tuple[JSONValue, ...] | dict[str, JSONValue]"
-)
+JSONValue: TypeAlias = "None | bool | int | float | str | list[JSONValue] | tuple[JSONValue, ...] | dict[str, JSONValue]"
 """A JSON value as Python sees it; tuples are written as arrays."""
 
 Fields: TypeAlias = "dict[str, Raw]"
@@ -217,12 +215,21 @@ def is_json(data: bytes | str) -> bool:
     return True
 
 
-_KINDS: Final = {b"{": "an object", b"[": "an array", b'"': "a string", b"t": "true", b"f": "false", b"n": "null"}
+_KINDS: Final = {
+    b"{": "an object",
+    b"[": "an array",
+    b'"': "a string",
+    b"t": "true",
+    b"f": "false",
+    b"n": "null",
+}
 
 
 def kind(data: bytes | Raw) -> str:
     """What the first byte promises: ``an object``, ``an array``, ``a string``, ``null``, ``a number``…"""
-    head = bytes(memoryview(data)[:64]).lstrip(b" \t\r\n")[:1]
+    head = bytes(memoryview(data)[:1])
+    if head.isspace():
+        head = bytes(data).lstrip(b" \t\r\n")[:1]
     return _KINDS.get(head, "a number" if head else "nothing")
 
 
@@ -259,7 +266,9 @@ def _slow_encode(item: object) -> bytes:
             )
             return b"{" + b",".join(pairs) + b"}"
         case list() | tuple():
-            return b"[" + b",".join(_slow_encode(each) for each in cast("list[object]", item)) + b"]"
+            return (
+                b"[" + b",".join(_slow_encode(each) for each in cast("list[object]", item)) + b"]"
+            )
         case _:
             return encode(item)
 

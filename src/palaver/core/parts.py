@@ -37,7 +37,9 @@ class Part(Value, tag_field="type"):
 # -- where media comes from ------------------------------------------------------------------------
 
 
-class _Source(Struct, frozen=True, gc=False, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True):
+class _Source(
+    Struct, frozen=True, gc=False, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True
+):
     """Base of media sources."""
 
     def __repr__(self) -> str:
@@ -96,7 +98,9 @@ MediaSource: TypeAlias = Inline | Url | FileId | Blob
 # -- text and what stands beside it -----------------------------------------------------------------
 
 
-class Citation(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Citation(
+    Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """Where a stretch of text comes from. ``raw_json`` is the provider's own block, bound to ``wire``.
 
     ``start`` and ``end`` are offsets into the text of the part, in the provider's own units, where it gives them.
@@ -115,7 +119,9 @@ class Citation(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, 
         if not isinstance(other, Citation):
             return NotImplemented
         mine, theirs = self.raw_json, other.raw_json
-        same_raw = mine is theirs or (isinstance(mine, Raw) and isinstance(theirs, Raw) and jsontext.equal(mine, theirs))
+        same_raw = mine is theirs or (
+            isinstance(mine, Raw) and isinstance(theirs, Raw) and jsontext.equal(mine, theirs)
+        )
         return same_raw and self._plain() == other._plain()
 
     def __hash__(self) -> int:
@@ -160,14 +166,19 @@ class Media(Part):
     @classmethod
     def from_bytes(cls, data: bytes, media_type: str | None = None) -> Self:
         """Hold ``data`` inline; the media type is read off its first bytes when not given."""
-        return cls(Inline(binascii.b2a_base64(data, newline=False).decode()), media_type or mediatypes.of_bytes(data))
+        return cls(
+            Inline(binascii.b2a_base64(data, newline=False).decode()),
+            media_type or mediatypes.of_bytes(data),
+        )
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], media_type: str | None = None) -> Self:
         """Read a file and hold it inline; its first bytes, else its ending, tell the type. Raises ``OSError``."""
         with open(path, "rb") as file:  # noqa: PTH123 (pathlib costs more to import than all of this module)
             data = file.read()
-        return cls.from_bytes(data, media_type or mediatypes.of_bytes(data) or mediatypes.of_name(str(path)))
+        return cls.from_bytes(
+            data, media_type or mediatypes.of_bytes(data) or mediatypes.of_name(str(path))
+        )
 
     @classmethod
     def from_url(cls, url: str, media_type: str | None = None) -> Self:

@@ -49,7 +49,9 @@ class OutputFormat(Value, tag_field="type", tag="output_format"):
         return None if self.schema_json is UNSET else jsontext.view(self.schema_json)
 
 
-class Settings(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+class Settings(
+    Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True
+):
     """What a caller may ask of a model, on any wire. ``None`` leaves it to the provider.
 
     ``max_tokens`` bounds generated tokens; ``effort`` is the provider's word for how hard to reason,

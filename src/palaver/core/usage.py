@@ -23,7 +23,9 @@ from palaver.core import jsontext
 _COUNTERS = ("input", "cache_read", "cache_write", "output", "reasoning")
 
 
-class Usage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+class Usage(
+    Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True
+):
     """Disjoint token counters, and the provider's own object."""
 
     input: int | None = None
@@ -62,7 +64,9 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, for
         if not isinstance(other, Usage):
             return NotImplemented
         mine, theirs = self.raw_json, other.raw_json
-        same_raw = mine is theirs or (isinstance(mine, Raw) and isinstance(theirs, Raw) and jsontext.equal(mine, theirs))
+        same_raw = mine is theirs or (
+            isinstance(mine, Raw) and isinstance(theirs, Raw) and jsontext.equal(mine, theirs)
+        )
         return same_raw and self._counts() == other._counts()
 
     def __hash__(self) -> int:
@@ -74,11 +78,15 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, for
 
     def __repr__(self) -> str:
         """Show the counters that were reported."""
-        shown = (f"{name}={getattr(self, name)}" for name in _COUNTERS if getattr(self, name) is not None)
+        shown = (
+            f"{name}={getattr(self, name)}" for name in _COUNTERS if getattr(self, name) is not None
+        )
         return f"Usage({', '.join(shown)})"
 
 
-class UsagePass(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+class UsagePass(
+    Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True
+):
     """One pass that is counted apart: its ``kind`` in the provider's word, and its model where it was another."""
 
     kind: str

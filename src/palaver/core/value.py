@@ -63,7 +63,9 @@ class Extra:
         return (Extra, (self.json,))
 
 
-class Value(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+class Value(
+    Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True
+):
     """Base of messages and parts. Immutable trees cannot form cycles, so the collector skips them."""
 
     provider_json: Raw | UnsetType = field(default=UNSET, name="provider")

@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import Final
 
 from palaver.core.errors import UnknownNameError
-from palaver.wires import openai_chat, openai_responses
+from palaver.wires import ollama_chat, openai_chat, openai_responses
 from palaver.wires.wire import Wire
 
 _WIRES: Final[dict[str, Wire]] = {
     "openai_chat": openai_chat.WIRE,
     "openai_responses": openai_responses.WIRE,
+    "ollama_chat": ollama_chat.WIRE,
 }
 _ACCENTS: Final[dict[str, dict[str, Wire]]] = {"openai_chat": openai_chat.ACCENTED}
 
@@ -35,13 +36,11 @@ def get(name: str, accent: str | None = None) -> Wire:
     """Find a wire, with an accent where one is given. Raises ``UnknownNameError`` listing those that exist."""
     base, _, spoken = name.partition(":")
     if base not in _WIRES:
-        msg = f"no wire {name!r}; there are {', '.join(_WIRES)}"
-        raise UnknownNameError(msg)
+        raise UnknownNameError(f"no wire {name!r}; there are {', '.join(_WIRES)}")
     chosen = accent or spoken
     if not chosen:
         return _WIRES[base]
     table = _ACCENTS.get(base, {})
     if chosen not in table:
-        msg = f"{base} has no accent {chosen!r}; there are {', '.join(table) or 'none'}"
-        raise UnknownNameError(msg)
+        raise UnknownNameError(f"{base} has no accent {chosen!r}; there are {', '.join(table) or 'none'}")
     return table[chosen]

@@ -140,6 +140,22 @@ def take_items(rest: Fields, key: str) -> list[Raw] | None:
     return found
 
 
+def need_fields(rest: Fields, key: str) -> Fields:
+    """Take an object out that must be there, split."""
+    found = take_fields(rest, key)
+    if found is None:
+        raise DecodeError("missing", path=key)
+    return found
+
+
+def need_items(rest: Fields, key: str) -> list[Raw]:
+    """Take an array out that must be there, split."""
+    found = take_items(rest, key)
+    if found is None:
+        raise DecodeError("missing", path=key)
+    return found
+
+
 def string_or_items(raw: Raw) -> str | list[Raw] | None:
     """Read a field that is a string, an array or null. Raises ``DecodeError`` for anything else."""
     try:
@@ -182,6 +198,11 @@ def hint(word: str) -> Raw:
     return Raw(b'"' + word.encode() + b'"')
 
 
+def nested(rest: Fields, key: str, inner: Fields) -> Fields:
+    """Put what remains of an inner object back where it stood."""
+    return {**rest, key: Raw(jsontext.encode(inner))} if inner else rest
+
+
 def native(value: Value, wire: str) -> Fields:
     """Give what a value keeps for ``wire``, as a dict of one's own; empty when nothing."""
     held = value.provider_json
@@ -210,12 +231,21 @@ def foreign(value: Value, wire: str) -> Iterator[tuple[str, str, Raw]]:
 
 
 def call(
-    call_id: str, name: str, arguments: str, held: Raw | UnsetType, *, provider_executed: bool = False
+    call_id: str,
+    name: str,
+    arguments: str,
+    held: Raw | UnsetType,
+    *,
+    provider_executed: bool = False,
 ) -> ToolCall | MalformedToolCall:
     """Make the part for a call whose arguments came as text; text that is no JSON is malformed (C23)."""
-    if arguments and not jsontext.is_json(arguments) and arguments.strip():
-        return MalformedToolCall(arguments, "the arguments are not JSON", name, call_id, provider_json=held)
-    return ToolCall(call_id, name, arguments, provider_executed=provider_executed, provider_json=held)
+    if arguments and not jsontext.is_json(arguments) and not arguments.isspace():
+        return MalformedToolCall(
+            arguments, "the arguments are not JSON", name, call_id, provider_json=held
+        )
+    return ToolCall(
+        call_id, name, arguments, provider_executed=provider_executed, provider_json=held
+    )
 
 
 # -- forms -----------------------------------------------------------------------------------------

@@ -60,17 +60,30 @@ class Decoder(Protocol):
 class Wire:
     """One provider format. ``name`` is the wire's, ``accent`` the vendor's row where one was chosen."""
 
-    def __init__(self, name: str, decoder: Decoder, codec: Codec, *, speech: Speech | None = None, accent: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        decoder: Decoder,
+        codec: Codec,
+        *,
+        speech: Speech | None = None,
+        accent: str | None = None,
+    ) -> None:
         """Join the two halves of a codec."""
         self.name = name
         self.accent = accent
         self.speech = codec.SPEECH if speech is None else speech
+        self._origin = name if accent is None else f"{name}:{accent}"
         self._decoder = decoder
         self._codec = codec
 
     def __repr__(self) -> str:
         """Show the name, and the accent where there is one."""
-        return f"Wire({self.name!r})" if self.accent is None else f"Wire({self.name!r}, accent={self.accent!r})"
+        return (
+            f"Wire({self.name!r})"
+            if self.accent is None
+            else f"Wire({self.name!r}, accent={self.accent!r})"
+        )
 
     # -- in --
 
@@ -84,18 +97,25 @@ class Wire:
 
     def _decoded(self, decode: Callable[[bytes], Any], body: Body) -> Any:  # noqa: ANN401 (Request or Response)
         try:
-            return decode(jsontext.source(body))
+            decoded = decode(jsontext.source(body))
         except DecodeError as error:
             error.source = self.name
             raise
+        return decoded if self.accent is None else decoded.replace(origin=self._origin)
 
     # -- out --
 
     def request_encoder(
-        self, request: Request, *, takes: Collection[MediaKind] | None = None, reasoning_as_text: bool = False
+        self,
+        request: Request,
+        *,
+        takes: Collection[MediaKind] | None = None,
+        reasoning_as_text: bool = False,
     ) -> RequestEncoder:
         """Encode a request that will grow: append messages to what this gives, and pay for what is new."""
-        options = Options(takes=None if takes is None else frozenset(takes), reasoning_as_text=reasoning_as_text)
+        options = Options(
+            takes=None if takes is None else frozenset(takes), reasoning_as_text=reasoning_as_text
+        )
         return RequestEncoder(
             self._codec, request, self.name, self.speech, accent=self.accent, options=options
         )
@@ -119,7 +139,7 @@ class Wire:
 
     def encode_response(self, response: Response, *, losses: OnLoss = "report") -> Encoded:
         """Write a response body, and the receipt for what it could not say. Raises ``LossError`` as above."""
-        own = response.origin == self.name
+        own = response.origin == self._origin
         context = Context(self.name, self.speech, own=own, accent=self.accent, options=Options())
         if not own:
             fitted = fit(Placed(0, response.message), context, leading=False)

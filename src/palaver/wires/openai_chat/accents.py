@@ -2,8 +2,10 @@
 
 Rules:
 
-- A row changes ``Speech`` and the few words that differ; the codec reads rows, and never a vendor's name or URL.
-- ``base_url`` is where the vendor documents its endpoint; it is information, nothing here opens it.
+- A row changes ``Speech`` and the few words that differ. The codec reads rows; it never asks for a vendor's name or URL.
+- Reasoning that a vendor wrote goes back in the field that the vendor reads. The base wire has no such field: reasoning
+  that was read from one goes back where it stood, any other is dropped with a loss.
+- A row says what a vendor is known to refuse; what is not known is left as on the base wire.
 
 Stability: experimental.
 """
@@ -15,14 +17,89 @@ from typing import Final, Literal
 
 from msgspec import Struct, structs
 
-from palaver.wires.openai_chat.encode import SPEECH
-from palaver.wires.speech import IdRule, Speech
+from palaver.wires.openai_chat.forms import AUDIO_WORDS
+from palaver.wires.speech import IdRule, MediaRule, Speech
+
+_IMAGE: Final = MediaRule(
+    frozenset({"inline", "url"}), frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+)
+_AUDIO: Final = MediaRule(frozenset({"inline"}), frozenset(AUDIO_WORDS), needs_type=True)
+_FILE: Final = MediaRule(frozenset({"inline", "file_id"}), needs_type=True)
+_LINKED: Final = MediaRule(frozenset({"inline", "url"}))
+
+SPEECH: Final = Speech(
+    error_flag=False,
+    interleaving=False,
+    media={"image": _IMAGE, "audio": _AUDIO, "file": _FILE},
+    answer_media={"audio": MediaRule(frozenset({"inline"}))},
+    call_id=IdRule(re.compile(r"(?s).{1,40}")),
+)
+"""The base wire: OpenAI's own."""
+
+_PLAIN: Final = structs.replace(SPEECH, developer=False, custom_calls=False, answer_media={})
+_TEXT_ONLY: Final = structs.replace(_PLAIN, media={})
+_IMAGES: Final = structs.replace(_PLAIN, media={"image": _IMAGE})
 
 
 class Accent(Struct, frozen=True, kw_only=True):
     """One vendor: what it can say, and the words that differ."""
 
-    speech: Speech = SPEECH
+    speech: Speech = _PLAIN
+    max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    required: Literal["required", "any"] = "required"
+    """The word for "must call a tool"."""
+    none_keeps_tools: bool = True
+    """``tool_choice: "none"`` works while tools are declared; else the tools are left out."""
+    reasoning: Literal["reasoning_content", "reasoning", "thinking"] | None = None
+    """The field in which reasoning goes back."""
+    details: bool = False
+    """``reasoning_details`` go back as they came."""
+    reasoning_with_calls: bool = False
+    """Reasoning goes back on messages with tool calls and only there, ``""`` where there is none."""
+    user_after_tool: bool = True
+    """A user message may follow a tool message directly."""
+    document: Literal["file", "document_url"] = "file"
 
 
-ACCENTS: Final[dict[str, Accent]] = {}
+BASE: Final = Accent(speech=SPEECH, max_tokens="max_completion_tokens")
+
+ACCENTS: Final[dict[str, Accent]] = {
+    "groq": Accent(speech=_IMAGES, max_tokens="max_completion_tokens", reasoning="reasoning"),
+    "deepseek": Accent(speech=_TEXT_ONLY, reasoning="reasoning_content", reasoning_with_calls=True),
+    "openrouter": Accent(
+        speech=structs.replace(_PLAIN, media={"image": _IMAGE, "audio": _AUDIO, "file": _LINKED, "video": _LINKED}),
+        reasoning="reasoning",
+        details=True,
+    ),
+    "mistral": Accent(
+        speech=structs.replace(
+            _PLAIN,
+            media={"image": _IMAGE, "audio": _AUDIO, "file": MediaRule(frozenset({"inline", "url"}))},
+            call_id=IdRule(re.compile(r"[a-zA-Z0-9]{9}"), prefix="", digits=9),
+            last_user=True,
+            blank_text=False,
+        ),
+        required="any",
+        none_keeps_tools=False,
+        reasoning="thinking",
+        user_after_tool=False,
+        document="document_url",
+    ),
+    "xai": Accent(speech=_IMAGES),
+    "cerebras": Accent(speech=_TEXT_ONLY, max_tokens="max_completion_tokens", reasoning="reasoning"),
+    "zai": Accent(speech=_IMAGES, reasoning="reasoning_content"),
+    "huggingface": Accent(speech=_IMAGES),
+    "ollama": Accent(
+        speech=structs.replace(_PLAIN, media={"image": MediaRule(frozenset({"inline"}))}, object_arguments=True),
+        reasoning="reasoning",
+    ),
+    "vllm": Accent(
+        speech=structs.replace(_PLAIN, media={"image": _IMAGE, "audio": _AUDIO, "video": _LINKED}),
+        reasoning="reasoning_content",
+    ),
+}
+
+
+def row(name: str | None) -> Accent:
+    """The row of an accent; the base wire's for ``None``."""
+    return BASE if name is None else ACCENTS[name]

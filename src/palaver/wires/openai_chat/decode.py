@@ -12,12 +12,13 @@ Source: wires.md 2.1 to 2.7.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from msgspec import UNSET, Raw
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from palaver.core import jsontext
-from palaver.core.errors import DecodeError, MessageError, ProviderError
+from palaver.core.errors import DecodeError, ProviderError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import (
     AssistantMessage,
@@ -29,39 +30,31 @@ from palaver.core.messages import (
     UserMessage,
 )
 from palaver.core.parts import (
-    AnyPart,
+    AssistantPart,
     Audio,
     Citation,
-    File,
-    FileId,
-    Image,
     Inline,
     MalformedToolCall,
-    MediaSource,
-    Opaque,
     Reasoning,
     Refusal,
     Text,
     ToolCall,
-    Url,
-    Video,
 )
-from palaver.core import mediatypes
 from palaver.core.request import Request, Response, Settings
 from palaver.core.tools import AnyTool, ProviderTool, Tool
 from palaver.core.usage import Usage
 from palaver.wires import reading
 from palaver.wires.openai_chat.forms import (
-    AUDIO_FORMATS,
     FINISH,
     WIRE,
-    nested,
     read_output_format,
     read_tool_choice,
     write_output_format,
     write_tool_choice,
 )
-from palaver.wires.reading import hint, provider
+from palaver.wires.openai_chat.parts import part
+from palaver.wires.openai_chat.usage import read_usage
+from palaver.wires.reading import hint, nested, provider
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,10 +66,7 @@ if TYPE_CHECKING:
 def request(body: bytes) -> Request:
     """Read a request body. Raises ``DecodeError``."""
     rest = jsontext.fields(body)
-    raw_messages = reading.take_items(rest, "messages")
-    if raw_messages is None:
-        missing = "missing"
-        raise DecodeError(missing, path="messages")
+    raw_messages = reading.need_items(rest, "messages")
     raw_tools = reading.take_items(rest, "tools")
     if raw_tools == []:
         rest["@tools"] = hint("empty")
@@ -120,7 +110,7 @@ def _stop(rest: Fields) -> tuple[str, ...] | None:
     return reading.take_texts(rest, "stop")
 
 
-def _formed(rest: Fields, key: str, read: Callable[[Raw], Any], write: Callable[[Any], object]) -> Any:  # noqa: ANN401
+def _formed(rest: Fields, key: str, read: Callable[[Raw], Any], write: Callable[[Any], object]) -> Any:
     """Take a field that has several forms; keep its form where ours is another."""
     raw = rest.get(key)
     found = None if raw is None else read(raw)
@@ -139,10 +129,7 @@ def _tool(raw: Raw) -> AnyTool:
         kind = "function"
     if kind not in ("function", "custom"):
         return ProviderTool(WIRE, jsontext.own(raw))
-    inner = reading.take_fields(rest, kind)
-    if inner is None:
-        missing = "missing"
-        raise DecodeError(missing, path=kind)
+    inner = reading.need_fields(rest, kind)
     try:
         parameters = inner.pop("parameters", UNSET) if kind == "function" else UNSET
         return Tool(
@@ -181,7 +168,8 @@ def _message(raw: Raw, index: int, before: list[Message]) -> Message:
     rest = jsontext.fields(raw)
     role = reading.need_text(rest, "role")
     if role == "assistant":
-        return assistant(rest, f"call_{index}")
+        content = _answer(rest, f"call_{index}")
+        return AssistantMessage(content=content, provider_json=provider(WIRE, rest))
     content, _ = _content(rest, absent="null" if role in _ROLES else "")
     if role in _ROLES:
         return _ROLES[role](content=content, provider_json=provider(WIRE, rest))
@@ -192,9 +180,13 @@ def _message(raw: Raw, index: int, before: list[Message]) -> Message:
         name = reading.take_text(rest, "name")
         rest["@role"] = hint("function")
         call_id = next((c.id for m in reversed(before) for c in m.tool_calls if c.name == name), None)
-        return ToolMessage(content=content, tool_call_id=call_id, tool_name=name, provider_json=provider(WIRE, rest))
-    unknown = f"unknown role {role[:40]!r}"
-    raise DecodeError(unknown, path="role")
+        return ToolMessage(
+            content=content,
+            tool_call_id=call_id,
+            tool_name=name,
+            provider_json=provider(WIRE, rest),
+        )
+    raise DecodeError(f"unknown role {role[:40]!r}", path="role")
 
 
 def _content(rest: Fields, *, absent: str = "") -> tuple[tuple[Any, ...], bool]:
@@ -213,23 +205,19 @@ def _content(rest: Fields, *, absent: str = "") -> tuple[tuple[Any, ...], bool]:
         return (), False
     if isinstance(found, str):
         return (Text(found),), False
-    parts = tuple(reading.each(found, "content", _part))
+    parts = tuple(reading.each(found, "content", part))
     if len(parts) == 0 or (len(parts) == 1 and isinstance(parts[0], Text) and parts[0].provider_json is UNSET):
         rest["@content"] = hint("list")
     return parts, True
 
 
-def assistant(rest: Fields, place: str) -> AssistantMessage:
-    """Read the fields of an assistant message, of a request or of a choice. ``place`` makes ids for calls without."""
+def _answer(rest: Fields, place: str) -> tuple[AssistantPart, ...]:
+    """Read what an assistant message says, of a request or of a choice. ``place`` makes ids for calls without."""
     reasoning = _reasoning(rest)
     content, _ = _content(rest, absent="assistant")
-    refusal = _refusal(rest)
-    audio = _audio(rest)
-    calls = _calls(rest, place)
-    content = _cited(content, rest)
-    return AssistantMessage(
-        content=(*reasoning, *content, *refusal, *audio, *calls), provider_json=provider(WIRE, rest)
-    )
+    if "annotations" in rest:
+        content = _cited(content, rest)
+    return (*reasoning, *content, *_refusal(rest), *_audio(rest), *_calls(rest, place))
 
 
 def _refusal(rest: Fields) -> tuple[Refusal, ...]:
@@ -248,7 +236,12 @@ def _audio(rest: Fields) -> tuple[Audio, ...]:
     if data is None or jsontext.kind(data) != "a string" or data == Raw(b'""'):
         return ()
     del rest["audio"]
-    return (Audio(Inline(jsontext.text(data)), provider_json=provider(WIRE, {"audio": jsontext.raw(fields)})),)
+    return (
+        Audio(
+            Inline(jsontext.text(data)),
+            provider_json=provider(WIRE, {"audio": jsontext.raw(fields)}),
+        ),
+    )
 
 
 def _reasoning(rest: Fields) -> tuple[Reasoning, ...]:
@@ -299,7 +292,7 @@ def _citation(raw: Raw) -> Citation:
     inner = fields.get("url_citation") if isinstance(fields, dict) else None
     table = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
 
-    def of(key: str, kind: type) -> Any:  # noqa: ANN401 (as asked for)
+    def of(key: str, kind: type) -> Any:
         found = table.get(key)
         return found if isinstance(found, kind) and not isinstance(found, bool) else None
 
@@ -322,13 +315,39 @@ def _calls(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]
     calls: tuple[ToolCall | MalformedToolCall, ...] = ()
     if raw is not None and raw != NULL:
         try:
-            found = jsontext.items(raw)
-            if found:
-                calls = tuple(_call(each, f"{place}_{index}", index) for index, each in enumerate(found))
+            calls = _plain_calls(raw) or tuple(
+                [_call(each, f"{place}_{index}", index) for index, each in enumerate(jsontext.items(raw))]
+            )
+            if calls:
                 del rest["tool_calls"]
         except DecodeError as error:
             raise error.within("tool_calls") from None
     return calls + _function_call(rest, place)
+
+
+class _Function(Struct, gc=False, forbid_unknown_fields=True):
+    name: str
+    arguments: str
+
+
+class _PlainCall(Struct, gc=False, forbid_unknown_fields=True):
+    """A call with the fields that all calls have, and no other."""
+
+    id: str
+    type: Literal["function"]
+    function: _Function
+
+
+_plain = msgspec.json.Decoder(list[_PlainCall]).decode
+
+
+def _plain_calls(raw: Raw) -> tuple[ToolCall | MalformedToolCall, ...]:
+    """Read calls of the common shape in one step; nothing when there is any other."""
+    try:
+        found = _plain(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ()
+    return tuple([reading.call(each.id, each.function.name, each.function.arguments, UNSET) for each in found])
 
 
 def _function_call(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]:
@@ -356,10 +375,7 @@ def _call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
         if kind is None:
             rest["@type"] = hint("absent")
         key = "custom" if kind == "custom" else "function"
-        inner = reading.take_fields(rest, key)
-        if inner is None:
-            missing = "missing"
-            raise DecodeError(missing, path=key)
+        inner = reading.need_fields(rest, key)
         name = reading.need_text(inner, "name")
         if kind == "custom":
             text = inner.pop("input", Raw(b'""'))
@@ -388,136 +404,6 @@ def _arguments(inner: Fields, rest: Fields) -> str:
         raise error.within("function.arguments") from None
 
 
-# -- parts -----------------------------------------------------------------------------------------
-
-
-def _part(raw: Raw) -> AnyPart:
-    rest = jsontext.fields(raw)
-    kind = reading.need_text(rest, "type")
-    read = _PARTS.get(kind)
-    return Opaque(WIRE, jsontext.own(raw)) if read is None else read(rest, raw)
-
-
-def _text(rest: Fields, _raw: Raw) -> AnyPart:
-    text = reading.need_text(rest, "text")
-    return Text(text, provider_json=provider(WIRE, rest)) if rest else Text(text)
-
-
-def _refused(rest: Fields, _raw: Raw) -> AnyPart:
-    text = reading.need_text(rest, "refusal")
-    rest["@field"] = hint("part")
-    return Refusal(text, provider_json=provider(WIRE, rest))
-
-
-def _linked(cls: type[Image] | type[Video] | type[File], key: str) -> Callable[[Fields, Raw], AnyPart]:
-    """Read a part that points to a URL, given as an object or (Mistral) as a bare string."""
-
-    def read(rest: Fields, _raw: Raw) -> AnyPart:
-        raw = rest.pop(key, None)
-        if raw is None:
-            missing = "missing"
-            raise DecodeError(missing, path=key)
-        if jsontext.kind(raw) == "a string":
-            rest["@form"] = hint("string")
-            url, inner = jsontext.text(raw), {}
-        else:
-            try:
-                inner = jsontext.fields(raw)
-                url = reading.need_text(inner, "url")
-            except DecodeError as error:
-                raise error.within(key) from None
-        if cls is File:
-            rest["@field"] = hint(key)
-        source, media_type = _source(url)
-        return cls(source, media_type, provider_json=provider(WIRE, nested(rest, key, inner)))
-
-    return read
-
-
-def _source(url: str) -> tuple[MediaSource, str | None]:
-    """Take a data URI apart where writing it again gives the same text; else the URL stays whole."""
-    if url[:5] == "data:":
-        try:
-            media_type, data = mediatypes.split_data_uri(url)
-        except MessageError:
-            return Url(url), None
-        if url == f"data:{media_type};base64,{data}":
-            return Inline(data), media_type
-    return Url(url), None
-
-
-def _recording(rest: Fields, _raw: Raw) -> AnyPart:
-    inner = reading.take_fields(rest, "input_audio")
-    if inner is None:
-        missing = "missing"
-        raise DecodeError(missing, path="input_audio")
-    try:
-        data = reading.need_text(inner, "data")
-        word = reading.take_text(inner, "format")
-    except DecodeError as error:
-        raise error.within("input_audio") from None
-    media_type = None if word is None else AUDIO_FORMATS.get(word)
-    if word is not None and media_type is None:
-        inner["format"] = jsontext.raw(word)
-    return Audio(Inline(data), media_type, provider_json=provider(WIRE, nested(rest, "input_audio", inner)))
-
-
-def _file(rest: Fields, _raw: Raw) -> AnyPart:
-    inner = reading.take_fields(rest, "file")
-    if inner is None:
-        missing = "missing"
-        raise DecodeError(missing, path="file")
-    try:
-        file_id = reading.take_text(inner, "file_id")
-        data = None if file_id is not None else reading.take_text(inner, "file_data")
-        name = reading.take_text(inner, "filename")
-    except DecodeError as error:
-        raise error.within("file") from None
-    held = provider(WIRE, nested(rest, "file", inner))
-    if file_id is not None:
-        return File(FileId(file_id, WIRE), None, name, provider_json=held)
-    if data is None:
-        missing = "neither file_id nor file_data"
-        raise DecodeError(missing, path="file")
-    source, media_type = _source(data)
-    return File(source, media_type, name, provider_json=held)
-
-
-def _thinking(rest: Fields, _raw: Raw) -> AnyPart:
-    """Read Mistral's thinking block; its list of texts is kept, the text is a view."""
-    raw = rest.get("thinking")
-    if raw is None:
-        missing = "missing"
-        raise DecodeError(missing, path="thinking")
-    text = thinking_text(raw)
-    rest["@field"] = hint("thinking")
-    return Reasoning(text, wire=WIRE, provider_json=provider(WIRE, rest))
-
-
-def thinking_text(raw: Raw) -> str:
-    """Join the texts of a thinking block."""
-    found = jsontext.value(raw)
-    if isinstance(found, str):
-        return found
-    if not isinstance(found, list):
-        wrong = f"expected an array, got {jsontext.kind(raw)}"
-        raise DecodeError(wrong, path="thinking")
-    blocks = cast("list[Any]", found)
-    return "".join(block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-
-
-_PARTS: Final[dict[str, Callable[[Fields, Raw], AnyPart]]] = {
-    "text": _text,
-    "refusal": _refused,
-    "image_url": _linked(Image, "image_url"),
-    "video_url": _linked(Video, "video_url"),
-    "document_url": _linked(File, "document_url"),
-    "input_audio": _recording,
-    "file": _file,
-    "thinking": _thinking,
-}
-
-
 # -- responses -------------------------------------------------------------------------------------
 
 
@@ -527,33 +413,17 @@ def response(body: bytes) -> Response:
     raw_choices = rest.get("choices")
     if raw_choices is None or raw_choices in (NULL, Raw(b"[]")):
         raise _provider_error(rest, body)
+    del rest["choices"]
     usage = _usage(rest)
     model = reading.take_text(rest, "model")
     response_id = reading.take_text(rest, "id")
-    del rest["choices"]
     try:
-        choices = [_choice(raw, index) for index, raw in enumerate(jsontext.items(raw_choices))]
+        first, *others = jsontext.items(raw_choices)
+        message = _choice(first, 0, model, usage, response_id)
+        alternatives = tuple([_choice(raw, index) for index, raw in enumerate(others, 1)])
     except DecodeError as error:
         raise error.within("choices") from None
-    first, *others = choices
-    return Response(
-        message=_completed(first, model, usage, response_id),
-        alternatives=tuple(others),
-        origin=WIRE,
-        provider_json=provider(WIRE, rest),
-    )
-
-
-def _completed(message: AssistantMessage, model: str | None, usage: Usage | None, response_id: str | None) -> AssistantMessage:
-    return AssistantMessage(
-        content=message.content,
-        model=model,
-        usage=usage,
-        finish_reason=message.finish_reason,
-        finish_reason_raw=message.finish_reason_raw,
-        response_id=response_id,
-        provider_json=message.provider_json,
-    )
+    return Response(message=message, alternatives=alternatives, origin=WIRE, provider_json=provider(WIRE, rest))
 
 
 def _provider_error(rest: Fields, body: bytes) -> ProviderError:
@@ -566,40 +436,48 @@ def _provider_error(rest: Fields, body: bytes) -> ProviderError:
     return ProviderError(WIRE, message, code=None if code is None else str(code), body=body)
 
 
-def _choice(raw: Raw, index: int) -> AssistantMessage:
+def _choice(
+    raw: Raw,
+    index: int,
+    model: str | None = None,
+    usage: Usage | None = None,
+    response_id: str | None = None,
+) -> AssistantMessage:
     try:
-        rest = jsontext.fields(raw)
-        fields = reading.take_fields(rest, "message")
-        if fields is None:
-            missing = "missing"
-            raise DecodeError(missing, path="message")
-        role = fields.pop("role", None)
-        if role != Raw(b'"assistant"'):
+        beside = jsontext.fields(raw)
+        rest = reading.need_fields(beside, "message")
+        role = rest.pop("role", None)
+        if role != _ASSISTANT:
             rest["@role"] = NULL if role is None else role
-        word = reading.take_text(rest, "finish_reason")
-        finish_raw = word if word is not None else None if "finish_reason" in rest else UNSET
-        rest.pop("finish_reason", None)
-        if rest != _PLAIN_CHOICE:
-            fields["@choice"] = Raw(jsontext.encode(rest))
-        message = assistant(fields, "call")
+        word = reading.take_text(beside, "finish_reason")
+        finish_raw: str | UnsetType | None = word
+        if word is None:
+            finish_raw = UNSET if beside.pop("finish_reason", None) is None else None
+        if beside != _PLAIN_CHOICE:
+            rest["@choice"] = Raw(jsontext.encode(beside))
+        content = _answer(rest, "call")
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
     return AssistantMessage(
-        content=message.content,
-        finish_reason=_finish(word, message),
+        content=content,
+        model=model,
+        usage=usage,
+        finish_reason=_finish(word, content),
         finish_reason_raw=finish_raw,
-        provider_json=message.provider_json,
+        response_id=response_id,
+        provider_json=provider(WIRE, rest),
     )
 
 
+_ASSISTANT: Final = Raw(b'"assistant"')
 _PLAIN_CHOICE: Final[Fields] = {"index": Raw(b"0")}
 
 
-def _finish(word: str | None, message: AssistantMessage) -> FinishReason:
+def _finish(word: str | None, content: tuple[AssistantPart, ...]) -> FinishReason:
     if not word:
-        return "tool_calls" if message.tool_calls else "stop"
+        return "tool_calls" if any(isinstance(part, ToolCall) for part in content) else "stop"
     reason = FINISH.get(word, "other")
-    refused = reason == "stop" and any(isinstance(part, Refusal) for part in message.content)
+    refused = reason == "stop" and any(isinstance(part, Refusal) for part in content)
     return "refusal" if refused else reason
 
 
@@ -608,28 +486,4 @@ def _usage(rest: Fields) -> Usage | None:
     if raw is None or jsontext.kind(raw) != "an object":
         return None
     del rest["usage"]
-    return usage(raw)
-
-
-def usage(raw: Raw) -> Usage:
-    """Read the usage object into disjoint counters (wires.md 1.2)."""
-    table = jsontext.value(raw)
-    count = reading.counter
-    prompt, completion = count(table, "prompt_tokens"), count(table, "completion_tokens")
-    read = count(table, "prompt_tokens_details", "cached_tokens")
-    for name in ("prompt_cache_hit_tokens", "num_cached_tokens", "cached_tokens"):
-        read = count(table, name) if read is None else read
-    written = count(table, "prompt_tokens_details", "cache_write_tokens")
-    reasoning = count(table, "completion_tokens_details", "reasoning_tokens")
-    total = count(table, "total_tokens")
-    beside = reasoning and total == (prompt or 0) + (completion or 0) + reasoning  # xAI counts it beside
-    output = completion if completion is None or beside or not reasoning else max(0, completion - reasoning)
-    excluded = prompt is not None and read is not None and read > prompt and not written  # xAI leaves it out
-    return Usage(
-        input=prompt if excluded else reading.uncached(prompt, read, written),
-        cache_read=read,
-        cache_write=written,
-        output=output,
-        reasoning=reasoning,
-        raw_json=jsontext.own(raw),
-    )
+    return read_usage(raw)

@@ -9,14 +9,18 @@ Source: wires.md 2.1 to 2.5, 2.8, 2.9.
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw
 
 from palaver.core import jsontext
 from palaver.core.jsontext import NULL, Fields
-from palaver.core.messages import AssistantMessage, DeveloperMessage, SystemMessage, ToolMessage
+from palaver.core.messages import (
+    AssistantMessage,
+    DeveloperMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from palaver.core.parts import (
     AnyPart,
     Audio,
@@ -37,8 +41,8 @@ from palaver.core.parts import (
 )
 from palaver.core.tools import ProviderTool
 from palaver.wires import reading
-from palaver.wires.handover import fitting_name
-from palaver.wires.openai_chat.decode import thinking_text, usage as read_usage
+from palaver.wires.handover import fitting_effort, fitting_name
+from palaver.wires.openai_chat.accents import SPEECH, Accent, row
 from palaver.wires.openai_chat.forms import (
     AUDIO_WORDS,
     FINISH,
@@ -49,8 +53,9 @@ from palaver.wires.openai_chat.forms import (
     write_output_format,
     write_tool_choice,
 )
+from palaver.wires.openai_chat.parts import thinking_text
+from palaver.wires.openai_chat.usage import write_usage
 from palaver.wires.reading import is_hint, native, visible
-from palaver.wires.speech import IdRule, MediaRule, Speech
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,26 +64,16 @@ if TYPE_CHECKING:
     from palaver.core.pairs import Placed
     from palaver.core.request import Request, Response
     from palaver.core.tools import AnyTool
-    from palaver.core.usage import Usage
     from palaver.wires.context import Context
 
-LIST: Final = "messages"
+__all__ = ["LIST", "SPEECH", "assistant", "head", "hoists", "response", "turn"]
 
-SPEECH: Final = Speech(
-    error_flag=False,
-    interleaving=False,
-    media={
-        "image": MediaRule(
-            frozenset({"inline", "url"}),
-            frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"}),
-            needs_type=False,
-        ),
-        "audio": MediaRule(frozenset({"inline"}), frozenset(AUDIO_WORDS), needs_type=True),
-        "file": MediaRule(frozenset({"inline", "file_id"}), needs_type=True),
-    },
-    answer_media={"audio": MediaRule(frozenset({"inline"}))},
-    call_id=IdRule(re.compile(r"(?s).{1,40}")),
-)
+LIST: Final = "messages"
+_BETWEEN: Final = "Understood."
+"""Stands between a tool result and a user message where a vendor refuses them side by side."""
+
+
+_EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh")
 
 
 def hoists(_message: SystemMessage, _context: Context) -> bool:
@@ -92,36 +87,53 @@ def hoists(_message: SystemMessage, _context: Context) -> bool:
 def head(request: Request, _system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
     """Write model, settings and tools."""
     rest = native(request, WIRE)
-    settings = request.settings
+    settings, accent = request.settings, row(context.accent)
     fields: dict[str, Any] = {}
     if request.model is not None:
         fields["model"] = request.model
     if settings.max_tokens is not None:
-        fields["max_tokens" if "@max_tokens" in rest or context.accent is not None else "max_completion_tokens"] = (
-            settings.max_tokens
-        )
-    for key in ("temperature", "top_p", "seed", "frequency_penalty", "presence_penalty", "parallel_tool_calls", "stream"):
+        fields["max_tokens" if "@max_tokens" in rest else accent.max_tokens] = settings.max_tokens
+    for key in (
+        "temperature",
+        "top_p",
+        "seed",
+        "frequency_penalty",
+        "presence_penalty",
+        "parallel_tool_calls",
+        "stream",
+    ):
         value = getattr(settings, key)
         if value is not None:
             fields[key] = value
     if settings.stop is not None:
         alone = is_hint(rest, "stop", "string") and len(settings.stop) == 1
         fields["stop"] = settings.stop[0] if alone else list(settings.stop)
-    if settings.effort is not None:
-        fields["reasoning_effort"] = settings.effort
+    effort = fitting_effort(settings.effort, _EFFORTS, context)
+    if effort is not None:
+        fields["reasoning_effort"] = effort
     for key in ("top_k", "reasoning_tokens"):
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
     if request.tools or is_hint(rest, "tools", "empty"):
         fields["tools"] = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
     _formed(fields, rest, "tool_choice", settings.tool_choice, read_tool_choice, write_tool_choice)
+    if fields.get("tool_choice") == "required":
+        fields["tool_choice"] = accent.required
+    if fields.get("tool_choice") == "none" and not accent.none_keeps_tools and fields.pop("tools", None):
+        context.lose("converted", "tool_choice", "“none” is refused beside tools; the tools were left out")
+        del fields["tool_choice"]
     _formed(fields, rest, "response_format", settings.output, read_output_format, write_output_format)
     _list_foreign(request, context)
     return {**fields, **visible(rest)}
 
 
-def _formed(  # noqa: PLR0913 (a field, its two functions, and where it goes)
-    fields: dict[str, Any], rest: Fields, key: str, value: Any, read: Any, write: Any  # noqa: ANN401
+def _formed(
+    fields: dict[str, Any],
+    rest: Fields,
+    key: str,
+    value: Any,
+    read: Any,
+    write: Any,
 ) -> None:
     if value is not None:
         kept = reading.form(rest, key, value, read)
@@ -158,25 +170,46 @@ def _tool(tool: AnyTool, context: Context) -> object:
 
 def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
     """Write each message as one."""
-    return [_message(item.message, context) for item in messages]
+    accent = row(context.accent)
+    written: list[dict[str, Any]] = []
+    for item in messages:
+        fields = _message(item.message, context, accent, item.index)
+        after_tool = written and written[-1]["role"] == "tool" and fields["role"] == "user"
+        if after_tool and not accent.user_after_tool and not context.own:
+            why = "refused right behind a tool message; a fixed assistant text was put between"
+            context.lose("converted", "user message", why, item.index)
+            written.append({"role": "assistant", "content": _BETWEEN})
+        written.append(fields)
+    return written
 
 
-def _message(message: Message, context: Context) -> dict[str, Any]:
+def _message(message: Message, context: Context, accent: Accent, index: int) -> dict[str, Any]:
     rest = native(message, WIRE)
     if isinstance(message, AssistantMessage):
-        return assistant(message, rest, context)
+        return assistant(message, rest, context, accent, index)
     fields: dict[str, Any] = {"role": "developer" if isinstance(message, DeveloperMessage) else message.role}
     if isinstance(message, ToolMessage):
         if is_hint(rest, "role", "function"):
             fields = {"role": "function", "name": message.tool_name}
         elif message.tool_call_id is not None:
             fields["tool_call_id"] = message.tool_call_id
-    _put_content(fields, message.content, rest, context, none="" if isinstance(message, ToolMessage) else None)
+    _put_content(
+        fields,
+        message.content,
+        rest,
+        context,
+        none="" if isinstance(message, ToolMessage) else None,
+    )
     return {**fields, **visible(rest)}
 
 
 def _put_content(
-    fields: dict[str, Any], parts: Sequence[AnyPart], rest: Fields, context: Context, *, none: str | None
+    fields: dict[str, Any],
+    parts: Sequence[AnyPart],
+    rest: Fields,
+    context: Context,
+    *,
+    none: str | None,
 ) -> None:
     """Write ``content`` in the form that was found, else the plainest that holds the parts."""
     form = rest.get("@content")
@@ -191,12 +224,13 @@ def _put_content(
             fields["content"] = [_part(part, context) for part in found]
 
 
-def assistant(message: AssistantMessage, rest: Fields, context: Context) -> dict[str, Any]:
+def assistant(
+    message: AssistantMessage, rest: Fields, context: Context, accent: Accent, index: int | None = None
+) -> dict[str, Any]:
     """Write an assistant message, of a request or of a choice."""
     fields: dict[str, Any] = {"role": "assistant"}
     content: list[AnyPart] = []
     calls: list[Any] = []
-    details: list[Any] = []
     for part in message.content:
         held = native(part, WIRE) if not isinstance(part, Text) else {}
         match part:
@@ -205,25 +239,51 @@ def assistant(message: AssistantMessage, rest: Fields, context: Context) -> dict
                     fields["function_call"] = _function_call(part, held)
                 else:
                     calls.append(_call(part, held))
-            case Reasoning() if is_hint(held, "field", "reasoning_details"):
-                details.append(_detail(part, held))
-            case Reasoning() if "@field" in held and not is_hint(held, "field", "thinking"):
-                fields[jsontext.text(held["@field"])] = part.text
+            case Reasoning():
+                _put_reasoning(part, held, fields, content, accent, context, index)
             case Refusal() if not is_hint(held, "field", "part"):
-                fields["refusal"] = part.text
+                fields["refusal"] = f"{fields.get('refusal', '')}{part.text}"
             case Audio():
                 fields["audio"] = _audio(part, held)
             case _:
                 content.append(part)
     _put_content(fields, content, rest, context, none=None)
-    if details:
-        fields["reasoning_details"] = details
+    if accent.reasoning_with_calls and accent.reasoning and not context.own:
+        if calls:
+            fields.setdefault(accent.reasoning, "")
+        elif fields.pop(accent.reasoning, None):
+            context.lose("dropped", "reasoning", "goes back on messages with tool calls only", index)
     if calls:
         fields["tool_calls"] = calls
-    citations = [c.raw_json for part in content if isinstance(part, Text) for c in part.citations if c.wire == WIRE]
+    citations = [c.raw_json for part in content if isinstance(part, Text) for c in part.citations]
     if citations:
         fields["annotations"] = citations
     return {**fields, **visible(rest)}
+
+
+def _put_reasoning(
+    part: Reasoning,
+    held: Fields,
+    fields: dict[str, Any],
+    content: list[AnyPart],
+    accent: Accent,
+    context: Context,
+    index: int | None,
+) -> None:
+    """Put reasoning where it stood; where a vendor was chosen, into the field which that vendor reads."""
+    found = None if "@field" not in held else jsontext.text(held["@field"])
+    target = found if context.accent is None or context.own else accent.reasoning
+    if found == "reasoning_details" and (context.accent is None or context.own or accent.details):
+        fields.setdefault("reasoning_details", []).append(_detail(part, held))
+    elif target == "thinking":
+        content.append(part)
+    elif target is not None and part.text:
+        before = fields.get(target)
+        fields[target] = part.text if before is None else f"{before}\n\n{part.text}"
+    elif target is not None and not context.own and found != "reasoning_details":
+        fields.setdefault(target, "")
+    else:
+        context.lose("dropped", "reasoning", "no field for it here", index)
 
 
 def _detail(part: Reasoning, held: Fields) -> dict[str, Any]:
@@ -278,7 +338,7 @@ def _call(part: ToolCall | MalformedToolCall, held: Fields) -> dict[str, Any]:
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def _part(part: AnyPart, context: Context) -> Any:  # noqa: ANN401 (a JSON object, or one as text)
+def _part(part: AnyPart, context: Context) -> Any:
     rest = native(part, WIRE)
     match part:
         case Text():
@@ -298,7 +358,10 @@ def _part(part: AnyPart, context: Context) -> Any:  # noqa: ANN401 (a JSON objec
         case Audio():
             return _recording(part, rest)
         case File():
-            return _linked(part, "document_url", rest) if is_hint(rest, "field", "document_url") else _file(part, rest)
+            linked = is_hint(rest, "field", "document_url") or (
+                row(context.accent).document == "document_url" and not context.own
+            )
+            return _linked(part, "document_url", rest) if linked else _file(part, rest, context)
         case _:
             context.lose("dropped", type(part).__name__, "the wire has no such part")
             return {"type": "text", "text": ""}
@@ -338,15 +401,11 @@ def _recording(part: Audio, rest: Fields) -> dict[str, Any]:
     return {"type": "input_audio", "input_audio": inner, **visible(rest)}
 
 
-def _file(part: File, rest: Fields) -> dict[str, Any]:
-    inner: dict[str, Any]
-    if isinstance(part.source, FileId):
-        inner = {"file_id": part.source.id}
-    else:
-        inner = {"file_data": _link(part)}
+def _file(part: File, rest: Fields, context: Context) -> dict[str, Any]:
+    inner: dict[str, Any] = {"file_id" if isinstance(part.source, FileId) else "file_data": _link(part)}
     if part.name is not None:
         inner["filename"] = part.name
-    elif isinstance(part.source, Inline) and part.provider_json is UNSET:
+    elif not isinstance(part.source, FileId) and not context.own:
         inner["filename"] = "document"
     inner.update(jsontext.fields(rest.pop("file", jsontext.EMPTY_OBJECT)))
     return {"type": "file", "file": inner, **visible(rest)}
@@ -363,7 +422,11 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     if message.response_id is not None or not context.own:
         fields["id"] = "chatcmpl-0" if message.response_id is None else message.response_id
     if not context.own:
-        fields |= {"object": "chat.completion", "created": (message.sent_at or 0) // 1000, "model": message.model or ""}
+        fields |= {
+            "object": "chat.completion",
+            "created": (message.sent_at or 0) // 1000,
+            "model": message.model or "",
+        }
     elif message.model is not None:
         fields["model"] = message.model
     choices = (message, *response.alternatives)
@@ -377,7 +440,7 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
     rest = native(message, WIRE)
     beside = rest.pop("@choice", None)
     role = rest.pop("@role", None)
-    body = assistant(message, rest, context)
+    body = assistant(message, rest, context, row(context.accent))
     if role == NULL:
         del body["role"]
     elif role is not None:
@@ -393,7 +456,7 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
     return {"index": index, **fields} if context.own else {"index": index, "logprobs": None, **fields}
 
 
-def _finish_word(message: AssistantMessage, context: Context) -> Any:  # noqa: ANN401 (a word, None or UNSET)
+def _finish_word(message: AssistantMessage, context: Context) -> Any:
     raw = message.finish_reason_raw
     if context.own and raw is not UNSET:
         return raw
@@ -405,22 +468,3 @@ def _finish_word(message: AssistantMessage, context: Context) -> Any:  # noqa: A
     if reason not in FINISH_WORD:
         context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “stop” was sent", 0)
     return FINISH_WORD.get(reason, "stop")
-
-
-def write_usage(usage: Usage) -> Any:  # noqa: ANN401 (a JSON object, or one as text)
-    """Write usage: the provider's own object when it still says the same, else one made of the counters."""
-    raw = usage.raw_json
-    if raw is not UNSET and read_usage(raw) == usage:
-        return raw
-    prompt = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
-    completion = (usage.output or 0) + (usage.reasoning or 0)
-    fields: dict[str, Any] = {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-    }
-    if usage.cache_read is not None:
-        fields["prompt_tokens_details"] = {"cached_tokens": usage.cache_read}
-    if usage.reasoning is not None:
-        fields["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
-    return fields

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET, Raw
 
 from palaver.core import jsontext
-from palaver.core.jsontext import Fields
 from palaver.core.request import OutputFormat, ToolChoice
 from palaver.wires import reading
-from palaver.wires.reading import provider
+from palaver.wires.reading import nested, provider
 
 if TYPE_CHECKING:
     from palaver.core.messages import FinishReason
@@ -44,7 +43,12 @@ FINISH_WORD: Final[dict[FinishReason, str]] = {
 """Neutral reasons that the wire has a word for; the others are approximated by ``stop``."""
 
 AUDIO_FORMATS: Final = {"wav": "audio/wav", "mp3": "audio/mpeg"}
-AUDIO_WORDS: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+AUDIO_WORDS: Final = {
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+}
 
 _MODES: Final = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
 
@@ -58,9 +62,15 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
         return None
     choice = jsontext.value(raw)
     match choice:
-        case {"type": "function", "function": {"name": str(name)}} | {"type": "custom", "custom": {"name": str(name)}}:
+        case {"type": "function", "function": {"name": str(name)}} | {
+            "type": "custom",
+            "custom": {"name": str(name)},
+        }:
             return ToolChoice("required", (name,))
-        case {"type": "allowed_tools", "allowed_tools": {"mode": "auto" | "required" as mode, "tools": list(tools)}}:
+        case {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "auto" | "required" as mode, "tools": list(tools)},
+        }:
             names = [tool.get("function", {}).get("name") for tool in tools if isinstance(tool, dict)]
             return ToolChoice(mode, tuple(names)) if names and all(isinstance(n, str) for n in names) else None
         case _:
@@ -114,8 +124,3 @@ def write_output_format(output: OutputFormat) -> object:
             schema["strict"] = output.strict
         return {"type": "json_schema", "json_schema": {**schema, **inner}, **rest}
     return {"type": "json_object" if output.kind == "json" else output.kind, **rest}
-
-
-def nested(rest: Fields, key: str, inner: Fields) -> Fields:
-    """Put what remains of an inner object back where it stood."""
-    return {**rest, key: Raw(jsontext.encode(inner))} if inner else rest

@@ -1,0 +1,86 @@
+# Palaver's front door. Needs make, and Python 3.11 or newer with venv; everything else is installed into .venv.
+# Another Python: make test PYTHON=python3.13 VENV=.venv-3.13
+
+PYTHON ?=
+VENV ?= .venv
+BENCH_VENV ?= .venv-bench
+ARGS ?=
+
+PYTHONS := $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
+PY := $(VENV)/bin/python
+BENCH_PY := $(BENCH_VENV)/bin/python
+PIP := -m pip --disable-pip-version-check -qq install
+
+# What the user's shell may carry and would change what is installed or what is run.
+unexport PYTHONHOME PYTHONPATH PYTHONOPTIMIZE PYTHONWARNINGS VIRTUAL_ENV
+unexport PIP_CONSTRAINT PIP_DRY_RUN PIP_NO_DEPS PIP_PREFIX PIP_PYTHON PIP_REQUIREMENT PIP_ROOT PIP_TARGET
+export PIP_USER := 0
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench docs constraints clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+
+demo: $(VENV)/.runtime ## show a rich conversation and convert it to every wire
+	@$(PY) demo/demo.py $(ARGS)
+
+test: $(VENV)/.dev ## run the tests (ARGS="tests/core -k usage" for some of them)
+	@$(PY) -m pytest -n auto --maxprocesses 4 $(ARGS)
+
+check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types" for some)
+	@$(PY) tools/check.py $(ARGS)
+
+bench: $(BENCH_VENV)/.bench ## measure the codecs against their peers
+	@$(BENCH_PY) bench/codec.py $(ARGS)
+
+docs: $(VENV)/.dev ## build the documentation into docs/_build/html
+	@$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+constraints: ## rewrite both constraints files with the newest versions
+	@tools/constraints.sh
+
+clean: ## remove everything that was built or installed here
+	rm -rf $(VENV) .venv .venv-* build dist docs/_build htmlcov .coverage .coverage.*
+	rm -rf .hypothesis .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+	find src tests bench demo docs tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# --- environments: a stamp is newer than what it was installed from, so a second run does nothing ------------------
+
+# Debian's python3 has no ensurepip until python3-venv is installed, so both are asked for.
+define find_python
+@set -eu; \
+for python in $(PYTHONS); do \
+    if $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+        echo "Creating $(1) with $$($$python --version)"; \
+        rm -rf $(1); \
+        exec $$python -m venv $(1); \
+    fi; \
+done; \
+echo "Palaver needs Python 3.11 or newer with venv (tried: $(PYTHONS)); on Debian: apt install python3-venv" >&2; \
+exit 1
+endef
+
+$(PY):
+	$(call find_python,$(VENV))
+
+$(BENCH_PY):
+	$(call find_python,$(BENCH_VENV))
+
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(PY)
+	@echo "Installing palaver into $(VENV)"
+	@$(PY) $(PIP) --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(PY)
+	@echo "Installing palaver and its development tools into $(VENV)"
+	@$(PY) $(PIP) --constraint constraints.txt --editable '.[dev]'
+	@touch $(VENV)/.runtime $@
+
+$(BENCH_VENV)/.bench: pyproject.toml bench/peers.txt bench/constraints.txt | $(BENCH_PY)
+	@echo "Installing palaver and its peers into $(BENCH_VENV)"
+	@$(BENCH_PY) $(PIP) --constraint bench/constraints.txt --requirement bench/peers.txt --editable .
+	@touch $@

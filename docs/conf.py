@@ -1,0 +1,23 @@
+"""Sphinx settings."""
+
+from importlib.metadata import version as installed_version
+
+project = "Palaver"
+author = "The Palaver authors"
+copyright = "2026, The Palaver authors"  # noqa: A001 (the name Sphinx reads)
+version = release = installed_version("palaver")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build", "adr/template.md"]
+nitpicky = False  # type names in signatures come from msgspec and the standard library
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+
+html_theme = "furo"
+html_title = f"Palaver {release}"

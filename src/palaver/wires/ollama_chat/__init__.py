@@ -1,0 +1,11 @@
+"""Ollama's own wire, ``POST /api/chat``.
+
+Source: wires.md 8; https://github.com/ollama/ollama/blob/main/docs/api.md.
+
+Stability: experimental.
+"""
+
+from palaver.wires.ollama_chat import decode, encode
+from palaver.wires.wire import Wire
+
+WIRE = Wire("ollama_chat", decode, encode)

@@ -1,0 +1,260 @@
+"""Read Ollama chat bodies.
+
+What the neutral message cannot say stays under ``provider["ollama_chat"]``, with hints on form: ``@id`` (``absent``: a
+call had none and got one from its place), ``@image`` (images stand beside the text, after it), ``@content`` (absent).
+A result without ``tool_call_id`` answers the call of its ``tool_name``, else the first that is open (wires.md 8).
+
+Source: wires.md 8; ollama/ollama ``api/types.go``.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from msgspec import UNSET, Raw, UnsetType
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, ProviderError
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.messages import (
+    AssistantMessage,
+    AssistantPart,
+    FinishReason,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from palaver.core.parts import Image, Inline, MalformedToolCall, Reasoning, Text, ToolCall
+from palaver.core.request import Request, Response, Settings
+from palaver.core.tools import AnyTool, ProviderTool, Tool
+from palaver.core.usage import Usage
+from palaver.wires import reading
+from palaver.wires.ollama_chat.forms import FINISH, INTEGERS, OPTIONS, WIRE, read_format, write_format
+from palaver.wires.reading import hint, nested, provider
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def request(body: bytes) -> Request:
+    """Read a request body. Raises ``DecodeError``."""
+    rest = jsontext.fields(body)
+    raw_messages = reading.need_items(rest, "messages")
+    raw_tools = reading.take_items(rest, "tools")
+    if raw_tools == []:
+        rest["@tools"] = hint("empty")
+    return Request(
+        messages=_messages(raw_messages),
+        model=reading.take_text(rest, "model"),
+        tools=tuple(reading.each(raw_tools or [], "tools", _tool)),
+        settings=_settings(rest),
+        origin=WIRE,
+        provider_json=provider(WIRE, rest),
+    )
+
+
+def _settings(rest: Fields) -> Settings:
+    options = reading.take_fields(rest, "options")
+    found: dict[str, object] = {}
+    if options is not None:
+        for name, key in OPTIONS.items():
+            found[name] = (reading.take_int if name in INTEGERS else reading.take_number)(options, key)
+        found["stop"] = reading.take_texts(options, "stop")
+        if options or all(value is None for value in found.values()):
+            rest["options"] = Raw(jsontext.encode(options))
+    raw = rest.get("format")
+    output = None if raw is None else read_format(raw)
+    if raw is not None and output is not None:
+        del rest["format"]
+        reading.keep_form(rest, "format", raw, write_format(output))
+    effort = None
+    think = rest.get("think")
+    if think is not None and jsontext.kind(think) == "a string":
+        effort = reading.take_text(rest, "think")
+    stream = reading.take_bool(rest, "stream")
+    return Settings(output=output, effort=effort, stream=stream, **found)  # pyright: ignore[reportArgumentType] (typed by OPTIONS)
+
+
+def _tool(raw: Raw) -> AnyTool:
+    rest = jsontext.fields(raw)
+    kind = reading.take_text(rest, "type")
+    if kind is None and "type" not in rest:
+        rest["@type"] = hint("absent")
+    elif kind != "function":
+        return ProviderTool(WIRE, jsontext.own(raw))
+    inner = reading.need_fields(rest, "function")
+    try:
+        parameters = inner.pop("parameters", UNSET)
+        return Tool(
+            reading.need_text(inner, "name"),
+            reading.take_text(inner, "description"),
+            parameters if isinstance(parameters, UnsetType) else jsontext.own(parameters),
+            provider_json=provider(WIRE, nested(rest, "function", inner)),
+        )
+    except DecodeError as error:
+        raise error.within("function") from None
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def _messages(raws: list[Raw]) -> tuple[Message, ...]:
+    messages: list[Message] = []
+    open_calls: list[ToolCall] = []
+    for index, raw in enumerate(raws):
+        try:
+            message = _message(raw, index, open_calls)
+        except DecodeError as error:
+            raise error.within(f"messages[{index}]") from None
+        if isinstance(message, AssistantMessage):
+            open_calls = list(message.tool_calls)
+        messages.append(message)
+    return tuple(messages)
+
+
+def _message(raw: Raw, index: int, open_calls: list[ToolCall]) -> Message:
+    rest = jsontext.fields(raw)
+    role = reading.need_text(rest, "role")
+    if role == "assistant":
+        content = _answer(rest, f"call_{index}")
+        return AssistantMessage(content=content, provider_json=provider(WIRE, rest))
+    content = (*_text(rest), *_images(rest))
+    if role == "user":
+        return UserMessage(content=content, provider_json=provider(WIRE, rest))
+    if role == "system":
+        return SystemMessage(content=_only_text(content, rest), provider_json=provider(WIRE, rest))
+    if role == "tool":
+        return _result(content, rest, open_calls)
+    raise DecodeError(f"unknown role {role[:40]!r}", path="role")
+
+
+def _only_text(content: tuple[Text | Image, ...], rest: Fields) -> tuple[Text, ...]:
+    """System messages hold text; images on one stay with the message, unread."""
+    images = [part for part in content if isinstance(part, Image)]
+    if images:
+        rest["images"] = jsontext.raw([cast("Inline", image.source).data for image in images])
+    return tuple(part for part in content if isinstance(part, Text))
+
+
+def _result(content: tuple[Text | Image, ...], rest: Fields, open_calls: list[ToolCall]) -> ToolMessage:
+    name = reading.take_text(rest, "tool_name")
+    call_id = reading.take_text(rest, "tool_call_id")
+    if call_id is None:
+        matching = [call for call in open_calls if name is None or call.name == name]
+        call_id = matching[0].id if matching else None
+        rest["@id"] = hint("absent")
+    if name is None:
+        rest["@name"] = hint("absent")
+    for call in open_calls:
+        if call.id == call_id:
+            open_calls.remove(call)
+            break
+    return ToolMessage(content=content, tool_call_id=call_id, tool_name=name, provider_json=provider(WIRE, rest))
+
+
+def _text(rest: Fields) -> tuple[Text, ...]:
+    text = reading.take_text(rest, "content")
+    if text is None and "content" not in rest:
+        rest["@content"] = hint("absent")
+    return () if text is None else (Text(text),)
+
+
+def _images(rest: Fields) -> tuple[Image, ...]:
+    raw = reading.take_items(rest, "images")
+    if raw == []:
+        rest["images"] = Raw(b"[]")
+    return tuple(reading.each(raw or [], "images", lambda item: Image(Inline(jsontext.text(item)))))
+
+
+def _answer(rest: Fields, place: str) -> tuple[AssistantPart, ...]:
+    """Read what an assistant message says, of a request or a response. ``place`` makes ids for calls without."""
+    thinking = rest.get("thinking")
+    reasoning: tuple[Reasoning, ...] = ()
+    if thinking is not None and jsontext.kind(thinking) == "a string" and thinking != Raw(b'""'):
+        reasoning = (Reasoning(reading.need_text(rest, "thinking"), wire=WIRE),)
+    content = (*_text(rest), *_images(rest))
+    raw = reading.take_items(rest, "tool_calls")
+    if raw == []:
+        rest["tool_calls"] = Raw(b"[]")
+    try:
+        calls = tuple([_call(each, f"{place}_{index}") for index, each in enumerate(raw or [])])
+    except DecodeError as error:
+        raise error.within("tool_calls") from None
+    return (*reasoning, *content, *calls)
+
+
+def _call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
+    try:
+        rest = jsontext.fields(raw)
+        call_id = reading.take_text(rest, "id")
+        if call_id is None:
+            rest["@id"] = hint("absent")
+        inner = reading.need_fields(rest, "function")
+        name = reading.need_text(inner, "name")
+        arguments = inner.pop("arguments", None)
+        if arguments is None or arguments == NULL:
+            rest["@arguments"] = hint("absent" if arguments is None else "null")
+            text = ""
+        elif jsontext.kind(arguments) == "a string":
+            rest["@arguments"] = hint("text")
+            text = jsontext.text(arguments)
+        else:
+            text = bytes(arguments).decode()
+    except DecodeError as error:
+        raise error.within(f"[{made_id.rpartition('_')[2]}]") from None
+    return reading.call(call_id or made_id, name, text, provider(WIRE, nested(rest, "function", inner)))
+
+
+# -- responses -------------------------------------------------------------------------------------
+
+
+def response(body: bytes) -> Response:
+    """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for ``{"error": …}``."""
+    rest = jsontext.fields(body)
+    fields = reading.take_fields(rest, "message")
+    if fields is None:
+        raise _provider_error(rest, body)
+    role = fields.pop("role", None)
+    if role != Raw(b'"assistant"'):
+        fields["@role"] = NULL if role is None else role
+    try:
+        content = _answer(fields, "call")
+    except DecodeError as error:
+        raise error.within("message") from None
+    word = reading.take_text(rest, "done_reason")
+    finish_raw: str | UnsetType | None = word
+    if word is None:
+        finish_raw = UNSET if rest.pop("done_reason", None) is None else None
+    message = AssistantMessage(
+        content=content,
+        model=reading.take_text(rest, "model"),
+        usage=_usage(rest),
+        finish_reason=_finish(word, content),
+        finish_reason_raw=finish_raw,
+        provider_json=provider(WIRE, fields),
+    )
+    return Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
+
+
+def _provider_error(rest: Fields, body: bytes) -> ProviderError:
+    raw = rest.get("error")
+    if raw is None:
+        return ProviderError(WIRE, "no message in the body", body=body)
+    found = jsontext.value(raw)
+    return ProviderError(WIRE, found if isinstance(found, str) else bytes(raw).decode(), body=body)
+
+
+def _finish(word: str | None, content: tuple[AssistantPart, ...]) -> FinishReason:
+    reason = FINISH.get(word or "", "other")
+    called = any(isinstance(part, ToolCall) for part in content)
+    return "tool_calls" if reason == "stop" and called else reason
+
+
+def _usage(rest: Fields) -> Usage | None:
+    """Read the counters, which stand among the other fields; a zero is left out by the server."""
+    counts = {key: rest[key] for key in ("prompt_eval_count", "eval_count") if key in rest}
+    if not counts:
+        return None
+    prompt = reading.take_int(rest, "prompt_eval_count")
+    output = reading.take_int(rest, "eval_count")
+    return Usage(input=prompt, output=output, raw_json=Raw(jsontext.encode(counts)))

@@ -1,0 +1,242 @@
+"""Write Ollama chat bodies.
+
+What this wire cannot say (wires.md 8): an error flag on results, image URLs and other media, tool choice, cache marks,
+citations, signatures, parallel flags, arguments that are no object. Order of parts is lost: content, images, thinking
+and calls stand in fields of their own.
+
+Source: wires.md 8; ollama/ollama ``api/types.go``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Raw, UnsetType
+
+from palaver.core import jsontext
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
+from palaver.core.parts import AnyPart, Image, Inline, Json, MalformedToolCall, Reasoning, Text, ToolCall
+from palaver.core.tools import ProviderTool
+from palaver.wires import reading
+from palaver.wires.handover import fitting_effort, fitting_name
+from palaver.wires.ollama_chat.forms import FINISH, FINISH_WORD, OPTIONS, WIRE, read_format, write_format
+from palaver.wires.reading import is_hint, native, visible
+from palaver.wires.speech import MediaRule, Speech
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palaver.core.messages import Message
+    from palaver.core.pairs import Placed
+    from palaver.core.request import Request, Response
+    from palaver.core.tools import AnyTool
+    from palaver.wires.context import Context
+
+__all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
+
+LIST: Final = "messages"
+
+SPEECH: Final = Speech(
+    developer=False,
+    error_flag=False,
+    custom_calls=False,
+    object_arguments=True,
+    refusal=False,
+    interleaving=False,
+    media={"image": MediaRule(frozenset({"inline"}))},
+    empty=True,
+)
+
+
+def hoists(_message: SystemMessage, _context: Context) -> bool:
+    """System messages stand among the others."""
+    return False
+
+
+# -- the head --------------------------------------------------------------------------------------
+
+
+def head(request: Request, _system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
+    """Write model, options and tools."""
+    rest = native(request, WIRE)
+    settings = request.settings
+    fields: dict[str, Any] = {} if request.model is None else {"model": request.model}
+    if settings.stream is not None:
+        fields["stream"] = settings.stream
+    options: dict[str, Any] = {
+        key: value for name, key in OPTIONS.items() if (value := getattr(settings, name)) is not None
+    }
+    if settings.stop is not None:
+        options["stop"] = list(settings.stop)
+    kept = rest.pop("options", None)
+    if kept is not None and jsontext.kind(kept) == "an object":
+        options |= jsontext.fields(kept)
+        fields["options"] = options
+    elif options:
+        fields["options"] = options
+    elif kept is not None:
+        fields["options"] = kept
+    if settings.output is not None:
+        form = reading.form(rest, "format", settings.output, read_format)
+        written = write_format(settings.output) if form is None else form
+        if written is not None:
+            fields["format"] = written
+    effort = fitting_effort(settings.effort, ("none", "low", "medium", "high", "max"), context)
+    if effort is not None:
+        fields["think"] = False if effort == "none" and not context.own else effort
+    for key in ("tool_choice", "parallel_tool_calls", "reasoning_tokens"):
+        if getattr(settings, key) is not None:
+            context.lose("dropped", key, "the wire has no such setting")
+    if request.tools or is_hint(rest, "tools", "empty"):
+        fields["tools"] = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    for wire, key, _ in reading.foreign(request, WIRE):
+        context.lose("dropped", key, f"a field of {wire}")
+    return {**fields, **visible(rest)}
+
+
+def _tool(tool: AnyTool, context: Context) -> object:
+    if isinstance(tool, ProviderTool):
+        if tool.wire == WIRE:
+            return tool.raw_json
+        context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
+        return None
+    rest = native(tool, WIRE)
+    inner: dict[str, Any] = {"name": tool.name if context.own else fitting_name(tool.name, context)}
+    if tool.description is not None:
+        inner["description"] = tool.description
+    if isinstance(tool.parameters_json, Raw):
+        inner["parameters"] = tool.parameters_json
+    elif tool.custom:
+        context.lose("converted", "custom tool", "declared as a function with one text argument, “input”")
+        inner["parameters"] = _INPUT
+    if tool.strict is not None:
+        context.lose("dropped", "strict", "the wire has no such field")
+    inner.update(jsontext.fields(rest.pop("function", jsontext.EMPTY_OBJECT)))
+    written: dict[str, Any] = {} if is_hint(rest, "type", "absent") else {"type": "function"}
+    return {**written, "function": inner, **visible(rest)}
+
+
+_INPUT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
+    """Write each message as one."""
+    return [_message(item.message, context) for item in messages]
+
+
+def _message(message: Message, context: Context) -> dict[str, Any]:
+    rest = native(message, WIRE)
+    if isinstance(message, AssistantMessage):
+        return _answer(message, rest, context)
+    fields: dict[str, Any] = {"role": message.role}
+    _put_content(fields, message.content, rest)
+    if isinstance(message, ToolMessage):
+        if message.tool_call_id is not None and not is_hint(rest, "id", "absent"):
+            fields["tool_call_id"] = message.tool_call_id
+        if message.tool_name is not None and not is_hint(rest, "name", "absent"):
+            fields["tool_name"] = message.tool_name
+    return {**fields, **visible(rest)}
+
+
+def _put_content(fields: dict[str, Any], parts: Sequence[AnyPart], rest: Fields) -> None:
+    """Write text and images, each in its field; several texts become one, parted by a blank line."""
+    texts = [
+        part.text if isinstance(part, Text) else _json_text(part) for part in parts if isinstance(part, (Text, Json))
+    ]
+    images = [part.source.data for part in parts if isinstance(part, Image) and isinstance(part.source, Inline)]
+    if texts or ("content" not in rest and not is_hint(rest, "content", "absent")):
+        fields["content"] = "\n\n".join(texts)
+    if images:
+        fields["images"] = images
+
+
+def _json_text(part: Json) -> str:
+    return bytes(part.value_json).decode()
+
+
+def _answer(message: AssistantMessage, rest: Fields, context: Context) -> dict[str, Any]:
+    fields: dict[str, Any] = {"role": "assistant"}
+    _put_content(fields, message.content, rest)
+    reasoning = [part.text for part in message.content if isinstance(part, Reasoning)]
+    if reasoning:
+        fields["thinking"] = "\n\n".join(reasoning)
+    calls = [_call(part, context) for part in message.content if isinstance(part, (ToolCall, MalformedToolCall))]
+    if calls:
+        fields["tool_calls"] = calls
+    return {**fields, **visible(rest)}
+
+
+def _call(part: ToolCall | MalformedToolCall, context: Context) -> dict[str, Any]:
+    held = native(part, WIRE)
+    fields: dict[str, Any] = {} if is_hint(held, "id", "absent") else {"id": part.id}
+    inner: dict[str, Any] = {"name": part.name}
+    text = part.arguments_json if isinstance(part, ToolCall) else part.raw
+    if is_hint(held, "arguments", "text"):
+        inner["arguments"] = text if context.own else Raw(text.encode())
+    elif text:
+        inner["arguments"] = Raw(text.encode())
+    elif is_hint(held, "arguments", "null"):
+        inner["arguments"] = None
+    elif not is_hint(held, "arguments", "absent"):
+        inner["arguments"] = {}
+    inner.update(jsontext.fields(held.pop("function", jsontext.EMPTY_OBJECT)))
+    return {**fields, "function": inner, **visible(held)}
+
+
+# -- responses -------------------------------------------------------------------------------------
+
+
+def response(response: Response, context: Context) -> dict[str, Any]:
+    """Write a response body; a foreign one gets the fields that the official client requires."""
+    rest = native(response, WIRE)
+    message = response.message
+    body = native(message, WIRE)
+    role = body.pop("@role", None)
+    written = _answer(message, body, context)
+    if role == NULL:
+        del written["role"]
+    elif role is not None:
+        written["role"] = role
+    fields: dict[str, Any] = {} if message.model is None else {"model": message.model}
+    if not context.own:
+        fields |= {"model": message.model or "", "created_at": _NO_TIME, "done": True}
+    fields["message"] = written
+    word = _finish_word(message, context)
+    if not isinstance(word, UnsetType):
+        fields["done_reason"] = word
+    if message.usage is not None:
+        fields |= _counts(message, context)
+    for number, _ in enumerate(response.alternatives, 1):
+        context.lose("dropped", "alternative", f"choice {number}: the wire has one answer")
+    return {**fields, **visible(rest)}
+
+
+_NO_TIME: Final = "1970-01-01T00:00:00Z"
+
+
+def _counts(message: AssistantMessage, context: Context) -> dict[str, Any]:
+    usage = message.usage
+    assert usage is not None  # noqa: S101 (asked by the caller)
+    if context.own and isinstance(usage.raw_json, Raw):
+        return dict(jsontext.fields(usage.raw_json))
+    counts = {
+        "prompt_eval_count": (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0),
+        "eval_count": (usage.output or 0) + (usage.reasoning or 0),
+    }
+    return {key: count for key, count in counts.items() if count}
+
+
+def _finish_word(message: AssistantMessage, context: Context) -> str | UnsetType | None:
+    raw = message.finish_reason_raw
+    if context.own:
+        return raw
+    reason = message.finish_reason or "stop"
+    if isinstance(raw, str) and FINISH.get(raw) == reason:
+        return raw
+    if reason not in FINISH_WORD:
+        context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “stop” was sent", 0)
+    return FINISH_WORD.get(reason, "stop")

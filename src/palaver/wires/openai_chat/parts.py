@@ -1,0 +1,153 @@
+"""Read the content parts of Chat Completions messages (wires.md 2.2).
+
+A part of an unknown type is ``Opaque``; a known type with a missing or wrong field is a ``DecodeError``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import Raw
+
+from palaver.core import jsontext, mediatypes
+from palaver.core.errors import DecodeError, MessageError
+from palaver.core.jsontext import Fields
+from palaver.core.parts import (
+    AnyPart,
+    Audio,
+    File,
+    FileId,
+    Image,
+    Inline,
+    MediaSource,
+    Opaque,
+    Reasoning,
+    Refusal,
+    Text,
+    Url,
+    Video,
+)
+from palaver.wires import reading
+from palaver.wires.openai_chat.forms import AUDIO_FORMATS, WIRE
+from palaver.wires.reading import hint, nested, provider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def part(raw: Raw) -> AnyPart:
+    """Read one content part."""
+    rest = jsontext.fields(raw)
+    kind = reading.need_text(rest, "type")
+    read = _PARTS.get(kind)
+    return Opaque(WIRE, jsontext.own(raw)) if read is None else read(rest, raw)
+
+
+def _text(rest: Fields, _raw: Raw) -> AnyPart:
+    text = reading.need_text(rest, "text")
+    return Text(text, provider_json=provider(WIRE, rest)) if rest else Text(text)
+
+
+def _refused(rest: Fields, _raw: Raw) -> AnyPart:
+    text = reading.need_text(rest, "refusal")
+    rest["@field"] = hint("part")
+    return Refusal(text, provider_json=provider(WIRE, rest))
+
+
+def _linked(cls: type[Image | Video | File], key: str) -> Callable[[Fields, Raw], AnyPart]:
+    """Read a part that points to a URL, given as an object or (Mistral) as a bare string."""
+
+    def read(rest: Fields, _raw: Raw) -> AnyPart:
+        raw = rest.pop(key, None)
+        if raw is None:
+            raise DecodeError("missing", path=key)
+        if jsontext.kind(raw) == "a string":
+            rest["@form"] = hint("string")
+            url, inner = jsontext.text(raw), {}
+        else:
+            try:
+                inner = jsontext.fields(raw)
+                url = reading.need_text(inner, "url")
+            except DecodeError as error:
+                raise error.within(key) from None
+        if cls is File:
+            rest["@field"] = hint(key)
+        source, media_type = _source(url)
+        return cls(source, media_type, provider_json=provider(WIRE, nested(rest, key, inner)))
+
+    return read
+
+
+def _source(url: str) -> tuple[MediaSource, str | None]:
+    """Take a data URI apart where writing it again gives the same text; else the URL stays whole."""
+    if url[:5] == "data:":
+        try:
+            media_type, data = mediatypes.split_data_uri(url)
+        except MessageError:
+            return Url(url), None
+        if url == f"data:{media_type};base64,{data}":
+            return Inline(data), media_type
+    return Url(url), None
+
+
+def _recording(rest: Fields, _raw: Raw) -> AnyPart:
+    inner = reading.need_fields(rest, "input_audio")
+    try:
+        data = reading.need_text(inner, "data")
+        word = reading.take_text(inner, "format")
+    except DecodeError as error:
+        raise error.within("input_audio") from None
+    media_type = None if word is None else AUDIO_FORMATS.get(word)
+    if word is not None and media_type is None:
+        inner["format"] = jsontext.raw(word)
+    return Audio(Inline(data), media_type, provider_json=provider(WIRE, nested(rest, "input_audio", inner)))
+
+
+def _file(rest: Fields, _raw: Raw) -> AnyPart:
+    inner = reading.need_fields(rest, "file")
+    try:
+        file_id = reading.take_text(inner, "file_id")
+        data = None if file_id is not None else reading.take_text(inner, "file_data")
+        name = reading.take_text(inner, "filename")
+    except DecodeError as error:
+        raise error.within("file") from None
+    held = provider(WIRE, nested(rest, "file", inner))
+    if file_id is not None:
+        return File(FileId(file_id, WIRE), None, name, provider_json=held)
+    if data is None:
+        raise DecodeError("neither file_id nor file_data", path="file")
+    source, media_type = _source(data)
+    return File(source, media_type, name, provider_json=held)
+
+
+def _thinking(rest: Fields, _raw: Raw) -> AnyPart:
+    """Read Mistral's thinking block; its list of texts is kept, the text is a view."""
+    raw = rest.get("thinking")
+    if raw is None:
+        raise DecodeError("missing", path="thinking")
+    text = thinking_text(raw)
+    rest["@field"] = hint("thinking")
+    return Reasoning(text, wire=WIRE, provider_json=provider(WIRE, rest))
+
+
+def thinking_text(raw: Raw) -> str:
+    """Join the texts of a thinking block."""
+    found = jsontext.value(raw)
+    if isinstance(found, str):
+        return found
+    if not isinstance(found, list):
+        raise DecodeError(f"expected an array, got {jsontext.kind(raw)}", path="thinking")
+    blocks = cast("list[Any]", found)
+    return "".join(block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+
+
+_PARTS: Final[dict[str, Callable[[Fields, Raw], AnyPart]]] = {
+    "text": _text,
+    "refusal": _refused,
+    "image_url": _linked(Image, "image_url"),
+    "video_url": _linked(Video, "video_url"),
+    "document_url": _linked(File, "document_url"),
+    "input_audio": _recording,
+    "file": _file,
+    "thinking": _thinking,
+}

@@ -1,0 +1,57 @@
+"""What every test may rely on: hypothesis profiles, recorded traffic, the rule about servers.
+
+`HYPOTHESIS_PROFILE` chooses how hard generated tests look: `dev` (the default) is quick and random,
+`ci` gives the same examples in every run, `thorough` is for a night.
+
+With `PALAVER_REQUIRE_SERVERS=1` a run fails when a test marked `server` was skipped.
+"""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.corpus import exchanges
+
+settings.register_profile("dev", max_examples=50, deadline=None)
+settings.register_profile(
+    "ci",
+    max_examples=200,
+    deadline=None,  # a busy machine is not a bug
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("thorough", max_examples=5_000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+_skipped_servers: list[str] = []
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for `exchange` gets every recording, or those of `recorded(wire)`."""
+    if "exchange" in metafunc.fixturenames:
+        mark = metafunc.definition.get_closest_marker("recorded")
+        metafunc.parametrize("exchange", exchanges(*(mark.args if mark else ())))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and "server" in report.keywords and not hasattr(report, "wasxfail"):
+        _skipped_servers.append(report.nodeid)
+
+
+def _servers_missing() -> bool:
+    return bool(_skipped_servers) and os.environ.get("PALAVER_REQUIRE_SERVERS") == "1"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _servers_missing() and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _servers_missing():
+        terminalreporter.section("tests that need a server were skipped", red=True)
+        for nodeid in _skipped_servers:
+            terminalreporter.line(nodeid)
