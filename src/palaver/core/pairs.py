@@ -63,9 +63,7 @@ def whole(placed: Sequence[Placed]) -> bool:
 def settle(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
     """Move each result right behind its call, where it does not stand there already."""
     claims = _claims(placed)
-    claimed = {
-        position for answers in claims.values() for position in answers if position is not None
-    }
+    claimed = {position for answers in claims.values() for position in answers if position is not None}
     out: list[Placed] = []
     losses: list[Loss] = []
     for position, item in enumerate(placed):
@@ -137,9 +135,7 @@ def complete(
     def close() -> None:
         for call in due:
             out.append(Placed(last, _missing(call)))
-            losses.append(
-                Loss("converted", "tool call", "had no result; a fixed one was added", last)
-            )
+            losses.append(Loss("converted", "tool call", "had no result; a fixed one was added", last))
         due.clear()
         out.extend(notes)
         notes.clear()
@@ -153,11 +149,7 @@ def complete(
                 out.append(item)
             elif call is None:
                 notes.append(Placed(item.index, told(message), note=True))
-                losses.append(
-                    Loss(
-                        "converted", "tool result", "answers no call; told as user text", item.index
-                    )
-                )
+                losses.append(Loss("converted", "tool result", "answers no call; told as user text", item.index))
             else:
                 due.remove(call)
                 out.append(item)
@@ -186,10 +178,7 @@ def told(message: ToolMessage) -> UserMessage:
     """A result without a call, as user text; media stays media."""
     name = f" of {message.tool_name}" if message.tool_name else ""
     head = Text(f"[Tool {'error' if message.is_error else 'result'}{name}]")
-    parts = (
-        Text(bytes(part.value_json).decode()) if isinstance(part, Json) else part
-        for part in message.content
-    )
+    parts = (Text(bytes(part.value_json).decode()) if isinstance(part, Json) else part for part in message.content)
     return UserMessage(
         content=(head, *parts),
         id=message.id,

@@ -59,9 +59,7 @@ class Writer(Protocol):
         """Whether a leading system message goes into the head."""
         ...
 
-    def head(
-        self, request: Request, system: Sequence[SystemMessage], context: Context
-    ) -> dict[str, Any]:
+    def head(self, request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
         """All fields but the list. When the list is among them, nothing else is written for it.
 
         ``system`` are the leading system messages that were hoisted; ``context.called`` the tools called so far.
@@ -167,12 +165,7 @@ class RequestEncoder:
                 self._leading = False
             item = Placed(index, message)
             fitted = [item] if self._own else fit(item, self._kept, leading=self._leading)
-            if (
-                self._leading
-                and len(fitted) == 1
-                and isinstance(fitted[0].message, SystemMessage)
-                and not placed
-            ):
+            if self._leading and len(fitted) == 1 and isinstance(fitted[0].message, SystemMessage) and not placed:
                 system = fitted[0].message
                 if self._writer.hoists(system, self._kept):
                     self._system.append(system)
@@ -240,12 +233,8 @@ class RequestEncoder:
         if isinstance(message, AssistantMessage):
             last = message.content[-1] if message.content else None
             if not speech.blank_end and isinstance(last, Text) and last.text != last.text.rstrip():
-                lose(
-                    "converted", "text", "white space at the end of a last assistant message", index
-                )
-                stripped = message.replace(
-                    content=(*message.content[:-1], last.replace(text=last.text.rstrip()))
-                )
+                lose("converted", "text", "white space at the end of a last assistant message", index)
+                stripped = message.replace(content=(*message.content[:-1], last.replace(text=last.text.rstrip())))
                 return [*placed[:-1], Placed(index, stripped)]
         return placed
 
@@ -266,17 +255,13 @@ class RequestEncoder:
         if name in fields:
             shown = {key: value for key, value in fields.items() if value is not ABSENT}
             return iter((jsontext.encode(shown),))
-        head = (
-            jsontext.encode(fields)[:-1] + (b"," if fields else b"") + b'"' + name.encode() + b'":['
-        )
+        head = jsontext.encode(fields)[:-1] + (b"," if fields else b"") + b'"' + name.encode() + b'":['
         return iter((head, *self._chunks, self._tail, b"]}"))
 
     @property
     def losses(self) -> tuple[Loss, ...]:
         """The receipt for all that was encoded so far."""
-        found = dict.fromkeys(
-            (*self._head_fields()[1].losses, *self._kept.losses, *self._context.losses)
-        )
+        found = dict.fromkeys((*self._head_fields()[1].losses, *self._kept.losses, *self._context.losses))
         return tuple(sorted(found, key=_place))
 
     def encoded(self) -> Encoded:
@@ -335,8 +320,4 @@ def _with_ids(
         given.setdefault(part.id, []).append((new, part.name))
         if new != part.id:
             content[position] = part.replace(id=new)
-    return (
-        message
-        if all(map(is_, content, message.content))
-        else message.replace(content=tuple(content))
-    )
+    return message if all(map(is_, content, message.content)) else message.replace(content=tuple(content))

@@ -79,11 +79,7 @@ class Wire:
 
     def __repr__(self) -> str:
         """Show the name, and the accent where there is one."""
-        return (
-            f"Wire({self.name!r})"
-            if self.accent is None
-            else f"Wire({self.name!r}, accent={self.accent!r})"
-        )
+        return f"Wire({self.name!r})" if self.accent is None else f"Wire({self.name!r}, accent={self.accent!r})"
 
     # -- in --
 
@@ -113,12 +109,8 @@ class Wire:
         reasoning_as_text: bool = False,
     ) -> RequestEncoder:
         """Encode a request that will grow: append messages to what this gives, and pay for what is new."""
-        options = Options(
-            takes=None if takes is None else frozenset(takes), reasoning_as_text=reasoning_as_text
-        )
-        return RequestEncoder(
-            self._codec, request, self.name, self.speech, accent=self.accent, options=options
-        )
+        options = Options(takes=None if takes is None else frozenset(takes), reasoning_as_text=reasoning_as_text)
+        return RequestEncoder(self._codec, request, self.name, self.speech, accent=self.accent, options=options)
 
     def encode_request(
         self,
