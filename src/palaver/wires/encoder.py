@@ -6,7 +6,8 @@ Rules:
   that a longer conversation begins with the same bytes (pains.md 10).
 - Messages are written turn by turn. A turn begins with a run of assistant messages and goes on to the next one.
   All turns but the last are sealed: nothing that is appended changes them, and their bytes are kept.
-- One thing opens the sealed turns again, and then everything is written anew: a tool result for a call of a sealed turn.
+- One thing opens the sealed turns again, and then everything is written anew: a tool result for a call of a
+  sealed turn.
 - A request that goes back to its own wire unedited is written as it was. Any other is fitted (``handover``), its
   pairs are made whole (``core.pairs``), and its ids rewritten where the wire refuses them.
 
@@ -210,7 +211,7 @@ class RequestEncoder:
             return False
         return not (self._speech.empty or self._context.names(self._speech.elsewhere))
 
-    def _ended(self, placed: list[Placed], *, final: bool) -> list[Placed]:
+    def _ended(self, placed: Sequence[Placed], *, final: bool) -> Sequence[Placed]:
         """Meet the rules on the first and the last message (wires.md 9, repair 6)."""
         speech, lose = self._speech, self._context.lose
         if not self._chunks and speech.first_user and placed and _begins(placed[0]):
@@ -289,7 +290,10 @@ def _fixed(text: str) -> UserMessage:
 
 
 def renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
-    """Give calls and their results ids that the wire takes, both alike (wires.md 1.4); results the name of their tool."""
+    """Give calls and their results ids that the wire takes, both alike (wires.md 1.4).
+
+    Results get the name of their tool.
+    """
     out: list[Placed] = []
     given: dict[str, list[tuple[str, str]]] = {}
     taken: set[str] = set()

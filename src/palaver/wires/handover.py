@@ -362,11 +362,13 @@ def _refusal_of(part: Media, rule: MediaRule) -> str | None:
         return "a blob hash, which only a store can resolve"
     if word not in rule.sources:
         return f"not taken as {word.replace('_', ' ')}"
+    named = mediatypes.of_name(part.source.url) if isinstance(part.source, Url) else None
+    for media_type in (part.media_type, named):
+        if media_type is not None and media_type.startswith(rule.refuses):
+            return f"{media_type} is not taken"
     if part.media_type is None:
         unknown = rule.needs_type or (rule.types is not None and word == "inline")
         return "its media type is not known" if unknown else None
-    if part.media_type.startswith(rule.refuses):
-        return f"{part.media_type} is not taken"
     if (
         rule.types is not None
         and word == "inline"

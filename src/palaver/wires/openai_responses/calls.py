@@ -65,9 +65,7 @@ class Native(Struct, frozen=True):
 NATIVE: Final[dict[str, Native]] = {
     "web_search_call": Native("web_search", "action"),
     "file_search_call": Native("file_search", "queries", "wrapped", ("results",)),
-    "code_interpreter_call": Native(
-        "code_interpreter", "code", "wrapped", ("outputs",), nullable=True
-    ),
+    "code_interpreter_call": Native("code_interpreter", "code", "wrapped", ("outputs",), nullable=True),
     "image_generation_call": Native("image_generation", results=("result",), nullable=True),
     "mcp_call": Native(None, "arguments", "text", ("output", "error")),
     "mcp_approval_request": Native(None, "arguments", "text"),
@@ -126,8 +124,8 @@ def is_served(kind: str, rest: Fields) -> bool:
         return peek(rest, "execution") != "client"
     if kind == "shell_call":
         raw = rest.get("environment")
-        where = jsontext.value(raw) if raw is not None else None
-        return isinstance(where, dict) and where.get("type") == "container_reference"  # pyright: ignore[reportUnknownMemberType] (JSON)
+        inner = {} if raw is None or jsontext.kind(raw) != "an object" else jsontext.fields(raw)
+        return peek(inner, "type") == "container_reference"
     return NATIVE[kind].output is None
 
 
@@ -142,17 +140,11 @@ def read_native(kind: str, rest: Fields, place: str) -> list[AnyPart] | None:
     arguments = _arguments(native, rest)
     if arguments is None:
         return None
-    if served:
-        call_id = peek(rest, "call_id") or peek(rest, "id") or place
-    else:
-        call_id = reading.need_text(rest, "call_id")
-    results = [
-        found for key in native.results if (found := _result(call_id, name, key, rest)) is not None
-    ]
+    known = peek(rest, "call_id") or peek(rest, "id") or place
+    call_id = known if served else reading.need_text(rest, "call_id")
+    results = [found for key in native.results if (found := _result(call_id, name, key, rest)) is not None]
     rest["@type"] = hint(kind)
-    call = ToolCall(
-        call_id, name, arguments, provider_executed=served, provider_json=provider(WIRE, rest)
-    )
+    call = ToolCall(call_id, name, arguments, provider_executed=served, provider_json=provider(WIRE, rest))
     return [call, *results]
 
 
@@ -178,9 +170,7 @@ def _result(call_id: str, name: str, key: str, rest: Fields) -> AnyPart | None:
         del rest[key]
         return Image(Inline(jsontext.text(raw)), _image_type(rest), provider_json=held)
     del rest[key]
-    return ServerToolResult(
-        call_id, jsontext.own(raw), WIRE, name, key == "error", provider_json=held
-    )
+    return ServerToolResult(call_id, jsontext.own(raw), WIRE, name, key == "error", provider_json=held)
 
 
 def _image_type(rest: Fields) -> str | None:
@@ -355,9 +345,7 @@ def write_content(
     return [parts.write(part, reading.native(part, WIRE), usual, context) for part in content]
 
 
-def spelled(
-    message: ToolMessage, held: Fields, kind: str, context: Context
-) -> dict[str, Any] | None:
+def spelled(message: ToolMessage, held: Fields, kind: str, context: Context) -> dict[str, Any] | None:
     """Say a result in the form of a native tool; ``None`` when it cannot be said."""
     key = OUTPUTS[kind]
     same = item_type(held) == kind

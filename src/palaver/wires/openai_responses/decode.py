@@ -147,9 +147,7 @@ def _format(inner: Fields) -> Any:
     return _formed(inner, "format", read_output_format, write_output_format)
 
 
-def _formed(
-    rest: Fields, key: str, read: Callable[[Raw], Any], write: Callable[[Any], object]
-) -> Any:
+def _formed(rest: Fields, key: str, read: Callable[[Raw], Any], write: Callable[[Any], object]) -> Any:
     """Take a field that has several forms; keep its form where ours is another."""
     raw = rest.get(key)
     found = None if raw is None else read(raw)
@@ -278,16 +276,18 @@ class _Items:
             self._keep()
             return
         first = found[0]
-        if isinstance(first, ToolCall) and first.provider_executed:
+        if kind == "shell_call" and isinstance(first, ToolCall) and first.provider_executed:
             self._served.add(first.id)
         self.parts += found
 
     def _output(self, kind: str, rest: Fields) -> None:
         """Read a result: one that the provider made belongs to the answer, any other answers it."""
         call_id = peek(rest, "call_id") or peek(rest, "id") or ""
-        served = call_id in self._served or kind == "program_output"
-        if kind == "tool_search_output":
-            served = served or peek(rest, "execution") != "client"
+        served = kind == "program_output"
+        if kind == "shell_call_output":
+            served = call_id in self._served
+        elif kind == "tool_search_output":
+            served = peek(rest, "execution") != "client"
         if self._answer or served:
             self.parts.append(ServerToolResult(call_id, self._raw(), WIRE))
         else:
@@ -339,7 +339,8 @@ class _Items:
             return
         rest["@content"] = _FORMS[type(found)]
         beside[told] = jsontext.raw(rest)
-        self.parts.append(Text(found or "", provider_json=provider(WIRE, beside)))
+        text = found if isinstance(found, str) else ""
+        self.parts.append(Text(text, provider_json=provider(WIRE, beside)))
 
 
 _FORMS: Final[dict[type, Raw]] = {
@@ -347,9 +348,7 @@ _FORMS: Final[dict[type, Raw]] = {
     list: hint("list"),
     type(None): hint("null"),
 }
-_APART: Final = provider(
-    WIRE, {"@item": jsontext.raw({"@type": _ABSENT, "@content": hint("string")})}
-)
+_APART: Final = provider(WIRE, {"@item": jsontext.raw({"@type": _ABSENT, "@content": hint("string")})})
 """Keeps a plain message from being taken into the plain message before it."""
 
 
@@ -386,9 +385,15 @@ def reasoning_text(raw: Raw, path: str) -> str:
     if not isinstance(found, list):
         wrong = f"expected an array, got {jsontext.kind(raw)}"
         raise DecodeError(wrong, path=path)
-    blocks = cast("list[Any]", found)
-    texts = [each.get("text") for each in blocks if isinstance(each, dict)]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (JSON)
-    return "\n\n".join(text for text in texts if isinstance(text, str))  # pyright: ignore[reportUnknownVariableType] (JSON)
+    return "\n\n".join(text for each in cast("list[object]", found) if (text := _told(each)) is not None)
+
+
+def _told(block: object) -> str | None:
+    match block:
+        case {"text": str(text)}:
+            return text
+        case _:
+            return None
 
 
 # -- responses -------------------------------------------------------------------------------------
@@ -448,16 +453,12 @@ def finish(status: str | None, details: Raw | None, content: tuple[AnyPart, ...]
     if reason != "stop":
         return reason
     for part in content:
-        if isinstance(part, MalformedToolCall) or (
-            isinstance(part, ToolCall) and not part.provider_executed
-        ):
+        if isinstance(part, MalformedToolCall) or (isinstance(part, ToolCall) and not part.provider_executed):
             return "tool_calls"
     for part in content:
         if isinstance(part, Refusal):
             return "refusal"
-        if isinstance(part, ToolCall) and reading.is_hint(
-            reading.native(part, WIRE), "type", "mcp_approval_request"
-        ):
+        if isinstance(part, ToolCall) and reading.is_hint(reading.native(part, WIRE), "type", "mcp_approval_request"):
             return "pause"
     return "stop"
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msgspec import UNSET, Raw
 
@@ -56,8 +56,8 @@ from palaver.wires.openai_responses.forms import (
     write_output_format,
     write_tool_choice,
 )
-from palaver.wires.reading import hint, is_hint, native, visible
-from palaver.wires.speech import IdRule, MediaRule, Speech
+from palaver.wires.reading import is_hint, native, visible
+from palaver.wires.speech import IdRule, MediaKind, MediaRule, Speech
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,45 +70,45 @@ if TYPE_CHECKING:
     from palaver.core.usage import Usage
     from palaver.wires.context import Context
 
-LIST: Final = "input"
+LIST: str = "input"
 
-_DOCUMENTS: Final = frozenset({
-    "application/json",
-    "application/msword",
-    "application/pdf",
-    "application/rtf",
-    "application/vnd.ms-excel",
-    "application/vnd.ms-powerpoint",
-    "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-    "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    "application/xml",
-    "text/css",
-    "text/csv",
-    "text/html",
-    "text/javascript",
-    "text/markdown",
-    "text/plain",
-    "text/rtf",
-    "text/x-python",
-    "text/xml",
-})
+_DOCUMENTS: Final = frozenset(
+    {
+        "application/json",
+        "application/msword",
+        "application/pdf",
+        "application/rtf",
+        "application/vnd.ms-excel",
+        "application/vnd.ms-powerpoint",
+        "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        "application/xml",
+        "text/css",
+        "text/csv",
+        "text/html",
+        "text/javascript",
+        "text/markdown",
+        "text/plain",
+        "text/rtf",
+        "text/x-python",
+        "text/xml",
+    }
+)
 """https://platform.openai.com/docs/guides/pdf-files, the list of accepted file types."""
 
-_MEDIA: Final = {
+_MEDIA: Final[dict[MediaKind, MediaRule]] = {
     "image": MediaRule(
         frozenset({"inline", "url", "file_id"}),
         frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"}),
     ),
-    "file": MediaRule(
-        frozenset({"inline", "url", "file_id"}), _DOCUMENTS, refuses=("audio/", "video/")
-    ),
+    "file": MediaRule(frozenset({"inline", "url", "file_id"}), _DOCUMENTS, refuses=("audio/", "video/")),
 }
 
 SPEECH: Final = Speech(
     error_flag=False,
-    media=_MEDIA,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] (words of the table)
-    result_media=_MEDIA,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] (the same)
+    media=_MEDIA,
+    result_media=_MEDIA,
     answer_media={"image": MediaRule(frozenset({"inline"}))},
     call_id=IdRule(re.compile(r"[^\ud800-\udfff]{1,64}")),
     continues=CONTINUES,
@@ -128,6 +128,16 @@ def hoists(message: SystemMessage, context: Context) -> bool:
     )
 
 
+_SETTINGS: Final = {
+    "max_output_tokens": "max_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "parallel_tool_calls": "parallel_tool_calls",
+    "stream": "stream",
+}
+_UNSAID: Final = ("stop", "seed", "frequency_penalty", "presence_penalty", "top_k", "reasoning_tokens")
+
+
 def head(request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
     """Write model, instructions, settings and tools."""
     rest = native(request, WIRE)
@@ -137,17 +147,10 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         fields["model"] = request.model
     for message in system:
         fields["instructions"] = message.text
-    for key, value in (
-        ("max_output_tokens", settings.max_tokens),
-        ("temperature", settings.temperature),
-        ("top_p", settings.top_p),
-        ("parallel_tool_calls", settings.parallel_tool_calls),
-        ("stream", settings.stream),
-    ):
-        if value is not None:
-            fields[key] = value
+    plain = {wire_key: getattr(settings, key) for wire_key, key in _SETTINGS.items()}
+    fields |= {key: value for key, value in plain.items() if value is not None}
     _put_inner(fields, rest, "reasoning", "effort", settings.effort)
-    for key in ("stop", "seed", "frequency_penalty", "presence_penalty", "top_k", "reasoning_tokens"):
+    for key in _UNSAID:
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
     _put_tools(fields, request, rest, context)
@@ -171,28 +174,18 @@ def _put_inner(fields: dict[str, Any], rest: Fields, outer: str, key: str, value
         fields[outer] = {key: value, **jsontext.fields(rest.pop(outer, jsontext.EMPTY_OBJECT))}
 
 
-def _put_input(
-    fields: dict[str, Any], request: Request, rest: Fields, hoisted: int, context: Context
-) -> None:
+def _put_input(fields: dict[str, Any], request: Request, rest: Fields, hoisted: int, context: Context) -> None:
     """Write ``input`` here when it is no list: a string, null, or left out."""
     messages = request.messages[hoisted:]
     form = peek(rest, "@input")
-    if not messages:
-        if form == "null" and context.own:
-            fields[LIST] = None
-        elif form in ("absent", "null") or (not context.own and elsewhere(request)):
-            if context.own or elsewhere(request):
-                fields[LIST] = ABSENT
+    if not messages and form == "null" and context.own:
+        fields[LIST] = None
+    elif not messages and (form == "absent" if context.own else context.names(ELSEWHERE)):
+        fields[LIST] = ABSENT
     elif form == "string" and len(messages) == 1 and calls.is_plain(messages[0].content):
         only = messages[0]
         if only.role == "user" and only.provider_json is UNSET and (only.text or context.own):
             fields[LIST] = only.text
-
-
-def elsewhere(request: Request) -> bool:
-    """Whether the request names something that stands in for ``input``."""
-    held = native(request, WIRE)
-    return any(held.get(key, jsontext.NULL) != jsontext.NULL for key in ELSEWHERE)
 
 
 def _put_tools(fields: dict[str, Any], request: Request, rest: Fields, context: Context) -> None:
@@ -258,7 +251,7 @@ def _says_json(request: Request) -> bool:
     texts = (
         part.text
         for message in request.messages
-        if not is_hint(native(message, WIRE), "field", "instructions")
+        if not isinstance(message, ToolMessage) and not is_hint(native(message, WIRE), "field", "instructions")
         for part in message.content
         if isinstance(part, Text)
     )
@@ -269,9 +262,9 @@ def _says_json(request: Request) -> bool:
 
 
 class _Piece(NamedTuple):
-    """A part of an assistant message, what it keeps for this wire, and whether a message begins with it."""
+    """A part, the position of its message, what it keeps for this wire, and whether its message begins with it."""
 
-    index: int
+    at: int
     part: AnyPart
     held: Fields
     first: bool
@@ -281,11 +274,7 @@ def turn(messages: Sequence[Placed], context: Context) -> list[Any]:
     """Write each message as its items."""
     written: list[Any] = []
     kinds: dict[str, str] = {}
-    results = {
-        item.message.tool_call_id: item.message
-        for item in messages
-        if isinstance(item.message, ToolMessage)
-    }
+    results = {item.message.tool_call_id: item.message for item in messages if isinstance(item.message, ToolMessage)}
     for said, group in groupby(messages, lambda item: isinstance(item.message, AssistantMessage)):
         if not said:
             for item in group:
@@ -300,10 +289,7 @@ def turn(messages: Sequence[Placed], context: Context) -> list[Any]:
 
 
 def _pieces(index: int, message: Message) -> list[_Piece]:
-    return [
-        _Piece(index, part, native(part, WIRE), position == 0)
-        for position, part in enumerate(message.content)
-    ]
+    return [_Piece(index, part, native(part, WIRE), position == 0) for position, part in enumerate(message.content)]
 
 
 def _message(message: Message, kinds: dict[str, str], context: Context) -> list[Any]:
@@ -331,7 +317,7 @@ def _spoken(pieces: list[_Piece], context: Context) -> list[_Piece]:
     for piece in pieces:
         if isinstance(piece.part, Media) and "@field" not in piece.held:
             what = type(piece.part).__name__.lower()
-            context.lose("dropped", what, "the wire takes none from the assistant", piece.index)
+            context.lose("dropped", what, "the wire takes none from the assistant", piece.at)
         else:
             kept.append(piece)
     return kept
@@ -356,15 +342,15 @@ def _unwelded(pieces: list[_Piece], context: Context) -> list[_Piece]:
         if isinstance(piece.part, Reasoning):
             why = "nothing follows it" if position >= end else _unreadable(piece, stored=stored)
             if why is not None:
-                context.lose("dropped", "reasoning", why, piece.index)
+                context.lose("dropped", "reasoning", why, piece.at)
                 continue
             if "id" in piece.held:
                 sent.append(piece.held["id"])
         elif "@reasoning" in piece.held and piece.held["@reasoning"] not in sent:
             if isinstance(piece.part, ToolCall) and piece.part.provider_executed:
-                context.lose("dropped", "server tool call", "its reasoning is not sent", piece.index)
+                context.lose("dropped", "server tool call", "its reasoning is not sent", piece.at)
                 continue
-            context.lose("dropped", "item id", "its reasoning is not sent", piece.index)
+            context.lose("dropped", "item id", "its reasoning is not sent", piece.at)
             _forget_id(piece.held)
         kept.append(piece)
     return kept
@@ -408,7 +394,7 @@ def _name_results(
         if result is None or calls.spelled(result, native(result, WIRE), output, context):
             kinds[call.id] = output
         else:
-            context.lose("converted", kind, "its result fits a function call only", piece.index)
+            context.lose("converted", kind, "its result fits a function call only", piece.at)
             piece.held.clear()
 
 
@@ -430,8 +416,9 @@ def answer(pieces: Iterable[_Piece], context: Context) -> list[Any]:
         part, held = piece.part, piece.held
         said = last if isinstance(last, _Said) and not piece.first else None
         if "@field" in held and isinstance(part, (ServerToolResult, Image)):
-            if not calls.write_result(part, held, last if isinstance(last, dict) else None):
-                context.lose("dropped", "server tool result", "its call is not sent", piece.index)
+            item = cast("dict[str, Any]", last) if isinstance(last, dict) else None
+            if not calls.write_result(part, held, item):
+                context.lose("dropped", "server tool result", "its call is not sent", piece.at)
             continue
         if _is_said(part, held):
             beside = held.pop("item", held.pop("@item", None))
@@ -577,22 +564,23 @@ def _defaults(message: AssistantMessage, context: Context) -> dict[str, Any]:
     }
 
 
-_IDS: Final = {"message": "msg", "function_call": "fc", "custom_tool_call": "ctc"}
+_IDS: Final = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
+_DONE: Final = ("message", "function_call")
+"""Items that have a status."""
 
 
 def _completed(item: Any, position: int) -> Any:
     """Give an item what only those of a response must have: an id and a status."""
-    if not isinstance(item, dict) or item.get("type", "message") not in (*_IDS, "reasoning"):
+    if not isinstance(item, dict):
         return item
-    fields: dict[str, Any] = {"type": "message", **item}
+    fields: dict[str, Any] = {"type": "message", **cast("dict[str, Any]", item)}
     kind = fields["type"]
-    if kind == "reasoning":
-        return {"id": f"rs_{position}", **fields}
+    if kind not in _IDS:
+        return fields
     if isinstance(fields.get("content"), str):
-        text = {"type": "output_text", "text": fields["content"], "annotations": []}
-        fields["content"] = [text]
+        fields["content"] = [{"type": "output_text", "text": fields["content"], "annotations": []}]
     made = {"id": f"{_IDS[kind]}_{position}"}
-    return {**made, **fields} if kind == "custom_tool_call" else {**made, "status": "completed", **fields}
+    return {**made, **({"status": "completed"} if kind in _DONE else {}), **fields}
 
 
 def write_usage(usage: Usage) -> Any:

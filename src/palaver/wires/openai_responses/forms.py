@@ -5,7 +5,7 @@ Source: wires.md 3.2, 3.6; https://platform.openai.com/docs/api-reference/respon
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, Raw
 
@@ -81,8 +81,8 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
             return ToolChoice(mode)
         case {"type": "function" | "custom", "name": str(name)}:
             return ToolChoice("required", (name,))
-        case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": list(tools)}:
-            names = tuple(_allowed(tool) for tool in tools)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] (JSON)
+        case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": [*tools]}:
+            names = tuple(_allowed(tool) for tool in cast("list[object]", tools))
             return ToolChoice(mode, names) if names and all(names) else None
         case _:
             return None
@@ -120,7 +120,7 @@ def read_output_format(raw: Raw) -> OutputFormat | None:
     if kind is None:
         return None
     if kind != "json_schema":
-        return OutputFormat(kind=kind, provider_json=provider(WIRE, rest))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] (a word of the table)
+        return OutputFormat(kind=kind, provider_json=provider(WIRE, rest))  # type: ignore[arg-type] # a word of the table
     schema = rest.pop("schema", UNSET)
     return OutputFormat(
         kind="json_schema",

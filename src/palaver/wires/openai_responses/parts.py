@@ -57,7 +57,10 @@ _TEXTS: Final = ("input_text", "output_text")
 
 
 def read(rows: list[Fields], source: Raw, usual: str, beside: Fields | None = None) -> list[Any]:
-    """Read the parts of ``source``, given split. ``usual`` is the type of a text here, ``beside`` goes with the first."""
+    """Read the parts of ``source``, given split.
+
+    ``usual`` is the type of a text here, ``beside`` is kept with the first part.
+    """
     found: list[Any] = []
     for index, rest in enumerate(rows):
         try:
