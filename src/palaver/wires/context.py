@@ -11,19 +11,20 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import hashlib
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from palaver.core.jsontext import NULL
 from palaver.core.request import Loss
+from palaver.wires import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from palaver.core.jsontext import Fields
-    from palaver.core.request import LossKind
+    from palaver.core.request import LossKind, Request
     from palaver.wires.speech import IdRule, MediaKind, Speech
 
 
@@ -53,8 +54,13 @@ class Context:
         self._rewritten: dict[str, str] = {}
         self.called: dict[str, None] = {}
         """Names of the tools called so far."""
-        self.native: Fields = {}
-        """What the request keeps for the wire: ``provider[wire]``, split."""
+        self.request: Request | None = None
+        """The request that is encoded; not its messages, to which others may have been appended."""
+
+    @cached_property
+    def native(self) -> Fields:
+        """What the request keeps for the wire, split."""
+        return {} if self.request is None else reading.native(self.request, self.wire)
 
     def names(self, fields: Iterable[str]) -> bool:
         """Whether the request sets one of these fields of the wire to something."""
@@ -103,6 +109,8 @@ class Context:
         """
         if rule.pattern.fullmatch(old) and old not in taken and (not rule.unique or self.take(f"id {old}")):
             return old
+        import hashlib  # noqa: PLC0415 (OpenSSL takes longer to load than all of this)
+
         count = 0
         while True:
             digest = hashlib.sha256(f"{old}\0{count}".encode("utf-8", "surrogatepass")).hexdigest()

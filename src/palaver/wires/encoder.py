@@ -34,7 +34,6 @@ from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
 from palaver.wires.context import Context, Options
 from palaver.wires.handover import fit
-from palaver.wires.reading import native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -133,10 +132,8 @@ class RequestEncoder:
         return False
 
     def _new_context(self) -> Context:
-        context = Context(
-            self._wire, self._speech, own=self._own, accent=self._accent, options=self._options
-        )
-        context.native = native(self._request, self._wire)
+        context = Context(self._wire, self._speech, own=self._own, accent=self._accent, options=self._options)
+        context.request = self._request
         return context
 
     def _rebuild(self) -> None:

@@ -21,7 +21,9 @@ from palaver.core import jsontext
 from palaver.core.errors import DecodeError, LossError
 from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import Placed
+from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.core.request import Encoded, Request, Response
+from palaver.wires import reading
 from palaver.wires.context import Context, Options
 from palaver.wires.encoder import RequestEncoder, Writer, renumbered
 from palaver.wires.handover import fit
@@ -134,10 +136,10 @@ class Wire:
         own = response.origin == self._origin
         context = Context(self.name, self.speech, own=own, accent=self.accent, options=Options())
         if not own:
-            fitted = fit(Placed(0, response.message), context, leading=False)
-            said = [item for item in fitted if isinstance(item.message, AssistantMessage)]
-            message = renumbered(said, context)[0].message if said else response.message.replace(content=())
-            response = response.replace(message=message)
+            for wire, key, _ in reading.foreign(response, self.name):
+                context.lose("dropped", key, f"a field of {wire}")
+            answers = [_fitted(each, i, context) for i, each in enumerate((response.message, *response.alternatives))]
+            response = response.replace(message=answers[0], alternatives=tuple(answers[1:]))
         body = jsontext.encode(self._codec.response(response, context))
         return self._checked(Encoded((body,), context.losses), losses)
 
@@ -145,3 +147,17 @@ class Wire:
         if losses == "raise" and encoded.losses:
             raise LossError(self.name, encoded.losses)
         return encoded
+
+
+def _fitted(message: AssistantMessage, index: int, context: Context) -> AssistantMessage:
+    """Fit one answer. In an answer a malformed call stays a call: whoever asked must see what the model wrote."""
+    calls = tuple(
+        ToolCall(part.id or f"call_{index}_{position}", part.name or "unknown", part.raw)
+        if isinstance(part, MalformedToolCall)
+        else part
+        for position, part in enumerate(message.content)
+    )
+    placed = fit(Placed(index, message.replace(content=calls)), context, leading=False)
+    said = renumbered([item for item in placed if isinstance(item.message, AssistantMessage)], context)
+    found = said[0].message if said else None
+    return found if isinstance(found, AssistantMessage) else message.replace(content=())
