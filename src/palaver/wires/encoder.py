@@ -6,7 +6,8 @@ Rules:
   that a longer conversation begins with the same bytes (pains.md 10).
 - Messages are written turn by turn. A turn begins with a run of assistant messages and goes on to the next one.
   All turns but the last are sealed: nothing that is appended changes them, and their bytes are kept.
-- One thing opens the sealed turns again, and then everything is written anew: a tool result for a call of a sealed turn.
+- One thing opens the sealed turns again, and then everything is written anew: a tool result for a call of a
+  sealed turn.
 - A request that goes back to its own wire unedited is written as it was. Any other is fitted (``handover``), its
   pairs are made whole (``core.pairs``), and its ids rewritten where the wire refuses them.
 
@@ -139,6 +140,7 @@ class RequestEncoder:
         return context
 
     def _rebuild(self) -> None:
+        self._request = structs.replace(self._request, messages=tuple(self._source))  # the head may look at them
         self._kept = self._new_context()
         self._context = self._new_context()
         self._chunks: list[bytes] = []
@@ -186,20 +188,30 @@ class RequestEncoder:
         if not self._own:
             if not whole(placed):
                 settled, moved = settle(placed)
-                placed, losses = complete(settled)
+                kept_elsewhere = self._context.names(self._speech.continues)
+                placed, losses = complete(settled, kept_elsewhere=kept_elsewhere)
                 for loss in (*moved, *losses):
                     self._context.add(loss)
             ended = self._ended(placed, final=final)
             self._tail_stays = len(ended) == len(placed) and all(map(is_, ended, placed))
-            placed = ended
-            placed = _renumbered(placed, self._context)
+            placed = renumbered(ended, self._context)
         written = self._writer.turn(placed, self._context)
+        if not written and final and self._must_speak():
+            self._context.lose("converted", "messages", "none to send; a fixed user text was added")
+            written = self._writer.turn([Placed(0, _fixed(BEGIN))], self._context)
+            self._tail_stays = False
         if not written:
             return b""
         joined = b",".join([jsontext.encode(message) for message in written])
         return b"," + joined if self._chunks else joined
 
-    def _ended(self, placed: list[Placed], *, final: bool) -> list[Placed]:
+    def _must_speak(self) -> bool:
+        """Whether the wire refuses a request that has no messages, as this one is about to."""
+        if self._own or self._chunks:
+            return False
+        return not (self._speech.empty or self._context.names(self._speech.elsewhere))
+
+    def _ended(self, placed: Sequence[Placed], *, final: bool) -> Sequence[Placed]:
         """Meet the rules on the first and the last message (wires.md 9, repair 6)."""
         speech, lose = self._speech, self._context.lose
         if not self._chunks and speech.first_user and placed and _begins(placed[0]):
@@ -212,9 +224,6 @@ class RequestEncoder:
             placed = [Placed(placed[0].index, _fixed(BEGIN)), *placed]
         if not final:
             return placed
-        if not placed and not self._chunks and not speech.empty:
-            lose("converted", "messages", "none to send; a fixed user text was added")
-            return [Placed(0, _fixed(BEGIN))]
         if not placed:
             return placed
         index, message = placed[-1].index, placed[-1].message
@@ -284,8 +293,11 @@ def _fixed(text: str) -> UserMessage:
     return UserMessage(content=(Text(text),), source=REPAIR)
 
 
-def _renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
-    """Give calls and their results ids that the wire takes, both alike (wires.md 1.4); results the name of their tool."""
+def renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
+    """Give calls and their results ids that the wire takes, both alike (wires.md 1.4).
+
+    Results get the name of their tool.
+    """
     out: list[Placed] = []
     given: dict[str, list[tuple[str, str]]] = {}
     taken: set[str] = set()
@@ -293,7 +305,7 @@ def _renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
         message = item.message
         if isinstance(message, AssistantMessage):
             message = _with_ids(message, given, taken, context)
-        elif isinstance(message, ToolMessage) and message.tool_call_id is not None:
+        elif isinstance(message, ToolMessage) and message.tool_call_id in given:
             call_id, name = given[message.tool_call_id].pop(0)
             if call_id != message.tool_call_id or message.tool_name is None:
                 message = structs.replace(message, tool_call_id=call_id, tool_name=message.tool_name or name)

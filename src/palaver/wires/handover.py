@@ -364,9 +364,18 @@ def _refusal_of(part: Media, rule: MediaRule) -> str | None:
         return f"not taken as {word.replace('_', ' ')}"
     if isinstance(part.source, Inline) and not part.source.valid:
         return "its data is not base64"
+    named = mediatypes.of_name(part.source.url) if isinstance(part.source, Url) else None
+    for media_type in (part.media_type, named):
+        if media_type is not None and media_type.startswith(rule.refuses):
+            return f"{media_type} is not taken"
     if part.media_type is None:
-        return "its media type is not known" if rule.needs_type else None
-    if rule.types is not None and word == "inline" and part.media_type.partition(";")[0].lower() not in rule.types:
+        unknown = rule.needs_type or (rule.types is not None and word == "inline")
+        return "its media type is not known" if unknown else None
+    if (
+        rule.types is not None
+        and word == "inline"
+        and part.media_type.partition(";")[0].lower() not in rule.types
+    ):
         return f"{part.media_type} is not taken"
     return None
 

@@ -24,12 +24,14 @@ MEDIA_KINDS: tuple[MediaKind, ...] = ("image", "audio", "video", "file")
 class MediaRule(Struct, frozen=True):
     """Where a medium may come from, and of which types (``None``: any).
 
-    ``needs_type`` says that the wire refuses a medium whose type is not known.
+    ``needs_type`` says that the wire refuses a medium whose type is not known; bytes of an unknown type are also
+    refused where ``types`` names those it takes. ``refuses`` are beginnings of types it never takes, from anywhere.
     """
 
     sources: frozenset[Literal["inline", "url", "file_id"]]
     types: frozenset[str] | None = None
     needs_type: bool = False
+    refuses: tuple[str, ...] = ()
 
 
 class IdRule(Struct, frozen=True):
@@ -82,3 +84,7 @@ class Speech(Struct, frozen=True, kw_only=True):
     """A last assistant message may end in white space."""
     empty: bool = False
     """A request without messages is taken."""
+    elsewhere: frozenset[str] = frozenset()
+    """Fields of a request, in ``provider[wire]``, under which it needs no messages."""
+    continues: frozenset[str] = frozenset()
+    """Fields that name a conversation which the provider keeps; results may answer calls that are in there."""
