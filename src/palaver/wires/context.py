@@ -19,7 +19,7 @@ from msgspec import Struct
 from palaver.core.request import Loss
 
 if TYPE_CHECKING:
-    from palaver.core.request import LossKind
+    from palaver.core.request import LossKind, Request
     from palaver.wires.speech import IdRule, MediaKind, Speech
 
 
@@ -38,7 +38,14 @@ class Context:
     """State of one encoding. ``own`` says that the request goes back, unedited, to the wire it came from."""
 
     def __init__(
-        self, wire: str, speech: Speech, *, own: bool, accent: str | None = None, options: Options
+        self,
+        wire: str,
+        speech: Speech,
+        *,
+        own: bool,
+        accent: str | None = None,
+        options: Options,
+        request: Request | None = None,
     ) -> None:
         """Start with nothing lost and nothing given."""
         self.wire = wire
@@ -46,6 +53,8 @@ class Context:
         self.own = own
         self.accent = accent
         self.options = options
+        self.request = request
+        """The request as it was given, before anything was appended; ``None`` where a response is encoded."""
         self._losses: dict[Loss, None] = {}
         self._taken: dict[str, None] = {}
         self._rewritten: dict[str, str] = {}

@@ -24,6 +24,8 @@ from palaver.core import jsontext
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
+    FlushMarker,
+    RescueMarker,
     SystemMessage,
     ToolMessage,
     UserMessage,
@@ -112,7 +114,12 @@ class RequestEncoder:
 
     def _new_context(self) -> Context:
         return Context(
-            self._wire, self._speech, own=self._own, accent=self._accent, options=self._options
+            self._wire,
+            self._speech,
+            own=self._own,
+            accent=self._accent,
+            options=self._options,
+            request=self._request,
         )
 
     def _rebuild(self) -> None:
@@ -136,7 +143,7 @@ class RequestEncoder:
         placed: list[Placed] = []
         for index in range(start, len(self._source)):
             message = self._source[index]
-            if self._leading and not isinstance(message, (SystemMessage, DeveloperMessage)):
+            if self._leading and not isinstance(message, _BEFORE_ALL):
                 self._leading = False
             item = Placed(index, message)
             fitted = [item] if self._own else fit(item, self._kept, leading=self._leading)
@@ -156,7 +163,7 @@ class RequestEncoder:
     def _grow(self, placed: Sequence[Placed]) -> None:
         """Take fitted messages in; seal every turn that a later one follows."""
         for item in placed:
-            if self._open and _begins(item) and not _begins(self._open[-1]):
+            if self._open and _begins(item) and self._is_whole():
                 chunk, unanswered = self._turn(self._open, final=False)
                 self._unanswered.update(unanswered)
                 if chunk:
@@ -165,6 +172,11 @@ class RequestEncoder:
                 self._mark = self._context.mark()
             self._open.append(item)
         self._tail, _ = self._turn(self._open, final=True)
+
+    def _is_whole(self) -> bool:
+        """Whether the open turn can be sealed: it ends with the other side, with its results settled too."""
+        last = self._open[-1] if self._own else settle(self._open)[0][-1]
+        return not _begins(self._open[-1]) and not _begins(last)
 
     # -- one turn --
 
@@ -223,7 +235,7 @@ class RequestEncoder:
     # -- giving --
 
     def _head_fields(self) -> tuple[dict[str, Any], Context]:
-        key = tuple(self._context.called) if not self._request.tools else None
+        key = tuple(self._context.called)
         if self._head is None or self._head[0] != key:
             context = self._new_context()
             context.called = self._context.called
@@ -253,6 +265,10 @@ class RequestEncoder:
     def encoded(self) -> Encoded:
         """Give the body and its receipt."""
         return Encoded(self.chunks(), self.losses)
+
+
+_BEFORE_ALL = (SystemMessage, DeveloperMessage, RescueMarker, FlushMarker)
+"""Messages that leave a system message behind them a leading one; markers are never sent."""
 
 
 class _Absent:

@@ -396,11 +396,15 @@ def _refusal_of(part: Media, rule: MediaRule) -> str | None:
         return "a blob hash, which only a store can resolve"
     if word not in rule.sources:
         return f"not taken as {word.replace('_', ' ')}"
+    if isinstance(part.source, Url) and rule.schemes is not None:
+        scheme = part.source.url.partition(":")[0].lower()
+        if scheme not in rule.schemes:
+            return f"not taken as a URL of {scheme[:20]!r}"
     if part.media_type is None:
         return "its media type is not known" if rule.needs_type else None
     if (
         rule.types is not None
-        and word == "inline"
+        and (word == "inline" or rule.needs_type)
         and part.media_type.partition(";")[0].lower() not in rule.types
     ):
         return f"{part.media_type} is not taken"

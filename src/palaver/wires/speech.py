@@ -24,12 +24,14 @@ MEDIA_KINDS: tuple[MediaKind, ...] = ("image", "audio", "video", "file")
 class MediaRule(Struct, frozen=True):
     """Where a medium may come from, and of which types (``None``: any).
 
-    ``needs_type`` says that the wire refuses a medium whose type is not known.
+    ``needs_type`` says that the wire refuses a medium whose type is not known, or not among ``types``, wherever it comes
+    from. ``schemes`` are those that a URL may have (``None``: any).
     """
 
     sources: frozenset[Literal["inline", "url", "file_id"]]
     types: frozenset[str] | None = None
     needs_type: bool = False
+    schemes: frozenset[str] | None = None
 
 
 class IdRule(Struct, frozen=True):

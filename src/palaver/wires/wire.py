@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, LossError
+from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import Placed
 from palaver.core.request import Encoded, Request, Response
 from palaver.wires.context import Context, Options
@@ -140,7 +141,8 @@ class Wire:
         context = Context(self.name, self.speech, own=own, accent=self.accent, options=Options())
         if not own:
             placed = fit(Placed(0, response.message), context, leading=False)
-            message = placed[0].message if placed else response.message.replace(content=())
+            spoken = [item.message for item in placed if isinstance(item.message, AssistantMessage)]
+            message = spoken[0] if spoken else response.message.replace(content=())
             response = response.replace(message=message)
         body = jsontext.encode(self._codec.response(response, context))
         return self._checked(Encoded((body,), context.losses), losses)
