@@ -19,6 +19,9 @@ from msgspec import Struct
 from palaver.core.request import Loss
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palaver.core.messages import SystemMessage
     from palaver.core.request import LossKind, Request
     from palaver.wires.speech import IdRule, MediaKind, Speech
 
@@ -46,6 +49,7 @@ class Context:
         accent: str | None = None,
         options: Options,
         request: Request | None = None,
+        system: Sequence[SystemMessage] = (),
     ) -> None:
         """Start with nothing lost and nothing given."""
         self.wire = wire
@@ -55,6 +59,8 @@ class Context:
         self.options = options
         self.request = request
         """The request as it was given, before anything was appended; ``None`` where a response is encoded."""
+        self.system = system
+        """The leading system messages that stand in the head."""
         self._losses: dict[Loss, None] = {}
         self._taken: dict[str, None] = {}
         self._rewritten: dict[str, str] = {}

@@ -120,15 +120,16 @@ class RequestEncoder:
             accent=self._accent,
             options=self._options,
             request=self._request,
+            system=self._system,
         )
 
     def _rebuild(self) -> None:
+        self._system: list[SystemMessage] = []
         self._kept = self._new_context()
         self._context = self._new_context()
         self._chunks: list[bytes] = []
         self._open: list[Placed] = []
         self._unanswered: set[str] = set()
-        self._system: list[SystemMessage] = []
         self._leading = True
         self._head: tuple[object, dict[str, Any], Context] | None = None
         placed = self._fitted(0)

@@ -149,7 +149,8 @@ def _text_behind_call(content: Sequence[AnyPart]) -> bool:
 
 def _malformed_note(part: MalformedToolCall) -> str:
     name = f" of {part.name}" if part.name else ""
-    return f"[The tool call{name} could not be read: {part.reason}. It was: {part.raw}]"
+    note = f"[The tool call{name} could not be read: {part.reason}. It was: {part.raw}]"
+    return note.encode("utf-8", "replace").decode()
 
 
 def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
@@ -262,7 +263,7 @@ def _part(  # noqa: PLR0911 (one case a part type)
             context.lose(
                 "converted", "refusal", "the wire has no such part; sent as text", index, position
             )
-            return Text(part.text)
+            return _text(Text(part.text), context, index, position)
         case _:
             return _medium(part, context, index, position, media)
 
@@ -304,7 +305,7 @@ def _reasoning(part: Reasoning, context: Context, index: int, position: int) -> 
         return part
     if context.options.reasoning_as_text and part.text.strip():
         context.lose("converted", "reasoning", "sent as plain text, as asked", index, position)
-        return Text(part.text)
+        return _text(Text(part.text), context, index, position)
     origin = part.wire or "no wire"
     context.lose("dropped", "reasoning", f"bound to {origin}", index, position)
     return None

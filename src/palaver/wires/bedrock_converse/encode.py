@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msgspec import Raw, UnsetType
 
@@ -62,6 +62,7 @@ LIST: Final = "messages"
 _FILLER: Final = "."
 _BESIDE_DOCUMENT: Final = "See the attached document."
 _MOST_MARKS: Final = 4
+_TOO_MANY: Final = "four stand before it"
 _RESULTS_ALONE: Final = frozenset({"meta", "mistral"})
 """Families that take nothing beside tool results (wires.md 6.2.6)."""
 
@@ -106,6 +107,8 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
     fields: dict[str, Any] = dict(visible(rest))
     settings.write(fields, rest, request.settings, request.model, context)
     told = [block for index, message in enumerate(system) for block in blocks(message, {}, context, index)]
+    if not context.own:
+        told = _few_marks(told, _marks(context).system, context)
     if told or is_hint(rest, "system", "empty"):
         fields["system"] = [block.body for block in told]
     if context.own:
@@ -140,6 +143,8 @@ def _put_tools(fields: dict[str, Any], rest: Fields, request: Request, context: 
         given = _silenced(given, context)
         choice = None
     tools = [written for tool in given if (written := _tool(tool, context)) is not None]
+    marked = [Block("" if isinstance(tool, dict) else kind_of(tool), tool) for tool in tools]
+    tools = [block.body for block in _few_marks(marked, _marks(context).tools, context)]
     names = {written["toolSpec"]["name"] for written in tools if isinstance(written, dict)}
     if not any(isinstance(tool, dict) or kind_of(tool) != "cachePoint" for tool in tools):
         tools = _declared(context)
@@ -254,36 +259,58 @@ def _written(run: Iterable[Placed], context: Context) -> tuple[list[Block], Fiel
     beside: Fields = {}
     for index, message, _ in run:
         held = native(message, WIRE)
-        content += _few_marks(blocks(message, held, context, index), content, context, index)
+        content += _placed_marks(blocks(message, held, context, index), content, context, index)
         beside.update(_beside(message, held))
     return content, beside
 
 
-def _few_marks(found: list[Block], before: list[Block], context: Context, index: int) -> list[Block]:
+def _placed_marks(found: list[Block], before: list[Block], context: Context, index: int) -> list[Block]:
     """Leave out cache points that begin a message, and those behind the fourth of the request (wires.md 6.2.7)."""
+    left = _MOST_MARKS - sum(_marks(context))
     kept: list[Block] = []
     for block in found:
         if block.kind == "cachePoint":
             if not (kept or before):
                 context.lose("dropped", "cachePoint", "nothing stands before it", index)
                 continue
-            if not any(context.take(f"cachePoint {number}") for number in range(_marks_left(context))):
-                context.lose("dropped", "cachePoint", "four stand before it", index)
+            if not any(context.take(f"cachePoint {number}") for number in range(left)):
+                context.lose("dropped", "cachePoint", _TOO_MANY, index)
                 continue
         kept.append(block)
     return kept
 
 
-def _marks_left(context: Context) -> int:
-    """How many cache points the head leaves for the messages."""
-    request = context.request
-    assert request is not None  # noqa: S101 (turns are those of a request)
-    raws = [tool.raw_json for tool in request.tools if isinstance(tool, ProviderTool) and tool.wire == WIRE]
-    for message in request.messages:
-        if not isinstance(message, SystemMessage):
-            break
-        raws += [part.raw_json for part in message.content if isinstance(part, Opaque) and part.wire == WIRE]
-    return max(0, _MOST_MARKS - sum(kind_of(raw) == "cachePoint" for raw in raws))
+class _Marks(NamedTuple):
+    """How many cache points stand in the head."""
+
+    tools: int
+    system: int
+
+
+def _marks(context: Context) -> _Marks:
+    """Count the cache points of the head, which go before those of messages; what is more than four is left out."""
+    tools = () if context.request is None else context.request.tools
+    offered = _count(tool.raw_json for tool in tools if isinstance(tool, ProviderTool) and tool.wire == WIRE)
+    parts = (part for message in context.system for part in message.content)
+    told = _count(part.raw_json for part in parts if isinstance(part, Opaque))
+    offered = min(offered, _MOST_MARKS)
+    return _Marks(offered, min(told, _MOST_MARKS - offered))
+
+
+def _count(raws: Iterable[Raw]) -> int:
+    return sum(kind_of(raw) == "cachePoint" for raw in raws)
+
+
+def _few_marks(found: list[Block], most: int, context: Context) -> list[Block]:
+    kept: list[Block] = []
+    for block in found:
+        if block.kind == "cachePoint":
+            if most == 0:
+                context.lose("dropped", "cachePoint", _TOO_MANY)
+                continue
+            most -= 1
+        kept.append(block)
+    return kept
 
 
 def _said(run: list[Placed], context: Context) -> list[dict[str, Any]]:

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import binascii
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from operator import is_
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec import Raw
 
 from palaver.core import jsontext, mediatypes
 from palaver.core.errors import MessageError
 from palaver.core.jsontext import EMPTY_OBJECT, Fields
-from palaver.core.messages import ToolMessage
+from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import (
     AnyPart,
     Audio,
@@ -45,8 +46,9 @@ from palaver.wires.handover import blank_result
 from palaver.wires.reading import is_hint, native, visible
 
 if TYPE_CHECKING:
-    from palaver.core.messages import Message
     from palaver.wires.context import Context
+
+_M = TypeVar("_M", bound=Message)
 
 _SIGNED_ONLY: Final = frozenset({None, "anthropic", "deepseek"})
 """Families that refuse reasoning without a signature (DeepSeek: any); ``None`` is the family nobody named."""
@@ -61,10 +63,24 @@ class Block(NamedTuple):
 
 def blocks(message: Message, held: Fields, context: Context, index: int) -> list[Block]:
     """Write what one message holds."""
+    if not isinstance(message, AssistantMessage):
+        message = _uncited(message, context, index)
     if isinstance(message, ToolMessage):
         return _result(message, held, context, index)
     found = (_block(part, context, index, position) for position, part in enumerate(message.content))
     return [block for block in found if block is not None]
+
+
+def _uncited(message: _M, context: Context, index: int) -> _M:
+    """Take citations off what the model did not say: only there the service knows them."""
+    content: list[Any] = []
+    for position, part in enumerate(message.content):
+        if isinstance(part, Text) and part.citations:
+            context.lose("dropped", "citations", "stand on the assistant's text only; the text stays", index, position)
+            content.append(Text(part.text))
+        else:
+            content.append(part)
+    return message if all(map(is_, content, message.content)) else message.replace(content=tuple(content))
 
 
 def plain(text: str) -> Block:
@@ -85,7 +101,7 @@ def _block(part: AnyPart, context: Context, index: int, position: int | None) ->
         case Reasoning():
             return _reasoning(part, rest, context, index, position)
         case ToolCall():
-            return _wrapped("toolUse", _call(part, rest), rest)
+            return _wrapped("toolUse", _call(part, rest, context), rest)
         case Json():
             return _wrapped("json", _object(part, context, index, position), rest)
         case Image() | File() | Video() | Audio():
@@ -145,9 +161,21 @@ def _reasoning(part: Reasoning, rest: Fields, context: Context, index: int, posi
 # -- tools -----------------------------------------------------------------------------------------
 
 
-def _call(part: ToolCall, rest: Fields) -> dict[str, Any]:
-    arguments = Raw(jsontext.source(part.arguments_json or "{}"))
-    return {"toolUseId": part.id, "name": part.name, "input": arguments, **visible(rest)}
+def _call(part: ToolCall, rest: Fields, context: Context) -> dict[str, Any]:
+    fields = {"toolUseId": part.id, "name": part.name, "input": _input(part, context)}
+    if part.provider_executed:
+        fields["type"] = "server_tool_use"
+    return {**fields, **visible(rest)}
+
+
+def _input(part: ToolCall, context: Context) -> object:
+    """Write the arguments. ``handover`` made them an object, but it leaves the service's own calls alone."""
+    text = part.arguments_json
+    if not text.strip():
+        return EMPTY_OBJECT
+    if part.provider_executed and not (context.own or text.lstrip()[0] == "{" and jsontext.is_json(text)):
+        return {"INVALID_JSON": text}
+    return Raw(jsontext.source(text))
 
 
 def _object(part: Json, context: Context, index: int, position: int | None) -> object:
@@ -184,7 +212,7 @@ def _media(
     word = WORDS[kind].get(media_type)
     source = _source(part, rest, context)
     if source is None or word is None:
-        why = "its bytes are no base64" if source is None else f"{part.media_type} is not taken"
+        why = "it holds no bytes" if source is None else f"{part.media_type} is not taken"
         context.lose("dropped", kind, why, index, position)
         return None
     kept = rest.get("@format")
@@ -218,10 +246,10 @@ def _base64(found: Inline) -> str | None:
         binascii.a2b_base64(found.data, strict_mode=True)
     except ValueError:
         try:
-            return binascii.b2a_base64(found.bytes, newline=False).decode()
+            return binascii.b2a_base64(found.bytes, newline=False).decode() or None
         except MessageError:
             return None
-    return found.data
+    return found.data or None
 
 
 _REFUSED: Final = re.compile(r"[^a-zA-Z0-9()\[\]-]+")
