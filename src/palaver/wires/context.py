@@ -11,7 +11,6 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -40,32 +39,22 @@ class Options(Struct, frozen=True, kw_only=True):
 class Context:
     """State of one encoding. ``own`` says that the request goes back, unedited, to the wire it came from."""
 
-    def __init__(
-        self,
-        wire: str,
-        speech: Speech,
-        *,
-        own: bool,
-        accent: str | None = None,
-        options: Options,
-        request: Request | None = None,
-        system: Sequence[SystemMessage] = (),
-    ) -> None:
+    def __init__(self, wire: str, speech: Speech, *, own: bool, accent: str | None = None, options: Options) -> None:
         """Start with nothing lost and nothing given."""
         self.wire = wire
         self.speech = speech
         self.own = own
         self.accent = accent
         self.options = options
-        self.request = request
-        """The request as it was given, before anything was appended; ``None`` where a response is encoded."""
-        self.system = system
-        """The leading system messages that stand in the head."""
         self._losses: dict[Loss, None] = {}
         self._taken: dict[str, None] = {}
         self._rewritten: dict[str, str] = {}
         self.called: dict[str, None] = {}
         """Names of the tools called so far."""
+        self.request: Request | None = None
+        """The request that is encoded; not its messages, to which others may have been appended."""
+        self.system: Sequence[SystemMessage] = ()
+        """The leading system messages that stand in the head."""
 
     # -- losses --
 
@@ -108,12 +97,10 @@ class Context:
         An id that the wire takes, and that is free, stays. Any other becomes a digest of the old id and of how often
         it came before, so that the same conversation gets the same ids each time (wires.md 1.4).
         """
-        if (
-            rule.pattern.fullmatch(old)
-            and old not in taken
-            and (not rule.unique or self.take(f"id {old}"))
-        ):
+        if rule.pattern.fullmatch(old) and old not in taken and (not rule.unique or self.take(f"id {old}")):
             return old
+        import hashlib  # noqa: PLC0415 (OpenSSL takes longer to load than all of this)
+
         count = 0
         while True:
             digest = hashlib.sha256(f"{old}\0{count}".encode("utf-8", "surrogatepass")).hexdigest()
@@ -131,8 +118,6 @@ class Context:
 
     def rollback(self, mark: tuple[int, int, int, int]) -> None:
         """Forget what came after ``mark``."""
-        for table, size in zip(
-            (self._losses, self._taken, self._rewritten, self.called), mark, strict=True
-        ):
+        for table, size in zip((self._losses, self._taken, self._rewritten, self.called), mark, strict=True):
             while len(table) > size:
                 table.popitem()

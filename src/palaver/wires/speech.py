@@ -24,8 +24,8 @@ MEDIA_KINDS: tuple[MediaKind, ...] = ("image", "audio", "video", "file")
 class MediaRule(Struct, frozen=True):
     """Where a medium may come from, and of which types (``None``: any).
 
-    ``needs_type`` says that the wire refuses a medium whose type is not known, or not among ``types``, wherever it comes
-    from. ``schemes`` are those that a URL may have (``None``: any).
+    ``needs_type`` says that the wire refuses a medium whose type is not known. ``schemes`` are those that a URL may have
+    (``None``: any).
     """
 
     sources: frozenset[Literal["inline", "url", "file_id"]]
@@ -75,7 +75,7 @@ class Speech(Struct, frozen=True, kw_only=True):
     first_user: bool = False
     """The first message must be the user's."""
     last_user: bool = False
-    """The last message must not be the assistant's."""
+    """The last message must be the user's or a tool's."""
     blank_end: bool = True
     """A last assistant message may end in white space."""
     empty: bool = False

@@ -395,8 +395,6 @@ def _list_unsaid(response: Response, context: Context) -> None:
             context.lose("dropped", name, "the wire has no such field", 0)
     for number, _ in enumerate(response.alternatives, 1):
         context.lose("dropped", "alternative", f"choice {number}: the wire has one answer")
-    for wire, key, _ in reading.foreign(response, WIRE):
-        context.lose("dropped", key, f"a field of {wire}")
 
 
 def _finish_word(message: AssistantMessage, context: Context) -> Any:
