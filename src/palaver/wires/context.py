@@ -21,9 +21,10 @@ from palaver.core.request import Loss
 from palaver.wires import reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from palaver.core.jsontext import Fields
+    from palaver.core.messages import SystemMessage
     from palaver.core.request import LossKind, Request
     from palaver.wires.speech import IdRule, MediaKind, Speech
 
@@ -56,6 +57,8 @@ class Context:
         """Names of the tools called so far."""
         self.request: Request | None = None
         """The request that is encoded; not its messages, to which others may have been appended."""
+        self.system: Sequence[SystemMessage] = ()
+        """The leading system messages that stand in the head."""
 
     @cached_property
     def native(self) -> Fields:

@@ -25,6 +25,8 @@ from palaver.core import jsontext
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
+    FlushMarker,
+    RescueMarker,
     SystemMessage,
     ToolMessage,
     UserMessage,
@@ -108,7 +110,7 @@ class RequestEncoder:
             self._rebuild()
             return
         placed = self._fitted(start)
-        if placed and _begins(placed[0]) and not _begins(self._open[-1]) and self._tail_stays:
+        if placed and _begins(placed[0]) and self._tail_stays and self._complete():
             self._seal(self._tail)
         else:
             self._context.rollback(self._mark)
@@ -136,17 +138,17 @@ class RequestEncoder:
 
     def _new_context(self) -> Context:
         context = Context(self._wire, self._speech, own=self._own, accent=self._accent, options=self._options)
-        context.request = self._request
+        context.request, context.system = self._request, self._system
         return context
 
     def _rebuild(self) -> None:
         self._request = structs.replace(self._request, messages=tuple(self._source))  # the head may look at them
+        self._system: list[SystemMessage] = []
         self._kept = self._new_context()
         self._context = self._new_context()
         self._chunks: list[bytes] = []
         self._open: list[Placed] = []
         self._sealed_calls: set[str] = set()
-        self._system: list[SystemMessage] = []
         self._leading = True
         self._tail_stays = False
         self._head: tuple[object, dict[str, Any], Context] | None = None
@@ -162,7 +164,7 @@ class RequestEncoder:
         placed: list[Placed] = []
         for index in range(start, len(self._source)):
             message = self._source[index]
-            if self._leading and not isinstance(message, (SystemMessage, DeveloperMessage)):
+            if self._leading and not isinstance(message, _BEFORE_ALL):
                 self._leading = False
             item = Placed(index, message)
             fitted = [item] if self._own else fit(item, self._kept, leading=self._leading)
@@ -177,10 +179,16 @@ class RequestEncoder:
     def _grow(self, placed: Sequence[Placed]) -> None:
         """Take fitted messages in; seal every turn that a later one follows."""
         for item in placed:
-            if self._open and _begins(item) and not _begins(self._open[-1]):
+            if self._open and _begins(item) and self._complete():
                 self._seal(self._turn(self._open, final=False))
             self._open.append(item)
         self._tail = self._turn(self._open, final=True)
+
+    def _complete(self) -> bool:
+        """Whether the open turn ends with the other side, also when its results stand where they belong."""
+        if _begins(self._open[-1]) or self._own or whole(self._open):
+            return not _begins(self._open[-1])
+        return not _begins(settle(self._open)[0][-1])
 
     # -- one turn --
 
@@ -242,7 +250,7 @@ class RequestEncoder:
     # -- giving --
 
     def _head_fields(self) -> tuple[dict[str, Any], Context]:
-        key = tuple(self._context.called) if not self._request.tools else None
+        key = tuple(self._context.called)
         if self._head is None or self._head[0] != key:
             context = self._new_context()
             context.called = self._context.called
@@ -272,6 +280,10 @@ class RequestEncoder:
     def encoded(self) -> Encoded:
         """Give the body and its receipt."""
         return Encoded(self.chunks(), self.losses)
+
+
+_BEFORE_ALL: Final = (SystemMessage, DeveloperMessage, RescueMarker, FlushMarker)
+"""Messages that leave a system message behind them a leading one; markers are never sent."""
 
 
 class _Absent:

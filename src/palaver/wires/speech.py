@@ -26,12 +26,14 @@ class MediaRule(Struct, frozen=True):
 
     ``needs_type`` says that the wire refuses a medium whose type is not known; bytes of an unknown type are also
     refused where ``types`` names those it takes. ``refuses`` are beginnings of types it never takes, from anywhere.
+    ``schemes`` are those that a URL may have (``None``: any).
     """
 
     sources: frozenset[Literal["inline", "url", "file_id"]]
     types: frozenset[str] | None = None
     needs_type: bool = False
     refuses: tuple[str, ...] = ()
+    schemes: frozenset[str] | None = None
 
 
 class IdRule(Struct, frozen=True):
