@@ -12,14 +12,17 @@ Stability: experimental.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from palaver.core.request import Loss
 
 if TYPE_CHECKING:
-    from palaver.core.request import LossKind
+    from collections.abc import Hashable, Sequence
+
+    from palaver.core.messages import SystemMessage
+    from palaver.core.request import LossKind, Request
     from palaver.wires.speech import IdRule, MediaKind, Speech
 
 
@@ -51,6 +54,12 @@ class Context:
         self._rewritten: dict[str, str] = {}
         self.called: dict[str, None] = {}
         """Names of the tools called so far."""
+        self.left: dict[int, Hashable] = {}
+        """What turns left behind, in order; see ``leave``."""
+        self.request: Request | None = None
+        """The request that is encoded; not its messages, to which others may have been appended."""
+        self.system: Sequence[SystemMessage] = ()
+        """The leading system messages that were hoisted."""
 
     # -- losses --
 
@@ -108,16 +117,29 @@ class Context:
                 return new
             count += 1
 
+    # -- what one turn tells the next --
+
+    def leave(self, state: Hashable) -> None:
+        """Leave a value of the codec's own for the turns behind this one, and for the head."""
+        if state != self.state:
+            self.left[len(self.left)] = state
+
+    @property
+    def state(self) -> Hashable:
+        """What was left last; ``None`` at the beginning."""
+        return self.left[len(self.left) - 1] if self.left else None
+
     # -- going back --
 
-    def mark(self) -> tuple[int, int, int, int]:
+    def mark(self) -> tuple[int, ...]:
         """Remember the state."""
-        return (len(self._losses), len(self._taken), len(self._rewritten), len(self.called))
+        return tuple(map(len, self._tables()))
 
-    def rollback(self, mark: tuple[int, int, int, int]) -> None:
+    def rollback(self, mark: tuple[int, ...]) -> None:
         """Forget what came after ``mark``."""
-        for table, size in zip(
-            (self._losses, self._taken, self._rewritten, self.called), mark, strict=True
-        ):
+        for table, size in zip(self._tables(), mark, strict=True):
             while len(table) > size:
                 table.popitem()
+
+    def _tables(self) -> tuple[dict[Any, Any], ...]:
+        return (self._losses, self._taken, self._rewritten, self.called, self.left)

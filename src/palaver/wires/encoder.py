@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 BEGIN = "(The conversation begins.)"
 CONTINUE = "Continue."
+NONE_TO_SEND = "none to send; a fixed user text was added"
 
 
 class Writer(Protocol):
@@ -60,7 +61,8 @@ class Writer(Protocol):
     ) -> dict[str, Any]:
         """All fields but the list. When the list is among them, nothing else is written for it.
 
-        ``system`` are the leading system messages that were hoisted; ``context.called`` the tools called so far.
+        ``system`` are the leading system messages that were hoisted; ``context.called`` the tools called so far,
+        ``context.state`` what the last turn left behind.
         """
         ...
 
@@ -111,22 +113,24 @@ class RequestEncoder:
         )
 
     def _new_context(self) -> Context:
-        return Context(
+        context = Context(
             self._wire, self._speech, own=self._own, accent=self._accent, options=self._options
         )
+        context.request, context.system = self._request, self._system
+        return context
 
     def _rebuild(self) -> None:
+        self._system: list[SystemMessage] = []
         self._kept = self._new_context()
         self._context = self._new_context()
         self._chunks: list[bytes] = []
         self._open: list[Placed] = []
         self._unanswered: set[str] = set()
-        self._system: list[SystemMessage] = []
         self._leading = True
         self._head: tuple[object, dict[str, Any], Context] | None = None
         placed = self._fitted(0)
         if not self._own:
-            placed, losses = settle(placed)
+            placed, losses = settle(placed, runs=self._speech.answers_run)
             for loss in losses:
                 self._kept.add(loss)
         self._mark = self._context.mark()
@@ -171,13 +175,17 @@ class RequestEncoder:
     def _turn(self, placed: Sequence[Placed], *, final: bool) -> tuple[bytes, list[str]]:
         unanswered: list[str] = []
         if not self._own:
-            settled, moved = settle(placed)
-            placed, losses, unanswered = complete(settled)
+            runs = self._speech.answers_run
+            settled, moved = settle(placed, runs=runs)
+            placed, losses, unanswered = complete(settled, runs=runs)
             for loss in (*moved, *losses):
                 self._context.add(loss)
             placed = self._ended(placed, final=final)
             placed = _renumbered(placed, self._context)
         written = self._writer.turn(placed, self._context)
+        if not written and final and not (self._own or self._chunks or self._speech.empty):
+            self._context.lose("converted", "messages", NONE_TO_SEND)
+            written = self._writer.turn([Placed(0, _fixed(BEGIN))], self._context)
         if not written:
             return b"", unanswered
         joined = b",".join([jsontext.encode(message) for message in written])
@@ -197,7 +205,7 @@ class RequestEncoder:
         if not final:
             return placed
         if not placed and not self._chunks and not speech.empty:
-            lose("converted", "messages", "none to send; a fixed user text was added")
+            lose("converted", "messages", NONE_TO_SEND)
             return [Placed(0, _fixed(BEGIN))]
         if placed and isinstance(placed[-1].message, AssistantMessage):
             index, message = placed[-1].index, placed[-1].message
@@ -223,10 +231,13 @@ class RequestEncoder:
     # -- giving --
 
     def _head_fields(self) -> tuple[dict[str, Any], Context]:
-        key = tuple(self._context.called) if not self._request.tools else None
+        key = (
+            tuple(self._context.called) if not self._request.tools else None,
+            self._context.state,
+        )
         if self._head is None or self._head[0] != key:
             context = self._new_context()
-            context.called = self._context.called
+            context.called, context.left = self._context.called, self._context.left
             self._head = (key, self._writer.head(self._request, self._system, context), context)
         return self._head[1], self._head[2]
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from palaver.core import jsontext, mediatypes
 from palaver.core.errors import MessageError
@@ -107,18 +107,24 @@ def _system(
         context.lose(
             "converted", "system message", "only leading ones are taken; sent as user text", index
         )
-        marked = (Text("[System]"), *(part for part in content if isinstance(part, Text)))
-        return (
-            [UserMessage(content=marked, id=message.id, source=message.source or REPAIR)]
-            if content
-            else []
-        )
+        told = system_as_user(message.replace(content=content))
+        return [] if told is None else [told]
     if isinstance(message, DeveloperMessage) and not speech.developer:
         context.lose(
             "converted", "developer message", "the wire has no such role; sent as system", index
         )
         return [SystemMessage(content=cast("tuple[Text | Opaque, ...]", content), id=message.id)]
     return [message.replace(content=content)]
+
+
+def system_as_user(message: SystemMessage | DeveloperMessage) -> UserMessage | None:
+    """A system message, as user text; ``None`` when it holds no text."""
+    texts = [part for part in message.content if isinstance(part, Text)]
+    if not texts:
+        return None
+    return UserMessage(
+        content=(Text("[System]"), *texts), id=message.id, source=message.source or REPAIR
+    )
 
 
 def _assistant(message: AssistantMessage, context: Context, index: int) -> list[Message]:
@@ -174,7 +180,9 @@ def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
             moves.append(part)
         else:
             stays.append(part)
-    content = _parts(message.replace(content=tuple(stays)), context, index, speech.result_media)
+    content = tuple(stays)
+    if not (speech.blank_result and _is_blank(content)):
+        content = _parts(message.replace(content=content), context, index, speech.result_media)
     if message.is_error and not speech.error_flag:
         context.lose(
             "converted",
@@ -197,6 +205,14 @@ def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
                 UserMessage(content=cast("tuple[Text, ...]", (head, *extra)), source=REPAIR)
             )
     return fitted
+
+
+def _is_blank(content: tuple[AnyPart, ...]) -> bool:
+    match content:
+        case (Text(text, citations=()) as only,):
+            return not text.strip() and only.provider_json is UNSET
+        case _:
+            return False
 
 
 def _holds(part: AnyPart, rule: MediaRule | None) -> bool:
@@ -397,7 +413,8 @@ def _refusal_of(part: Media, rule: MediaRule) -> str | None:
     if word not in rule.sources:
         return f"not taken as {word.replace('_', ' ')}"
     if part.media_type is None:
-        return "its media type is not known" if rule.needs_type else None
+        needed = rule.needs_type or (word == "inline" and rule.types is not None)
+        return "its media type is not known" if needed else None
     if (
         rule.types is not None
         and word == "inline"
