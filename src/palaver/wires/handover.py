@@ -17,6 +17,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import binascii
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from msgspec import UNSET, structs
@@ -155,7 +156,8 @@ def _text_behind_call(content: Sequence[AnyPart]) -> bool:
 
 def _malformed_note(part: MalformedToolCall) -> str:
     name = f" of {part.name}" if part.name else ""
-    return f"[The tool call{name} could not be read: {part.reason}. It was: {part.raw}]"
+    note = f"[The tool call{name} could not be read: {part.reason}. It was: {part.raw}]"
+    return note.encode("utf-8", "replace").decode()
 
 
 def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
@@ -278,7 +280,7 @@ def _part(  # noqa: PLR0911 (one case a part type)
             context.lose(
                 "converted", "refusal", "the wire has no such part; sent as text", index, position
             )
-            return Text(part.text)
+            return _text(Text(part.text), context, index, position)
         case _:
             return _medium(part, context, index, position, media)
 
@@ -294,17 +296,19 @@ def _text(part: Text, context: Context, index: int, position: int) -> Text | Non
             position,
         )
         part = part.replace(citations=())
-    if (
-        not context.speech.blank_text
-        and not part.text.strip()
-        and not reading.native(part, context.wire)
-    ):
+    if not context.speech.blank_text and not part.text.strip() and not _proves(part, context):
         context.lose("dropped", "text", "blank, which the wire refuses", index, position)
         return None
     if not _utf8(part.text):
         context.lose("converted", "text", "lone surrogates replaced", index, position)
         part = part.replace(text=part.text.encode("utf-8", "replace").decode())
     return part
+
+
+def _proves(part: Text, context: Context) -> bool:
+    proofs = context.speech.blank_proofs
+    held = reading.native(part, context.wire)
+    return bool(held) if proofs is None else not proofs.isdisjoint(held)
 
 
 def _utf8(text: str) -> bool:
@@ -320,7 +324,7 @@ def _reasoning(part: Reasoning, context: Context, index: int, position: int) -> 
         return part
     if context.options.reasoning_as_text and part.text.strip():
         context.lose("converted", "reasoning", "sent as plain text, as asked", index, position)
-        return Text(part.text)
+        return _text(Text(part.text), context, index, position)
     origin = part.wire or "no wire"
     context.lose("dropped", "reasoning", f"bound to {origin}", index, position)
     return None
@@ -388,8 +392,35 @@ def _media_kind(part: AnyPart) -> MediaKind | None:
     return cast("MediaKind", type(part).__struct_config__.tag) if isinstance(part, Media) else None
 
 
+def _plain(part: _P) -> _P:
+    """Take a data URI apart that stands in a URL, and spell base64 in the standard alphabet, padded."""
+    source = part.source
+    if isinstance(source, Url) and source.url[:5].lower() == "data:":
+        try:
+            media_type, data = mediatypes.split_data_uri(source.url)
+        except MessageError:
+            return part
+        source = Inline(data)
+        part = part.replace(source=source, media_type=media_type or part.media_type)
+    if isinstance(source, Inline) and not _is_base64(source.data):
+        try:
+            data = binascii.b2a_base64(source.bytes, newline=False).decode()
+        except MessageError:
+            return part
+        part = part.replace(source=Inline(data))
+    return part
+
+
+def _is_base64(data: str) -> bool:
+    try:
+        return bool(binascii.a2b_base64(data, strict_mode=True))
+    except ValueError:  # binascii.Error, or text that is not ASCII
+        return False
+
+
 def _typed(part: _P) -> _P:
     """Fill in a media type that is not given: from the first bytes, else from the URL's ending (F47)."""
+    part = _plain(part)
     if part.media_type is not None:
         return part
     match part.source:
@@ -412,6 +443,8 @@ def _refusal_of(part: Media, rule: MediaRule) -> str | None:
         return "a blob hash, which only a store can resolve"
     if word not in rule.sources:
         return f"not taken as {word.replace('_', ' ')}"
+    if isinstance(part.source, Inline) and not _is_base64(part.source.data):
+        return "it holds no bytes in base64"
     if part.media_type is None:
         needed = rule.needs_type or (word == "inline" and rule.types is not None)
         return "its media type is not known" if needed else None

@@ -53,6 +53,8 @@ class Speech(Struct, frozen=True, kw_only=True):
     """There is a developer role."""
     blank_text: bool = True
     """Text parts may be empty or blank."""
+    blank_proofs: frozenset[str] | None = None
+    """Fields of the wire's own that keep a blank text, since they carry a proof (``None``: any field does)."""
     blank_result: bool = False
     """A tool result may be one blank text, even where text parts may not."""
     media: dict[MediaKind, MediaRule] = {}

@@ -52,14 +52,14 @@ from palaver.wires.anthropic_messages.forms import (
     write_thinking,
     write_tool_choice,
 )
-from palaver.wires.anthropic_messages.parts import answer_part, result_part, system_part, user_part
+from palaver.wires.anthropic_messages.parts import answer_parts, result_part, system_part, user_part
 from palaver.wires.anthropic_messages.usage import read_usage
 from palaver.wires.reading import hint, provider
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from palaver.core.parts import ToolPart, UserPart
+    from palaver.core.parts import AssistantPart, ToolPart, UserPart
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -191,8 +191,7 @@ def _message(raw: Raw, messages: list[Message]) -> None:
         case "user":
             messages += _user(content, rest, follows_result=bool(messages) and isinstance(messages[-1], ToolMessage))
         case "assistant":
-            parts = _content(content, rest, "content", answer_part)
-            messages.append(AssistantMessage(content=parts, provider_json=provider(WIRE, rest)))
+            messages.append(AssistantMessage(content=_answer(content, rest), provider_json=provider(WIRE, rest)))
         case "system":
             if all(isinstance(message, SystemMessage) for message in messages):
                 rest["@place"] = hint("messages")
@@ -216,6 +215,15 @@ def _content(raw: Raw | None, rest: Fields, path: str, read: Callable[[Raw], Any
         rest["@content"] = hint("string")
         return (Text(found),)
     return tuple(reading.each(cast("list[Raw]", found), inside, read))
+
+
+def _answer(raw: Raw | None, rest: Fields) -> tuple[AssistantPart, ...]:
+    if raw is None or jsontext.kind(raw) != "an array":
+        return _content(raw, rest, "content", system_part)
+    try:
+        return answer_parts(raw)
+    except DecodeError as error:
+        raise error.within("content") from None
 
 
 def _user(raw: Raw | None, rest: Fields, *, follows_result: bool) -> list[Message]:
@@ -288,7 +296,7 @@ def response(body: bytes) -> Response:
         raise _provider_error(body)
     del rest["content"]
     try:
-        content = tuple(reading.each(jsontext.items(raw), "", answer_part))
+        content = answer_parts(raw)
     except DecodeError as error:
         raise error.within("content") from None
     for key, usual in _ENVELOPE.items():

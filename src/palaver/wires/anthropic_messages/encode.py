@@ -53,6 +53,7 @@ _MEDIA: Final[dict[MediaKind, MediaRule]] = {
 SPEECH: Final = Speech(
     developer=False,
     blank_text=False,
+    blank_proofs=frozenset(),
     blank_result=True,
     media=_MEDIA,
     result_media=_MEDIA,

@@ -14,7 +14,7 @@ import binascii
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
@@ -66,9 +66,46 @@ def result_part(raw: Raw) -> ToolPart:
     return cast("ToolPart", _part(raw, _USER))
 
 
-def answer_part(raw: Raw) -> AssistantPart:
-    """Read a block of an assistant message."""
-    return cast("AssistantPart", _part(raw, _ASSISTANT))
+def answer_parts(blocks: Raw) -> tuple[AssistantPart, ...]:
+    """Read the blocks of an assistant message; those of the common shapes in one step."""
+    try:
+        return tuple([_plain_part(each) for each in _plain(blocks)])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, DecodeError):
+        return tuple(reading.each(jsontext.items(blocks), "", _answer_part))
+
+
+def _answer_part(raw: Raw) -> AnyPart:
+    return _part(raw, _ASSISTANT)
+
+
+class _PlainText(Struct, tag_field="type", tag="text", gc=False, forbid_unknown_fields=True):
+    text: str
+
+
+class _PlainThinking(Struct, tag_field="type", tag="thinking", gc=False, forbid_unknown_fields=True):
+    thinking: str
+    signature: str
+
+
+class _PlainCall(Struct, tag_field="type", tag="tool_use", gc=False, forbid_unknown_fields=True):
+    id: str
+    name: str
+    input: Raw
+    caller: Raw | UnsetType = UNSET
+
+
+_plain = msgspec.json.Decoder(list[_PlainText | _PlainThinking | _PlainCall]).decode
+
+
+def _plain_part(found: _PlainText | _PlainThinking | _PlainCall) -> AssistantPart:
+    match found:
+        case _PlainText():
+            return Text(found.text)
+        case _PlainThinking():
+            return Reasoning(found.thinking, found.signature, wire=WIRE)
+        case _PlainCall():
+            held = UNSET if found.caller is UNSET else provider(WIRE, {"caller": found.caller})
+            return ToolCall(found.id, found.name, _object(found.input), provider_json=held)
 
 
 def _part(raw: Raw, table: dict[str, _Read]) -> AnyPart:
@@ -148,13 +185,18 @@ def _call(rest: Fields, _raw: Raw, kind: str) -> AnyPart:
     arguments = rest.pop("input", None)
     if arguments is None:
         raise DecodeError("missing", path="input")
-    if jsontext.kind(arguments) != "an object":
-        raise DecodeError(f"expected an object, got {jsontext.kind(arguments)}", path="input")
     served = kind in SERVER_CALLS
     if served:
         rest["@type"] = hint(kind)
     held = provider(WIRE, rest)
-    return ToolCall(call_id, name, bytes(arguments).decode(), provider_executed=served, provider_json=held)
+    return ToolCall(call_id, name, _object(arguments), provider_executed=served, provider_json=held)
+
+
+def _object(arguments: Raw) -> str:
+    """Give the text of a call's input, which must be an object."""
+    if jsontext.kind(arguments) != "an object":
+        raise DecodeError(f"expected an object, got {jsontext.kind(arguments)}", path="input")
+    return bytes(arguments).decode()
 
 
 def _names_result(kind: str, rest: Fields) -> bool:

@@ -79,10 +79,10 @@ def repaired(messages: Sequence[Placed], context: Context) -> list[Placed]:
     before = context.state
     if not isinstance(before, Standing):
         before = Standing(marks=max(0, MOST_MARKS - head_marks(context)))
-    placed = [Placed(item.index, _allowed(item, context), item.note) for item in messages]
+    placed = _filled([Placed(item.index, _allowed(item, context), item.note) for item in messages])
     placed, open_calls = _paired(placed, before.open_calls, context)
-    placed = _ended(placed, context)
-    placed = _filled(placed, messages, before, context)
+    placed = _ended(_filled(placed), context)
+    placed = _answered(_filled(placed), before, context)
     placed = _noted(placed, context)
     marks = before.marks
     for position, item in enumerate(placed):
@@ -111,6 +111,8 @@ def _standing(before: Standing, placed: Sequence[Placed]) -> Standing:
 
 def _allowed(item: Placed, context: Context) -> Message:
     message, index = item.message, item.index
+    if _is_empty(message):
+        context.lose("dropped", "message", "empty, which the wire refuses", index)
     kept: list[AnyPart] = []
     for part in message.content:
         why = _refusal(part, message, context)
@@ -158,16 +160,15 @@ def _refusal(part: AnyPart, message: Message, context: Context) -> str | None:
 _HOLDERS: Final[dict[str, Any]] = {
     **dict.fromkeys(("image", "document", "search_result"), (UserMessage, ToolMessage)),
     **dict.fromkeys(("tool_addition", "tool_removal"), SystemMessage),
-    **dict.fromkeys(
-        ("thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use", "compaction", "fallback"),
-        AssistantMessage,
-    ),
-    "tool_search_tool_result": AssistantMessage,
+    **dict.fromkeys(("compaction", "fallback", "tool_search_tool_result"), AssistantMessage),
+    **dict.fromkeys(("thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use", "tool_result"), ()),
     "container_upload": (UserMessage, AssistantMessage),
     "tool_reference": ToolMessage,
-    "tool_result": (),
 }
-"""Which messages hold a block of a type; types that are not listed may stand anywhere."""
+"""Which messages hold a block of a type; types that are not listed may stand anywhere.
+
+A block that is opaque although its type has parts of its own came from a role that does not hold it: none does.
+"""
 
 
 def _unknown(block: dict[str, Any], context: Context) -> str | None:
@@ -247,7 +248,9 @@ def _calls_one_of(part: AnyPart, names: set[str]) -> bool:
 
 def _waits(placed: Sequence[Placed]) -> bool:
     """Whether a server call may stay open: the turn was paused, or only tool results follow."""
-    return not any(isinstance(message, UserMessage) for message in _behind(placed))
+    behind = _behind(placed)
+    results = any(isinstance(message, ToolMessage) for message in behind)
+    return not behind or (results and not any(isinstance(message, UserMessage) for message in behind))
 
 
 def _behind(placed: Sequence[Placed]) -> list[Message]:
@@ -275,21 +278,22 @@ def _ended(placed: list[Placed], context: Context) -> list[Placed]:
     return [*placed[:-1], Placed(index, message.replace(content=tuple(content)), note)]
 
 
-def _filled(placed: Sequence[Placed], messages: Sequence[Placed], before: Standing, context: Context) -> list[Placed]:
-    """Leave out messages without content, unless a system message needs an answer behind it."""
-    out: list[Placed] = []
-    for item, original in zip(placed, messages, strict=True):
-        message = item.message
-        if message.content or isinstance(message, ToolMessage) or "output_config" in native(message, WIRE):
-            out.append(item)
-        elif not original.message.content:
-            context.lose("dropped", "message", "empty, which the wire refuses", item.index)
-    answers = any(isinstance(item.message, AssistantMessage) for item in out)
-    if before.noted and out and not answers:
-        index = out[0].index
-        context.lose("converted", "assistant message", "nothing of it may be sent; a fixed text stands for it", index)
-        out.insert(0, Placed(index, AssistantMessage(content=(Text(STAND_IN),))))
-    return out
+def _is_empty(message: Message) -> bool:
+    return not (message.content or isinstance(message, ToolMessage) or "output_config" in native(message, WIRE))
+
+
+def _filled(placed: Sequence[Placed]) -> list[Placed]:
+    """Leave out messages without content."""
+    return [item for item in placed if not _is_empty(item.message)]
+
+
+def _answered(placed: list[Placed], before: Standing, context: Context) -> list[Placed]:
+    """Let an answer follow on a system message, even if nothing of it may be sent."""
+    if not before.noted or not placed or any(isinstance(item.message, AssistantMessage) for item in placed):
+        return placed
+    index = placed[0].index
+    context.lose("converted", "assistant message", "nothing of it may be sent; a fixed text stands for it", index)
+    return [Placed(index, AssistantMessage(content=(Text(STAND_IN),))), *placed]
 
 
 def _noted(placed: list[Placed], context: Context) -> list[Placed]:
