@@ -7,7 +7,7 @@ Rules (wires.md 9, repair 3; pains.md 1):
 - A result that stands elsewhere is moved to its call (``settle``). A call without a result gets one with a fixed
   text, marked as an error; a result without a call, or a second one for the same call, is told as user text
   (``complete``).
-- Results match by id, nearest call first. Nothing is paired by guessing.
+- Results match by id: a result answers the nearest call before it. Nothing is paired by guessing.
 - Pure and deterministic: no clock, no random value. Doing it twice does nothing new.
 
 Stability: experimental.
@@ -36,17 +36,28 @@ class Placed(NamedTuple):
     note: bool = False
 
 
-class Completed(NamedTuple):
-    """Messages with whole pairs, the receipt, and the ids of calls that had no result."""
-
-    placed: list[Placed]
-    losses: list[Loss]
-    unanswered: list[str]
-
-
 def client_calls(message: Message) -> tuple[ToolCall, ...]:
     """Calls that the application, not the provider, must answer."""
     return tuple([call for call in message.tool_calls if not call.provider_executed])
+
+
+def whole(placed: Sequence[Placed]) -> bool:
+    """Whether every pair is whole already: each call answered once, right behind it, and nothing else answered."""
+    due: dict[str, None] = {}
+    for item in placed:
+        message = item.message
+        if isinstance(message, ToolMessage):
+            if message.tool_call_id not in due:
+                return False
+            del due[message.tool_call_id]
+        elif due or item.note:
+            return False
+        elif isinstance(message, AssistantMessage):
+            calls = client_calls(message)
+            due = dict.fromkeys([call.id for call in calls])
+            if len(due) != len(calls):
+                return False
+    return not due
 
 
 def settle(placed: Sequence[Placed], *, runs: bool = False) -> tuple[list[Placed], list[Loss]]:
@@ -55,23 +66,18 @@ def settle(placed: Sequence[Placed], *, runs: bool = False) -> tuple[list[Placed
     With ``runs``, the results of adjoining assistant messages stand behind the last of them.
     """
     claims = _claims(placed, runs=runs)
-    claimed = {
-        position for answers in claims.values() for position in answers if position is not None
-    }
+    claimed = {position for answers in claims.values() for position in answers if position is not None}
     out: list[Placed] = []
     losses: list[Loss] = []
     for position, item in enumerate(placed):
         if position in claimed:
             continue
         out.append(item)
-        for answer in claims.get(position, ()):
-            if answer is None:
-                continue
-            out.append(placed[answer])
-            if not _adjoins(placed, position, answer):
-                losses.append(
-                    Loss("converted", "tool result", "moved to its call", placed[answer].index)
-                )
+        answers = [answer for answer in claims.get(position, ()) if answer is not None]
+        near = sorted(answer for answer in answers if _adjoins(placed, position, answer))
+        far = [answer for answer in answers if answer not in near]
+        out += [placed[answer] for answer in (*near, *far)]
+        losses += [Loss("converted", "tool result", "moved to its call", placed[answer].index) for answer in far]
     return out, losses
 
 
@@ -94,15 +100,6 @@ def _claims(placed: Sequence[Placed], *, runs: bool) -> dict[int, list[int | Non
         if behind is not None:
             results.remove(behind)
         claims[position].append(behind)
-    slots: dict[int, int] = {}
-    for (
-        position,
-        call_id,
-    ) in calls:  # what is left over may stand before its call, or behind a later one
-        slot = slots.get(position, 0)
-        slots[position] = slot + 1
-        if claims[position][slot] is None and waiting.get(call_id):
-            claims[position][slot] = waiting[call_id].pop(0)
     return claims
 
 
@@ -110,9 +107,7 @@ def _anchors(placed: Sequence[Placed]) -> Sequence[int]:
     """For each position, that of the last assistant message of its run."""
     anchors = list(range(len(placed)))
     for position in range(len(placed) - 2, -1, -1):
-        if all(
-            isinstance(item.message, AssistantMessage) for item in placed[position : position + 2]
-        ):
+        if all(isinstance(item.message, AssistantMessage) for item in placed[position : position + 2]):
             anchors[position] = anchors[position + 1]
     return anchors
 
@@ -136,25 +131,21 @@ def _adjoins(placed: Sequence[Placed], position: int, answer: int) -> bool:
     )
 
 
-def complete(placed: Sequence[Placed], *, runs: bool = False) -> Completed:
+def complete(placed: Sequence[Placed], *, runs: bool = False) -> tuple[list[Placed], list[Loss]]:
     """Answer calls that have no result, and tell results that have no call. Results must be settled.
 
     With ``runs``, adjoining assistant messages are answered together, behind the last of them.
     """
     out: list[Placed] = []
     losses: list[Loss] = []
-    unanswered: list[str] = []
     notes: list[Placed] = []
     due: list[ToolCall] = []
     last = 0
 
     def close() -> None:
         for call in due:
-            unanswered.append(call.id)
             out.append(Placed(last, _missing(call)))
-            losses.append(
-                Loss("converted", "tool call", "had no result; a fixed one was added", last)
-            )
+            losses.append(Loss("converted", "tool call", "had no result; a fixed one was added", last))
         due.clear()
         out.extend(notes)
         notes.clear()
@@ -165,14 +156,10 @@ def complete(placed: Sequence[Placed], *, runs: bool = False) -> Completed:
             call = next((call for call in due if call.id == message.tool_call_id), None)
             if call is None:
                 notes.append(Placed(item.index, told(message), note=True))
-                losses.append(
-                    Loss(
-                        "converted", "tool result", "answers no call; told as user text", item.index
-                    )
-                )
+                losses.append(Loss("converted", "tool result", "answers no call; told as user text", item.index))
             else:
                 due.remove(call)
-                out.append(Placed(item.index, _named(message, call)))
+                out.append(item)
         elif item.note:
             notes.append(item)
         else:
@@ -183,7 +170,7 @@ def complete(placed: Sequence[Placed], *, runs: bool = False) -> Completed:
             due += client_calls(message)
             last = item.index
     close()
-    return Completed(out, losses, unanswered)
+    return out, losses
 
 
 def _missing(call: ToolCall) -> ToolMessage:
@@ -196,18 +183,11 @@ def _missing(call: ToolCall) -> ToolMessage:
     )
 
 
-def _named(message: ToolMessage, call: ToolCall) -> ToolMessage:
-    return message if message.tool_name is not None else message.replace(tool_name=call.name)
-
-
 def told(message: ToolMessage) -> UserMessage:
     """A result without a call, as user text; media stays media."""
     name = f" of {message.tool_name}" if message.tool_name else ""
     head = Text(f"[Tool {'error' if message.is_error else 'result'}{name}]")
-    parts = (
-        Text(bytes(part.value_json).decode()) if isinstance(part, Json) else part
-        for part in message.content
-    )
+    parts = (Text(bytes(part.value_json).decode()) if isinstance(part, Json) else part for part in message.content)
     return UserMessage(
         content=(head, *parts),
         id=message.id,

@@ -6,8 +6,7 @@ Rules:
   that a longer conversation begins with the same bytes (pains.md 10).
 - Messages are written turn by turn. A turn begins with a run of assistant messages and goes on to the next one.
   All turns but the last are sealed: nothing that is appended changes them, and their bytes are kept.
-- Two things open the sealed turns again, and then everything is written anew: a tool result for a call of a sealed
-  turn that had none, and a first appearance of something that the head must declare.
+- One thing opens the sealed turns again, and then everything is written anew: a tool result for a call of a sealed turn.
 - A request that goes back to its own wire unedited is written as it was. Any other is fitted (``handover``), its
   pairs are made whole (``core.pairs``), and its ids rewritten where the wire refuses them.
 
@@ -16,9 +15,10 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from itertools import chain, islice
 from operator import is_
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msgspec import structs
 
 from palaver.core import jsontext
 from palaver.core.messages import (
@@ -28,7 +28,7 @@ from palaver.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from palaver.core.pairs import REPAIR, Placed, complete, settle
+from palaver.core.pairs import REPAIR, Placed, client_calls, complete, settle, whole
 from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
 from palaver.wires.context import Context, Options
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.request import Loss, Request
     from palaver.wires.speech import Speech
+
+_CHUNK: Final = 16_384
+"""Sealed turns are gathered into chunks of at least so many bytes; joining them costs less than handing out each."""
 
 BEGIN = "(The conversation begins.)"
 CONTINUE = "Continue."
@@ -56,9 +59,7 @@ class Writer(Protocol):
         """Whether a leading system message goes into the head."""
         ...
 
-    def head(
-        self, request: Request, system: Sequence[SystemMessage], context: Context
-    ) -> dict[str, Any]:
+    def head(self, request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
         """All fields but the list. When the list is among them, nothing else is written for it.
 
         ``system`` are the leading system messages that were hoisted; ``context.called`` the tools called so far,
@@ -88,7 +89,7 @@ class RequestEncoder:
         self._writer = writer
         self._wire, self._speech, self._accent, self._options = wire, speech, accent, options
         self._request = request
-        self._own = request.origin == wire
+        self._own = request.origin == (wire if accent is None else f"{wire}:{accent}")
         self._source: list[Message] = list(request.messages)
         self._rebuild()
 
@@ -104,18 +105,35 @@ class RequestEncoder:
             self._own = False
             self._rebuild()
             return
-        self._context.rollback(self._mark)
-        self._grow(self._fitted(start))
+        placed = self._fitted(start)
+        if placed and _begins(placed[0]) and not _begins(self._open[-1]) and self._tail_stays:
+            self._seal(self._tail)
+        else:
+            self._context.rollback(self._mark)
+        self._grow(placed)
+
+    def _seal(self, chunk: bytes) -> None:
+        """Close the open turn: ``chunk`` are its bytes for good."""
+        self._sealed_calls.update(call.id for item in self._open for call in client_calls(item.message))
+        if self._chunks and len(self._chunks[-1]) < _CHUNK:
+            self._chunks[-1] += chunk
+        elif chunk:
+            self._chunks.append(chunk)
+        self._open = []
+        self._mark = self._context.mark()
 
     def _reopens(self, messages: Sequence[Message]) -> bool:
-        return any(
-            isinstance(m, ToolMessage) and m.tool_call_id in self._unanswered for m in messages
-        )
+        """Whether a result comes for a call of a sealed turn, and for none behind it."""
+        open_calls = {call.id for item in self._open for call in client_calls(item.message)}
+        for message in messages:
+            open_calls.update(call.id for call in client_calls(message))
+            answers = message.tool_call_id if isinstance(message, ToolMessage) else None
+            if answers in self._sealed_calls and answers not in open_calls:
+                return True
+        return False
 
     def _new_context(self) -> Context:
-        context = Context(
-            self._wire, self._speech, own=self._own, accent=self._accent, options=self._options
-        )
+        context = Context(self._wire, self._speech, own=self._own, accent=self._accent, options=self._options)
         context.request, context.system = self._request, self._system
         return context
 
@@ -125,8 +143,9 @@ class RequestEncoder:
         self._context = self._new_context()
         self._chunks: list[bytes] = []
         self._open: list[Placed] = []
-        self._unanswered: set[str] = set()
+        self._sealed_calls: set[str] = set()
         self._leading = True
+        self._tail_stays = False
         self._head: tuple[object, dict[str, Any], Context] | None = None
         placed = self._fitted(0)
         if not self._own:
@@ -144,12 +163,7 @@ class RequestEncoder:
                 self._leading = False
             item = Placed(index, message)
             fitted = [item] if self._own else fit(item, self._kept, leading=self._leading)
-            if (
-                self._leading
-                and len(fitted) == 1
-                and isinstance(fitted[0].message, SystemMessage)
-                and not placed
-            ):
+            if self._leading and len(fitted) == 1 and isinstance(fitted[0].message, SystemMessage) and not placed:
                 system = fitted[0].message
                 if self._writer.hoists(system, self._kept):
                     self._system.append(system)
@@ -161,35 +175,32 @@ class RequestEncoder:
         """Take fitted messages in; seal every turn that a later one follows."""
         for item in placed:
             if self._open and _begins(item) and not _begins(self._open[-1]):
-                chunk, unanswered = self._turn(self._open, final=False)
-                self._unanswered.update(unanswered)
-                if chunk:
-                    self._chunks.append(chunk)
-                self._open = []
-                self._mark = self._context.mark()
+                self._seal(self._turn(self._open, final=False))
             self._open.append(item)
-        self._tail, _ = self._turn(self._open, final=True)
+        self._tail = self._turn(self._open, final=True)
 
     # -- one turn --
 
-    def _turn(self, placed: Sequence[Placed], *, final: bool) -> tuple[bytes, list[str]]:
-        unanswered: list[str] = []
+    def _turn(self, placed: Sequence[Placed], *, final: bool) -> bytes:
         if not self._own:
-            runs = self._speech.answers_run
-            settled, moved = settle(placed, runs=runs)
-            placed, losses, unanswered = complete(settled, runs=runs)
-            for loss in (*moved, *losses):
-                self._context.add(loss)
-            placed = self._ended(placed, final=final)
+            if not whole(placed):
+                runs = self._speech.answers_run
+                settled, moved = settle(placed, runs=runs)
+                placed, losses = complete(settled, runs=runs)
+                for loss in (*moved, *losses):
+                    self._context.add(loss)
+            ended = self._ended(placed, final=final)
+            self._tail_stays = len(ended) == len(placed) and all(map(is_, ended, placed))
+            placed = ended
             placed = _renumbered(placed, self._context)
         written = self._writer.turn(placed, self._context)
         if not written and final and not (self._own or self._chunks or self._speech.empty):
             self._context.lose("converted", "messages", NONE_TO_SEND)
             written = self._writer.turn([Placed(0, _fixed(BEGIN))], self._context)
         if not written:
-            return b"", unanswered
+            return b""
         joined = b",".join([jsontext.encode(message) for message in written])
-        return (b"," + joined if self._chunks else joined), unanswered
+        return b"," + joined if self._chunks else joined
 
     def _ended(self, placed: list[Placed], *, final: bool) -> list[Placed]:
         """Meet the rules on the first and the last message (wires.md 9, repair 6)."""
@@ -207,34 +218,25 @@ class RequestEncoder:
         if not placed and not self._chunks and not speech.empty:
             lose("converted", "messages", NONE_TO_SEND)
             return [Placed(0, _fixed(BEGIN))]
-        if placed and isinstance(placed[-1].message, AssistantMessage):
-            index, message = placed[-1].index, placed[-1].message
-            if speech.last_user:
-                lose(
-                    "converted",
-                    "last message",
-                    "must not be the assistant's; a fixed user text was added",
-                    index,
-                )
-                return [*placed, Placed(index, _fixed(CONTINUE))]
+        if not placed:
+            return placed
+        index, message = placed[-1].index, placed[-1].message
+        if speech.last_user and not isinstance(message, (UserMessage, ToolMessage)):
+            why = "must be the user's or a tool's; a fixed user text was added"
+            lose("converted", "last message", why, index)
+            return [*placed, Placed(index, _fixed(CONTINUE))]
+        if isinstance(message, AssistantMessage):
             last = message.content[-1] if message.content else None
             if not speech.blank_end and isinstance(last, Text) and last.text != last.text.rstrip():
-                lose(
-                    "converted", "text", "white space at the end of a last assistant message", index
-                )
-                stripped = message.replace(
-                    content=(*message.content[:-1], last.replace(text=last.text.rstrip()))
-                )
+                lose("converted", "text", "white space at the end of a last assistant message", index)
+                stripped = message.replace(content=(*message.content[:-1], last.replace(text=last.text.rstrip())))
                 return [*placed[:-1], Placed(index, stripped)]
         return placed
 
     # -- giving --
 
     def _head_fields(self) -> tuple[dict[str, Any], Context]:
-        key = (
-            tuple(self._context.called) if not self._request.tools else None,
-            self._context.state,
-        )
+        key = (tuple(self._context.called) if not self._request.tools else None, self._context.state)
         if self._head is None or self._head[0] != key:
             context = self._new_context()
             context.called, context.left = self._context.called, self._context.left
@@ -242,23 +244,19 @@ class RequestEncoder:
         return self._head[1], self._head[2]
 
     def chunks(self) -> Iterator[bytes]:
-        """Hand out the body in pieces, without joining or copying what was sealed."""
+        """Hand out the body in pieces; what was sealed is neither written nor copied again."""
         fields, _ = self._head_fields()
         name = self._writer.LIST
         if name in fields:
             shown = {key: value for key, value in fields.items() if value is not ABSENT}
             return iter((jsontext.encode(shown),))
-        head = (
-            jsontext.encode(fields)[:-1] + (b"," if fields else b"") + b'"' + name.encode() + b'":['
-        )
-        return chain((head,), islice(self._chunks, len(self._chunks)), (self._tail, b"]}"))
+        head = jsontext.encode(fields)[:-1] + (b"," if fields else b"") + b'"' + name.encode() + b'":['
+        return iter((head, *self._chunks, self._tail, b"]}"))
 
     @property
     def losses(self) -> tuple[Loss, ...]:
         """The receipt for all that was encoded so far."""
-        found = dict.fromkeys(
-            (*self._head_fields()[1].losses, *self._kept.losses, *self._context.losses)
-        )
+        found = dict.fromkeys((*self._head_fields()[1].losses, *self._kept.losses, *self._context.losses))
         return tuple(sorted(found, key=_place))
 
     def encoded(self) -> Encoded:
@@ -286,23 +284,24 @@ def _fixed(text: str) -> UserMessage:
 
 
 def _renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
-    """Give calls and their results ids that the wire takes, both alike (wires.md 1.4)."""
+    """Give calls and their results ids that the wire takes, both alike (wires.md 1.4); results the name of their tool."""
     out: list[Placed] = []
-    given: dict[str, list[str]] = {}
+    given: dict[str, list[tuple[str, str]]] = {}
     taken: set[str] = set()
     for item in placed:
         message = item.message
         if isinstance(message, AssistantMessage):
             message = _with_ids(message, given, taken, context)
         elif isinstance(message, ToolMessage) and message.tool_call_id is not None:
-            new = given[message.tool_call_id].pop(0)
-            message = message if new == message.tool_call_id else message.replace(tool_call_id=new)
+            call_id, name = given[message.tool_call_id].pop(0)
+            if call_id != message.tool_call_id or message.tool_name is None:
+                message = structs.replace(message, tool_call_id=call_id, tool_name=message.tool_name or name)
         out.append(item if message is item.message else Placed(item.index, message, item.note))
     return out
 
 
 def _with_ids(
-    message: AssistantMessage, given: dict[str, list[str]], taken: set[str], context: Context
+    message: AssistantMessage, given: dict[str, list[tuple[str, str]]], taken: set[str], context: Context
 ) -> AssistantMessage:
     content = list(message.content)
     for position, part in enumerate(message.content):
@@ -313,11 +312,7 @@ def _with_ids(
             continue
         new = context.call_id(part.id, context.speech.call_id, taken=taken)
         taken.add(new)
-        given.setdefault(part.id, []).append(new)
+        given.setdefault(part.id, []).append((new, part.name))
         if new != part.id:
             content[position] = part.replace(id=new)
-    return (
-        message
-        if all(map(is_, content, message.content))
-        else message.replace(content=tuple(content))
-    )
+    return message if all(map(is_, content, message.content)) else message.replace(content=tuple(content))

@@ -20,7 +20,7 @@ from __future__ import annotations
 import binascii
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from palaver.core import jsontext, mediatypes
 from palaver.core.errors import MessageError
@@ -53,7 +53,7 @@ from palaver.core.parts import (
 from palaver.wires import reading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from palaver.core.tools import Tool
     from palaver.wires.context import Context
@@ -75,9 +75,7 @@ def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
         case SystemMessage() | DeveloperMessage():
             fitted = _system(message, context, index, leading=leading)
         case UserMessage():
-            fitted = [
-                message.replace(content=_parts(message, context, index, context.speech.media))
-            ]
+            fitted = [message.replace(content=_parts(enumerate(message.content), context, index, context.speech.media))]
         case AssistantMessage():
             fitted = _assistant(message, context, index)
         case ToolMessage():
@@ -85,7 +83,7 @@ def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
     return [
         Placed(index, each, note=position > 0)
         for position, each in enumerate(fitted)
-        if each.content or isinstance(each, ToolMessage) or not message.content
+        if each.content or isinstance(each, ToolMessage)
     ]
 
 
@@ -99,21 +97,15 @@ def _list_foreign_fields(
 # -- one role at a time ----------------------------------------------------------------------------
 
 
-def _system(
-    message: SystemMessage | DeveloperMessage, context: Context, index: int, *, leading: bool
-) -> list[Message]:
-    content = _parts(message, context, index, {})
+def _system(message: SystemMessage | DeveloperMessage, context: Context, index: int, *, leading: bool) -> list[Message]:
+    content = _parts(enumerate(message.content), context, index, {})
     speech = context.speech
     if not leading and not speech.later_system:
-        context.lose(
-            "converted", "system message", "only leading ones are taken; sent as user text", index
-        )
+        context.lose("converted", "system message", "only leading ones are taken; sent as user text", index)
         told = system_as_user(message.replace(content=content))
         return [] if told is None else [told]
     if isinstance(message, DeveloperMessage) and not speech.developer:
-        context.lose(
-            "converted", "developer message", "the wire has no such role; sent as system", index
-        )
+        context.lose("converted", "developer message", "the wire has no such role; sent as system", index)
         return [SystemMessage(content=cast("tuple[Text | Opaque, ...]", content), id=message.id)]
     return [message.replace(content=content)]
 
@@ -123,13 +115,11 @@ def system_as_user(message: SystemMessage | DeveloperMessage) -> UserMessage | N
     texts = [part for part in message.content if isinstance(part, Text)]
     if not texts:
         return None
-    return UserMessage(
-        content=(Text("[System]"), *texts), id=message.id, source=message.source or REPAIR
-    )
+    return UserMessage(content=(Text("[System]"), *texts), id=message.id, source=message.source or REPAIR)
 
 
 def _assistant(message: AssistantMessage, context: Context, index: int) -> list[Message]:
-    content = _parts(message, context, index, context.speech.answer_media)
+    content = _parts(enumerate(message.content), context, index, context.speech.answer_media)
     if not context.speech.interleaving and _text_behind_call(content):
         context.lose("converted", "order of parts", "all text comes before all calls", index)
         content = (
@@ -161,60 +151,35 @@ def _malformed_note(part: MalformedToolCall) -> str:
 
 
 def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
+    speech = context.speech
     if message.tool_call_id is None:
         context.lose("converted", "tool result", "answers no call; told as user text", index)
-        free = told(message)
-        return [free.replace(content=_parts(free, context, index, context.speech.media))]
-    speech = context.speech
-    stays: list[AnyPart] = []
-    moves: list[AnyPart] = []
+        return [told(message.replace(content=_parts(enumerate(message.content), context, index, speech.media)))]
+    stays: list[tuple[int, AnyPart]] = []
+    moves: list[tuple[int, AnyPart]] = []
     for position, part in enumerate(message.content):
         kind = _media_kind(part)
-        rule = None if kind is None else speech.result_media.get(kind)
-        if kind is not None and kind in speech.media and not _holds(part, rule):
-            context.lose(
-                "converted",
-                kind,
-                "not taken in a tool result; sent in a user message",
-                index,
-                position,
-            )
-            moves.append(part)
-        else:
-            stays.append(part)
-    content = tuple(stays)
-    if not (speech.blank_result and _is_blank(content)):
-        content = _parts(message.replace(content=content), context, index, speech.result_media)
+        movable = kind in speech.media and not _holds(part, speech.result_media.get(kind))
+        (moves if movable else stays).append((position, part))
+    blank = speech.blank_result and len(message.content) == 1 and _is_blank(message.content[0])
+    content = message.content if blank else _parts(stays, context, index, speech.result_media)
     if message.is_error and not speech.error_flag:
-        context.lose(
-            "converted",
-            "is_error",
-            "the wire has no such flag; the text begins with “Error: ”",
-            index,
-        )
+        context.lose("converted", "is_error", "the wire has no such flag; the text begins with “Error: ”", index)
         content = _prefixed(content)
     fitted: list[Message] = [message.replace(content=content)]
-    if moves:
-        extra = _parts(
-            UserMessage(content=cast("tuple[Text, ...]", tuple(moves))),
-            context,
-            index,
-            speech.media,
-        )
+    moved = [(position, part) for position, part in moves if _parts([(position, part)], context, index, speech.media)]
+    for position, _ in moved:
+        context.lose("converted", "media", "not taken in a tool result; sent in a user message", index, position)
+    if moved:
         head = Text(f"[Attached to the result of tool call {message.tool_call_id}]")
-        if extra:
-            fitted.append(
-                UserMessage(content=cast("tuple[Text, ...]", (head, *extra)), source=REPAIR)
-            )
+        extra = _parts(moved, context, index, speech.media)
+        fitted.append(UserMessage(content=cast("tuple[Text, ...]", (head, *extra)), source=REPAIR))
     return fitted
 
 
-def _is_blank(content: tuple[AnyPart, ...]) -> bool:
-    match content:
-        case (Text(text, citations=()) as only,):
-            return not text.strip() and only.provider_json is UNSET
-        case _:
-            return False
+def _is_blank(part: AnyPart) -> bool:
+    """Whether a part is a blank text and nothing beside it."""
+    return isinstance(part, Text) and not part.text.strip() and part == Text(part.text)
 
 
 def _holds(part: AnyPart, rule: MediaRule | None) -> bool:
@@ -236,10 +201,11 @@ def _prefixed(content: tuple[AnyPart, ...]) -> tuple[AnyPart, ...]:
 
 
 def _parts(
-    message: Message, context: Context, index: int, media: dict[MediaKind, MediaRule]
+    content: Iterable[tuple[int, AnyPart]], context: Context, index: int, media: dict[MediaKind, MediaRule]
 ) -> tuple[AnyPart, ...]:
+    """Fit parts, each with its position in the message."""
     kept: list[AnyPart] = []
-    for position, part in enumerate(message.content):
+    for position, part in content:
         _list_foreign_fields(part, context, index, position)
         fitted = _part(part, context, index, position, media)
         if fitted is not None:
@@ -277,9 +243,7 @@ def _part(  # noqa: PLR0911 (one case a part type)
         case Refusal():
             if context.speech.refusal:
                 return part
-            context.lose(
-                "converted", "refusal", "the wire has no such part; sent as text", index, position
-            )
+            context.lose("converted", "refusal", "the wire has no such part; sent as text", index, position)
             return _text(Text(part.text), context, index, position)
         case _:
             return _medium(part, context, index, position, media)
@@ -306,6 +270,7 @@ def _text(part: Text, context: Context, index: int, position: int) -> Text | Non
 
 
 def _proves(part: Text, context: Context) -> bool:
+    """Whether a blank text must stay, for what stands beside it."""
     proofs = context.speech.blank_proofs
     held = reading.native(part, context.wire)
     return bool(held) if proofs is None else not proofs.isdisjoint(held)
@@ -335,15 +300,11 @@ def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCa
     if part.provider_executed:
         if context.wire in part.provider:
             return part
-        context.lose(
-            "dropped", "server tool call", "the provider that ran it is another", index, position
-        )
+        context.lose("dropped", "server tool call", "the provider that ran it is another", index, position)
         return None
     if part.custom and not speech.custom_calls:
         context.lose("converted", "custom tool call", 'sent as {"input": text}', index, position)
-        part = structs.replace(
-            part, custom=False, arguments_json=f'{{"input":{part.arguments_json}}}'
-        )
+        part = structs.replace(part, custom=False, arguments_json=f'{{"input":{part.arguments_json}}}')
     name = fitting_name(part.name, context)
     if name != part.name:
         context.lose(
@@ -358,15 +319,9 @@ def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCa
     if not text.strip():
         return part if not speech.object_arguments else part.replace(arguments_json="{}")
     if not jsontext.is_json(text):
-        context.lose(
-            "converted", "arguments", "not JSON; sent inside a JSON object", index, position
-        )
+        context.lose("converted", "arguments", "not JSON; sent inside a JSON object", index, position)
         return part.replace(arguments_json=jsontext.encode({"INVALID_JSON": text}).decode())
-    if (
-        speech.object_arguments
-        and not part.custom
-        and jsontext.kind(text.encode("utf-8", "replace")) != "an object"
-    ):
+    if speech.object_arguments and not part.custom and jsontext.kind(text.encode("utf-8", "replace")) != "an object":
         context.lose("converted", "arguments", "not an object; wrapped in one", index, position)
         return part.replace(arguments_json=f'{{"value":{text}}}')
     return part
@@ -377,10 +332,24 @@ def fitting_name(name: str, context: Context) -> str:
     pattern = context.speech.tool_name
     if pattern.fullmatch(name):
         return name
-    spelled = (
-        "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)[:64] or "_"
-    )
+    spelled = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)[:64] or "_"
     return spelled if pattern.fullmatch(spelled) else f"_{spelled}"[:64]
+
+
+_SCALE: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+def fitting_effort(effort: str | None, words: Sequence[str], context: Context) -> str | None:
+    """The nearest of ``words``, a wire's words for how hard to reason; ``None`` for a word that nobody knows."""
+    if effort is None or effort in words or context.own:
+        return effort
+    if effort not in _SCALE:
+        context.lose("dropped", "effort", f"{effort!r} is no word of this wire")
+        return None
+    place = _SCALE.index(effort)
+    nearest = min((word for word in words if word in _SCALE), key=lambda word: abs(_SCALE.index(word) - place))
+    context.lose("approximated", "effort", f"{effort!r} is sent as {nearest!r}")
+    return nearest
 
 
 # -- media -----------------------------------------------------------------------------------------
@@ -412,6 +381,7 @@ def _plain(part: _P) -> _P:
 
 
 def _is_base64(data: str) -> bool:
+    """Whether a text is standard base64 of at least one byte."""
     try:
         return bool(binascii.a2b_base64(data, strict_mode=True))
     except ValueError:  # binascii.Error, or text that is not ASCII
@@ -448,11 +418,7 @@ def _refusal_of(part: Media, rule: MediaRule) -> str | None:
     if part.media_type is None:
         needed = rule.needs_type or (word == "inline" and rule.types is not None)
         return "its media type is not known" if needed else None
-    if (
-        rule.types is not None
-        and word == "inline"
-        and part.media_type.partition(";")[0].lower() not in rule.types
-    ):
+    if rule.types is not None and word == "inline" and part.media_type.partition(";")[0].lower() not in rule.types:
         return f"{part.media_type} is not taken"
     return None
 

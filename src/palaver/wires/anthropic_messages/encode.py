@@ -170,20 +170,14 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     if not context.own:
         fields["stop_sequence"] = None
         fields["usage"] = {"input_tokens": 0, "output_tokens": 0}
-        _list_losses(response, context)
+        if response.alternatives:
+            context.lose("dropped", "alternatives", "the wire has one answer")
     if message.usage is not None:
         fields["usage"] = write_usage(message.usage)
     return {**fields, **visible(rest)}
 
 
 _ENVELOPE: Final = {"type": "message", "role": "assistant"}
-
-
-def _list_losses(response: Response, context: Context) -> None:
-    if response.alternatives:
-        context.lose("dropped", "alternatives", "the wire has one answer")
-    for wire, key, _ in reading.foreign(response, WIRE):
-        context.lose("dropped", key, f"a field of {wire}")
 
 
 def _finish_word(message: AssistantMessage, context: Context) -> Any:

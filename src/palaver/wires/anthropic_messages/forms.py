@@ -50,9 +50,7 @@ TEXT_TYPES: Final = frozenset(
 
 SERVER_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
 
-EFFORTS: Final = frozenset({"low", "medium", "high", "xhigh", "max"})
-NEAREST_EFFORT: Final = {"minimal": "low"}
-"""Words for effort that the wire has, and what comes nearest to a word that it has not."""
+EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
 
 
 # -- tool choice -----------------------------------------------------------------------------------

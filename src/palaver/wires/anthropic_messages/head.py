@@ -29,7 +29,6 @@ from palaver.wires.anthropic_messages.blocks import is_plain, text_block
 from palaver.wires.anthropic_messages.forms import (
     EFFORTS,
     LEAST_BUDGET,
-    NEAREST_EFFORT,
     WIRE,
     Choosing,
     read_output_format,
@@ -41,7 +40,7 @@ from palaver.wires.anthropic_messages.forms import (
 )
 from palaver.wires.anthropic_messages.marks import MARK, MOST_MARKS, TOO_MANY, as_fields, is_marked
 from palaver.wires.anthropic_messages.repairs import Standing, declares
-from palaver.wires.handover import fitting_name
+from palaver.wires.handover import fitting_effort, fitting_name
 from palaver.wires.reading import is_hint, native, visible
 
 if TYPE_CHECKING:
@@ -170,7 +169,7 @@ def _put_output_config(fields: dict[str, Any], rest: Fields, settings: Settings,
     config: dict[str, Any] = {}
     if settings.effort is not None:
         kept = reading.form(rest, "effort", settings.effort, jsontext.text)
-        word = settings.effort if kept is not None or context.own else _effort(settings.effort, context)
+        word = settings.effort if kept is not None else fitting_effort(settings.effort, EFFORTS, context)
         if word is not None:
             config["effort"] = word
     output = settings.output
@@ -186,18 +185,6 @@ def _put_output_config(fields: dict[str, Any], rest: Fields, settings: Settings,
         context.lose("dropped", "output", "JSON without a schema cannot be asked for")
     if config:
         fields["output_config"] = {**config, **jsontext.fields(rest.pop("output_config", jsontext.EMPTY_OBJECT))}
-
-
-def _effort(word: str, context: Context) -> str | None:
-    lowered = word.lower()
-    if lowered in EFFORTS:
-        return lowered
-    nearest = NEAREST_EFFORT.get(lowered)
-    if nearest is None:
-        context.lose("dropped", "effort", f"{word!r} is no word of the wire")
-    else:
-        context.lose("approximated", "effort", f"{word!r} is no word of the wire; {nearest!r} was sent")
-    return nearest
 
 
 # -- tools -----------------------------------------------------------------------------------------
