@@ -381,13 +381,26 @@ def _medium(
         why = f"the wire takes no {kind} here"
     elif isinstance(part.source, FileId) and part.source.wire != context.wire:
         why = f"a file id of {part.source.wire}"
+    elif part.media_type is None and reading.native(part, context.wire):  # it came from there without one
+        why = None
     else:
         part = cast("AnyPart", _typed(part))  # type: ignore[assignment]
         why = _refusal_of(part, rule)
     if why is None:
-        return cast("AnyPart", part)
+        return cast("AnyPart", part if context.speech.url_safe_media else _standard(part))
     context.lose("dropped", kind, why, index, position)
     return None
+
+
+def _standard(part: _P) -> _P:
+    """Spell inline bytes in the standard alphabet of base64, with padding; bytes that are so stay as they are."""
+    if not isinstance(part.source, Inline):
+        return part
+    data = part.source.data
+    if "-" not in data and "_" not in data and len(data) % 4 == 0:
+        return part
+    text = data.replace("-", "+").replace("_", "/").rstrip("=")
+    return part.replace(source=Inline(text + "=" * (-len(text) % 4)))
 
 
 def blank_result() -> Text:

@@ -51,6 +51,8 @@ class Speech(Struct, frozen=True, kw_only=True):
     """A system message may stand behind other messages."""
     developer: bool = True
     """There is a developer role."""
+    url_safe_media: bool = False
+    """Inline bytes may be spelled in the URL-safe alphabet of base64, and without padding."""
     blank_text: bool = True
     """Text parts may be empty or blank."""
     media: dict[MediaKind, MediaRule] = {}
