@@ -114,9 +114,13 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     for key in ("top_k", "reasoning_tokens"):
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
-    if request.tools or is_hint(rest, "tools", "empty"):
-        fields["tools"] = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
-    _formed(fields, rest, "tool_choice", settings.tool_choice, read_tool_choice, write_tool_choice)
+    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    if tools or is_hint(rest, "tools", "empty"):
+        fields["tools"] = tools
+    if request.tools and not tools and settings.tool_choice is not None:
+        context.lose("dropped", "tool_choice", "refused where there are no tools")
+    else:
+        _formed(fields, rest, "tool_choice", settings.tool_choice, read_tool_choice, write_tool_choice)
     if fields.get("tool_choice") == "required":
         fields["tool_choice"] = accent.required
     if fields.get("tool_choice") == "none" and not accent.none_keeps_tools and fields.pop("tools", None):
