@@ -15,7 +15,9 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import Json, Text, ToolCall
@@ -28,7 +30,7 @@ MISSING_RESULT = "No result: the tool call was not executed."
 REPAIR = "repair"
 
 
-class Placed(NamedTuple):
+class Placed(Struct, frozen=True, gc=False):
     """A message and its position in the conversation it came from. A ``note`` gives way to tool results."""
 
     index: int

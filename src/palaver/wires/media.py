@@ -30,7 +30,7 @@ _SOURCES: Final[dict[type, str]] = {Inline: "inline", Url: "url", FileId: "file_
 _P = TypeVar("_P", bound=Media)
 
 
-def kind_of(part: AnyPart) -> MediaKind | None:
+def kind_of(part: AnyPart | Media) -> MediaKind | None:
     return cast("MediaKind", type(part).__struct_config__.tag) if isinstance(part, Media) else None
 
 
