@@ -1,10 +1,10 @@
 """Write Gemini bodies.
 
-What this wire cannot say (wires.md 5.5): a developer role and system messages that do not lead, an error flag on results
-(the key ``error`` instead), plain text as a result (``{"output": …}``), arguments that are no object, refusals, strict
-tools, cache marks, reasoning and server tools of other wires. ``handover`` deals with most of those before this module
-is asked; results, thoughts and signatures are the business of ``turns``. The model, and whether to stream, stand in the
-address of a request, and not in its body.
+What this wire cannot say (wires.md 5.5): a developer role and system messages that do not lead, an error flag on
+results (the key ``error`` instead), plain text as a result (``{"output": …}``), arguments that are no object, refusals,
+strict tools, cache marks, reasoning and server tools of other wires. ``handover`` deals with most of those before this
+module is asked; results, thoughts and signatures are the business of ``turns``. The model, and whether to stream, stand
+in the address of a request, and not in its body.
 
 Source: wires.md 5.1 to 5.5; https://ai.google.dev/api/generate-content.
 """

@@ -1,4 +1,4 @@
-"""What both halves of the codec share: words, models, and fields that have several forms, read and written side by side.
+"""What both halves of the codec share: words, models, and fields of several forms, read and written side by side.
 
 Source: wires.md 5.1, 5.2, 5.4.
 """
@@ -6,7 +6,7 @@ Source: wires.md 5.1, 5.2, 5.4.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from msgspec import Raw
 
@@ -85,7 +85,12 @@ def tells_error(response: Raw) -> bool:
 
 # -- tool choice -----------------------------------------------------------------------------------
 
-_MODES: Final = {"AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE": "none"}
+_MODES: Final[dict[str, Literal["auto", "required", "none"]]] = {
+    "AUTO": "auto",
+    "VALIDATED": "auto",
+    "ANY": "required",
+    "NONE": "none",
+}
 _MODE_WORDS: Final = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 
 
@@ -98,10 +103,10 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
     names = table.get("allowedFunctionNames", table.get("allowed_function_names", []))
     if not isinstance(mode, str) or mode not in _MODES or not isinstance(names, list):
         return None
-    listed = cast("list[Any]", names)
+    listed: list[Any] = names
     if not all(isinstance(name, str) for name in listed):
         return None
-    return ToolChoice(_MODES[mode], tuple(listed))  # pyright: ignore[reportArgumentType] (a word of the table)
+    return ToolChoice(_MODES[mode], tuple(listed))
 
 
 def write_tool_choice(choice: ToolChoice) -> dict[str, Any]:
@@ -124,9 +129,7 @@ _SCHEMA_KEYS: Final = {
     "min_properties": "minProperties",
     "additional_properties": "additionalProperties",
 }
-_SCHEMA_COUNTS: Final = frozenset(
-    {"maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"}
-)
+_SCHEMA_COUNTS: Final = frozenset({"maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"})
 _SCHEMAS_INSIDE: Final = frozenset({"items", "anyOf", "additionalProperties"})
 
 
@@ -142,7 +145,8 @@ def json_schema(raw: Raw) -> Raw:
 
 def _schema(item: Any) -> Any:
     if isinstance(item, list):
-        return [_schema(each) for each in cast("list[Any]", item)]
+        listed: list[Any] = item
+        return [_schema(each) for each in listed]
     if not isinstance(item, dict):
         return item
     out: dict[str, Any] = {}
