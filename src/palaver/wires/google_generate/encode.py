@@ -44,9 +44,10 @@ LIST: Final = "contents"
 _ANY: Final = MediaRule(frozenset({"inline", "url", "file_id"}), needs_type=True)
 
 SPEECH: Final = Speech(
+    names_model=False,
+    loose_base64=True,
     later_system=False,
     developer=False,
-    url_safe_media=True,
     media={"image": _ANY, "audio": _ANY, "video": _ANY, "file": _ANY},
     result_media={
         "image": MediaRule(_ANY.sources, frozenset({"image/png", "image/jpeg", "image/webp"}), needs_type=True),

@@ -89,7 +89,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
     tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
-    if tools or is_hint(rest, "tools", "empty"):
+    if tools or (context.own and is_hint(rest, "tools", "empty")):
         fields["tools"] = tools
     for wire, key, _ in reading.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
