@@ -25,6 +25,8 @@ from palaver.core import jsontext
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
+    FlushMarker,
+    RescueMarker,
     SystemMessage,
     ToolMessage,
     UserMessage,
@@ -45,8 +47,12 @@ if TYPE_CHECKING:
 _CHUNK: Final = 16_384
 """Sealed turns are gathered into chunks of at least so many bytes; joining them costs less than handing out each."""
 
+UNNAMED: Final = "unspecified"
+"""Stands for the model where a body must name one and the request does not."""
+
 BEGIN = "(The conversation begins.)"
 CONTINUE = "Continue."
+NONE_TO_SEND = "none to send; a fixed user text was added"
 
 
 class Writer(Protocol):
@@ -62,7 +68,8 @@ class Writer(Protocol):
     def head(self, request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
         """All fields but the list. When the list is among them, nothing else is written for it.
 
-        ``system`` are the leading system messages that were hoisted; ``context.called`` the tools called so far.
+        ``system`` are the leading system messages that were hoisted; ``context.called`` the tools called so far,
+        ``context.state`` what the last turn left behind.
         """
         ...
 
@@ -105,7 +112,7 @@ class RequestEncoder:
             self._rebuild()
             return
         placed = self._fitted(start)
-        if placed and _begins(placed[0]) and not _begins(self._open[-1]) and self._tail_stays:
+        if placed and _begins(placed[0]) and self._tail_stays and self._complete():
             self._seal(self._tail)
         else:
             self._context.rollback(self._mark)
@@ -133,23 +140,23 @@ class RequestEncoder:
 
     def _new_context(self) -> Context:
         context = Context(self._wire, self._speech, own=self._own, accent=self._accent, options=self._options)
-        context.request = self._request
+        context.request, context.system = self._request, self._system
         return context
 
     def _rebuild(self) -> None:
         self._request = structs.replace(self._request, messages=tuple(self._source))  # the head may look at them
+        self._system: list[SystemMessage] = []
         self._kept = self._new_context()
         self._context = self._new_context()
         self._chunks: list[bytes] = []
         self._open: list[Placed] = []
         self._sealed_calls: set[str] = set()
-        self._system: list[SystemMessage] = []
         self._leading = True
         self._tail_stays = False
         self._head: tuple[object, dict[str, Any], Context] | None = None
         placed = self._fitted(0)
         if not self._own:
-            placed, losses = settle(placed)
+            placed, losses = settle(placed, runs=self._speech.answers_run)
             for loss in losses:
                 self._kept.add(loss)
         self._mark = self._context.mark()
@@ -159,7 +166,7 @@ class RequestEncoder:
         placed: list[Placed] = []
         for index in range(start, len(self._source)):
             message = self._source[index]
-            if self._leading and not isinstance(message, (SystemMessage, DeveloperMessage)):
+            if self._leading and not isinstance(message, _BEFORE_ALL):
                 self._leading = False
             item = Placed(index, message)
             fitted = [item] if self._own else fit(item, self._kept, leading=self._leading)
@@ -174,19 +181,26 @@ class RequestEncoder:
     def _grow(self, placed: Sequence[Placed]) -> None:
         """Take fitted messages in; seal every turn that a later one follows."""
         for item in placed:
-            if self._open and _begins(item) and not _begins(self._open[-1]):
+            if self._open and _begins(item) and self._complete():
                 self._seal(self._turn(self._open, final=False))
             self._open.append(item)
         self._tail = self._turn(self._open, final=True)
+
+    def _complete(self) -> bool:
+        """Whether the open turn ends with the other side, also when its results stand where they belong."""
+        if _begins(self._open[-1]) or self._own or whole(self._open):
+            return not _begins(self._open[-1])
+        return not _begins(settle(self._open)[0][-1])
 
     # -- one turn --
 
     def _turn(self, placed: Sequence[Placed], *, final: bool) -> bytes:
         if not self._own:
             if not whole(placed):
-                settled, moved = settle(placed)
+                runs = self._speech.answers_run
                 kept_elsewhere = self._context.names(self._speech.continues)
-                placed, losses = complete(settled, kept_elsewhere=kept_elsewhere)
+                settled, moved = settle(placed, runs=runs)
+                placed, losses = complete(settled, runs=runs, kept_elsewhere=kept_elsewhere)
                 for loss in (*moved, *losses):
                     self._context.add(loss)
             ended = self._ended(placed, final=final)
@@ -194,7 +208,7 @@ class RequestEncoder:
             placed = renumbered(ended, self._context)
         written = self._writer.turn(placed, self._context)
         if not written and final and self._must_speak():
-            self._context.lose("converted", "messages", "none to send; a fixed user text was added")
+            self._context.lose("converted", "messages", NONE_TO_SEND)
             written = self._writer.turn([Placed(0, _fixed(BEGIN))], self._context)
             self._tail_stays = False
         if not written:
@@ -239,11 +253,15 @@ class RequestEncoder:
     # -- giving --
 
     def _head_fields(self) -> tuple[dict[str, Any], Context]:
-        key = tuple(self._context.called) if not self._request.tools else None
+        key = (tuple(self._context.called), self._context.state)
         if self._head is None or self._head[0] != key:
             context = self._new_context()
-            context.called = self._context.called
-            self._head = (key, self._writer.head(self._request, self._system, context), context)
+            context.called, context.left = self._context.called, self._context.left
+            fields = self._writer.head(self._request, self._system, context)
+            if self._speech.names_model and not self._own and "model" not in fields:
+                context.lose("approximated", "model", f"none was named, and the body must; {UNNAMED!r} stands there")
+                fields = {"model": UNNAMED, **fields}
+            self._head = (key, fields, context)
         return self._head[1], self._head[2]
 
     def chunks(self) -> Iterator[bytes]:
@@ -265,6 +283,10 @@ class RequestEncoder:
     def encoded(self) -> Encoded:
         """Give the body and its receipt."""
         return Encoded(self.chunks(), self.losses)
+
+
+_BEFORE_ALL: Final = (SystemMessage, DeveloperMessage, RescueMarker, FlushMarker)
+"""Messages that leave a system message behind them a leading one; markers are never sent."""
 
 
 class _Absent:
