@@ -42,7 +42,7 @@ from palaver.core.parts import (
 from palaver.core.tools import ProviderTool
 from palaver.wires import reading
 from palaver.wires.encoder import ABSENT
-from palaver.wires.handover import fitting_name
+from palaver.wires.handover import fitting_effort, fitting_name
 from palaver.wires.openai_responses import calls, parts
 from palaver.wires.openai_responses.decode import finish, reasoning_text, usage as read_usage
 from palaver.wires.openai_responses.forms import (
@@ -135,6 +135,7 @@ _SETTINGS: Final = {
     "parallel_tool_calls": "parallel_tool_calls",
     "stream": "stream",
 }
+_EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _UNSAID: Final = ("stop", "seed", "frequency_penalty", "presence_penalty", "top_k", "reasoning_tokens")
 
 
@@ -149,7 +150,7 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         fields["instructions"] = message.text
     plain = {wire_key: getattr(settings, key) for wire_key, key in _SETTINGS.items()}
     fields |= {key: value for key, value in plain.items() if value is not None}
-    _put_inner(fields, rest, "reasoning", "effort", settings.effort)
+    _put_inner(fields, rest, "reasoning", "effort", fitting_effort(settings.effort, _EFFORTS, context))
     for key in _UNSAID:
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
@@ -189,8 +190,9 @@ def _put_input(fields: dict[str, Any], request: Request, rest: Fields, hoisted: 
 
 
 def _put_tools(fields: dict[str, Any], request: Request, rest: Fields, context: Context) -> None:
-    if request.tools or is_hint(rest, "tools", "empty"):
-        fields["tools"] = [w for tool in request.tools if (w := _tool(tool, context)) is not None]
+    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    if tools or is_hint(rest, "tools", "empty"):
+        fields["tools"] = tools
     choice = request.settings.tool_choice
     if choice is not None:
         kept = reading.form(rest, "tool_choice", choice, read_tool_choice)
@@ -230,7 +232,7 @@ def _tool(tool: AnyTool, context: Context) -> object:
 
 def _obey(fields: dict[str, Any], request: Request, context: Context) -> None:
     """Leave out what the provider refuses beside other fields (wires.md 3.3.7, 3.3.9)."""
-    if request.settings.effort not in (None, "none"):
+    if request.settings.effort in _EFFORTS[1:]:
         for key in ("temperature", "top_p", "top_logprobs"):
             if fields.get(key, jsontext.NULL) != jsontext.NULL:
                 del fields[key]
@@ -391,7 +393,7 @@ def _name_results(
             continue
         output = calls.NATIVE[kind].output or "function_call_output"
         result = results.get(call.id)
-        if result is None or calls.spelled(result, native(result, WIRE), output, context):
+        if result is None or calls.spelled(result, native(result, WIRE), output, context) is not None:
             kinds[call.id] = output
         else:
             context.lose("converted", kind, "its result fits a function call only", piece.at)
