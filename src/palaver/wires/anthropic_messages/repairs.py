@@ -80,7 +80,8 @@ def repaired(messages: Sequence[Placed], context: Context) -> list[Placed]:
     if not isinstance(before, Standing):
         before = Standing(marks=max(0, MOST_MARKS - head_marks(context)))
     placed = _filled([Placed(item.index, _allowed(item, context), item.note) for item in messages])
-    placed, open_calls = _paired(placed, before.open_calls, context)
+    paused = not _behind(messages)
+    placed, open_calls = _paired(placed, before.open_calls, context, paused=paused)
     placed = _ended(_filled(placed), context)
     placed = _answered(_filled(placed), before, context)
     placed = _noted(placed, context)
@@ -94,15 +95,16 @@ def repaired(messages: Sequence[Placed], context: Context) -> list[Placed]:
 
 
 def _standing(before: Standing, placed: Sequence[Placed]) -> Standing:
-    looping, proven = before.looping, before.proven
-    first = next((item.message for item in placed if isinstance(item.message, AssistantMessage)), None)
-    if first is not None and not looping:
-        looping, proven = True, isinstance(first.content[0], Reasoning)
+    looping, proven, answered = before.looping, before.proven, before.answered
     behind = _behind(placed)
-    answered = any(isinstance(message, ToolMessage) for message in behind)
+    first = next((item.message for item in placed if isinstance(item.message, AssistantMessage)), None)
+    if first is not None:  # else nothing of the answer was left, and the turn before goes on
+        answered = any(isinstance(message, ToolMessage) for message in behind)
+        if not looping:
+            looping, proven = True, isinstance(first.content[0], Reasoning)
     if not answered and any(isinstance(message, UserMessage) for message in behind):
         looping = proven = False
-    noted = bool(placed) and isinstance(placed[-1].message, SystemMessage)
+    noted = isinstance(placed[-1].message, SystemMessage) if placed else before.noted
     return Standing(looping, proven, answered, noted=noted)
 
 
@@ -214,7 +216,9 @@ def _declares_advisor(context: Context) -> bool:
 # -- server calls and their results ------------------------------------------------------------------
 
 
-def _paired(placed: list[Placed], waiting: frozenset[str], context: Context) -> tuple[list[Placed], frozenset[str]]:
+def _paired(
+    placed: list[Placed], waiting: frozenset[str], context: Context, *, paused: bool
+) -> tuple[list[Placed], frozenset[str]]:
     """Drop server calls and results that miss their other half; give the calls that may still be answered."""
     calls: dict[str, None] = {}
     answered: set[str] = set()
@@ -229,7 +233,7 @@ def _paired(placed: list[Placed], waiting: frozenset[str], context: Context) -> 
     if not calls and not orphans:
         return placed, waiting - answered
     open_calls = calls.keys() - answered
-    if open_calls and not _waits(placed):
+    if open_calls and not (paused or _waits(placed)):
         orphans |= {id(part) for item in placed for part in item.message.content if _calls_one_of(part, open_calls)}
         open_calls = set()
     for position, item in enumerate(placed):
@@ -247,10 +251,10 @@ def _calls_one_of(part: AnyPart, names: set[str]) -> bool:
 
 
 def _waits(placed: Sequence[Placed]) -> bool:
-    """Whether a server call may stay open: the turn was paused, or only tool results follow."""
+    """Whether only tool results follow."""
     behind = _behind(placed)
     results = any(isinstance(message, ToolMessage) for message in behind)
-    return not behind or (results and not any(isinstance(message, UserMessage) for message in behind))
+    return results and not any(isinstance(message, UserMessage) for message in behind)
 
 
 def _behind(placed: Sequence[Placed]) -> list[Message]:
@@ -264,18 +268,20 @@ def _behind(placed: Sequence[Placed]) -> list[Message]:
 
 def _ended(placed: list[Placed], context: Context) -> list[Placed]:
     """Let a last assistant message end neither in thinking nor in white space (wires.md 4.3.6)."""
-    if not placed or not isinstance(placed[-1].message, AssistantMessage):
-        return placed
-    index, message, note = placed[-1]
-    content = list(message.content)
-    while content and isinstance(content[-1], Reasoning):
-        content.pop()
-        context.lose("dropped", "reasoning", "may not end a last assistant message", index)
-    last = content[-1] if content else None
-    if isinstance(last, Text) and last.text != last.text.rstrip():
-        context.lose("converted", "text", "white space at the end of a last assistant message", index)
-        content[-1] = last.replace(text=last.text.rstrip())
-    return [*placed[:-1], Placed(index, message.replace(content=tuple(content)), note)]
+    placed = list(placed)
+    while placed and isinstance(placed[-1].message, AssistantMessage):
+        index, message, note = placed.pop()
+        content = list(message.content)
+        while content and isinstance(content[-1], Reasoning):
+            content.pop()
+            context.lose("dropped", "reasoning", "may not end a last assistant message", index)
+        last = content[-1] if content else None
+        if isinstance(last, Text) and last.text != last.text.rstrip():
+            context.lose("converted", "text", "white space at the end of a last assistant message", index)
+            content[-1] = last.replace(text=last.text.rstrip())
+        if content:
+            return [*placed, Placed(index, message.replace(content=tuple(content)), note)]
+    return placed
 
 
 def _is_empty(message: Message) -> bool:
@@ -288,8 +294,9 @@ def _filled(placed: Sequence[Placed]) -> list[Placed]:
 
 
 def _answered(placed: list[Placed], before: Standing, context: Context) -> list[Placed]:
-    """Let an answer follow on a system message, even if nothing of it may be sent."""
-    if not before.noted or not placed or any(isinstance(item.message, AssistantMessage) for item in placed):
+    """Let an answer follow where one must, on a system message or an open server call, even if nothing of it is left."""
+    needed = placed and (before.noted or before.open_calls)
+    if not needed or any(isinstance(item.message, AssistantMessage) for item in placed):
         return placed
     index = placed[0].index
     context.lose("converted", "assistant message", "nothing of it may be sent; a fixed text stands for it", index)
