@@ -131,15 +131,19 @@ def _adjoins(placed: Sequence[Placed], position: int, answer: int) -> bool:
     )
 
 
-def complete(placed: Sequence[Placed], *, runs: bool = False) -> tuple[list[Placed], list[Loss]]:
+def complete(
+    placed: Sequence[Placed], *, runs: bool = False, kept_elsewhere: bool = False
+) -> tuple[list[Placed], list[Loss]]:
     """Answer calls that have no result, and tell results that have no call. Results must be settled.
 
-    With ``runs``, adjoining assistant messages are answered together, behind the last of them.
+    With ``runs``, adjoining assistant messages are answered together, behind the last of them. ``kept_elsewhere`` says
+    that the provider keeps earlier messages, so that a result may answer a call not seen here.
     """
     out: list[Placed] = []
     losses: list[Loss] = []
     notes: list[Placed] = []
     due: list[ToolCall] = []
+    seen: set[str | None] = {None}
     last = 0
 
     def close() -> None:
@@ -154,7 +158,10 @@ def complete(placed: Sequence[Placed], *, runs: bool = False) -> tuple[list[Plac
         message = item.message
         if isinstance(message, ToolMessage):
             call = next((call for call in due if call.id == message.tool_call_id), None)
-            if call is None:
+            if call is None and kept_elsewhere and message.tool_call_id not in seen:
+                seen.add(message.tool_call_id)
+                out.append(item)
+            elif call is None:
                 notes.append(Placed(item.index, told(message), note=True))
                 losses.append(Loss("converted", "tool result", "answers no call; told as user text", item.index))
             else:
@@ -167,8 +174,10 @@ def complete(placed: Sequence[Placed], *, runs: bool = False) -> tuple[list[Plac
             if not (runs and adjoins and isinstance(message, AssistantMessage)):
                 close()
             out.append(item)
-            due += client_calls(message)
+            calls = client_calls(message)
+            due += calls
             last = item.index
+            seen.update(call.id for call in calls)
     close()
     return out, losses
 

@@ -17,13 +17,11 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import binascii
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import structs
 
-from palaver.core import jsontext, mediatypes
-from palaver.core.errors import MessageError
+from palaver.core import jsontext
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -37,8 +35,6 @@ from palaver.core.messages import (
 from palaver.core.pairs import REPAIR, Placed, told
 from palaver.core.parts import (
     AnyPart,
-    FileId,
-    Inline,
     Json,
     MalformedToolCall,
     Media,
@@ -48,9 +44,9 @@ from palaver.core.parts import (
     ServerToolResult,
     Text,
     ToolCall,
-    Url,
 )
 from palaver.wires import reading
+from palaver.wires.media import kind_of, medium, plain, refusal_of, typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -61,7 +57,6 @@ if TYPE_CHECKING:
 
 ERROR_PREFIX: Final = "Error: "
 TOOL_CALL_ERROR: Final = "TOOL_CALL_ERROR"
-_SOURCES: Final[dict[type, str]] = {Inline: "inline", Url: "url", FileId: "file_id"}
 _BLANK_RESULT: Final = "(no output)"
 
 
@@ -158,7 +153,7 @@ def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
     stays: list[tuple[int, AnyPart]] = []
     moves: list[tuple[int, AnyPart]] = []
     for position, part in enumerate(message.content):
-        kind = _media_kind(part)
+        kind = kind_of(part)
         movable = kind in speech.media and not _holds(part, speech.result_media.get(kind))
         (moves if movable else stays).append((position, part))
     blank = speech.blank_result and len(message.content) == 1 and _is_blank(message.content[0])
@@ -184,7 +179,7 @@ def _is_blank(part: AnyPart) -> bool:
 
 def _holds(part: AnyPart, rule: MediaRule | None) -> bool:
     media = cast("Media", part)
-    return rule is not None and not _refusal_of(_typed(media), rule)
+    return rule is not None and not refusal_of(typed(plain(media, loose=False)), rule)
 
 
 def _prefixed(content: tuple[AnyPart, ...]) -> tuple[AnyPart, ...]:
@@ -246,7 +241,7 @@ def _part(  # noqa: PLR0911 (one case a part type)
             context.lose("converted", "refusal", "the wire has no such part; sent as text", index, position)
             return _text(Text(part.text), context, index, position)
         case _:
-            return _medium(part, context, index, position, media)
+            return medium(part, context, index, position, media)
 
 
 def _text(part: Text, context: Context, index: int, position: int) -> Text | None:
@@ -350,98 +345,6 @@ def fitting_effort(effort: str | None, words: Sequence[str], context: Context) -
     nearest = min((word for word in words if word in _SCALE), key=lambda word: abs(_SCALE.index(word) - place))
     context.lose("approximated", "effort", f"{effort!r} is sent as {nearest!r}")
     return nearest
-
-
-# -- media -----------------------------------------------------------------------------------------
-
-_P = TypeVar("_P", bound=Media)
-
-
-def _media_kind(part: AnyPart) -> MediaKind | None:
-    return cast("MediaKind", type(part).__struct_config__.tag) if isinstance(part, Media) else None
-
-
-def _plain(part: _P) -> _P:
-    """Take a data URI apart that stands in a URL, and spell base64 in the standard alphabet, padded."""
-    source = part.source
-    if isinstance(source, Url) and source.url[:5].lower() == "data:":
-        try:
-            media_type, data = mediatypes.split_data_uri(source.url)
-        except MessageError:
-            return part
-        source = Inline(data)
-        part = part.replace(source=source, media_type=media_type or part.media_type)
-    if isinstance(source, Inline) and not _is_base64(source.data):
-        try:
-            data = binascii.b2a_base64(source.bytes, newline=False).decode()
-        except MessageError:
-            return part
-        part = part.replace(source=Inline(data))
-    return part
-
-
-def _is_base64(data: str) -> bool:
-    """Whether a text is standard base64 of at least one byte."""
-    try:
-        return bool(binascii.a2b_base64(data, strict_mode=True))
-    except ValueError:  # binascii.Error, or text that is not ASCII
-        return False
-
-
-def _typed(part: _P) -> _P:
-    """Fill in a media type that is not given: from the first bytes, else from the URL's ending (F47)."""
-    part = _plain(part)
-    if part.media_type is not None:
-        return part
-    match part.source:
-        case Inline() as source:
-            try:
-                found = mediatypes.of_bytes(structs.replace(source, data=source.data[:64]).bytes)
-            except MessageError:
-                found = None
-        case Url(url):
-            found = mediatypes.of_name(url)
-        case _:
-            found = None
-    return part if found is None else part.replace(media_type=found)
-
-
-def _refusal_of(part: Media, rule: MediaRule) -> str | None:
-    """Why a rule refuses a medium; ``None`` when it takes it."""
-    word = _SOURCES.get(type(part.source))
-    if word is None:
-        return "a blob hash, which only a store can resolve"
-    if word not in rule.sources:
-        return f"not taken as {word.replace('_', ' ')}"
-    if isinstance(part.source, Inline) and not _is_base64(part.source.data):
-        return "it holds no bytes in base64"
-    if part.media_type is None:
-        needed = rule.needs_type or (word == "inline" and rule.types is not None)
-        return "its media type is not known" if needed else None
-    if rule.types is not None and word == "inline" and part.media_type.partition(";")[0].lower() not in rule.types:
-        return f"{part.media_type} is not taken"
-    return None
-
-
-def _medium(
-    part: Media, context: Context, index: int, position: int, media: dict[MediaKind, MediaRule]
-) -> AnyPart | None:
-    kind = cast("MediaKind", _media_kind(part))
-    takes = context.options.takes
-    rule = media.get(kind)
-    if takes is not None and kind not in takes:
-        why: str | None = f"the model takes no {kind}"
-    elif rule is None:
-        why = f"the wire takes no {kind} here"
-    elif isinstance(part.source, FileId) and part.source.wire != context.wire:
-        why = f"a file id of {part.source.wire}"
-    else:
-        part = cast("AnyPart", _typed(part))  # type: ignore[assignment]
-        why = _refusal_of(part, rule)
-    if why is None:
-        return cast("AnyPart", part)
-    context.lose("dropped", kind, why, index, position)
-    return None
 
 
 def blank_result() -> Text:

@@ -163,7 +163,9 @@ _HOLDERS: Final[dict[str, Any]] = {
     **dict.fromkeys(("image", "document", "search_result"), (UserMessage, ToolMessage)),
     **dict.fromkeys(("tool_addition", "tool_removal"), SystemMessage),
     **dict.fromkeys(("compaction", "fallback", "tool_search_tool_result"), AssistantMessage),
-    **dict.fromkeys(("thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use", "tool_result"), ()),
+    **dict.fromkeys(
+        ("thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use", "tool_result"), ()
+    ),
     "container_upload": (UserMessage, AssistantMessage),
     "tool_reference": ToolMessage,
 }
