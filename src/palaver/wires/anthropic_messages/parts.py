@@ -1,7 +1,7 @@
 """Read the content blocks of Messages (wires.md 4.1).
 
-- Each role has its table. A block of a type that its role does not hold, or that nobody knows, is ``Opaque``; a known one
-  with a missing or wrong field is a ``DecodeError``.
+- Each role has its table. A block of a type that its role does not hold, or that nobody knows, is ``Opaque``; a known
+  one with a missing or wrong field is a ``DecodeError``.
 - A document given as text becomes an inline file of that text, so that other wires can carry it; its ``title`` is the
   name of the file. A document made of content blocks stays ``Opaque``.
 - Calls that the provider runs keep their type as the hint ``@type``; their results are kept whole.

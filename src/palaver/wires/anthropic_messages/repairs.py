@@ -3,10 +3,10 @@
 ``handover`` has fitted the parts and ``encoder`` made the pairs whole; what is left are rules that a table cannot say.
 Every repair is on the receipt, and doing it twice does nothing new.
 
-- Dropped: thinking without a proof, and thinking at the end of a last assistant message; blank text; blocks that stand in
-  a role which does not hold them; references to tools that are not declared; a document by URL that is no PDF; server
-  calls and results without their other half, unless the turn was paused or only tool results follow (wires.md 1.5,
-  4.3.5, 4.3.10, 4.3.11; router-for-me/CLIProxyAPI#5321).
+- Dropped: thinking without a proof, and thinking at the end of a last assistant message; blank text; blocks that stand
+  in a role which does not hold them; references to tools that are not declared; a document by URL that is no PDF;
+  server calls and results without their other half, unless the turn was paused or only tool results follow
+  (wires.md 1.5, 4.3.5, 4.3.10, 4.3.11; router-for-me/CLIProxyAPI#5321).
 - A message left without blocks is dropped.
 - A system message stays where it is when it ends a turn behind a user message or a server result; elsewhere it becomes
   user text (wires.md 4.3.9).
@@ -15,7 +15,7 @@ Every repair is on the receipt, and doing it twice does nothing new.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from palaver.core import jsontext
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
@@ -50,8 +50,8 @@ class Standing(NamedTuple):
     """How the conversation stands after a turn.
 
     ``looping``: the model has called tools since the last text of the user; ``proven``: the loop begins with thinking;
-    ``answered``: the turn ends in tool results. ``marks`` are left for the messages behind it, ``open_calls`` are server
-    calls without a result, ``noted`` tells that the turn ends in a system message.
+    ``answered``: the turn ends in tool results. ``marks`` are left for the messages behind it, ``open_calls`` are
+    server calls without a result, ``noted`` tells that the turn ends in a system message.
     """
 
     looping: bool = False
@@ -149,14 +149,21 @@ def _refusal(part: AnyPart, message: Message, context: Context) -> str | None:
         case ToolCall(name="advisor", provider_executed=True) | ServerToolResult(tool_name="advisor"):
             return None if _declares_advisor(context) else "the advisor tool is not declared"
         case ServerToolResult(tool_name="tool_search", output_json=raw) | Opaque(raw_json=raw):
-            block = jsontext.value(raw)
-            unknown = _unknown(block, context)
-            if unknown is not None:
-                return f"names {unknown!r}, a tool that is not declared"
-            holders = _HOLDERS.get(block.get("type"), object)
-            return None if isinstance(message, holders) else f"not taken in a {message.role} message"
+            return _refusal_of_block(jsontext.value(raw), message, context)
         case _:
             return None
+
+
+def _refusal_of_block(block: object, message: Message, context: Context) -> str | None:
+    match block:
+        case {"type": str(kind)}:
+            unknown = _unknown(cast("dict[str, Any]", block), context)
+            if unknown is not None:
+                return f"names {unknown!r}, a tool that is not declared"
+            taken = isinstance(message, _HOLDERS.get(kind, object))
+            return None if taken else f"not taken in a {message.role} message"
+        case _:
+            return "no block of content"
 
 
 _HOLDERS: Final[dict[str, Any]] = {
@@ -182,8 +189,9 @@ def _unknown(block: dict[str, Any], context: Context) -> str | None:
             names = [name]
         case {"type": "tool_addition" | "tool_removal", "tool": {"type": "tool_reference", "name": str(name)}}:
             names = [name]
-        case {"type": "tool_search_tool_result", "content": {"tool_references": list(found)}}:
-            names = [each["tool_name"] for each in found if isinstance(each, dict) and "tool_name" in each]
+        case {"type": "tool_search_tool_result", "content": {"tool_references": [*found]}}:
+            tables = cast("list[dict[str, Any]]", [each for each in cast("list[Any]", found) if isinstance(each, dict)])
+            names = [str(each["tool_name"]) for each in tables if "tool_name" in each]
         case _:
             return None
     declared = _declared(context)
@@ -195,24 +203,21 @@ def _declared(context: Context) -> set[str] | None:
     request = context.request
     if request is None or "mcp_servers" in native(request, WIRE):
         return None
-    names: set[str] = set()
-    for tool in request.tools:
-        if isinstance(tool, Tool):
-            names.add(fitting_name(tool.name, context))
-        elif tool.wire == WIRE:
-            raw = tool.raw
-            if "toolset" in str(raw.get("type")):
-                return None
-            names.add(str(raw.get("name")))
-    return names
+    tables = _provider_tools(request)
+    if any("toolset" in str(table.get("type")) for table in tables):
+        return None
+    names = {fitting_name(tool.name, context) for tool in request.tools if isinstance(tool, Tool)}
+    return names | {str(table.get("name")) for table in tables}
+
+
+def _provider_tools(request: Request) -> list[dict[str, Any]]:
+    found = [tool.raw for tool in request.tools if isinstance(tool, ProviderTool) and tool.wire == WIRE]
+    return [table for table in found if isinstance(table, dict)]
 
 
 def _declares_advisor(context: Context) -> bool:
     request = context.request
-    return request is None or any(
-        isinstance(tool, ProviderTool) and tool.wire == WIRE and str(tool.raw.get("type")).startswith("advisor_")
-        for tool in request.tools
-    )
+    return request is None or any(str(table.get("type")).startswith("advisor_") for table in _provider_tools(request))
 
 
 # -- server calls and their results ------------------------------------------------------------------
@@ -234,7 +239,7 @@ def _paired(
                 (answered.add(part.tool_call_id) if known else orphans.add(id(part)))
     if not calls and not orphans:
         return placed, waiting - answered
-    open_calls = calls.keys() - answered
+    open_calls: set[str] = set(calls) - answered
     if open_calls and not (paused or _waits(placed)):
         orphans |= {id(part) for item in placed for part in item.message.content if _calls_one_of(part, open_calls)}
         open_calls = set()
@@ -296,7 +301,7 @@ def _filled(placed: Sequence[Placed]) -> list[Placed]:
 
 
 def _answered(placed: list[Placed], before: Standing, context: Context) -> list[Placed]:
-    """Let an answer follow where one must, on a system message or an open server call, even if nothing of it is left."""
+    """Let an answer follow on a system message or an open server call, even if nothing of it is left."""
     needed = placed and (before.noted or before.open_calls)
     if not needed or any(isinstance(item.message, AssistantMessage) for item in placed):
         return placed
