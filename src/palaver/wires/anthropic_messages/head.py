@@ -40,7 +40,7 @@ from palaver.wires.anthropic_messages.forms import (
     write_tool_choice,
 )
 from palaver.wires.anthropic_messages.marks import MARK, MOST_MARKS, TOO_MANY, as_fields, is_marked
-from palaver.wires.anthropic_messages.repairs import Standing, declares
+from palaver.wires.anthropic_messages.repairs import Standing, declares, is_new
 from palaver.wires.handover import fitting_effort, fitting_name
 from palaver.wires.reading import is_hint, native, visible
 
@@ -78,8 +78,9 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         fields["thinking"] = write_thinking(settings.reasoning_tokens) if kept is None else kept
     _put_output_config(fields, rest, settings, context)
     _put_tool_choice(fields, rest, request, settings, context)
-    if request.tools or is_hint(rest, "tools", "empty"):
-        fields["tools"] = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    if tools or is_hint(rest, "tools", "empty"):
+        fields["tools"] = tools
     if system:
         _put_system(fields, system, context)
     for wire, key, _ in reading.foreign(request, WIRE):
@@ -300,10 +301,10 @@ def _put_system(fields: dict[str, Any], system: Sequence[SystemMessage], context
         for part in message.content:
             if isinstance(part, Text):
                 blocks.append(text_block(part))
-            elif moved:
-                context.lose("dropped", "opaque block", "not taken in `system`")
-            else:
+            elif context.own or (not moved and is_new(part.raw_json)):
                 blocks.append(part.raw_json)
+            else:
+                context.lose("dropped", "opaque block", "not taken in `system`")
     if blocks or context.own:
         fields["system"] = blocks
 

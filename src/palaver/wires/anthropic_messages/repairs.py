@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from msgspec import Raw
+
 from palaver.core import jsontext
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from palaver.core.pairs import Placed
@@ -69,9 +71,8 @@ class Standing(NamedTuple):
 
 def declares(request: Request) -> bool:
     """Whether a request brings tools that the model may call here."""
-    return "mcp_servers" in native(request, WIRE) or any(
-        isinstance(tool, Tool) or tool.wire == WIRE for tool in request.tools
-    )
+    functions = any(isinstance(tool, Tool) for tool in request.tools)
+    return functions or "mcp_servers" in native(request, WIRE) or bool(_provider_tools(request))
 
 
 def repaired(messages: Sequence[Placed], context: Context) -> list[Placed]:
@@ -148,7 +149,9 @@ def _refusal(part: AnyPart, message: Message, context: Context) -> str | None:
             return f"a document by URL is a PDF, not {media_type}"
         case ToolCall(name="advisor", provider_executed=True) | ServerToolResult(tool_name="advisor"):
             return None if _declares_advisor(context) else "the advisor tool is not declared"
-        case ServerToolResult(tool_name="tool_search", output_json=raw) | Opaque(raw_json=raw):
+        case ServerToolResult(tool_name="tool_search", output_json=raw):
+            return _undeclared(jsontext.value(raw), context)
+        case Opaque(raw_json=raw):
             return _refusal_of_block(jsontext.value(raw), message, context)
         case _:
             return None
@@ -157,11 +160,9 @@ def _refusal(part: AnyPart, message: Message, context: Context) -> str | None:
 def _refusal_of_block(block: object, message: Message, context: Context) -> str | None:
     match block:
         case {"type": str(kind)}:
-            unknown = _unknown(cast("dict[str, Any]", block), context)
-            if unknown is not None:
-                return f"names {unknown!r}, a tool that is not declared"
-            taken = isinstance(message, _HOLDERS.get(kind, object))
-            return None if taken else f"not taken in a {message.role} message"
+            if kind.endswith("_tool_result") or not isinstance(message, _HOLDERS.get(kind, object)):
+                return f"not taken in a {message.role} message"
+            return _undeclared(block, context)
         case _:
             return "no block of content"
 
@@ -169,7 +170,7 @@ def _refusal_of_block(block: object, message: Message, context: Context) -> str 
 _HOLDERS: Final[dict[str, Any]] = {
     **dict.fromkeys(("image", "document", "search_result"), (UserMessage, ToolMessage)),
     **dict.fromkeys(("tool_addition", "tool_removal"), SystemMessage),
-    **dict.fromkeys(("compaction", "fallback", "tool_search_tool_result"), AssistantMessage),
+    **dict.fromkeys(("compaction", "fallback"), AssistantMessage),
     **dict.fromkeys(
         ("thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use", "tool_result"), ()
     ),
@@ -182,20 +183,30 @@ A block that is opaque although its type has parts of its own came from a role t
 """
 
 
-def _unknown(block: dict[str, Any], context: Context) -> str | None:
-    """The first tool that a block refers to and the request does not declare."""
+def is_new(raw: Raw) -> bool:
+    """Whether a block is of a type that has no rule yet."""
+    match jsontext.value(raw):
+        case {"type": str(kind)}:
+            return kind not in _HOLDERS
+        case _:
+            return False
+
+
+def _undeclared(block: object, context: Context) -> str | None:
+    """Why a block is refused that refers to a tool which the request does not declare."""
     match block:
         case {"type": "tool_reference", "tool_name": str(name)}:
             names = [name]
         case {"type": "tool_addition" | "tool_removal", "tool": {"type": "tool_reference", "name": str(name)}}:
             names = [name]
         case {"type": "tool_search_tool_result", "content": {"tool_references": [*found]}}:
-            tables = cast("list[dict[str, Any]]", [each for each in cast("list[Any]", found) if isinstance(each, dict)])
+            tables = cast("list[dict[str, Any]]", [each for each in found if isinstance(each, dict)])
             names = [str(each["tool_name"]) for each in tables if "tool_name" in each]
         case _:
             return None
     declared = _declared(context)
-    return None if declared is None else next((name for name in names if name not in declared), None)
+    unknown = next((name for name in names if declared is not None and name not in declared), None)
+    return None if unknown is None else f"names {unknown!r}, a tool that is not declared"
 
 
 def _declared(context: Context) -> set[str] | None:
