@@ -15,9 +15,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, NamedTuple
 
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import Json, Text, ToolCall
@@ -30,10 +28,10 @@ MISSING_RESULT = "No result: the tool call was not executed."
 REPAIR = "repair"
 
 
-class Placed(Struct, frozen=True, gc=False):
+class Placed(NamedTuple):
     """A message and its position in the conversation it came from. A ``note`` gives way to tool results."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleMethodOverride] (hides tuple.index)
     message: Message
     note: bool = False
 
