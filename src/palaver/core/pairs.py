@@ -7,7 +7,7 @@ Rules (wires.md 9, repair 3; pains.md 1):
 - A result that stands elsewhere is moved to its call (``settle``). A call without a result gets one with a fixed
   text, marked as an error; a result without a call, or a second one for the same call, is told as user text
   (``complete``).
-- Results match by id, nearest call first. Nothing is paired by guessing.
+- Results match by id: a result answers the nearest call before it. Nothing is paired by guessing.
 - Pure and deterministic: no clock, no random value. Doing it twice does nothing new.
 
 Stability: experimental.
@@ -36,14 +36,6 @@ class Placed(NamedTuple):
     note: bool = False
 
 
-class Completed(NamedTuple):
-    """Messages with whole pairs, the receipt, and the ids of calls that had no result."""
-
-    placed: list[Placed]
-    losses: list[Loss]
-    unanswered: list[str]
-
-
 def client_calls(message: Message) -> tuple[ToolCall, ...]:
     """Calls that the application, not the provider, must answer."""
     return tuple([call for call in message.tool_calls if not call.provider_executed])
@@ -61,14 +53,11 @@ def settle(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
         if position in claimed:
             continue
         out.append(item)
-        for answer in claims.get(position, ()):
-            if answer is None:
-                continue
-            out.append(placed[answer])
-            if not _adjoins(placed, position, answer):
-                losses.append(
-                    Loss("converted", "tool result", "moved to its call", placed[answer].index)
-                )
+        answers = [answer for answer in claims.get(position, ()) if answer is not None]
+        near = sorted(answer for answer in answers if _adjoins(placed, position, answer))
+        far = [answer for answer in answers if answer not in near]
+        out += [placed[answer] for answer in (*near, *far)]
+        losses += [Loss("converted", "tool result", "moved to its call", placed[answer].index) for answer in far]
     return out, losses
 
 
@@ -90,15 +79,6 @@ def _claims(placed: Sequence[Placed]) -> dict[int, list[int | None]]:
         if behind is not None:
             results.remove(behind)
         claims[position].append(behind)
-    slots: dict[int, int] = {}
-    for (
-        position,
-        call_id,
-    ) in calls:  # what is left over may stand before its call, or behind a later one
-        slot = slots.get(position, 0)
-        slots[position] = slot + 1
-        if claims[position][slot] is None and waiting.get(call_id):
-            claims[position][slot] = waiting[call_id].pop(0)
     return claims
 
 
@@ -121,18 +101,16 @@ def _adjoins(placed: Sequence[Placed], position: int, answer: int) -> bool:
     )
 
 
-def complete(placed: Sequence[Placed]) -> Completed:
+def complete(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
     """Answer calls that have no result, and tell results that have no call. Results must be settled."""
     out: list[Placed] = []
     losses: list[Loss] = []
-    unanswered: list[str] = []
     notes: list[Placed] = []
     due: list[ToolCall] = []
     last = 0
 
     def close() -> None:
         for call in due:
-            unanswered.append(call.id)
             out.append(Placed(last, _missing(call)))
             losses.append(
                 Loss("converted", "tool call", "had no result; a fixed one was added", last)
@@ -162,7 +140,7 @@ def complete(placed: Sequence[Placed]) -> Completed:
             out.append(item)
             due, last = list(client_calls(message)), item.index
     close()
-    return Completed(out, losses, unanswered)
+    return out, losses
 
 
 def _missing(call: ToolCall) -> ToolMessage:

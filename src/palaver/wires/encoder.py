@@ -6,8 +6,7 @@ Rules:
   that a longer conversation begins with the same bytes (pains.md 10).
 - Messages are written turn by turn. A turn begins with a run of assistant messages and goes on to the next one.
   All turns but the last are sealed: nothing that is appended changes them, and their bytes are kept.
-- Two things open the sealed turns again, and then everything is written anew: a tool result for a call of a sealed
-  turn that had none, and a first appearance of something that the head must declare.
+- One thing opens the sealed turns again, and then everything is written anew: a tool result for a call of a sealed turn.
 - A request that goes back to its own wire unedited is written as it was. Any other is fitted (``handover``), its
   pairs are made whole (``core.pairs``), and its ids rewritten where the wire refuses them.
 
@@ -28,7 +27,7 @@ from palaver.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from palaver.core.pairs import REPAIR, Placed, complete, settle
+from palaver.core.pairs import REPAIR, Placed, client_calls, complete, settle
 from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
 from palaver.wires.context import Context, Options
@@ -86,7 +85,7 @@ class RequestEncoder:
         self._writer = writer
         self._wire, self._speech, self._accent, self._options = wire, speech, accent, options
         self._request = request
-        self._own = request.origin == wire
+        self._own = request.origin == (wire if accent is None else f"{wire}:{accent}")
         self._source: list[Message] = list(request.messages)
         self._rebuild()
 
@@ -106,9 +105,14 @@ class RequestEncoder:
         self._grow(self._fitted(start))
 
     def _reopens(self, messages: Sequence[Message]) -> bool:
-        return any(
-            isinstance(m, ToolMessage) and m.tool_call_id in self._unanswered for m in messages
-        )
+        """Whether a result comes for a call of a sealed turn, and for none behind it."""
+        open_calls = {call.id for item in self._open for call in client_calls(item.message)}
+        for message in messages:
+            open_calls.update(call.id for call in client_calls(message))
+            answers = message.tool_call_id if isinstance(message, ToolMessage) else None
+            if answers in self._sealed_calls and answers not in open_calls:
+                return True
+        return False
 
     def _new_context(self) -> Context:
         return Context(
@@ -120,7 +124,7 @@ class RequestEncoder:
         self._context = self._new_context()
         self._chunks: list[bytes] = []
         self._open: list[Placed] = []
-        self._unanswered: set[str] = set()
+        self._sealed_calls: set[str] = set()
         self._system: list[SystemMessage] = []
         self._leading = True
         self._head: tuple[object, dict[str, Any], Context] | None = None
@@ -157,31 +161,30 @@ class RequestEncoder:
         """Take fitted messages in; seal every turn that a later one follows."""
         for item in placed:
             if self._open and _begins(item) and not _begins(self._open[-1]):
-                chunk, unanswered = self._turn(self._open, final=False)
-                self._unanswered.update(unanswered)
+                chunk = self._turn(self._open, final=False)
+                self._sealed_calls.update(call.id for each in self._open for call in client_calls(each.message))
                 if chunk:
                     self._chunks.append(chunk)
                 self._open = []
                 self._mark = self._context.mark()
             self._open.append(item)
-        self._tail, _ = self._turn(self._open, final=True)
+        self._tail = self._turn(self._open, final=True)
 
     # -- one turn --
 
-    def _turn(self, placed: Sequence[Placed], *, final: bool) -> tuple[bytes, list[str]]:
-        unanswered: list[str] = []
+    def _turn(self, placed: Sequence[Placed], *, final: bool) -> bytes:
         if not self._own:
             settled, moved = settle(placed)
-            placed, losses, unanswered = complete(settled)
+            placed, losses = complete(settled)
             for loss in (*moved, *losses):
                 self._context.add(loss)
             placed = self._ended(placed, final=final)
             placed = _renumbered(placed, self._context)
         written = self._writer.turn(placed, self._context)
         if not written:
-            return b"", unanswered
+            return b""
         joined = b",".join([jsontext.encode(message) for message in written])
-        return (b"," + joined if self._chunks else joined), unanswered
+        return b"," + joined if self._chunks else joined
 
     def _ended(self, placed: list[Placed], *, final: bool) -> list[Placed]:
         """Meet the rules on the first and the last message (wires.md 9, repair 6)."""
@@ -199,16 +202,14 @@ class RequestEncoder:
         if not placed and not self._chunks and not speech.empty:
             lose("converted", "messages", "none to send; a fixed user text was added")
             return [Placed(0, _fixed(BEGIN))]
-        if placed and isinstance(placed[-1].message, AssistantMessage):
-            index, message = placed[-1].index, placed[-1].message
-            if speech.last_user:
-                lose(
-                    "converted",
-                    "last message",
-                    "must not be the assistant's; a fixed user text was added",
-                    index,
-                )
-                return [*placed, Placed(index, _fixed(CONTINUE))]
+        if not placed:
+            return placed
+        index, message = placed[-1].index, placed[-1].message
+        if speech.last_user and not isinstance(message, (UserMessage, ToolMessage)):
+            why = "must be the user's or a tool's; a fixed user text was added"
+            lose("converted", "last message", why, index)
+            return [*placed, Placed(index, _fixed(CONTINUE))]
+        if isinstance(message, AssistantMessage):
             last = message.content[-1] if message.content else None
             if not speech.blank_end and isinstance(last, Text) and last.text != last.text.rstrip():
                 lose(

@@ -52,7 +52,7 @@ from palaver.core.parts import (
 from palaver.wires import reading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from palaver.core.tools import Tool
     from palaver.wires.context import Context
@@ -75,7 +75,7 @@ def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
             fitted = _system(message, context, index, leading=leading)
         case UserMessage():
             fitted = [
-                message.replace(content=_parts(message, context, index, context.speech.media))
+                message.replace(content=_parts(enumerate(message.content), context, index, context.speech.media))
             ]
         case AssistantMessage():
             fitted = _assistant(message, context, index)
@@ -84,7 +84,7 @@ def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
     return [
         Placed(index, each, note=position > 0)
         for position, each in enumerate(fitted)
-        if each.content or isinstance(each, ToolMessage) or not message.content
+        if each.content or isinstance(each, ToolMessage)
     ]
 
 
@@ -101,7 +101,7 @@ def _list_foreign_fields(
 def _system(
     message: SystemMessage | DeveloperMessage, context: Context, index: int, *, leading: bool
 ) -> list[Message]:
-    content = _parts(message, context, index, {})
+    content = _parts(enumerate(message.content), context, index, {})
     speech = context.speech
     if not leading and not speech.later_system:
         context.lose(
@@ -122,7 +122,7 @@ def _system(
 
 
 def _assistant(message: AssistantMessage, context: Context, index: int) -> list[Message]:
-    content = _parts(message, context, index, context.speech.answer_media)
+    content = _parts(enumerate(message.content), context, index, context.speech.answer_media)
     if not context.speech.interleaving and _text_behind_call(content):
         context.lose("converted", "order of parts", "all text comes before all calls", index)
         content = (
@@ -153,49 +153,28 @@ def _malformed_note(part: MalformedToolCall) -> str:
 
 
 def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
+    speech = context.speech
     if message.tool_call_id is None:
         context.lose("converted", "tool result", "answers no call; told as user text", index)
-        free = told(message)
-        return [free.replace(content=_parts(free, context, index, context.speech.media))]
-    speech = context.speech
-    stays: list[AnyPart] = []
-    moves: list[AnyPart] = []
+        return [told(message.replace(content=_parts(enumerate(message.content), context, index, speech.media)))]
+    stays: list[tuple[int, AnyPart]] = []
+    moves: list[tuple[int, AnyPart]] = []
     for position, part in enumerate(message.content):
         kind = _media_kind(part)
-        rule = None if kind is None else speech.result_media.get(kind)
-        if kind is not None and kind in speech.media and not _holds(part, rule):
-            context.lose(
-                "converted",
-                kind,
-                "not taken in a tool result; sent in a user message",
-                index,
-                position,
-            )
-            moves.append(part)
-        else:
-            stays.append(part)
-    content = _parts(message.replace(content=tuple(stays)), context, index, speech.result_media)
+        movable = kind in speech.media and not _holds(part, speech.result_media.get(kind))
+        (moves if movable else stays).append((position, part))
+    content = _parts(stays, context, index, speech.result_media)
     if message.is_error and not speech.error_flag:
-        context.lose(
-            "converted",
-            "is_error",
-            "the wire has no such flag; the text begins with “Error: ”",
-            index,
-        )
+        context.lose("converted", "is_error", "the wire has no such flag; the text begins with “Error: ”", index)
         content = _prefixed(content)
     fitted: list[Message] = [message.replace(content=content)]
-    if moves:
-        extra = _parts(
-            UserMessage(content=cast("tuple[Text, ...]", tuple(moves))),
-            context,
-            index,
-            speech.media,
-        )
+    moved = [(position, part) for position, part in moves if _parts([(position, part)], context, index, speech.media)]
+    for position, _ in moved:
+        context.lose("converted", "media", "not taken in a tool result; sent in a user message", index, position)
+    if moved:
         head = Text(f"[Attached to the result of tool call {message.tool_call_id}]")
-        if extra:
-            fitted.append(
-                UserMessage(content=cast("tuple[Text, ...]", (head, *extra)), source=REPAIR)
-            )
+        extra = _parts(moved, context, index, speech.media)
+        fitted.append(UserMessage(content=cast("tuple[Text, ...]", (head, *extra)), source=REPAIR))
     return fitted
 
 
@@ -218,10 +197,11 @@ def _prefixed(content: tuple[AnyPart, ...]) -> tuple[AnyPart, ...]:
 
 
 def _parts(
-    message: Message, context: Context, index: int, media: dict[MediaKind, MediaRule]
+    content: Iterable[tuple[int, AnyPart]], context: Context, index: int, media: dict[MediaKind, MediaRule]
 ) -> tuple[AnyPart, ...]:
+    """Fit parts, each with its position in the message."""
     kept: list[AnyPart] = []
-    for position, part in enumerate(message.content):
+    for position, part in content:
         _list_foreign_fields(part, context, index, position)
         fitted = _part(part, context, index, position, media)
         if fitted is not None:
@@ -361,6 +341,22 @@ def fitting_name(name: str, context: Context) -> str:
         "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)[:64] or "_"
     )
     return spelled if pattern.fullmatch(spelled) else f"_{spelled}"[:64]
+
+
+_SCALE: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+def fitting_effort(effort: str | None, words: Sequence[str], context: Context) -> str | None:
+    """The nearest of ``words``, a wire's words for how hard to reason; ``None`` for a word that nobody knows."""
+    if effort is None or effort in words or context.own:
+        return effort
+    if effort not in _SCALE:
+        context.lose("dropped", "effort", f"{effort!r} is no word of this wire")
+        return None
+    place = _SCALE.index(effort)
+    nearest = min((word for word in words if word in _SCALE), key=lambda word: abs(_SCALE.index(word) - place))
+    context.lose("approximated", "effort", f"{effort!r} is sent as {nearest!r}")
+    return nearest
 
 
 # -- media -----------------------------------------------------------------------------------------

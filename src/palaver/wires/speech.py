@@ -73,7 +73,7 @@ class Speech(Struct, frozen=True, kw_only=True):
     first_user: bool = False
     """The first message must be the user's."""
     last_user: bool = False
-    """The last message must not be the assistant's."""
+    """The last message must be the user's or a tool's."""
     blank_end: bool = True
     """A last assistant message may end in white space."""
     empty: bool = False

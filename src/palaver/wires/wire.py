@@ -72,6 +72,7 @@ class Wire:
         self.name = name
         self.accent = accent
         self.speech = codec.SPEECH if speech is None else speech
+        self._origin = name if accent is None else f"{name}:{accent}"
         self._decoder = decoder
         self._codec = codec
 
@@ -95,10 +96,11 @@ class Wire:
 
     def _decoded(self, decode: Callable[[bytes], Any], body: Body) -> Any:  # noqa: ANN401 (Request or Response)
         try:
-            return decode(jsontext.source(body))
+            decoded = decode(jsontext.source(body))
         except DecodeError as error:
             error.source = self.name
             raise
+        return decoded if self.accent is None else decoded.replace(origin=self._origin)
 
     # -- out --
 
@@ -136,7 +138,7 @@ class Wire:
 
     def encode_response(self, response: Response, *, losses: OnLoss = "report") -> Encoded:
         """Write a response body, and the receipt for what it could not say. Raises ``LossError`` as above."""
-        own = response.origin == self.name
+        own = response.origin == self._origin
         context = Context(self.name, self.speech, own=own, accent=self.accent, options=Options())
         if not own:
             placed = fit(Placed(0, response.message), context, leading=False)

@@ -19,7 +19,7 @@ from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Image, Inline, Json, MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.core.tools import ProviderTool
 from palaver.wires import reading
-from palaver.wires.handover import fitting_name
+from palaver.wires.handover import fitting_effort, fitting_name
 from palaver.wires.ollama_chat.forms import FINISH, FINISH_WORD, OPTIONS, WIRE, read_format, write_format
 from palaver.wires.reading import is_hint, native, visible
 from palaver.wires.speech import MediaRule, Speech
@@ -82,8 +82,9 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         written = write_format(settings.output) if form is None else form
         if written is not None:
             fields["format"] = written
-    if settings.effort is not None:
-        fields["think"] = settings.effort
+    effort = fitting_effort(settings.effort, ("none", "low", "medium", "high", "max"), context)
+    if effort is not None:
+        fields["think"] = False if effort == "none" and not context.own else effort
     for key in ("tool_choice", "parallel_tool_calls", "reasoning_tokens"):
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")

@@ -77,6 +77,7 @@ ACCENTS: Final[dict[str, Accent]] = {
             media={"image": _IMAGE, "audio": _AUDIO, "file": MediaRule(frozenset({"inline", "url"}))},
             call_id=IdRule(re.compile(r"[a-zA-Z0-9]{9}"), prefix="", digits=9),
             last_user=True,
+            blank_text=False,
         ),
         required="any",
         none_keeps_tools=False,

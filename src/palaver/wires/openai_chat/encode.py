@@ -41,7 +41,7 @@ from palaver.core.parts import (
 )
 from palaver.core.tools import ProviderTool
 from palaver.wires import reading
-from palaver.wires.handover import fitting_name
+from palaver.wires.handover import fitting_effort, fitting_name
 from palaver.wires.openai_chat.accents import SPEECH, Accent, row
 from palaver.wires.openai_chat.forms import (
     AUDIO_WORDS,
@@ -71,6 +71,9 @@ __all__ = ["LIST", "SPEECH", "assistant", "head", "hoists", "response", "turn"]
 LIST: Final = "messages"
 _BETWEEN: Final = "Understood."
 """Stands between a tool result and a user message where a vendor refuses them side by side."""
+
+
+_EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh")
 
 
 def hoists(_message: SystemMessage, _context: Context) -> bool:
@@ -105,8 +108,9 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if settings.stop is not None:
         alone = is_hint(rest, "stop", "string") and len(settings.stop) == 1
         fields["stop"] = settings.stop[0] if alone else list(settings.stop)
-    if settings.effort is not None:
-        fields["reasoning_effort"] = settings.effort
+    effort = fitting_effort(settings.effort, _EFFORTS, context)
+    if effort is not None:
+        fields["reasoning_effort"] = effort
     for key in ("top_k", "reasoning_tokens"):
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
@@ -238,7 +242,7 @@ def assistant(
             case Reasoning():
                 _put_reasoning(part, held, fields, content, accent, context, index)
             case Refusal() if not is_hint(held, "field", "part"):
-                fields["refusal"] = part.text
+                fields["refusal"] = f"{fields.get('refusal', '')}{part.text}"
             case Audio():
                 fields["audio"] = _audio(part, held)
             case _:
@@ -357,7 +361,7 @@ def _part(part: AnyPart, context: Context) -> Any:
             linked = is_hint(rest, "field", "document_url") or (
                 row(context.accent).document == "document_url" and not context.own
             )
-            return _linked(part, "document_url", rest) if linked else _file(part, rest)
+            return _linked(part, "document_url", rest) if linked else _file(part, rest, context)
         case _:
             context.lose("dropped", type(part).__name__, "the wire has no such part")
             return {"type": "text", "text": ""}
@@ -397,11 +401,11 @@ def _recording(part: Audio, rest: Fields) -> dict[str, Any]:
     return {"type": "input_audio", "input_audio": inner, **visible(rest)}
 
 
-def _file(part: File, rest: Fields) -> dict[str, Any]:
+def _file(part: File, rest: Fields, context: Context) -> dict[str, Any]:
     inner: dict[str, Any] = {"file_id" if isinstance(part.source, FileId) else "file_data": _link(part)}
     if part.name is not None:
         inner["filename"] = part.name
-    elif isinstance(part.source, Inline) and part.provider_json is UNSET:
+    elif not isinstance(part.source, FileId) and not context.own:
         inner["filename"] = "document"
     inner.update(jsontext.fields(rest.pop("file", jsontext.EMPTY_OBJECT)))
     return {"type": "file", "file": inner, **visible(rest)}

@@ -1,0 +1,4 @@
+"""What a user of Palaver needs to test against it: rules, strategies, laws and doubles.
+
+Stability: experimental.
+"""

@@ -1,0 +1,82 @@
+"""Validators of provider rules: would the provider take this body?
+
+`check_request(wire, body, accent)` and `check_response(wire, body)` return violations, an empty
+list for a body that the provider accepts as far as its own shape tells. One module a wire holds
+that wire's rules and, in its docstring, where recorded traffic corrected them. They depend on
+nothing but the standard library, so that they can judge the codecs.
+
+`accent=None` means the wire's home provider (OpenAI for its two wires) or, where model families
+differ (Bedrock, Google, Anthropic), what holds for a family that is not known. An accent nobody
+wrote rules for has the rules that all accents share; `accent_of` finds the accent of a recorded
+address.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from palaver.testing.rules import (
+    anthropic_messages,
+    bedrock_converse,
+    cohere_chat,
+    google_generate,
+    ollama_chat,
+    openai_chat,
+    openai_responses,
+)
+from palaver.testing.rules.accents import accent_of
+from palaver.testing.rules.violation import Body, Violation
+
+__all__ = [
+    "WIRES",
+    "Body",
+    "Violation",
+    "WireRules",
+    "accent_of",
+    "check_request",
+    "check_response",
+]
+
+
+class WireRules(Protocol):
+    """What each wire's module offers.
+
+    Stability: experimental.
+    """
+
+    def check_request(self, body: Body, accent: str | None = None) -> list[Violation]:
+        """Return what the provider would refuse in a request."""
+        ...
+
+    def check_response(self, body: Body) -> list[Violation]:
+        """Return where a reply is not what the provider sends."""
+        ...
+
+
+WIRES: dict[str, WireRules] = {
+    "openai_chat": openai_chat,
+    "openai_responses": openai_responses,
+    "anthropic_messages": anthropic_messages,
+    "google_generate": google_generate,
+    "bedrock_converse": bedrock_converse,
+    "cohere_chat": cohere_chat,
+    "ollama_chat": ollama_chat,
+}
+
+
+def check_request(wire: str, body: Body, accent: str | None = None) -> list[Violation]:
+    """Return what the provider would refuse in a request; `KeyError` for an unknown wire.
+
+    Stability: experimental.
+    """
+    return WIRES[wire].check_request(body, accent)
+
+
+def check_response(wire: str, body: Body) -> list[Violation]:
+    """Return where a reply is not what the provider sends; `KeyError` for an unknown wire.
+
+    Stability: experimental.
+    """
+    return WIRES[wire].check_response(body)

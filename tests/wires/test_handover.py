@@ -1,0 +1,212 @@
+"""Law 5: any history goes to any wire, and what did not make it is on the receipt (wires.md 9, pains.md 1, 7)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import palaver as p
+from palaver import wires
+from palaver.testing import rules
+from tests.corpus import Exchange
+from tests.wires.histories import FOREIGN, carriers, histories
+
+TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.accents("openai_chat"))]
+
+
+def _accent(target: str) -> str | None:
+    return target.partition(":")[2] or None
+
+
+def _refused(target: str, body: bytes) -> list[Any]:
+    return rules.check_request(target.partition(":")[0], body, _accent(target))
+
+
+def _values(body: bytes) -> str:
+    """The body's strings as they are, escapes undone."""
+    return json.dumps(json.loads(body), ensure_ascii=False)
+
+
+TOOLS = (p.Tool.of("search", "Find things.", {"type": "object", "properties": {"q": {"type": "string"}}}),)
+
+
+@pytest.mark.law(5)
+@pytest.mark.parametrize("target", TARGETS)
+@given(messages=histories())
+def test_any_history_satisfies_the_provider(target: str, messages: tuple[p.Message, ...]) -> None:
+    request = p.Request(messages=messages, model="some-model", tools=TOOLS)
+    encoded = wires.get(target).encode_request(request)
+    assert _refused(target, encoded.body) == []
+
+
+@pytest.mark.law(5)
+@pytest.mark.parametrize("target", TARGETS)
+@given(messages=histories())
+def test_every_part_arrives_or_is_on_the_receipt(target: str, messages: tuple[p.Message, ...]) -> None:
+    encoded = wires.get(target).encode_request(p.Request(messages=messages))
+    body = _values(encoded.body).replace("\\\\", "\\").replace('\\"', '"')
+    for index, position, shown in carriers(messages):
+        told = [x for x in encoded.losses if x.message == index and x.part in (position, None)]
+        assert shown in body or told, f"{type(messages[index].content[position]).__name__} vanished"
+        if any(x.kind == "dropped" and x.part == position and x.what != "citations" for x in told):
+            assert shown not in body, "reported as dropped, and sent"
+
+
+@pytest.mark.row("MSG-08")
+@pytest.mark.row("MSG-12")
+@pytest.mark.parametrize("target", TARGETS)
+@given(messages=histories())
+def test_nothing_foreign_is_sent(target: str, messages: tuple[p.Message, ...]) -> None:
+    marked = tuple(
+        message.replace(
+            provider={FOREIGN: {"field": f"foreign{index}"}},
+            metadata={"trace": f"meta{index}"},
+            payload={"image_id": f"load{index}"},
+        )
+        for index, message in enumerate(messages)
+    )
+    encoded = wires.get(target).encode_request(p.Request(messages=marked))
+    body = _values(encoded.body)
+    for word in ("foreign", "meta0", "load0", FOREIGN, "sigtok"):
+        assert word not in body
+    for index, message in enumerate(marked):
+        if not isinstance(message, (p.RescueMarker, p.FlushMarker)):
+            assert any(x.message == index and x.what == "field" for x in encoded.losses)
+        for position, part in enumerate(message.content):
+            if isinstance(part, p.Reasoning):
+                assert any(x.message == index and x.part == position and x.what == "reasoning" for x in encoded.losses)
+
+
+@pytest.mark.row("MSG-07")
+@pytest.mark.parametrize("target", TARGETS)
+@given(messages=histories())
+def test_metadata_payload_tags_mode_and_source_change_no_body(target: str, messages: tuple[p.Message, ...]) -> None:
+    wire = wires.get(target)
+    changed = tuple(
+        m.replace(metadata={"a": 1}, payload=[2], tags=("t", "u"), mode="tool", source="note", agent="b") for m in messages
+    )
+    plain, marked = (wire.encode_request(p.Request(messages=each)) for each in (messages, changed))
+    assert plain.body == marked.body
+    assert plain.losses == marked.losses
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@given(messages=histories())
+def test_repair_is_deterministic_and_settles(target: str, messages: tuple[p.Message, ...]) -> None:
+    wire = wires.get(target)
+    once = wire.encode_request(p.Request(messages=messages))
+    assert wire.encode_request(p.Request(messages=messages)).body == once.body
+    again = wire.encode_request(wire.decode_request(once.body).replace())
+    assert json.loads(again.body) == json.loads(once.body)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@given(messages=histories(), cuts=st.lists(st.integers(0, 8), max_size=3))
+def test_growing_gives_what_encoding_at_once_gives(target: str, messages: tuple[p.Message, ...], cuts: list[int]) -> None:
+    wire = wires.get(target)
+    encoder = wire.request_encoder(p.Request(tools=TOOLS))
+    marks = sorted({min(cut, len(messages)) for cut in cuts} | {0, len(messages)})
+    for start, end in zip(marks, marks[1:], strict=False):
+        encoder.append(*messages[start:end])
+        at_once = wire.encode_request(p.Request(messages=messages[:end], tools=TOOLS))
+        assert b"".join(encoder.chunks()) == at_once.body
+        assert encoder.losses == at_once.losses
+
+
+@pytest.mark.row("MSG-05")
+@pytest.mark.parametrize("target", TARGETS)
+def test_markers_are_never_sent(target: str) -> None:
+    messages = (p.user("one"), p.rescue("secret reason"), p.assistant("two"), p.flush(), p.user("three"))
+    encoded = wires.get(target).encode_request(p.Request(messages=messages))
+    plain = wires.get(target).encode_request(p.Request(messages=(messages[0], messages[2], messages[4])))
+    assert encoded.body == plain.body
+    assert b"secret" not in encoded.body
+
+
+@pytest.mark.row("MSG-10")
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_malformed_call_is_never_sent_as_a_call(target: str) -> None:
+    messages = (
+        p.user("go"),
+        p.assistant("on it", tool_calls=[p.MalformedToolCall("<call>{raw text", "cut off", "search", "c1")]),
+        p.tool("never ran", tool_call_id="c1"),
+        p.user("well?"),
+    )
+    wire = wires.get(target)
+    encoded = wire.encode_request(p.Request(messages=messages))
+    decoded = wire.decode_request(encoded.body)
+    assert not any(m.tool_calls or m.malformed_tool_calls or isinstance(m, p.ToolMessage) for m in decoded.messages)
+    told = [m for m in decoded.messages if isinstance(m, p.UserMessage) and "<call>{raw text" in m.text]
+    assert told
+    assert {(x.message, x.kind) for x in encoded.losses} >= {(1, "converted"), (2, "converted")}
+
+
+@pytest.mark.row("MSG-11")
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_model_without_vision_gets_no_image(target: str) -> None:
+    image = p.Image(p.Inline("iVBORw0KGgo="), "image/png")
+    call = p.tool_call("look", {}, id="c12345678")
+    messages = (
+        p.user("see", image, image),
+        p.assistant(tool_calls=[call]),
+        p.tool("seen", image, tool_call_id=call.id),
+        p.user("and?"),
+    )
+    encoded = wires.get(target).encode_request(p.Request(messages=messages), takes=())
+    assert b"iVBORw0KGgo" not in encoded.body
+    lost = [(x.message, x.part) for x in encoded.losses if x.what == "image" and x.kind == "dropped"]
+    assert lost == [(0, 1), (0, 2), (2, 1)]
+    assert messages[0].images == (image, image)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_longer_conversation_begins_with_the_same_bytes(target: str) -> None:
+    """pains.md 10: prompt caches live on byte prefixes."""
+    messages: list[p.Message] = [p.system("Be brief.")]
+    for turn in range(6):
+        call = p.tool_call("search", {"q": turn}, id=f"call{turn:05d}")
+        messages += [p.user(f"q{turn}"), p.assistant(tool_calls=[call]), p.tool("r", tool_call_id=call.id), p.assistant("a")]
+    wire = wires.get(target)
+    bodies = [wire.encode_request(p.Request(messages=tuple(messages[: 2 + 4 * n]), tools=TOOLS)).body for n in range(6)]
+    for shorter, longer in zip(bodies, bodies[1:], strict=False):
+        assert longer.startswith(shorter.rstrip(b"]}"))
+
+
+@pytest.mark.parametrize("target", wires.names())
+def test_losses_raise(target: str) -> None:
+    request = p.Request(messages=(p.user("hi"), p.assistant(p.Reasoning("r", wire=FOREIGN)), p.user("on")))
+    with pytest.raises(p.LossError, match="reasoning") as caught:
+        wires.get(target).encode_request(request, losses="raise")
+    assert caught.value.losses
+
+
+@pytest.mark.law(5)
+def test_recorded_requests_go_to_every_wire(exchange: Exchange) -> None:
+    request = wires.get(exchange.wire).decode_request(exchange.record["request"])
+    for target in TARGETS:
+        if target != exchange.wire:
+            encoded = wires.get(target).encode_request(request)
+            assert _refused(target, encoded.body) == [], target
+
+
+@pytest.mark.law(5)
+def test_a_turn_elsewhere_leaves_the_own_turns_alone(exchange: Exchange) -> None:
+    """pains.md 7: A → B → A, where B added a turn, gives A's own turns byte for byte."""
+    wire = wires.get(exchange.wire)
+    request = wire.decode_request(exchange.record["request"])
+    closed = _closed(request)
+    before = b"".join(list(wire.request_encoder(closed).chunks()))
+    other = wires.get("openai_chat" if exchange.wire != "openai_chat" else "ollama_chat")
+    other.encode_request(closed)
+    grown = closed.append(p.assistant("from elsewhere", p.Reasoning("r", wire=FOREIGN)), p.user("go on"))
+    after = wire.encode_request(grown).body
+    assert after.startswith(before.rstrip(b"]}"))
+
+
+def _closed(request: p.Request) -> p.Request:
+    """The request as an edited one, ended by a user so that no rule on the last message applies."""
+    return request.replace(messages=(*request.messages, p.user("next")))
