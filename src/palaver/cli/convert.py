@@ -35,7 +35,9 @@ _CHOICES: Final = ("show", "json", "raise")
 @click.option("--to", "target", required=True, metavar="WIRE", help="A wire, wire:accent, or palaver.")
 @click.option("--from", "spoken", metavar="WIRE", help="The file's own wire; recognised when not given.")
 @click.option("-o", "--output", default=files.STANDARD, metavar="OUT", help="Write to a file, whole or not at all.")
-@click.option("--losses", type=click.Choice(_CHOICES), default="show", show_default=True, help="How to show the receipt.")
+@click.option(
+    "--losses", type=click.Choice(_CHOICES), default="show", show_default=True, help="How to show the receipt."
+)
 @click.option("--pretty", is_flag=True, help="Indent the JSON, as on a terminal.")
 def command(
     file: str, target: str, spoken: str | None, output: str, losses: Literal["show", "json", "raise"], *, pretty: bool
@@ -83,7 +85,13 @@ def _indented(body: bytes) -> bytes:
 def _summary(source: Source, target: str, encoded: Encoded) -> str:
     count = len(encoded.losses)
     what = "a response" if not isinstance(source.value, Request) else _messages(len(source.value.messages))
-    lost = "nothing lost" if not count else "1 thing not carried as it was" if count == 1 else f"{count} things not carried as they were"
+    lost = (
+        "nothing lost"
+        if not count
+        else "1 thing not carried as it was"
+        if count == 1
+        else f"{count} things not carried as they were"
+    )
     return f"{source.wire} → {target}: {what}, {lost}"
 
 

@@ -25,7 +25,7 @@ from rich.text import Text as Line
 
 from palaver.cli.screen import safe
 from palaver.core import jsontext
-from palaver.core.errors import ArgumentsError
+from palaver.core.errors import ArgumentsError, PalaverError
 from palaver.core.messages import AssistantMessage, FlushMarker, RescueMarker, ToolMessage
 from palaver.core.parts import (
     Audio,
@@ -138,16 +138,17 @@ class _Results:
         asked: dict[str, list[int]] = {}
         for position, message in enumerate(messages):
             if isinstance(message, AssistantMessage):
-                for call in message.tool_calls:
-                    asked.setdefault(call.id, []).append(position)
+                for call in (*message.tool_calls, *message.malformed_tool_calls):
+                    if call.id is not None:
+                        asked.setdefault(call.id, []).append(position)
             elif isinstance(message, ToolMessage) and message.tool_call_id in asked:
                 place = (asked[message.tool_call_id][-1], message.tool_call_id)
                 self._answers.setdefault(place, []).append(message)
                 self._positions[position] = place
 
-    def of(self, position: int, call_id: str) -> list[ToolMessage]:
+    def of(self, position: int, call_id: str | None) -> list[ToolMessage]:
         """Give the answers to a call of the message at ``position``."""
-        return self._answers.get((position, call_id), [])
+        return [] if call_id is None else self._answers.get((position, call_id), [])
 
     def shown(self, position: int) -> bool:
         """Whether the tool message at ``position`` is shown beneath its call."""
@@ -159,7 +160,7 @@ def _message(message: Message, position: int, results: _Results, view: View) -> 
     body: list[RenderableType] = []
     for part in message.content:
         body += _part(part, view)
-        if isinstance(part, ToolCall):
+        if isinstance(part, ToolCall | MalformedToolCall):
             body += _answers(part, results.of(position, part.id), view)
     if isinstance(message, AssistantMessage) and (foot := _footer(message)) is not None:
         body.append(foot)
@@ -242,10 +243,11 @@ def _citations(citations: Iterable[Citation]) -> list[RenderableType]:
 def _reasoning(part: Reasoning, view: View) -> RenderableType:
     proof = "signed" if part.signature else "encrypted" if part.encrypted else None
     size = _count(len(part.text), "character") if part.text else None
-    about = ", ".join(each for each in (size, proof) if each)
+    about = ", ".join(each for each in (size, proof) if each) or "empty"
     if view.reasoning or view.full:
         return Group(Line(f"▾ reasoning ({about})", "dim italic"), _indented(Line(safe(part.text), "dim")))
-    return Line(f"▸ reasoning: {safe(_first_line(part.text)) or '…'} ({about})", "dim italic")
+    first = f": {safe(part.text.strip().partition(chr(10))[0])}" if part.text.strip() else ""
+    return Line(f"▸ reasoning ({about}){first}", "dim italic", no_wrap=True, overflow="ellipsis")
 
 
 def _call(call: ToolCall) -> RenderableType:
@@ -257,7 +259,7 @@ def _call(call: ToolCall) -> RenderableType:
     except ArgumentsError:
         arguments = {}
     if not arguments:
-        text = jsontext.text(call.arguments_json.encode()) if call.custom and call.arguments_json else call.arguments_json
+        text = _free_text(call)
         return head.append(f"  {safe(text)}" if text.strip() not in {"", "{}"} else "()", "")
     pairs = [(safe(key), safe(_plain(item))) for key, item in arguments.items()]
     if sum(len(key) + len(text) + 4 for key, text in pairs) <= _SHORT and not any("\n" in text for _, text in pairs):
@@ -266,13 +268,22 @@ def _call(call: ToolCall) -> RenderableType:
     return Group(head, _indented(Group(*lines)))
 
 
+def _free_text(call: ToolCall) -> str:
+    """The text of a free-text call, else whatever stands for the arguments."""
+    try:
+        return jsontext.text(call.arguments_json.encode()) if call.custom else call.arguments_json
+    except PalaverError:
+        return call.arguments_json
+
+
 def _plain(item: object) -> str:
     return item if isinstance(item, str) else jsontext.encode(item).decode()
 
 
-def _answers(call: ToolCall, answers: list[ToolMessage], view: View) -> list[RenderableType]:
+def _answers(call: ToolCall | MalformedToolCall, answers: list[ToolMessage], view: View) -> list[RenderableType]:
     if not answers:
-        return [] if call.provider_executed else [_indented(Line("← no result", "dim"))]
+        waits = isinstance(call, ToolCall) and not call.provider_executed
+        return [_indented(Line("← no result", "dim"))] if waits else []
     drawn: list[RenderableType] = []
     for answer in answers:
         head = Line("← error" if answer.is_error else "←", _result_style(answer.is_error))

@@ -6,6 +6,7 @@ Rules:
   contradicted by it. What no row names counts for nothing, so that a vendor's own field does no harm.
 - A wire needs some features; one that lacks them is out. What a complete body always has, though a saved piece may
   not, is a contradiction where it is missing.
+- What one wire alone may say weighs three times as much as what several may.
 - The wires with the fewest contradictions are what the value may be. When there are several, the name of the model
   decides among them where it names one of them (``gpt-…``, ``claude-…``, ``command-…``, ``name:tag``). What then is
   left is ambiguous, and is given as it is: nothing is guessed.
@@ -37,7 +38,7 @@ _OLLAMA: Final = "ollama_chat"
 
 WIRES: Final = (_CHAT, _RESPONSES, _ANTHROPIC, _GOOGLE, _BEDROCK, _COHERE, _OLLAMA)
 """The wires that are told apart, the commonest first."""
-LIST_KEYS: Final = {name: "messages" for name in WIRES} | {_RESPONSES: "input", _GOOGLE: "contents"}
+LIST_KEYS: Final = dict.fromkeys(WIRES, "messages") | {_RESPONSES: "input", _GOOGLE: "contents"}
 """The field of a request that holds the list of messages."""
 
 _OPENAI: Final = (_CHAT, _RESPONSES)
@@ -63,11 +64,13 @@ class _Table(Struct, frozen=True):
 def _rows(*rows: tuple[tuple[str, ...] | str, str]) -> dict[str, tuple[str, ...]]:
     """Spread rows of wires and their features, parted by spaces."""
     return {
-        feature: (wires,) if isinstance(wires, str) else wires for wires, features in rows for feature in features.split()
+        feature: (wires,) if isinstance(wires, str) else wires
+        for wires, features in rows
+        for feature in features.split()
     }
 
 
-# -- the tables: `key.key`, `[]` for every item, `=text`, `:kind of value`, `{key}` for an object with that key only ------
+# -- the tables: `key.key`, `[]` each item, `=text`, `:kind`, `{key}` an object with that key only ------------------------
 
 _REQUEST: Final = _Table(
     features=_rows(
@@ -85,7 +88,10 @@ _REQUEST: Final = _Table(
         ((_CHAT, _COHERE, _OLLAMA), "logprobs"),
         ((_CHAT, _ANTHROPIC), "top_k"),
         ((_ANTHROPIC, _COHERE), "stop_sequences"),
-        (_CHAT, "n stop stream_options max_completion_tokens logit_bias modalities audio prediction functions verbosity"),
+        (
+            _CHAT,
+            "n stop stream_options max_completion_tokens logit_bias modalities audio prediction functions verbosity",
+        ),
         (_CHAT, "function_call reasoning_effort web_search_options tool_choice.function tool_choice=any"),
         (_CHAT, "response_format.json_schema:object response_format.type=json_schema"),
         (_RESPONSES, "input instructions include previous_response_id conversation text max_output_tokens background"),
@@ -97,7 +103,10 @@ _REQUEST: Final = _Table(
         ((_CHAT, _ANTHROPIC), "cache_control"),
         ((_RESPONSES, _ANTHROPIC), "context_management"),
         ((_ANTHROPIC, _BEDROCK), "system"),
-        (_BEDROCK, "modelId inferenceConfig additionalModelRequestFields additionalModelResponseFieldPaths outputConfig"),
+        (
+            _BEDROCK,
+            "modelId inferenceConfig additionalModelRequestFields additionalModelResponseFieldPaths outputConfig",
+        ),
         (_BEDROCK, "guardrailConfig performanceConfig requestMetadata promptVariables toolConfig.tools system[]{text}"),
         ((_GOOGLE, _BEDROCK), "toolConfig"),
         (_GOOGLE, "contents generationConfig systemInstruction safetySettings cachedContent system_instruction"),
@@ -114,7 +123,10 @@ _REQUEST: Final = _Table(
         # messages
         ((), "messages[].type messages[].parts"),
         (_ROLES, "messages[].role=system messages[].role=tool messages[].tool_calls messages[].tool_call_id"),
-        (_CHAT, "messages[].role=developer messages[].role=function messages[].name messages[].refusal messages[].audio"),
+        (
+            _CHAT,
+            "messages[].role=developer messages[].role=function messages[].name messages[].refusal messages[].audio",
+        ),
         (_CHAT, "messages[].function_call messages[].reasoning_content messages[].reasoning messages[].annotations"),
         (_CHAT, "messages[].reasoning_details"),
         ((_CHAT, _COHERE), "messages[].content:null messages[].tool_calls[].type"),
@@ -127,11 +139,17 @@ _REQUEST: Final = _Table(
         # content blocks
         ((_CHAT, _ANTHROPIC, _COHERE), "messages[].content[].type messages[].content[].type=thinking"),
         ((_CHAT, _COHERE), "messages[].content[].type=image_url"),
-        (_CHAT, "messages[].content[].type=input_audio messages[].content[].type=file messages[].content[].type=refusal"),
+        (
+            _CHAT,
+            "messages[].content[].type=input_audio messages[].content[].type=file messages[].content[].type=refusal",
+        ),
         (_CHAT, "messages[].content[].type=video_url messages[].content[].type=document_url"),
         ((_CHAT, _ANTHROPIC), "messages[].content[].cache_control"),
         ((_ANTHROPIC, _COHERE), "messages[].content[].type=document"),
-        (_ANTHROPIC, "messages[].content[].type=image messages[].content[].type=tool_use messages[].content[].signature"),
+        (
+            _ANTHROPIC,
+            "messages[].content[].type=image messages[].content[].type=tool_use messages[].content[].signature",
+        ),
         (_ANTHROPIC, "messages[].content[].type=tool_result messages[].content[].type=server_tool_use"),
         (_ANTHROPIC, "messages[].content[].type=redacted_thinking messages[].content[].type=web_search_tool_result"),
         (_ANTHROPIC, "messages[].content[].type=mcp_tool_use messages[].content[].type=container_upload"),
@@ -199,10 +217,13 @@ _MODELS: Final = (
     (_OLLAMA, re.compile(r"[\w.-]+:[\w.-]+$")),
 )
 
+_MARK: Final = 3
+"""What only one wire says contradicts the others more than what several say contradicts the rest."""
+
 _CANONICAL_TAGS: Final = ("request", "response")
 _ROLE_NAMES: Final = ("system", "developer", "user", "assistant", "tool", "rescue", "flush")
 
-# -- looking -------------------------------------------------------------------------------------------------------------
+# -- looking --------------------------------------------------------------------------------------------------------
 
 _STEP: Final = re.compile(r"\[\]|\{\w+\}|[.:=]?[^.:=\[{]+(?:\.completion)?")
 _KINDS: Final[dict[type, str]] = {
@@ -243,7 +264,7 @@ def _look(node: _Node, value: Any, seen: set[str]) -> None:
     steps = node.steps
     if not steps:
         return
-    if (mark := steps.get(_KINDS.get(type(value), ":number"))) is not None and mark.feature is not None:
+    if (mark := steps.get(_KINDS.get(cast("type", type(value)), ":number"))) is not None and mark.feature is not None:
         seen.add(mark.feature)
     if isinstance(value, dict):
         table = cast("dict[str, Any]", value)
@@ -260,17 +281,17 @@ def _look(node: _Node, value: Any, seen: set[str]) -> None:
         _look(child, None, seen)
 
 
-# -- judging -------------------------------------------------------------------------------------------------------------
+# -- judging --------------------------------------------------------------------------------------------------------
 
 
 def _judge(table: _Table, seen: set[str], among: tuple[str, ...], *, whole: bool = True) -> dict[str, int]:
     """Count the contradictions of each wire that is not out."""
-    told = [table.features[feature] for feature in seen if feature in table.features]
+    told = [(wires, _MARK if len(wires) == 1 else 1) for wires in map(table.features.get, seen) if wires is not None]
     scores: dict[str, int] = {}
     for wire in among:
         if any(seen.issuperset(way) for way in table.needs[wire]):
             missing = sum(feature not in seen for feature in table.usual.get(wire, ())) if whole else 0
-            scores[wire] = missing + sum(wire not in wires for wires in told)
+            scores[wire] = missing + sum(weight for wires, weight in told if wire not in wires)
     return scores
 
 
