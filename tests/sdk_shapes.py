@@ -269,11 +269,7 @@ def _known(value: Any, shape: Any) -> Any:
     if shape.type_name == "structure" and isinstance(value, dict):
         if getattr(shape, "is_document_type", False):
             return value
-        members = {
-            key: _known(item, shape.members[key])
-            for key, item in value.items()
-            if key in shape.members
-        }
+        members = {key: _known(item, shape.members[key]) for key, item in value.items() if key in shape.members}
         members = {key: item for key, item in members.items() if item is not _UNKNOWN}
         return _UNKNOWN if value and not members and shape.is_tagged_union else members
     if shape.type_name == "list" and isinstance(value, list):

@@ -110,9 +110,7 @@ def test_a_stable_change_fails_and_is_named(gate, old, new, named):
             "+ stable        palaver.Message.tags: tuple[str, ...] = ()",
             id="new-accessor",
         ),
-        pytest.param(
-            "n: int", "n: float", "+ experimental  palaver.beta(n: float) -> int", id="experimental"
-        ),
+        pytest.param("n: int", "n: float", "+ experimental  palaver.beta(n: float) -> int", id="experimental"),
     ],
 )
 def test_an_addition_or_an_experimental_change_passes_and_is_shown(gate, old, new, shown):

@@ -1,8 +1,15 @@
 """Palaver: an agent message that every component speaks, kept without loss.
 
+``dumps`` writes one message (or request, response, tool, part) as canonical JSON, ``loads`` reads
+it back; ``dump_conversation`` and ``load_conversation`` do the same for a whole conversation, one
+message a line. The rest of the canonical form is in ``palaver.core.canonical``.
+
 Stability: stable.
 """
 
+from palaver.core.canonical import content_hash, dump_conversation, load_conversation
+from palaver.core.canonical import decode as loads
+from palaver.core.canonical import encode as dumps
 from palaver.core.errors import (
     ArgumentsError,
     DecodeError,
@@ -110,8 +117,13 @@ __all__ = [
     "UserMessage",
     "Video",
     "assistant",
+    "content_hash",
     "developer",
+    "dump_conversation",
+    "dumps",
     "flush",
+    "load_conversation",
+    "loads",
     "rescue",
     "system",
     "tool",

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(
-    r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
-)
+BLOCK = re.compile(r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -43,9 +41,7 @@ def run(page, line, code, namespace):
         pytest.fail("".join(report), pytrace=False)
 
 
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if any(blocks(p))], ids=lambda p: str(p.relative_to(ROOT))
-)
+@pytest.mark.parametrize("page", [p for p in PAGES if any(blocks(p))], ids=lambda p: str(p.relative_to(ROOT)))
 def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # an example may write files
     namespace = {"__name__": "__main__"}
@@ -55,9 +51,7 @@ def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
 
 def test_an_example_that_lies_is_found(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(
-        "# Title\n\n```python\nx = 1\n```\n\n- item\n\n  ```python\n  >>> x + 1\n  3\n\n  ```\n"
-    )
+    page.write_text("# Title\n\n```python\nx = 1\n```\n\n- item\n\n  ```python\n  >>> x + 1\n  3\n\n  ```\n")
     (first, code), (second, lie) = blocks(page)
     assert (first, code, second) == (3, "x = 1\n", 9)
     namespace = {}

@@ -42,11 +42,7 @@ def test_what_a_provider_accepted_breaks_no_rule(wire):
         name: violations
         for name, exchange in recorded(wire)
         if exchange["status"] == 200
-        and (
-            violations := rules.check_request(
-                wire, exchange["request"], rules.accent_of(wire, exchange["path"])
-            )
-        )
+        and (violations := rules.check_request(wire, exchange["request"], rules.accent_of(wire, exchange["path"])))
     }
     assert found == {}
 
@@ -74,9 +70,7 @@ def test_what_a_provider_refused_for_its_shape_breaks_a_rule(wire):
         for name, exchange in recorded(wire)
         if exchange["status"] != 200
         and is_about_the_body(wire, exchange)
-        and not rules.check_request(
-            wire, exchange["request"], rules.accent_of(wire, exchange["path"])
-        )
+        and not rules.check_request(wire, exchange["request"], rules.accent_of(wire, exchange["path"]))
     ]
     assert missed == []
 

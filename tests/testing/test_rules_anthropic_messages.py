@@ -56,9 +56,7 @@ VALID = {
     ),
     "merged-turns": (
         None,
-        body(
-            user(), model(call("a")), model(call("b")), user(result("a")), user(result("b"), TEXT)
-        ),
+        body(user(), model(call("a")), model(call("b")), user(result("a")), user(result("b"), TEXT)),
     ),
     "result-contents": (
         None,

@@ -83,9 +83,7 @@ BROKEN = {
         None,
         body(
             user(),
-            toolConfig={
-                "tools": [{"toolSpec": {**TOOLS["tools"][0]["toolSpec"], "description": ""}}]
-            },
+            toolConfig={"tools": [{"toolSpec": {**TOOLS["tools"][0]["toolSpec"], "description": ""}}]},
         ),
     ),
     "no-tools": ("wires.md 6.1", None, body(user(), toolConfig={"tools": []})),

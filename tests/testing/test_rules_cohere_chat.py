@@ -76,9 +76,7 @@ def reply(**message):
 @pytest.mark.parametrize(
     "response",
     [
-        reply(
-            content=[THINKING, {"type": "text", "text": "x"}], citations=[{"start": 0, "end": 1}]
-        ),
+        reply(content=[THINKING, {"type": "text", "text": "x"}], citations=[{"start": 0, "end": 1}]),
         reply(tool_plan="x", tool_calls=[call()]),
     ],
 )

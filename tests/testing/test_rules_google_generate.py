@@ -132,9 +132,7 @@ BROKEN = {
     "names-with-auto": (
         "wires.md 5.2.8",
         None,
-        body(
-            user(), tools=[DECLARE], toolConfig=choice(mode="AUTO", allowedFunctionNames=["look"])
-        ),
+        body(user(), tools=[DECLARE], toolConfig=choice(mode="AUTO", allowedFunctionNames=["look"])),
     ),
     "two-schemas": (
         "wires.md 5.2.8",

@@ -28,9 +28,7 @@ VALID = {
     "null-content": body(USER, {"role": "assistant", "content": None}),
     "by-order": body(USER, asks(call("a"), call("b")), result(), result()),
     "by-name": body(USER, asks(call("a"), call("b")), result(tool_name="b"), result(tool_name="a")),
-    "by-id": body(
-        USER, asks(call(id="1"), call(id="2")), result(tool_call_id="2"), result(tool_call_id="1")
-    ),
+    "by-id": body(USER, asks(call(id="1"), call(id="2")), result(tool_call_id="2"), result(tool_call_id="1")),
     "image": body({**USER, "images": ["AA=="]}, format="json", think="low", options={"num_ctx": 1}),
 }
 BROKEN = {

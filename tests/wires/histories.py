@@ -135,7 +135,9 @@ def histories(draw: Any, max_size: int = 8) -> tuple[p.Message, ...]:
     tokens = Tokens()
     messages: list[p.Message] = []
     for _ in range(draw(st.integers(0, max_size))):
-        role = draw(st.sampled_from(["system", "developer", "user", "user", "assistant", "assistant", "tool", "tool", "mark"]))
+        role = draw(
+            st.sampled_from(["system", "developer", "user", "user", "assistant", "assistant", "tool", "tool", "mark"])
+        )
         if role == "system":
             messages.append(p.system(_text(draw, tokens)))
         elif role == "developer":

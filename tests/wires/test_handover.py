@@ -87,7 +87,8 @@ def test_nothing_foreign_is_sent(target: str, messages: tuple[p.Message, ...]) -
 def test_metadata_payload_tags_mode_and_source_change_no_body(target: str, messages: tuple[p.Message, ...]) -> None:
     wire = wires.get(target)
     changed = tuple(
-        m.replace(metadata={"a": 1}, payload=[2], tags=("t", "u"), mode="tool", source="note", agent="b") for m in messages
+        m.replace(metadata={"a": 1}, payload=[2], tags=("t", "u"), mode="tool", source="note", agent="b")
+        for m in messages
     )
     plain, marked = (wire.encode_request(p.Request(messages=each)) for each in (messages, changed))
     assert plain.body == marked.body
@@ -106,7 +107,9 @@ def test_repair_is_deterministic_and_settles(target: str, messages: tuple[p.Mess
 
 @pytest.mark.parametrize("target", TARGETS)
 @given(messages=histories(), cuts=st.lists(st.integers(0, 8), max_size=3))
-def test_growing_gives_what_encoding_at_once_gives(target: str, messages: tuple[p.Message, ...], cuts: list[int]) -> None:
+def test_growing_gives_what_encoding_at_once_gives(
+    target: str, messages: tuple[p.Message, ...], cuts: list[int]
+) -> None:
     wire = wires.get(target)
     encoder = wire.request_encoder(p.Request(tools=TOOLS))
     marks = sorted({min(cut, len(messages)) for cut in cuts} | {0, len(messages)})
@@ -169,7 +172,12 @@ def test_a_longer_conversation_begins_with_the_same_bytes(target: str) -> None:
     messages: list[p.Message] = [p.system("Be brief.")]
     for turn in range(6):
         call = p.tool_call("search", {"q": turn}, id=f"call{turn:05d}")
-        messages += [p.user(f"q{turn}"), p.assistant(tool_calls=[call]), p.tool("r", tool_call_id=call.id), p.assistant("a")]
+        messages += [
+            p.user(f"q{turn}"),
+            p.assistant(tool_calls=[call]),
+            p.tool("r", tool_call_id=call.id),
+            p.assistant("a"),
+        ]
     wire = wires.get(target)
     bodies = [wire.encode_request(p.Request(messages=tuple(messages[: 2 + 4 * n]), tools=TOOLS)).body for n in range(6)]
     for shorter, longer in zip(bodies, bodies[1:], strict=False):

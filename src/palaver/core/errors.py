@@ -11,8 +11,8 @@
     ├── ProviderError     the provider answered with an error        (the provider's word)
     └── UnknownNameError  no wire, accent or format has that name    (the caller's fault)
 
-An error says where: ``DecodeError`` carries the wire (or format) and the path of the offending value.
-Excerpts of data in error texts are short, so that no message text leaks through a log.
+An error says where: ``DecodeError`` carries the wire (or format) and the path of the offending
+value. Excerpts of data in error texts are short, so that no message text leaks through a log.
 
 Stability: stable.
 """
@@ -45,7 +45,10 @@ class ArgumentsError(MessageError):
 
 
 class DecodeError(PalaverError):
-    """Input that does not follow its format. ``path`` names the place, ``source`` the wire or format."""
+    """Input that does not follow its format.
+
+    ``path`` names the place, ``source`` the wire or format.
+    """
 
     def __init__(self, reason: str, *, path: str = "", source: str = "") -> None:
         """Keep the parts of the error; ``path`` is written like ``messages[3].content[0].text``."""
@@ -84,9 +87,7 @@ class LossError(EncodeError):
 class ProviderError(PalaverError):
     """The body is the provider's own error, not an answer. ``body`` is that error, verbatim."""
 
-    def __init__(
-        self, wire: str, message: str, *, code: str | None = None, body: bytes = b""
-    ) -> None:
+    def __init__(self, wire: str, message: str, *, code: str | None = None, body: bytes = b"") -> None:
         """Keep the provider's words; ``code`` is its error type or code where it gave one."""
         super().__init__(f"{wire}: the provider answered with an error: {excerpt(message, 200)}")
         self.wire = wire

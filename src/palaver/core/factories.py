@@ -2,7 +2,8 @@
 
 Rules (F90 to F94, R16):
 
-- A string becomes a text part. Everything else must be a part the role can hold; else ``MessageError``.
+- A string becomes a text part. Everything else must be a part the role can hold; else
+  ``MessageError``.
 - Factories are pure: they invent neither id nor time.
 - ``metadata``, ``payload`` and ``provider`` take plain Python values and are kept as JSON text.
 
@@ -11,9 +12,7 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
-
-from msgspec import structs
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from palaver.core import jsontext
 from palaver.core.errors import MessageError
@@ -30,7 +29,6 @@ from palaver.core.parts import (
     AssistantPart,
     Json,
     Reasoning,
-    Text,
     TextPart,
     ToolCall,
     ToolPart,
@@ -53,39 +51,24 @@ _M = TypeVar(
     FlushMarker,
 )
 
-_HOLDS: dict[type, tuple[type, ...]] = {
-    SystemMessage: get_args(TextPart),
-    DeveloperMessage: get_args(TextPart),
-    UserMessage: get_args(UserPart),
-    AssistantMessage: get_args(AssistantPart),
-    ToolMessage: get_args(ToolPart),
-    RescueMarker: (),
-    FlushMarker: (),
-}
-
 
 def _build(cls: type[_M], content: Iterable[object], fields: dict[str, Any]) -> _M:
-    parts: list[Any] = []
-    for index, item in enumerate(content):
-        part = Text(item) if isinstance(item, str) else item
-        if type(part) not in _HOLDS[cls]:
-            msg = f"content[{index}]: {cls.__name__} cannot hold {type(part).__name__}"
-            raise MessageError(msg)
-        parts.append(part)
-    return structs.replace(cls(), content=tuple(parts)).replace(**fields)
+    if "content" in fields:
+        raise MessageError("content goes first, by position")
+    return cls().replace(content=content, **fields)
 
 
-def system(*content: str | TextPart, **fields: Any) -> SystemMessage:  # noqa: ANN401 (fields of the class)
+def system(*content: str | TextPart, **fields: Any) -> SystemMessage:
     """Build a system message from strings and text parts."""
     return _build(SystemMessage, content, fields)
 
 
-def developer(*content: str | TextPart, **fields: Any) -> DeveloperMessage:  # noqa: ANN401
+def developer(*content: str | TextPart, **fields: Any) -> DeveloperMessage:
     """Build a developer message from strings and text parts."""
     return _build(DeveloperMessage, content, fields)
 
 
-def user(*content: str | UserPart, **fields: Any) -> UserMessage:  # noqa: ANN401
+def user(*content: str | UserPart, **fields: Any) -> UserMessage:
     """Build a user message: ``user("What is this?", Image.from_path("a.png"), agent="triage")``."""
     return _build(UserMessage, content, fields)
 
@@ -94,14 +77,10 @@ def assistant(
     *content: str | AssistantPart,
     tool_calls: Iterable[ToolCall | MalformedToolCall] = (),
     reasoning: str | Reasoning | None = None,
-    **fields: Any,  # noqa: ANN401
+    **fields: Any,
 ) -> AssistantMessage:
     """Build an assistant message; parts stand in the order reasoning, content, calls."""
-    before = (
-        ()
-        if reasoning is None
-        else (Reasoning(reasoning) if isinstance(reasoning, str) else reasoning,)
-    )
+    before = () if reasoning is None else (Reasoning(reasoning) if isinstance(reasoning, str) else reasoning,)
     return _build(AssistantMessage, (*before, *content, *tool_calls), fields)
 
 
@@ -110,21 +89,19 @@ def tool(
     tool_call_id: str | None = None,
     tool_name: str | None = None,
     is_error: bool = False,
-    **fields: Any,  # noqa: ANN401
+    **fields: Any,
 ) -> ToolMessage:
-    """Build the result of a tool call from strings, parts, and mappings, which become ``Json`` parts."""
+    """Build the result of a tool call from strings, parts, and dicts (``Json`` parts)."""
     made = [Json.of(item) if isinstance(item, dict) else item for item in outputs]
-    return _build(ToolMessage, made, fields).replace(
-        tool_call_id=tool_call_id, tool_name=tool_name, is_error=is_error
-    )
+    return _build(ToolMessage, made, fields).replace(tool_call_id=tool_call_id, tool_name=tool_name, is_error=is_error)
 
 
-def rescue(reason: str = "", **fields: Any) -> RescueMarker:  # noqa: ANN401
+def rescue(reason: str = "", **fields: Any) -> RescueMarker:
     """Build the marker of a failed turn."""
     return _build(RescueMarker, (), {"reason": reason, **fields})
 
 
-def flush(**fields: Any) -> FlushMarker:  # noqa: ANN401
+def flush(**fields: Any) -> FlushMarker:
     """Build the marker that hides all that came before it."""
     return _build(FlushMarker, (), fields)
 
@@ -133,16 +110,12 @@ def tool_call(
     name: str,
     arguments: Mapping[str, Any] | str = "",
     *,
-    id: str,  # noqa: A002 (the field's name)
+    id: str,
     custom: bool = False,
     provider: Mapping[str, Any] | None = None,
 ) -> ToolCall:
-    """Build a tool call from parsed arguments (written as canonical JSON) or from the model's own text."""
-    text = (
-        arguments
-        if isinstance(arguments, str)
-        else bytes(jsontext.checked(arguments, "arguments")).decode()
-    )
+    """Build a tool call from parsed arguments, or from the model's own text."""
+    text = arguments if isinstance(arguments, str) else bytes(jsontext.checked(arguments, "arguments")).decode()
     if custom and isinstance(arguments, str):
         text = jsontext.encode(arguments).decode()
     call = ToolCall(id, name, text, custom)

@@ -19,7 +19,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw
@@ -29,7 +29,8 @@ from palaver.core.errors import DecodeError, EncodeError, MessageError, excerpt
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-JSONValue: TypeAlias = "None | bool | int | float | str | list[JSONValue] | tuple[JSONValue, ...] | dict[str, JSONValue]"
+JSONArray: TypeAlias = "list[JSONValue] | tuple[JSONValue, ...]"
+JSONValue: TypeAlias = "bool | int | float | str | JSONArray | dict[str, JSONValue] | None"
 """A JSON value as Python sees it; tuples are written as arrays."""
 
 Fields: TypeAlias = "dict[str, Raw]"
@@ -38,6 +39,8 @@ Fields: TypeAlias = "dict[str, Raw]"
 NULL: Final = Raw(b"null")
 TRUE: Final = Raw(b"true")
 EMPTY_OBJECT: Final = Raw(b"{}")
+
+_DEEP: Final = "nested too deeply"
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _items = msgspec.json.Decoder(list[Raw]).decode
@@ -51,7 +54,7 @@ class Number(float):
     __slots__ = ("text",)
     text: str
 
-    def __new__(cls, text: str) -> Number:
+    def __new__(cls, text: str) -> Self:
         """Read ``text``; beyond the range of a double the value is infinite, the text is kept."""
         number = super().__new__(cls, text)
         number.text = text
@@ -95,14 +98,13 @@ _encoder = msgspec.json.Encoder(enc_hook=_hook)
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def _slow(data: bytes | Raw | str) -> Any:  # noqa: ANN401 (any JSON value)
+def _slow(data: bytes | Raw | str) -> Any:
     """Read by the standard library, which takes lone surrogates and any number."""
     try:
         text = data if isinstance(data, str) else bytes(data).decode()
         return json.loads(text, parse_float=_float, parse_int=_int, parse_constant=_constant)
     except RecursionError:
-        msg = "nested too deeply"
-        raise DecodeError(msg) from None
+        raise DecodeError(_DEEP) from None
     except ValueError as error:
         raise DecodeError(_plain(error)) from None
 
@@ -132,7 +134,10 @@ def source(data: bytes | bytearray | memoryview | str | Mapping[str, object] | R
             msg = f"not UTF-8 at byte {error.start}"
             raise DecodeError(msg) from None
         return body.removeprefix(b"\xef\xbb\xbf")
-    return encode(cast("JSONValue", data))
+    try:
+        return bytes(checked(data, "$"))
+    except MessageError as error:
+        raise DecodeError(str(error)) from None
 
 
 def fields(data: bytes | Raw) -> Fields:
@@ -180,7 +185,7 @@ def text(data: bytes | Raw) -> str:
         return parsed
 
 
-def value(data: bytes | Raw | str) -> Any:  # noqa: ANN401 (any JSON value)
+def value(data: bytes | Raw | str) -> Any:
     """Read any value into plain, mutable Python. Raises ``DecodeError`` when it is no JSON."""
     try:
         return _value(data)
@@ -211,7 +216,7 @@ _KINDS: Final = {
 
 
 def kind(data: bytes | Raw) -> str:
-    """What the first byte promises: ``an object``, ``an array``, ``a string``, ``null``, ``a number``…"""
+    """Tell what the first byte promises: ``an object``, ``a string``, ``null``, ``a number``."""
     head = bytes(memoryview(data)[:1])
     if head.isspace():
         head = bytes(data).lstrip(b" \t\r\n")[:1]
@@ -229,13 +234,22 @@ def is_null(data: Raw | None) -> bool:
 def encode(item: object) -> bytes:
     """Write a value compactly, keys in their order, numbers as they were read.
 
-    Raises ``EncodeError`` for what is no JSON value, infinities and NaN without a text included.
+    Raises ``EncodeError`` for what is no JSON value. A float that is infinite or NaN and has no
+    text is written as ``null``: values that a caller built go through ``checked``, which refuses
+    it.
     """
     try:
-        return _encoder.encode(item)
-    except UnicodeEncodeError:
-        return _slow_encode(item)
-    except (TypeError, RecursionError, msgspec.ValidationError, OverflowError) as error:
+        try:
+            return _encoder.encode(item)
+        except UnicodeEncodeError:
+            return _slow_encode(item)
+    except RecursionError:
+        raise EncodeError(_DEEP) from None
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+    ) as error:  # ValueError: an integer of thousands of digits
         raise EncodeError(excerpt(str(error), 120)) from None
 
 
@@ -251,11 +265,14 @@ def _slow_encode(item: object) -> bytes:
             )
             return b"{" + b",".join(pairs) + b"}"
         case list() | tuple():
-            return (
-                b"[" + b",".join(_slow_encode(each) for each in cast("list[object]", item)) + b"]"
-            )
+            return b"[" + b",".join(_slow_encode(each) for each in cast("list[object]", item)) + b"]"
         case _:
-            return encode(item)
+            return _encoder.encode(item)
+
+
+def pretty(item: object) -> bytes:
+    """Write a value for people: indented by two, ending in a line break."""
+    return msgspec.json.format(encode(item), indent=2) + b"\n"
 
 
 def raw(item: object) -> Raw:
@@ -266,10 +283,16 @@ def raw(item: object) -> Raw:
 def checked(item: object, where: str) -> Raw:
     """Write a value that a caller built; only what JSON can say exactly is taken.
 
-    Raises ``MessageError`` naming ``where`` for infinities, NaN, other types, and keys that are no strings.
+    Raises ``MessageError`` naming ``where`` for infinities, NaN, other types, and keys that are no
+    strings.
     """
-    _check(item, where)
-    return raw(item)
+    try:
+        _check(item, where)
+        return raw(item)
+    except RecursionError:
+        raise MessageError(f"{where}: {_DEEP}") from None
+    except EncodeError as error:
+        raise MessageError(f"{where}: {error}") from None
 
 
 def _check(item: object, where: str) -> None:
@@ -307,15 +330,18 @@ def normal(data: bytes | Raw) -> bytes:
 
     ``2`` and ``2.0`` differ; ``5e-06`` and ``5e-6`` do not.
     """
-    return encode(_sorted(value(data)))
+    try:
+        return encode(_sorted(value(data)))
+    except (RecursionError, EncodeError):
+        raise DecodeError(_DEEP) from None
 
 
-def _sorted(item: Any) -> Any:  # noqa: ANN401 (any JSON value)
+def _sorted(item: Any) -> Any:
     if isinstance(item, dict):
         table = cast("dict[str, Any]", item)
         return {key: _sorted(table[key]) for key in sorted(table)}
     if isinstance(item, list):
-        return [_sorted(each) for each in cast("list[Any]", item)]
+        return [_sorted(each) for each in cast("list[object]", item)]
     if isinstance(item, Number) and item - item == 0:  # finite: let equal floats look equal
         return float(item)
     return item
@@ -338,8 +364,8 @@ class FrozenDict(dict[str, Any]):
     """A dict that refuses to change. Equal to, and accepted as, a plain dict."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __ior__ = _refuse  # pyright: ignore[reportAssignmentType]
-    clear = pop = popitem = setdefault = update = _refuse  # pyright: ignore[reportAssignmentType]
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the plain dict it was made from."""
@@ -350,15 +376,15 @@ class FrozenList(list[Any]):
     """A list that refuses to change. Equal to, and accepted as, a plain list."""
 
     __slots__ = ()
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # pyright: ignore[reportAssignmentType]
-    append = extend = insert = pop = remove = clear = sort = reverse = _refuse  # pyright: ignore[reportAssignmentType]
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the plain list it was made from."""
         return (FrozenList, (list(self),))
 
 
-def frozen(item: Any) -> Any:  # noqa: ANN401 (any JSON value)
+def frozen(item: Any) -> Any:
     """Freeze a parsed value, deeply."""
     if isinstance(item, dict):
         return FrozenDict({key: frozen(each) for key, each in cast("dict[str, Any]", item).items()})
@@ -367,6 +393,9 @@ def frozen(item: Any) -> Any:  # noqa: ANN401 (any JSON value)
     return item
 
 
-def view(data: bytes | Raw | str) -> Any:  # noqa: ANN401 (any JSON value)
+def view(data: bytes | Raw | str) -> Any:
     """Read a value into its frozen form."""
-    return frozen(value(data))
+    try:
+        return frozen(value(data))
+    except RecursionError:
+        raise DecodeError(_DEEP) from None

@@ -1,7 +1,7 @@
 """Media types: from the first bytes, from a name, from a data URI. Never a guess by default (F47).
 
-The magic numbers are those of the formats that providers take (wires.md 4.1, 5.1, 6.1); the names are those
-of IANA. RFC 2397 gives the form of a data URI.
+The magic numbers are those of the formats that providers take (wires.md 4.1, 5.1, 6.1); the names
+are those of IANA. RFC 2397 gives the form of a data URI.
 
 Stability: experimental.
 """
@@ -106,7 +106,10 @@ def of_bytes(data: bytes) -> str | None:
 
 
 def of_name(name: str) -> str | None:
-    """Tell the media type by the ending of a file name or of a URL's path; ``None`` when unknown."""
+    """Tell the media type by the ending of a file name or of a URL's path.
+
+    ``None`` when unknown.
+    """
     path = name.partition("?")[0].partition("#")[0]
     _, dot, ending = path.rpartition("/")[2].rpartition(".")
     return _ENDINGS.get(ending.lower()) if dot else None
@@ -125,7 +128,10 @@ def split_data_uri(uri: str) -> tuple[str | None, str]:
 
 
 def _unquoted(data: str) -> bytes:
-    """Undo percent encoding (RFC 3986, 2.1); ``urllib.parse`` does the same and costs 3 ms to import."""
+    """Undo percent encoding (RFC 3986, 2.1).
+
+    ``urllib.parse`` does the same and costs 3 ms to import.
+    """
     first, *rest = data.encode().split(b"%")
     out = [first]
     for piece in rest:

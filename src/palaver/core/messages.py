@@ -2,25 +2,29 @@
 
 Rules:
 
-- ``Message`` is the union of seven classes, told apart by ``role`` (C1, C2). Every member has the same
-  views: ``text``, ``reasoning``, ``images``, ``tool_calls``, ``malformed_tool_calls``, ``is_summary``.
-- Fields are given by keyword. The factories (``palaver.user``, ``palaver.assistant``, …) are the documented
-  way to build; they are pure and invent neither id nor time. A thread stamps ``id`` and ``sent_at`` (MSG-06).
-- Only the assistant calls tools (C21); one tool message answers one call (C24); the markers ``rescue`` and
-  ``flush`` hold no parts and are never sent (C8, MSG-05).
-- ``metadata`` is about the conversation, ``payload`` about this message and owned by the application;
-  neither changes what is sent (C12, MSG-07). ``provider[wire]`` is read by that wire alone (C13, MSG-08).
+- ``Message`` is the union of seven classes, told apart by ``role`` (C1, C2). Every member has the
+  same views: ``text``, ``reasoning``, ``images``, ``tool_calls``, ``malformed_tool_calls``,
+  ``is_summary``.
+- Fields are given by keyword. The factories (``palaver.user``, ``palaver.assistant``, …) are the
+  documented way to build; they are pure and invent neither id nor time. A thread stamps ``id`` and
+  ``sent_at`` (MSG-06).
+- Only the assistant calls tools (C21); one tool message answers one call (C24); the markers
+  ``rescue`` and ``flush`` hold no parts and are never sent (C8, MSG-05).
+- ``metadata`` is about the conversation, ``payload`` about this message and owned by the
+  application; neither changes what is sent (C12, MSG-07). ``provider[wire]`` is read by that wire
+  alone (C13, MSG-08).
 
 Stability: stable.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, final, get_args
 
 from msgspec import UNSET, Raw, UnsetType, field
 
 from palaver.core import jsontext
+from palaver.core.errors import MessageError
 from palaver.core.parts import (
     AnyPart,
     AssistantPart,
@@ -34,10 +38,10 @@ from palaver.core.parts import (
     UserPart,
 )
 from palaver.core.usage import Usage
-from palaver.core.value import Value
+from palaver.core.value import Value, mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "rescue", "flush"]
 Mode: TypeAlias = Literal["user", "tool"]
@@ -45,15 +49,14 @@ FinishReason: TypeAlias = Literal[
     "stop", "length", "tool_calls", "content_filter", "refusal", "pause", "error", "other"
 ]
 
-_EMPTY = jsontext.FrozenDict()
 
-
-class _Message(Value, kw_only=True, tag_field="role"):
+class _Message(Value, frozen=True, kw_only=True, tag_field="role"):
     """Fields and views that every message has.
 
-    ``id`` and ``sent_at`` (Unix milliseconds) are stamped by a thread; ``agent`` names who spoke or is spoken
-    to; ``mode`` says whether a person typed it or a turn made it; ``source`` names the part of the runtime
-    that made it, when no user, model or tool did; ``verbatim`` asks compaction to keep it byte for byte.
+    ``id`` and ``sent_at`` (Unix milliseconds) are stamped by a thread; ``agent`` names who spoke or
+    is spoken to; ``mode`` says whether a person typed it or a turn made it; ``source`` names the
+    part of the runtime that made it, when no user, model or tool did; ``verbatim`` asks compaction
+    to keep it byte for byte.
     """
 
     content: tuple[AnyPart, ...] = ()
@@ -70,17 +73,29 @@ class _Message(Value, kw_only=True, tag_field="role"):
     @property
     def role(self) -> Role:
         """The role: the tag of the class."""
-        return type(self).__struct_config__.tag  # pyright: ignore[reportReturnType] (msgspec types it loosely)
+        return cast("Role", type(self).__struct_config__.tag)
+
+    def replace(self, **changes: Any) -> Self:
+        """Give a copy with some fields changed; ``content`` takes what the factories take.
+
+        Raises ``MessageError`` for a field that does not exist, and for a part that this role
+        cannot hold.
+        """
+        if "content" in changes:
+            changes["content"] = _held(type(self), changes["content"])
+        return super().replace(**changes)
+
+    __replace__ = replace
 
     @property
-    def payload(self) -> Any:  # noqa: ANN401 (any JSON value)
+    def payload(self) -> Any:
         """Application data of this message: any JSON value, ``None``, or ``UNSET``."""
         return UNSET if self.payload_json is UNSET else jsontext.view(self.payload_json)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """Correlation data; empty when unset."""
-        return _EMPTY if self.metadata_json is UNSET else jsontext.view(self.metadata_json)
+        return mapping(self.metadata_json, "metadata")
 
     @property
     def text(self) -> str:
@@ -89,7 +104,10 @@ class _Message(Value, kw_only=True, tag_field="role"):
 
     @property
     def reasoning(self) -> str | None:
-        """All reasoning texts, joined by a blank line; ``None`` when there is no reasoning (F81)."""
+        """All reasoning texts, joined by a blank line.
+
+        ``None`` when there is no reasoning (F81).
+        """
         parts = [part.text for part in self.content if type(part) is Reasoning]
         return "\n\n".join(filter(None, parts)) if parts else None
 
@@ -114,37 +132,48 @@ class _Message(Value, kw_only=True, tag_field="role"):
         return self.source == "summarization"
 
 
-class SystemMessage(_Message, kw_only=True, tag="system"):
+@final
+class SystemMessage(_Message, frozen=True, kw_only=True, tag="system"):
     """Instructions, or a notification of the system; allowed anywhere in a conversation (C7)."""
 
     content: tuple[TextPart, ...] = ()
 
 
-class DeveloperMessage(_Message, kw_only=True, tag="developer"):
+@final
+class DeveloperMessage(_Message, frozen=True, kw_only=True, tag="developer"):
     """Instructions of the developer; a wire without that role gets them as system (F13)."""
 
     content: tuple[TextPart, ...] = ()
 
 
-class UserMessage(_Message, kw_only=True, tag="user"):
+@final
+class UserMessage(_Message, frozen=True, kw_only=True, tag="user"):
     """What the user, or the runtime in the user's place, says."""
 
     content: tuple[UserPart, ...] = ()
 
 
-class AssistantMessage(_Message, kw_only=True, tag="assistant"):
-    """What the model says and calls. ``finish_reason`` is neutral; ``finish_reason_raw`` the wire's own word."""
+@final
+class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
+    """What the model says and calls.
+
+    ``finish_reason`` is neutral; ``finish_reason_raw`` the wire's own word.
+    """
 
     content: tuple[AssistantPart, ...] = ()
     model: str | None = None
     usage: Usage | None = None
     finish_reason: FinishReason | None = None
-    finish_reason_raw: str | None | UnsetType = UNSET
+    finish_reason_raw: str | UnsetType | None = UNSET
     response_id: str | None = None
 
 
-class ToolMessage(_Message, kw_only=True, tag="tool"):
-    """The result of one tool call. Without ``tool_call_id`` it stands free and is sent as user text (C14)."""
+@final
+class ToolMessage(_Message, frozen=True, kw_only=True, tag="tool"):
+    """The result of one tool call.
+
+    Without ``tool_call_id`` it stands free and is sent as user text (C14).
+    """
 
     content: tuple[ToolPart, ...] = ()
     tool_call_id: str | None = None
@@ -152,28 +181,30 @@ class ToolMessage(_Message, kw_only=True, tag="tool"):
     is_error: bool = False
 
 
-class RescueMarker(_Message, kw_only=True, tag="rescue"):
-    """Marks that the turn before it failed; ``reason`` says how. Holds no parts, is never sent (F15)."""
+@final
+class RescueMarker(_Message, frozen=True, kw_only=True, tag="rescue"):
+    """Marks that the turn before it failed.
+
+    ``reason`` says how. Holds no parts, is never sent (F15).
+    """
 
     content: tuple[()] = ()
     reason: str = ""
 
 
-class FlushMarker(_Message, kw_only=True, tag="flush"):
-    """Marks that everything before it is hidden from every agent. Holds no parts, is never sent (F16)."""
+@final
+class FlushMarker(_Message, frozen=True, kw_only=True, tag="flush"):
+    """Marks that everything before it is hidden from every agent.
+
+    Holds no parts, is never sent (F16).
+    """
 
     content: tuple[()] = ()
     reason: str = ""
 
 
 Message: TypeAlias = (
-    SystemMessage
-    | DeveloperMessage
-    | UserMessage
-    | AssistantMessage
-    | ToolMessage
-    | RescueMarker
-    | FlushMarker
+    SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage | RescueMarker | FlushMarker
 )
 MESSAGE_CLASSES = (
     SystemMessage,
@@ -184,3 +215,24 @@ MESSAGE_CLASSES = (
     RescueMarker,
     FlushMarker,
 )
+
+_HOLDS: dict[type, tuple[type, ...]] = {
+    SystemMessage: get_args(TextPart),
+    DeveloperMessage: get_args(TextPart),
+    UserMessage: get_args(UserPart),
+    AssistantMessage: get_args(AssistantPart),
+    ToolMessage: get_args(ToolPart),
+    RescueMarker: (),
+    FlushMarker: (),
+}
+
+
+def _held(cls: type, content: Iterable[object]) -> tuple[Any, ...]:
+    """Check parts against the role; strings become text parts."""
+    parts: list[object] = []
+    for index, item in enumerate([content] if isinstance(content, str) else content):
+        part = Text(item) if isinstance(item, str) else item
+        if type(part) not in _HOLDS[cls]:
+            raise MessageError(f"content[{index}]: {cls.__name__} cannot hold {type(part).__name__}")
+        parts.append(part)
+    return tuple(parts)

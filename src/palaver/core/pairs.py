@@ -41,12 +41,29 @@ def client_calls(message: Message) -> tuple[ToolCall, ...]:
     return tuple([call for call in message.tool_calls if not call.provider_executed])
 
 
+def whole(placed: Sequence[Placed]) -> bool:
+    """Whether every pair is whole already: each call answered once, right behind it, and nothing else answered."""
+    due: dict[str, None] = {}
+    for item in placed:
+        message = item.message
+        if isinstance(message, ToolMessage):
+            if message.tool_call_id not in due:
+                return False
+            del due[message.tool_call_id]
+        elif due or item.note:
+            return False
+        elif isinstance(message, AssistantMessage):
+            calls = client_calls(message)
+            due = dict.fromkeys([call.id for call in calls])
+            if len(due) != len(calls):
+                return False
+    return not due
+
+
 def settle(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
     """Move each result right behind its call, where it does not stand there already."""
     claims = _claims(placed)
-    claimed = {
-        position for answers in claims.values() for position in answers if position is not None
-    }
+    claimed = {position for answers in claims.values() for position in answers if position is not None}
     out: list[Placed] = []
     losses: list[Loss] = []
     for position, item in enumerate(placed):
@@ -112,9 +129,7 @@ def complete(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
     def close() -> None:
         for call in due:
             out.append(Placed(last, _missing(call)))
-            losses.append(
-                Loss("converted", "tool call", "had no result; a fixed one was added", last)
-            )
+            losses.append(Loss("converted", "tool call", "had no result; a fixed one was added", last))
         due.clear()
         out.extend(notes)
         notes.clear()
@@ -125,14 +140,10 @@ def complete(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
             call = next((call for call in due if call.id == message.tool_call_id), None)
             if call is None:
                 notes.append(Placed(item.index, told(message), note=True))
-                losses.append(
-                    Loss(
-                        "converted", "tool result", "answers no call; told as user text", item.index
-                    )
-                )
+                losses.append(Loss("converted", "tool result", "answers no call; told as user text", item.index))
             else:
                 due.remove(call)
-                out.append(Placed(item.index, _named(message, call)))
+                out.append(item)
         elif item.note:
             notes.append(item)
         else:
@@ -153,18 +164,11 @@ def _missing(call: ToolCall) -> ToolMessage:
     )
 
 
-def _named(message: ToolMessage, call: ToolCall) -> ToolMessage:
-    return message if message.tool_name is not None else message.replace(tool_name=call.name)
-
-
 def told(message: ToolMessage) -> UserMessage:
     """A result without a call, as user text; media stays media."""
     name = f" of {message.tool_name}" if message.tool_name else ""
     head = Text(f"[Tool {'error' if message.is_error else 'result'}{name}]")
-    parts = (
-        Text(bytes(part.value_json).decode()) if isinstance(part, Json) else part
-        for part in message.content
-    )
+    parts = (Text(bytes(part.value_json).decode()) if isinstance(part, Json) else part for part in message.content)
     return UserMessage(
         content=(head, *parts),
         id=message.id,

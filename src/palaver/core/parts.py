@@ -3,10 +3,10 @@
 Rules:
 
 - Parts stand in one order, tool calls included (C18); lists of images or calls are views of it.
-- Media comes from exactly one place: bytes kept as their base64 text, a URL, a provider's file id, or a
-  content hash into a blob store (C20). Nothing here ever fetches a URL.
-- The arguments of a tool call are the model's own text, byte for byte (C22). Text that is no JSON is no
-  ``ToolCall`` but a ``MalformedToolCall``.
+- Media comes from exactly one place: bytes kept as their base64 text, a URL, a provider's file id,
+  or a content hash into a blob store (C20). Nothing here ever fetches a URL.
+- The arguments of a tool call are the model's own text, byte for byte (C22). Text that is no JSON
+  is no ``ToolCall`` but a ``MalformedToolCall``.
 - Reasoning carries the proof its provider attached, bound to the wire it came from (C19).
 - A block that nobody knows is an ``Opaque`` part: kept verbatim, sent to no other wire (C5).
 
@@ -17,29 +17,27 @@ from __future__ import annotations
 
 import binascii
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, final
 
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, UnsetType, field
 
 from palaver.core import jsontext, mediatypes
 from palaver.core.errors import ArgumentsError, DecodeError, MessageError
-from palaver.core.value import Value
+from palaver.core.value import Record, Value
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
 
-class Part(Value, tag_field="type"):
+class Part(Value, frozen=True, tag_field="type"):
     """Base of all parts. ``provider`` holds what only one wire understands."""
 
 
 # -- where media comes from ------------------------------------------------------------------------
 
 
-class _Source(
-    Struct, frozen=True, gc=False, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True
-):
+class _Source(Record, frozen=True, tag_field="kind"):
     """Base of media sources."""
 
     def __repr__(self) -> str:
@@ -49,7 +47,8 @@ class _Source(
         return f"{name}({size})"
 
 
-class Inline(_Source, tag="inline"):
+@final
+class Inline(_Source, frozen=True, tag="inline"):
     """Bytes in the message. ``data`` is their base64 text, exactly as it was given."""
 
     data: str
@@ -73,20 +72,23 @@ class Inline(_Source, tag="inline"):
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
-class Url(_Source, tag="url"):
+@final
+class Url(_Source, frozen=True, tag="url"):
     """A URL that the provider, not Palaver, fetches. Not a data URI: those become ``Inline``."""
 
     url: str
 
 
-class FileId(_Source, tag="file_id"):
+@final
+class FileId(_Source, frozen=True, tag="file_id"):
     """A file that a provider keeps. The id means something on ``wire`` only."""
 
     id: str
     wire: str
 
 
-class Blob(_Source, tag="blob"):
+@final
+class Blob(_Source, frozen=True, tag="blob"):
     """A content hash, ``sha256:…``, into a blob store. A store resolves it before it is sent."""
 
     hash: str
@@ -95,15 +97,17 @@ class Blob(_Source, tag="blob"):
 MediaSource: TypeAlias = Inline | Url | FileId | Blob
 
 
-# -- text and what stands beside it -----------------------------------------------------------------
+# -- text and what stands beside it ----------------------------------------------------------------
 
 
-class Citation(
-    Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
-    """Where a stretch of text comes from. ``raw_json`` is the provider's own block, bound to ``wire``.
+@final
+class Citation(Record, frozen=True, kw_only=True):
+    """Where a stretch of text comes from.
 
-    ``start`` and ``end`` are offsets into the text of the part, in the provider's own units, where it gives them.
+    ``raw_json`` is the provider's own block, bound to ``wire``.
+
+    ``start`` and ``end`` are offsets into the text of the part, in the provider's own units, where
+    it gives them.
     """
 
     wire: str | None = None
@@ -114,33 +118,21 @@ class Citation(
     end: int | None = None
     raw_json: Raw | UnsetType = field(default=UNSET, name="raw")
 
-    def __eq__(self, other: object) -> bool:
-        """Compare all fields; the raw block by what it says."""
-        if not isinstance(other, Citation):
-            return NotImplemented
-        mine, theirs = self.raw_json, other.raw_json
-        same_raw = mine is theirs or (
-            isinstance(mine, Raw) and isinstance(theirs, Raw) and jsontext.equal(mine, theirs)
-        )
-        return same_raw and self._plain() == other._plain()
 
-    def __hash__(self) -> int:
-        """Hash the neutral fields."""
-        return hash(self._plain())
-
-    def _plain(self) -> tuple[object, ...]:
-        return (self.wire, self.url, self.title, self.quote, self.start, self.end)
-
-
-class Text(Part, tag="text"):
+@final
+class Text(Part, frozen=True, tag="text"):
     """Text, with its citations. ``""`` is a text; no part at all is something else."""
 
     text: str
     citations: tuple[Citation, ...] = field(default=(), name="citations")
 
 
-class Reasoning(Part, tag="reasoning"):
-    """The model's reasoning, and the proof that only ``wire`` can check. Replayed there and nowhere else."""
+@final
+class Reasoning(Part, frozen=True, tag="reasoning"):
+    """The model's reasoning, and the proof that only ``wire`` can check.
+
+    Replayed there and nowhere else.
+    """
 
     text: str = ""
     signature: str | None = None
@@ -148,7 +140,8 @@ class Reasoning(Part, tag="reasoning"):
     wire: str | None = None
 
 
-class Refusal(Part, tag="refusal"):
+@final
+class Refusal(Part, frozen=True, tag="refusal"):
     """The model's own words for declining."""
 
     text: str
@@ -157,7 +150,7 @@ class Refusal(Part, tag="refusal"):
 # -- media -----------------------------------------------------------------------------------------
 
 
-class Media(Part):
+class Media(Part, frozen=True):
     """Base of image, audio, video and file."""
 
     source: MediaSource
@@ -173,12 +166,13 @@ class Media(Part):
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str], media_type: str | None = None) -> Self:
-        """Read a file and hold it inline; its first bytes, else its ending, tell the type. Raises ``OSError``."""
-        with open(path, "rb") as file:  # noqa: PTH123 (pathlib costs more to import than all of this module)
+        """Read a file and hold it inline.
+
+        Its first bytes, else its ending, tell the type. Raises ``OSError``.
+        """
+        with open(path, "rb") as file:  # noqa: PTH123 (pathlib costs more to import than all this)
             data = file.read()
-        return cls.from_bytes(
-            data, media_type or mediatypes.of_bytes(data) or mediatypes.of_name(str(path))
-        )
+        return cls.from_bytes(data, media_type or mediatypes.of_bytes(data) or mediatypes.of_name(str(path)))
 
     @classmethod
     def from_url(cls, url: str, media_type: str | None = None) -> Self:
@@ -201,19 +195,23 @@ class Media(Part):
         return f"data:{self.media_type or 'application/octet-stream'};base64,{self.source.data}"
 
 
-class Image(Media, tag="image"):
+@final
+class Image(Media, frozen=True, tag="image"):
     """An image."""
 
 
-class Audio(Media, tag="audio"):
+@final
+class Audio(Media, frozen=True, tag="audio"):
     """A recording."""
 
 
-class Video(Media, tag="video"):
+@final
+class Video(Media, frozen=True, tag="video"):
     """A film."""
 
 
-class File(Media, tag="file"):
+@final
+class File(Media, frozen=True, tag="file"):
     """A document. ``name`` is its file name."""
 
     name: str | None = None
@@ -223,15 +221,18 @@ class File(Media, tag="file"):
 
 
 @lru_cache(maxsize=256)
-def _arguments(text: str) -> Any:  # noqa: ANN401 (any JSON value)
+def _arguments(text: str) -> Any:
     return jsontext.view(text)
 
 
-class ToolCall(Part, tag="tool_call"):
-    """A call the model makes. ``arguments_json`` is its own text; empty text stands for ``{}`` and stays empty.
+@final
+class ToolCall(Part, frozen=True, tag="tool_call"):
+    """A call the model makes.
 
-    ``custom`` marks a free-text call: its arguments are one JSON string, the text. ``provider_executed``
-    marks a call that the provider runs itself; it needs no result from us.
+    ``arguments_json`` is its own text; empty text stands for ``{}`` and stays empty.
+
+    ``custom`` marks a free-text call: its arguments are one JSON string, the text.
+    ``provider_executed`` marks a call that the provider runs itself; it needs no result from us.
     """
 
     id: str
@@ -242,7 +243,10 @@ class ToolCall(Part, tag="tool_call"):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The arguments, parsed on first use. Raises ``ArgumentsError`` when they are no JSON object."""
+        """The arguments, parsed on first use.
+
+        Raises ``ArgumentsError`` when they are no JSON object.
+        """
         if not self.arguments_json.strip():
             return jsontext.FrozenDict()
         try:
@@ -251,13 +255,17 @@ class ToolCall(Part, tag="tool_call"):
             msg = f"the arguments of {self.name!r} are {error.reason}"
             raise ArgumentsError(msg) from None
         if not isinstance(parsed, dict):
-            msg = f"the arguments of {self.name!r} are {jsontext.kind(self.arguments_json.encode())}, not an object"
+            found = jsontext.kind(self.arguments_json.encode())
+            msg = f"the arguments of {self.name!r} are {found}, not an object"
             raise ArgumentsError(msg)
         return parsed  # pyright: ignore[reportUnknownVariableType]
 
     @property
     def described(self) -> str:
-        """The arguments for people, keys sorted: ``"path: a.txt, size: 3"``. Never a key for comparison."""
+        """The arguments for people, keys sorted: ``"path: a.txt, size: 3"``.
+
+        Never a key for comparison.
+        """
         try:
             arguments = self.arguments
         except ArgumentsError:
@@ -269,8 +277,12 @@ def _described(item: object) -> str:
     return item if isinstance(item, str) else jsontext.encode(item).decode()
 
 
-class MalformedToolCall(Part, tag="malformed_tool_call"):
-    """A call that did not parse: its raw text, and why. Kept and shown, never sent as a call (C23)."""
+@final
+class MalformedToolCall(Part, frozen=True, tag="malformed_tool_call"):
+    """A call that did not parse: its raw text, and why.
+
+    Kept and shown, never sent as a call (C23).
+    """
 
     raw: str
     reason: str
@@ -278,8 +290,12 @@ class MalformedToolCall(Part, tag="malformed_tool_call"):
     id: str | None = None
 
 
-class ServerToolResult(Part, tag="server_tool_result"):
-    """The result of a call that the provider ran itself, verbatim; it means something on ``wire`` only."""
+@final
+class ServerToolResult(Part, frozen=True, tag="server_tool_result"):
+    """The result of a call that the provider ran itself, verbatim.
+
+    It means something on ``wire`` only.
+    """
 
     tool_call_id: str
     output_json: Raw = field(name="output")
@@ -288,12 +304,13 @@ class ServerToolResult(Part, tag="server_tool_result"):
     is_error: bool = False
 
     @property
-    def output(self) -> Any:  # noqa: ANN401 (any JSON value)
+    def output(self) -> Any:
         """The provider's result block, parsed and frozen."""
         return jsontext.view(self.output_json)
 
 
-class Json(Part, tag="json"):
+@final
+class Json(Part, frozen=True, tag="json"):
     """A JSON value that a tool gave back."""
 
     value_json: Raw = field(name="value")
@@ -304,19 +321,22 @@ class Json(Part, tag="json"):
         return cls(jsontext.checked(value, "value"))
 
     @property
-    def value(self) -> Any:  # noqa: ANN401 (any JSON value)
+    def value(self) -> Any:
         """The value, parsed and frozen."""
         return jsontext.view(self.value_json)
 
 
-class Opaque(Part, tag="opaque"):
+@final
+class Opaque(Part, frozen=True, tag="opaque"):
     """A block that we do not know, verbatim. It goes back to ``wire``, and to no other."""
+
+    keeps_unknown: ClassVar[bool] = True
 
     wire: str
     raw_json: Raw = field(name="raw")
 
     @property
-    def raw(self) -> Any:  # noqa: ANN401 (any JSON value)
+    def raw(self) -> Any:
         """The block, parsed and frozen."""
         return jsontext.view(self.raw_json)
 
@@ -324,17 +344,7 @@ class Opaque(Part, tag="opaque"):
 TextPart: TypeAlias = Text | Opaque
 UserPart: TypeAlias = Text | Image | Audio | Video | File | Opaque
 AssistantPart: TypeAlias = (
-    Text
-    | Reasoning
-    | ToolCall
-    | MalformedToolCall
-    | ServerToolResult
-    | Image
-    | Audio
-    | Video
-    | File
-    | Refusal
-    | Opaque
+    Text | Reasoning | ToolCall | MalformedToolCall | ServerToolResult | Image | Audio | Video | File | Refusal | Opaque
 )
 ToolPart: TypeAlias = Text | Json | Image | Audio | Video | File | Opaque
 AnyPart: TypeAlias = AssistantPart | Json

@@ -2,9 +2,10 @@
 
 Rules:
 
-- A request is messages, tools and settings. What only one wire understands stands in ``provider[wire]``.
-- ``origin`` names the wire whose ``decode_request`` made this request. ``replace`` forgets it: an edited
-  request is no longer "as it was", and is repaired when it is sent (wires.md 9).
+- A request is messages, tools and settings. What only one wire understands stands in
+  ``provider[wire]``.
+- ``origin`` names the wire whose ``decode_request`` made this request. ``replace`` forgets it: an
+  edited request is no longer "as it was", and is repaired when it is sent (wires.md 9).
 - A ``Loss`` names one thing that did not make it: what became of it, where it was, and why.
 
 Stability: stable.
@@ -12,14 +13,16 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, final
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from palaver.core import jsontext
+from palaver.core.errors import MessageError
 from palaver.core.messages import AssistantMessage, FinishReason, Message
 from palaver.core.tools import AnyTool
-from palaver.core.value import Value
+from palaver.core.value import Record, Value, short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,14 +30,19 @@ if TYPE_CHECKING:
     from palaver.core.usage import Usage
 
 
-class ToolChoice(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """Whether the model may, must or must not call. ``names`` narrows it: ``required`` with one name forces that tool."""
+@final
+class ToolChoice(Record, frozen=True):
+    """Whether the model may, must or must not call.
+
+    ``names`` narrows it: ``required`` with one name forces that tool.
+    """
 
     mode: Literal["auto", "none", "required"]
     names: tuple[str, ...] = ()
 
 
-class OutputFormat(Value, tag_field="type", tag="output_format"):
+@final
+class OutputFormat(Value, frozen=True, tag_field="type", tag="output_format"):
     """The form of the answer: ``text``, any ``json`` object, or ``json_schema`` with its schema."""
 
     kind: Literal["text", "json", "json_schema"]
@@ -44,18 +52,17 @@ class OutputFormat(Value, tag_field="type", tag="output_format"):
     strict: bool | None = None
 
     @property
-    def schema(self) -> Any:  # noqa: ANN401 (a JSON Schema)
+    def schema(self) -> Any:
         """The JSON Schema, parsed and frozen; ``None`` when there is none."""
         return None if self.schema_json is UNSET else jsontext.view(self.schema_json)
 
 
-class Settings(
-    Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True
-):
+@final
+class Settings(Record, frozen=True, kw_only=True):
     """What a caller may ask of a model, on any wire. ``None`` leaves it to the provider.
 
-    ``max_tokens`` bounds generated tokens; ``effort`` is the provider's word for how hard to reason,
-    ``reasoning_tokens`` a budget in tokens.
+    ``max_tokens`` bounds generated tokens; ``effort`` is the provider's word for how hard to
+    reason, ``reasoning_tokens`` a budget in tokens.
     """
 
     max_tokens: int | None = None
@@ -73,8 +80,16 @@ class Settings(
     reasoning_tokens: int | None = None
     stream: bool | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse infinities and NaN, which JSON cannot say."""
+        for name in ("temperature", "top_p", "frequency_penalty", "presence_penalty"):
+            number = getattr(self, name)
+            if isinstance(number, float) and not isfinite(number):
+                raise MessageError(f"{name}: {number} is not a JSON number")
 
-class Request(Value, tag_field="type", tag="request"):
+
+@final
+class Request(Value, frozen=True, tag_field="type", tag="request"):
     """What is asked of a model."""
 
     messages: tuple[Message, ...] = ()
@@ -83,7 +98,7 @@ class Request(Value, tag_field="type", tag="request"):
     settings: Settings = Settings()
     origin: str | None = None
 
-    def replace(self, **changes: Any) -> Self:  # noqa: ANN401 (any field)
+    def replace(self, **changes: Any) -> Self:
         """Give an edited copy, which has no ``origin`` any more."""
         return super().replace(**{"origin": None, **changes})
 
@@ -94,7 +109,8 @@ class Request(Value, tag_field="type", tag="request"):
         return self.replace(messages=(*self.messages, *messages))
 
 
-class Response(Value, tag_field="type", tag="response"):
+@final
+class Response(Value, frozen=True, tag_field="type", tag="response"):
     """What a model answered. ``alternatives`` are further choices, where several were asked for."""
 
     message: AssistantMessage
@@ -121,7 +137,7 @@ class Response(Value, tag_field="type", tag="response"):
         """The provider's id of the answer."""
         return self.message.response_id
 
-    def replace(self, **changes: Any) -> Self:  # noqa: ANN401 (any field)
+    def replace(self, **changes: Any) -> Self:
         """Give an edited copy, which has no ``origin`` any more."""
         return super().replace(**{"origin": None, **changes})
 
@@ -131,11 +147,12 @@ class Response(Value, tag_field="type", tag="response"):
 LossKind: TypeAlias = Literal["dropped", "converted", "approximated"]
 
 
+@final
 class Loss(Struct, frozen=True, gc=False, omit_defaults=True):
     """One thing that a target could not say: ``kind`` is what became of it, ``why`` the reason.
 
-    ``message`` and ``part`` are positions in the request (``None``: the request itself); ``what`` names the
-    part type or field.
+    ``message`` and ``part`` are positions in the request (``None``: the request itself); ``what``
+    names the part type or field.
     """
 
     kind: LossKind
@@ -155,7 +172,12 @@ class Loss(Struct, frozen=True, gc=False, omit_defaults=True):
         """``messages[3].content[0]: reasoning dropped (bound to another wire)``."""
         return f"{self.where}: {self.what} {self.kind} ({self.why})"
 
+    def __repr__(self) -> str:
+        """Show what was set, shortened."""
+        return short_repr(self)
 
+
+@final
 class Encoded:
     """An encoded body: the chunks to hand to a socket, and the receipt."""
 

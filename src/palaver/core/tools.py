@@ -5,7 +5,7 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, final
 
 from msgspec import UNSET, Raw, UnsetType, field
 
@@ -13,10 +13,14 @@ from palaver.core import jsontext
 from palaver.core.value import Value
 
 
-class Tool(Value, tag_field="type", tag="function"):
-    """A function the model may call. ``parameters`` is JSON Schema; ``strict`` asks the provider to enforce it.
+@final
+class Tool(Value, frozen=True, tag_field="type", tag="function"):
+    """A function the model may call.
 
-    ``custom`` marks a free-text tool, which has no parameters but may have a format (in ``provider``).
+    ``parameters`` is JSON Schema; ``strict`` asks the provider to enforce it.
+
+    ``custom`` marks a free-text tool, which has no parameters but may have a format (in
+    ``provider``).
     """
 
     name: str
@@ -41,19 +45,25 @@ class Tool(Value, tag_field="type", tag="function"):
         return made if provider is None else made.replace(provider=provider)
 
     @property
-    def parameters(self) -> Any:  # noqa: ANN401 (a JSON Schema)
+    def parameters(self) -> Any:
         """The JSON Schema of the arguments, parsed and frozen; ``None`` when there is none."""
         return None if self.parameters_json is UNSET else jsontext.view(self.parameters_json)
 
 
-class ProviderTool(Value, tag_field="type", tag="provider"):
-    """A tool that the provider itself runs or defines, verbatim; it means something on ``wire`` only."""
+@final
+class ProviderTool(Value, frozen=True, tag_field="type", tag="provider"):
+    """A tool that the provider itself runs or defines, verbatim.
+
+    It means something on ``wire`` only.
+    """
+
+    keeps_unknown: ClassVar[bool] = True
 
     wire: str
     raw_json: Raw = field(name="raw")
 
     @property
-    def raw(self) -> Any:  # noqa: ANN401 (any JSON value)
+    def raw(self) -> Any:
         """The definition, parsed and frozen."""
         return jsontext.view(self.raw_json)
 

@@ -3,29 +3,30 @@
 Rules (wires.md 1.2):
 
 - ``input`` counts prompt tokens neither read from nor written to a cache, ``cache_read`` and
-  ``cache_write`` those that were, ``output`` generated tokens that are not reasoning, ``reasoning`` the rest.
+  ``cache_write`` those that were, ``output`` generated tokens that are not reasoning, ``reasoning``
+  the rest.
 - ``None`` is "not reported", which is not 0. Adding ``None`` to a number gives the number.
 - ``raw_json`` is the provider's own object, whole. A sum has none.
-- ``passes`` are passes of other kinds or other models within one answer (compaction, an advisor), which
-  the provider counts apart; ``total`` leaves them out.
+- ``passes`` are passes of other kinds or other models within one answer (compaction, an advisor),
+  which the provider counts apart; ``total`` leaves them out.
 
 Stability: stable.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, final
 
-from msgspec import UNSET, Raw, Struct, UnsetType, field
+from msgspec import UNSET, Raw, UnsetType, field
 
 from palaver.core import jsontext
+from palaver.core.value import Record
 
 _COUNTERS = ("input", "cache_read", "cache_write", "output", "reasoning")
 
 
-class Usage(
-    Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True
-):
+@final
+class Usage(Record, frozen=True, kw_only=True):
     """Disjoint token counters, and the provider's own object."""
 
     input: int | None = None
@@ -37,7 +38,7 @@ class Usage(
     raw_json: Raw | UnsetType = field(default=UNSET, name="raw")
 
     @property
-    def raw(self) -> Any:  # noqa: ANN401 (any JSON value)
+    def raw(self) -> Any:
         """The provider's own object, parsed and frozen; ``None`` when there is none."""
         return None if self.raw_json is UNSET else jsontext.view(self.raw_json)
 
@@ -51,7 +52,11 @@ class Usage(
         if not isinstance(other, Usage):  # pyright: ignore[reportUnnecessaryIsInstance] (operators get anything)
             return NotImplemented
         return Usage(
-            **{name: _add(getattr(self, name), getattr(other, name)) for name in _COUNTERS},
+            input=_add(self.input, other.input),
+            cache_read=_add(self.cache_read, other.cache_read),
+            cache_write=_add(self.cache_write, other.cache_write),
+            output=_add(self.output, other.output),
+            reasoning=_add(self.reasoning, other.reasoning),
             passes=self.passes + other.passes,
         )
 
@@ -59,35 +64,18 @@ class Usage(
         """Let ``sum()`` start from 0."""
         return self if other == 0 else NotImplemented
 
-    def __eq__(self, other: object) -> bool:
-        """Compare counters, passes, and the raw objects by what they say."""
-        if not isinstance(other, Usage):
-            return NotImplemented
-        mine, theirs = self.raw_json, other.raw_json
-        same_raw = mine is theirs or (
-            isinstance(mine, Raw) and isinstance(theirs, Raw) and jsontext.equal(mine, theirs)
-        )
-        return same_raw and self._counts() == other._counts()
-
-    def __hash__(self) -> int:
-        """Hash the counters."""
-        return hash(self._counts())
-
-    def _counts(self) -> tuple[object, ...]:
-        return (*(getattr(self, name) for name in _COUNTERS), self.passes)
-
     def __repr__(self) -> str:
         """Show the counters that were reported."""
-        shown = (
-            f"{name}={getattr(self, name)}" for name in _COUNTERS if getattr(self, name) is not None
-        )
+        shown = (f"{name}={getattr(self, name)}" for name in _COUNTERS if getattr(self, name) is not None)
         return f"Usage({', '.join(shown)})"
 
 
-class UsagePass(
-    Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True
-):
-    """One pass that is counted apart: its ``kind`` in the provider's word, and its model where it was another."""
+@final
+class UsagePass(Record, frozen=True, kw_only=True):
+    """One pass that is counted apart.
+
+    ``kind`` is the provider's word for it; ``model`` is set where it was another model.
+    """
 
     kind: str
     model: str | None = None

@@ -3,9 +3,9 @@
 Rules:
 
 - Frozen, deeply. A change is a copy: ``value.replace(text="…")``.
-- Equal by value, over all fields. A field that ends in ``_json`` holds JSON text; two such texts are
-  equal when they say the same, whatever the order of keys. The property without the ending is the
-  parsed, frozen view: ``metadata_json`` and ``metadata``, ``arguments_json`` and ``arguments``.
+- Equal by value, over all fields. A field that ends in ``_json`` holds JSON text; two such texts
+  are equal when they say the same, whatever the order of keys. The property without the ending is
+  the parsed, frozen view: ``metadata_json`` and ``metadata``, ``arguments_json`` and ``arguments``.
 - Unset, ``None``, ``""`` and ``{}`` differ. A text field that was never set is ``UNSET``.
 - The family is closed: nobody else subclasses these classes (C2).
 - ``repr`` is short, whatever the value holds.
@@ -16,93 +16,56 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field, structs
 
-from palaver.core import jsontext
-from palaver.core.errors import MessageError, excerpt
+from palaver.core import jsontext, pydantic_schema
+from palaver.core.careful import Extra
+from palaver.core.errors import DecodeError, MessageError, excerpt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic_core import CoreSchema
+
+__all__ = ["Extra", "Record", "Value", "mapping", "short_repr"]
 
 _REPR_PARTS = 4
 _NOTHING = jsontext.FrozenDict()
 
 
-class Extra:
-    """Fields that a newer version wrote and this one does not know: kept, and written back in place."""
-
-    __slots__ = ("json",)
-
-    def __init__(self, json: Raw) -> None:
-        """Hold the fields as one JSON object."""
-        object.__setattr__(self, "json", json)
-
-    json: Raw
-
-    def __setattr__(self, name: str, _value: object) -> None:
-        """Refuse: values do not change."""
-        msg = f"cannot assign to {name!r}"
-        raise AttributeError(msg)
-
-    def __eq__(self, other: object) -> bool:
-        """Compare by what the fields say."""
-        return isinstance(other, Extra) and jsontext.equal(self.json, other.json)
-
-    def __hash__(self) -> int:
-        """Hash the normal form."""
-        return hash(jsontext.normal(self.json))
-
-    def __repr__(self) -> str:
-        """Show the names of the fields."""
-        return f"Extra({', '.join(jsontext.fields(self.json))})"
-
-    def __reduce__(self) -> tuple[type[Extra], tuple[Raw]]:
-        """Pickle as JSON text."""
-        return (Extra, (self.json,))
-
-
-class Value(
-    Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True, forbid_unknown_fields=True
+class Record(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    gc=False,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
 ):
-    """Base of messages and parts. Immutable trees cannot form cycles, so the collector skips them."""
+    """Base of every struct that is stored.
 
-    provider_json: Raw | UnsetType = field(default=UNSET, name="provider")
+    Immutable trees form no cycles: the collector skips them.
+    """
+
     extra: Extra | UnsetType = UNSET
 
-    _json_fields: ClassVar[frozenset[str]]
-
-    def __init_subclass__(cls, **config: object) -> None:
+    def __init_subclass__(cls, **config: Any) -> None:
         """Close the family: only Palaver itself defines members."""
         super().__init_subclass__(**config)
         if not cls.__module__.startswith("palaver.core."):
             msg = f"{cls.__name__}: messages and parts are a closed union and cannot be subclassed"
             raise TypeError(msg)
 
-    @property
-    def provider(self) -> Mapping[str, Mapping[str, Any]]:
-        """Fields that only one wire understands: ``provider["anthropic_messages"]["cache_control"]``."""
-        return _NOTHING if self.provider_json is UNSET else jsontext.view(self.provider_json)
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Let pydantic read and write the canonical form."""
+        return pydantic_schema.core_schema(cls)
 
-    def replace(self, **changes: Any) -> Self:  # noqa: ANN401 (any field)
-        """Give a copy with some fields changed. ``metadata=``, ``payload=`` and the like take Python values.
-
-        Raises ``MessageError`` for a field that does not exist.
-        """
-        names = type(self).__struct_fields__
-        made: dict[str, object] = {}
-        for name, new in changes.items():
-            if name in names:
-                made[name] = new
-            elif f"{name}_json" in names:
-                made[f"{name}_json"] = new if new is UNSET else jsontext.checked(new, name)
-            else:
-                msg = f"{type(self).__name__} has no field {name!r}"
-                raise MessageError(msg)
-        return structs.replace(self, **made)
-
-    __replace__ = replace
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe the canonical form to pydantic and OpenAPI."""
+        return pydantic_schema.json_schema(cls)
 
     def __copy__(self) -> Self:
         """A value is its own copy."""
@@ -118,7 +81,7 @@ class Value(
             return True
         if type(self) is not type(other):
             return NotImplemented
-        return all(map(_same, _values(self), _values(cast("Value", other))))
+        return all(map(_same, _values(self), _values(cast("Struct", other))))
 
     def __hash__(self) -> int:
         """Hash what cannot be spelled in two ways."""
@@ -127,10 +90,71 @@ class Value(
 
     def __repr__(self) -> str:
         """Show what was set, shortened."""
-        return f"{type(self).__name__}({', '.join(_shown(self))})"
+        return short_repr(self)
 
 
-def _values(value: Value) -> Iterator[object]:
+class Value(Record, frozen=True, kw_only=True):
+    """Base of messages, parts, tools and requests: a record with fields for single wires."""
+
+    provider_json: Raw | UnsetType = field(default=UNSET, name="provider")
+
+    @property
+    def provider(self) -> Mapping[str, Mapping[str, Any]]:
+        """Fields that only one wire understands: ``provider["openai_chat"]["logprobs"]``."""
+        return mapping(self.provider_json, "provider")
+
+    def replace(self, **changes: Any) -> Self:
+        """Give a copy with some fields changed.
+
+        ``metadata=``, ``payload=`` and the like take Python values.
+
+        Raises ``MessageError`` for a field that does not exist.
+        """
+        names = type(self).__struct_fields__
+        made: dict[str, object] = {}
+        for name, new in changes.items():
+            if name in names:
+                made[name] = _tupled(new)
+            elif f"{name}_json" in names:
+                made[f"{name}_json"] = new if new is UNSET else _text_of(new, name)
+            else:
+                msg = f"{type(self).__name__} has no field {name!r}"
+                raise MessageError(msg)
+        return structs.replace(self, **made)
+
+    __replace__ = replace
+
+
+def _tupled(item: object) -> object:
+    """Freeze a list that stands where a tuple belongs."""
+    return tuple(cast("list[object]", item)) if type(item) is list else item
+
+
+_OBJECTS = frozenset({"metadata", "provider"})
+
+
+def _text_of(item: object, name: str) -> Raw:
+    cls = type(item)
+    if name in _OBJECTS and not issubclass(cls, dict):
+        raise MessageError(f"{name}: expected a dict, got {cls.__name__}")
+    return jsontext.checked(item, name)
+
+
+def mapping(data: Raw | UnsetType, name: str) -> Mapping[str, Any]:
+    """Read a field that holds an object; unset and ``null`` read as empty.
+
+    Raises ``DecodeError`` when stored data hold something else there.
+    """
+    if data is UNSET or jsontext.is_null(data):
+        return _NOTHING
+    parsed = jsontext.view(data)
+    if not isinstance(parsed, jsontext.FrozenDict):
+        reason = f"expected an object, got {jsontext.kind(data)}"
+        raise DecodeError(reason, path=name, source="palaver")
+    return parsed
+
+
+def _values(value: Struct) -> Iterator[object]:
     for name in type(value).__struct_fields__:
         yield getattr(value, name)
 
@@ -138,19 +162,36 @@ def _values(value: Value) -> Iterator[object]:
 def _same(one: object, other: object) -> bool:
     if isinstance(one, Raw) and isinstance(other, Raw):
         return jsontext.equal(one, other)
-    return one is other or (type(one) is type(other) and one == other)
+    if one is other:
+        return True
+    # True is no 1, but a setting of 1 and of 1.0 is the same setting
+    alike = type(one) is type(other) or {type(one), type(other)} == {int, float}
+    return alike and one == other
 
 
-def _shown(value: Value) -> Iterator[str]:
+def short_repr(value: Struct) -> str:
+    """Show what was set, each field shortened, so that no value prints a megabyte."""
+    return f"{type(value).__name__}({', '.join(_shown(value))})"
+
+
+def _shown(value: Struct) -> Iterator[str]:
     cls = type(value)
-    required = len(cls.__struct_fields__) - len(cls.__struct_defaults__)
+    required = len(cls.__struct_fields__) - len(_defaults(cls))
     for index, name in enumerate(cls.__struct_fields__):
         item = getattr(value, name)
-        default = cls.__struct_defaults__[index - required] if index >= required else None
-        if index >= required and item is default:
+        if index >= required and item is _defaults(cls)[index - required]:
             continue
         text = _short(item)
-        yield text if name in cls.__match_args__ else f"{name}={text}"
+        yield text if name in _positional(cls) else f"{name}={text}"
+
+
+# Their types are not in msgspec's stubs, or are wrong there.
+def _defaults(cls: type[Struct]) -> tuple[object, ...]:
+    return cast("tuple[object, ...]", cast("Any", cls).__struct_defaults__)
+
+
+def _positional(cls: type[Struct]) -> tuple[str, ...]:
+    return cast("tuple[str, ...]", cast("Any", cls).__match_args__)
 
 
 def _short(item: object) -> str:
@@ -158,7 +199,7 @@ def _short(item: object) -> str:
         case str():
             return repr(excerpt(item, 60))
         case Raw():
-            return excerpt(bytes(item).decode(errors="replace"), 60)
+            return excerpt(bytes(memoryview(item)[:300]).decode(errors="replace"), 60)
         case tuple():
             parts = cast("tuple[object, ...]", item)
             shown = [excerpt(repr(part), 160) for part in parts[:_REPR_PARTS]]

@@ -11,7 +11,6 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -37,9 +36,7 @@ class Options(Struct, frozen=True, kw_only=True):
 class Context:
     """State of one encoding. ``own`` says that the request goes back, unedited, to the wire it came from."""
 
-    def __init__(
-        self, wire: str, speech: Speech, *, own: bool, accent: str | None = None, options: Options
-    ) -> None:
+    def __init__(self, wire: str, speech: Speech, *, own: bool, accent: str | None = None, options: Options) -> None:
         """Start with nothing lost and nothing given."""
         self.wire = wire
         self.speech = speech
@@ -93,12 +90,10 @@ class Context:
         An id that the wire takes, and that is free, stays. Any other becomes a digest of the old id and of how often
         it came before, so that the same conversation gets the same ids each time (wires.md 1.4).
         """
-        if (
-            rule.pattern.fullmatch(old)
-            and old not in taken
-            and (not rule.unique or self.take(f"id {old}"))
-        ):
+        if rule.pattern.fullmatch(old) and old not in taken and (not rule.unique or self.take(f"id {old}")):
             return old
+        import hashlib  # noqa: PLC0415 (OpenSSL takes longer to load than all of this)
+
         count = 0
         while True:
             digest = hashlib.sha256(f"{old}\0{count}".encode("utf-8", "surrogatepass")).hexdigest()
@@ -116,8 +111,6 @@ class Context:
 
     def rollback(self, mark: tuple[int, int, int, int]) -> None:
         """Forget what came after ``mark``."""
-        for table, size in zip(
-            (self._losses, self._taken, self._rewritten, self.called), mark, strict=True
-        ):
+        for table, size in zip((self._losses, self._taken, self._rewritten, self.called), mark, strict=True):
             while len(table) > size:
                 table.popitem()

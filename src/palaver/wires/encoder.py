@@ -15,9 +15,10 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from itertools import chain, islice
 from operator import is_
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from msgspec import structs
 
 from palaver.core import jsontext
 from palaver.core.messages import (
@@ -27,7 +28,7 @@ from palaver.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from palaver.core.pairs import REPAIR, Placed, client_calls, complete, settle
+from palaver.core.pairs import REPAIR, Placed, client_calls, complete, settle, whole
 from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
 from palaver.wires.context import Context, Options
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.request import Loss, Request
     from palaver.wires.speech import Speech
+
+_CHUNK: Final = 16_384
+"""Sealed turns are gathered into chunks of at least so many bytes; joining them costs less than handing out each."""
 
 BEGIN = "(The conversation begins.)"
 CONTINUE = "Continue."
@@ -54,9 +58,7 @@ class Writer(Protocol):
         """Whether a leading system message goes into the head."""
         ...
 
-    def head(
-        self, request: Request, system: Sequence[SystemMessage], context: Context
-    ) -> dict[str, Any]:
+    def head(self, request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
         """All fields but the list. When the list is among them, nothing else is written for it.
 
         ``system`` are the leading system messages that were hoisted; ``context.called`` the tools called so far.
@@ -101,8 +103,22 @@ class RequestEncoder:
             self._own = False
             self._rebuild()
             return
-        self._context.rollback(self._mark)
-        self._grow(self._fitted(start))
+        placed = self._fitted(start)
+        if placed and _begins(placed[0]) and not _begins(self._open[-1]) and self._tail_stays:
+            self._seal(self._tail)
+        else:
+            self._context.rollback(self._mark)
+        self._grow(placed)
+
+    def _seal(self, chunk: bytes) -> None:
+        """Close the open turn: ``chunk`` are its bytes for good."""
+        self._sealed_calls.update(call.id for item in self._open for call in client_calls(item.message))
+        if self._chunks and len(self._chunks[-1]) < _CHUNK:
+            self._chunks[-1] += chunk
+        elif chunk:
+            self._chunks.append(chunk)
+        self._open = []
+        self._mark = self._context.mark()
 
     def _reopens(self, messages: Sequence[Message]) -> bool:
         """Whether a result comes for a call of a sealed turn, and for none behind it."""
@@ -115,9 +131,7 @@ class RequestEncoder:
         return False
 
     def _new_context(self) -> Context:
-        return Context(
-            self._wire, self._speech, own=self._own, accent=self._accent, options=self._options
-        )
+        return Context(self._wire, self._speech, own=self._own, accent=self._accent, options=self._options)
 
     def _rebuild(self) -> None:
         self._kept = self._new_context()
@@ -127,6 +141,7 @@ class RequestEncoder:
         self._sealed_calls: set[str] = set()
         self._system: list[SystemMessage] = []
         self._leading = True
+        self._tail_stays = False
         self._head: tuple[object, dict[str, Any], Context] | None = None
         placed = self._fitted(0)
         if not self._own:
@@ -144,12 +159,7 @@ class RequestEncoder:
                 self._leading = False
             item = Placed(index, message)
             fitted = [item] if self._own else fit(item, self._kept, leading=self._leading)
-            if (
-                self._leading
-                and len(fitted) == 1
-                and isinstance(fitted[0].message, SystemMessage)
-                and not placed
-            ):
+            if self._leading and len(fitted) == 1 and isinstance(fitted[0].message, SystemMessage) and not placed:
                 system = fitted[0].message
                 if self._writer.hoists(system, self._kept):
                     self._system.append(system)
@@ -161,12 +171,7 @@ class RequestEncoder:
         """Take fitted messages in; seal every turn that a later one follows."""
         for item in placed:
             if self._open and _begins(item) and not _begins(self._open[-1]):
-                chunk = self._turn(self._open, final=False)
-                self._sealed_calls.update(call.id for each in self._open for call in client_calls(each.message))
-                if chunk:
-                    self._chunks.append(chunk)
-                self._open = []
-                self._mark = self._context.mark()
+                self._seal(self._turn(self._open, final=False))
             self._open.append(item)
         self._tail = self._turn(self._open, final=True)
 
@@ -174,11 +179,14 @@ class RequestEncoder:
 
     def _turn(self, placed: Sequence[Placed], *, final: bool) -> bytes:
         if not self._own:
-            settled, moved = settle(placed)
-            placed, losses = complete(settled)
-            for loss in (*moved, *losses):
-                self._context.add(loss)
-            placed = self._ended(placed, final=final)
+            if not whole(placed):
+                settled, moved = settle(placed)
+                placed, losses = complete(settled)
+                for loss in (*moved, *losses):
+                    self._context.add(loss)
+            ended = self._ended(placed, final=final)
+            self._tail_stays = len(ended) == len(placed) and all(map(is_, ended, placed))
+            placed = ended
             placed = _renumbered(placed, self._context)
         written = self._writer.turn(placed, self._context)
         if not written:
@@ -212,12 +220,8 @@ class RequestEncoder:
         if isinstance(message, AssistantMessage):
             last = message.content[-1] if message.content else None
             if not speech.blank_end and isinstance(last, Text) and last.text != last.text.rstrip():
-                lose(
-                    "converted", "text", "white space at the end of a last assistant message", index
-                )
-                stripped = message.replace(
-                    content=(*message.content[:-1], last.replace(text=last.text.rstrip()))
-                )
+                lose("converted", "text", "white space at the end of a last assistant message", index)
+                stripped = message.replace(content=(*message.content[:-1], last.replace(text=last.text.rstrip())))
                 return [*placed[:-1], Placed(index, stripped)]
         return placed
 
@@ -232,23 +236,19 @@ class RequestEncoder:
         return self._head[1], self._head[2]
 
     def chunks(self) -> Iterator[bytes]:
-        """Hand out the body in pieces, without joining or copying what was sealed."""
+        """Hand out the body in pieces; what was sealed is neither written nor copied again."""
         fields, _ = self._head_fields()
         name = self._writer.LIST
         if name in fields:
             shown = {key: value for key, value in fields.items() if value is not ABSENT}
             return iter((jsontext.encode(shown),))
-        head = (
-            jsontext.encode(fields)[:-1] + (b"," if fields else b"") + b'"' + name.encode() + b'":['
-        )
-        return chain((head,), islice(self._chunks, len(self._chunks)), (self._tail, b"]}"))
+        head = jsontext.encode(fields)[:-1] + (b"," if fields else b"") + b'"' + name.encode() + b'":['
+        return iter((head, *self._chunks, self._tail, b"]}"))
 
     @property
     def losses(self) -> tuple[Loss, ...]:
         """The receipt for all that was encoded so far."""
-        found = dict.fromkeys(
-            (*self._head_fields()[1].losses, *self._kept.losses, *self._context.losses)
-        )
+        found = dict.fromkeys((*self._head_fields()[1].losses, *self._kept.losses, *self._context.losses))
         return tuple(sorted(found, key=_place))
 
     def encoded(self) -> Encoded:
@@ -276,23 +276,24 @@ def _fixed(text: str) -> UserMessage:
 
 
 def _renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
-    """Give calls and their results ids that the wire takes, both alike (wires.md 1.4)."""
+    """Give calls and their results ids that the wire takes, both alike (wires.md 1.4); results the name of their tool."""
     out: list[Placed] = []
-    given: dict[str, list[str]] = {}
+    given: dict[str, list[tuple[str, str]]] = {}
     taken: set[str] = set()
     for item in placed:
         message = item.message
         if isinstance(message, AssistantMessage):
             message = _with_ids(message, given, taken, context)
         elif isinstance(message, ToolMessage) and message.tool_call_id is not None:
-            new = given[message.tool_call_id].pop(0)
-            message = message if new == message.tool_call_id else message.replace(tool_call_id=new)
+            call_id, name = given[message.tool_call_id].pop(0)
+            if call_id != message.tool_call_id or message.tool_name is None:
+                message = structs.replace(message, tool_call_id=call_id, tool_name=message.tool_name or name)
         out.append(item if message is item.message else Placed(item.index, message, item.note))
     return out
 
 
 def _with_ids(
-    message: AssistantMessage, given: dict[str, list[str]], taken: set[str], context: Context
+    message: AssistantMessage, given: dict[str, list[tuple[str, str]]], taken: set[str], context: Context
 ) -> AssistantMessage:
     content = list(message.content)
     for position, part in enumerate(message.content):
@@ -303,11 +304,7 @@ def _with_ids(
             continue
         new = context.call_id(part.id, context.speech.call_id, taken=taken)
         taken.add(new)
-        given.setdefault(part.id, []).append(new)
+        given.setdefault(part.id, []).append((new, part.name))
         if new != part.id:
             content[position] = part.replace(id=new)
-    return (
-        message
-        if all(map(is_, content, message.content))
-        else message.replace(content=tuple(content))
-    )
+    return message if all(map(is_, content, message.content)) else message.replace(content=tuple(content))

@@ -74,9 +74,7 @@ def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
         case SystemMessage() | DeveloperMessage():
             fitted = _system(message, context, index, leading=leading)
         case UserMessage():
-            fitted = [
-                message.replace(content=_parts(enumerate(message.content), context, index, context.speech.media))
-            ]
+            fitted = [message.replace(content=_parts(enumerate(message.content), context, index, context.speech.media))]
         case AssistantMessage():
             fitted = _assistant(message, context, index)
         case ToolMessage():
@@ -98,25 +96,15 @@ def _list_foreign_fields(
 # -- one role at a time ----------------------------------------------------------------------------
 
 
-def _system(
-    message: SystemMessage | DeveloperMessage, context: Context, index: int, *, leading: bool
-) -> list[Message]:
+def _system(message: SystemMessage | DeveloperMessage, context: Context, index: int, *, leading: bool) -> list[Message]:
     content = _parts(enumerate(message.content), context, index, {})
     speech = context.speech
     if not leading and not speech.later_system:
-        context.lose(
-            "converted", "system message", "only leading ones are taken; sent as user text", index
-        )
+        context.lose("converted", "system message", "only leading ones are taken; sent as user text", index)
         marked = (Text("[System]"), *(part for part in content if isinstance(part, Text)))
-        return (
-            [UserMessage(content=marked, id=message.id, source=message.source or REPAIR)]
-            if content
-            else []
-        )
+        return [UserMessage(content=marked, id=message.id, source=message.source or REPAIR)] if content else []
     if isinstance(message, DeveloperMessage) and not speech.developer:
-        context.lose(
-            "converted", "developer message", "the wire has no such role; sent as system", index
-        )
+        context.lose("converted", "developer message", "the wire has no such role; sent as system", index)
         return [SystemMessage(content=cast("tuple[Text | Opaque, ...]", content), id=message.id)]
     return [message.replace(content=content)]
 
@@ -239,9 +227,7 @@ def _part(  # noqa: PLR0911 (one case a part type)
         case Refusal():
             if context.speech.refusal:
                 return part
-            context.lose(
-                "converted", "refusal", "the wire has no such part; sent as text", index, position
-            )
+            context.lose("converted", "refusal", "the wire has no such part; sent as text", index, position)
             return Text(part.text)
         case _:
             return _medium(part, context, index, position, media)
@@ -258,11 +244,7 @@ def _text(part: Text, context: Context, index: int, position: int) -> Text | Non
             position,
         )
         part = part.replace(citations=())
-    if (
-        not context.speech.blank_text
-        and not part.text.strip()
-        and not reading.native(part, context.wire)
-    ):
+    if not context.speech.blank_text and not part.text.strip() and not reading.native(part, context.wire):
         context.lose("dropped", "text", "blank, which the wire refuses", index, position)
         return None
     if not _utf8(part.text):
@@ -295,15 +277,11 @@ def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCa
     if part.provider_executed:
         if context.wire in part.provider:
             return part
-        context.lose(
-            "dropped", "server tool call", "the provider that ran it is another", index, position
-        )
+        context.lose("dropped", "server tool call", "the provider that ran it is another", index, position)
         return None
     if part.custom and not speech.custom_calls:
         context.lose("converted", "custom tool call", 'sent as {"input": text}', index, position)
-        part = structs.replace(
-            part, custom=False, arguments_json=f'{{"input":{part.arguments_json}}}'
-        )
+        part = structs.replace(part, custom=False, arguments_json=f'{{"input":{part.arguments_json}}}')
     name = fitting_name(part.name, context)
     if name != part.name:
         context.lose(
@@ -318,15 +296,9 @@ def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCa
     if not text.strip():
         return part if not speech.object_arguments else part.replace(arguments_json="{}")
     if not jsontext.is_json(text):
-        context.lose(
-            "converted", "arguments", "not JSON; sent inside a JSON object", index, position
-        )
+        context.lose("converted", "arguments", "not JSON; sent inside a JSON object", index, position)
         return part.replace(arguments_json=jsontext.encode({"INVALID_JSON": text}).decode())
-    if (
-        speech.object_arguments
-        and not part.custom
-        and jsontext.kind(text.encode("utf-8", "replace")) != "an object"
-    ):
+    if speech.object_arguments and not part.custom and jsontext.kind(text.encode("utf-8", "replace")) != "an object":
         context.lose("converted", "arguments", "not an object; wrapped in one", index, position)
         return part.replace(arguments_json=f'{{"value":{text}}}')
     return part
@@ -337,9 +309,7 @@ def fitting_name(name: str, context: Context) -> str:
     pattern = context.speech.tool_name
     if pattern.fullmatch(name):
         return name
-    spelled = (
-        "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)[:64] or "_"
-    )
+    spelled = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)[:64] or "_"
     return spelled if pattern.fullmatch(spelled) else f"_{spelled}"[:64]
 
 
@@ -394,11 +364,7 @@ def _refusal_of(part: Media, rule: MediaRule) -> str | None:
         return f"not taken as {word.replace('_', ' ')}"
     if part.media_type is None:
         return "its media type is not known" if rule.needs_type else None
-    if (
-        rule.types is not None
-        and word == "inline"
-        and part.media_type.partition(";")[0].lower() not in rule.types
-    ):
+    if rule.types is not None and word == "inline" and part.media_type.partition(";")[0].lower() not in rule.types:
         return f"{part.media_type} is not taken"
     return None
 

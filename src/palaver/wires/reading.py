@@ -230,12 +230,8 @@ def call(
 ) -> ToolCall | MalformedToolCall:
     """Make the part for a call whose arguments came as text; text that is no JSON is malformed (C23)."""
     if arguments and not jsontext.is_json(arguments) and not arguments.isspace():
-        return MalformedToolCall(
-            arguments, "the arguments are not JSON", name, call_id, provider_json=held
-        )
-    return ToolCall(
-        call_id, name, arguments, provider_executed=provider_executed, provider_json=held
-    )
+        return MalformedToolCall(arguments, "the arguments are not JSON", name, call_id, provider_json=held)
+    return ToolCall(call_id, name, arguments, provider_executed=provider_executed, provider_json=held)
 
 
 # -- forms -----------------------------------------------------------------------------------------

@@ -19,8 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, LossError
+from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import Placed
+from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.core.request import Encoded, Request, Response
+from palaver.wires import reading
 from palaver.wires.context import Context, Options
 from palaver.wires.encoder import RequestEncoder, Writer
 from palaver.wires.handover import fit
@@ -78,11 +81,7 @@ class Wire:
 
     def __repr__(self) -> str:
         """Show the name, and the accent where there is one."""
-        return (
-            f"Wire({self.name!r})"
-            if self.accent is None
-            else f"Wire({self.name!r}, accent={self.accent!r})"
-        )
+        return f"Wire({self.name!r})" if self.accent is None else f"Wire({self.name!r}, accent={self.accent!r})"
 
     # -- in --
 
@@ -112,12 +111,8 @@ class Wire:
         reasoning_as_text: bool = False,
     ) -> RequestEncoder:
         """Encode a request that will grow: append messages to what this gives, and pay for what is new."""
-        options = Options(
-            takes=None if takes is None else frozenset(takes), reasoning_as_text=reasoning_as_text
-        )
-        return RequestEncoder(
-            self._codec, request, self.name, self.speech, accent=self.accent, options=options
-        )
+        options = Options(takes=None if takes is None else frozenset(takes), reasoning_as_text=reasoning_as_text)
+        return RequestEncoder(self._codec, request, self.name, self.speech, accent=self.accent, options=options)
 
     def encode_request(
         self,
@@ -141,9 +136,10 @@ class Wire:
         own = response.origin == self._origin
         context = Context(self.name, self.speech, own=own, accent=self.accent, options=Options())
         if not own:
-            placed = fit(Placed(0, response.message), context, leading=False)
-            message = placed[0].message if placed else response.message.replace(content=())
-            response = response.replace(message=message)
+            for wire, key, _ in reading.foreign(response, self.name):
+                context.lose("dropped", key, f"a field of {wire}")
+            answers = [_fitted(each, i, context) for i, each in enumerate((response.message, *response.alternatives))]
+            response = response.replace(message=answers[0], alternatives=tuple(answers[1:]))
         body = jsontext.encode(self._codec.response(response, context))
         return self._checked(Encoded((body,), context.losses), losses)
 
@@ -151,3 +147,16 @@ class Wire:
         if losses == "raise" and encoded.losses:
             raise LossError(self.name, encoded.losses)
         return encoded
+
+
+def _fitted(message: AssistantMessage, index: int, context: Context) -> AssistantMessage:
+    """Fit one answer. In an answer a malformed call stays a call: whoever asked must see what the model wrote."""
+    calls = tuple(
+        ToolCall(part.id or f"call_{index}_{position}", part.name or "unknown", part.raw)
+        if isinstance(part, MalformedToolCall)
+        else part
+        for position, part in enumerate(message.content)
+    )
+    placed = fit(Placed(index, message.replace(content=calls)), context, leading=False)
+    found = placed[0].message if placed else None
+    return found if isinstance(found, AssistantMessage) else message.replace(content=())

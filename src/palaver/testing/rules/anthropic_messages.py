@@ -92,9 +92,7 @@ def calls_are_answered_next(body: Fields) -> Iterator[Finding]:
     for index, turn in enumerate(all_turns):
         calls = _of(turn, "tool_use")
         after = all_turns[index + 1] if index + 1 < len(all_turns) else None
-        results = (
-            _ids(_of(after, "tool_result"), "tool_use_id") if after and after.role == "user" else {}
-        )
+        results = _ids(_of(after, "tool_result"), "tool_use_id") if after and after.role == "user" else {}
         for call_id, where in _ids(calls, "id").items():
             if call_id not in results:
                 yield where, f"tool_use {call_id!r} has no tool_result in the next turn"
@@ -195,19 +193,8 @@ def prefill_does_not_end_in_space(body: Fields) -> Iterator[Finding]:
     for where, message in _messages(body)[-1:]:
         content = message.get("content")
         blocks = objects(content, f"{where}.content")
-        last = (
-            content
-            if isinstance(content, str)
-            else string(blocks[-1][1], "text")
-            if blocks
-            else None
-        )
-        if (
-            message.get("role") == "assistant"
-            and last
-            and not blank(last)
-            and last != last.rstrip()
-        ):
+        last = content if isinstance(content, str) else string(blocks[-1][1], "text") if blocks else None
+        if message.get("role") == "assistant" and last and not blank(last) and last != last.rstrip():
             yield f"{where}.content", "the final assistant text ends in white space"
 
 
@@ -221,9 +208,7 @@ def _marks(value: Json, where: str) -> Iterator[Finding]:
 @rule("wires.md 4.3.7")
 def few_cache_marks(body: Fields) -> Iterator[Finding]:
     """At most four marks, three with the top-level one; none on thinking."""
-    marks: list[Finding] = (
-        [("cache_control", "top level")] if body.get("cache_control") is not None else []
-    )
+    marks: list[Finding] = [("cache_control", "top level")] if body.get("cache_control") is not None else []
     for key in ("tools", "system", "messages"):
         marks += _marks(body.get(key), key)
     if len(marks) > MOST_MARKS:
@@ -236,9 +221,7 @@ def few_cache_marks(body: Fields) -> Iterator[Finding]:
 @rule("wires.md 4.3.8")
 def no_forced_choice_while_thinking(body: Fields) -> Iterator[Finding]:
     """`any` and `tool` do not go with `thinking: enabled`."""
-    if inside(body, "thinking").get("type") == "enabled" and inside(body, "tool_choice").get(
-        "type"
-    ) in ("any", "tool"):
+    if inside(body, "thinking").get("type") == "enabled" and inside(body, "tool_choice").get("type") in ("any", "tool"):
         yield "tool_choice", "forced while thinking is enabled"
 
 
@@ -250,12 +233,7 @@ def system_messages_stand_between(body: Fields) -> Iterator[Finding]:
         if turn.role != "system":
             continue
         before = all_turns[index - 1] if index else None
-        served = (
-            before
-            and before.role == "assistant"
-            and before.blocks
-            and _is_server_result(before.blocks[-1][1])
-        )
+        served = before and before.role == "assistant" and before.blocks and _is_server_result(before.blocks[-1][1])
         if before is None or (before.role != "user" and not served):
             yield turn.where, "system message not after a user turn"
         if index + 1 < len(all_turns) and all_turns[index + 1].role != "assistant":
@@ -265,19 +243,13 @@ def system_messages_stand_between(body: Fields) -> Iterator[Finding]:
 def _references(value: Json, where: str) -> Iterator[tuple[str, str]]:
     for place, block in objects(value, where):
         kind = block.get("type")
-        name = (
-            string(block, "tool_name")
-            if kind == "tool_reference"
-            else string(inside(block, "tool"), "name")
-        )
+        name = string(block, "tool_name") if kind == "tool_reference" else string(inside(block, "tool"), "name")
         if kind in ("tool_reference", "tool_addition", "tool_removal") and name is not None:
             yield place, name
         content = block.get("content")
         yield from _references(content, f"{place}.content")
         if isinstance(content, dict):
-            yield from _references(
-                content.get("tool_references"), f"{place}.content.tool_references"
-            )
+            yield from _references(content.get("tool_references"), f"{place}.content.tool_references")
 
 
 @rule("wires.md 4.3.10")

@@ -60,8 +60,7 @@ _IMAGE_SOURCE = tagged(
 )
 _DOCUMENT_SOURCE = tagged(
     _BLOCKS,
-    _SOURCES
-    | {"base64": record(_BLOCKS, {"media_type": word("application/pdf"), "data": base64_text})},
+    _SOURCES | {"base64": record(_BLOCKS, {"media_type": word("application/pdf"), "data": base64_text})},
 )
 _TEXT = record(_BLOCKS, {"text": STRING}, {"citations": array(OBJECT), "cache_control": _MARK})
 _IMAGE = record(_BLOCKS, {"source": _IMAGE_SOURCE}, {"cache_control": _MARK})
@@ -100,9 +99,7 @@ _CALL = record(
     {"id": _CALL_ID, "name": _NAME, "input": OBJECT},
     {"caller": OBJECT, "cache_control": _MARK},
 )
-_SERVER_CALL = record(
-    _BLOCKS, {"id": _SERVER_ID, "name": STRING, "input": OBJECT}, {"caller": OBJECT}
-)
+_SERVER_CALL = record(_BLOCKS, {"id": _SERVER_ID, "name": STRING, "input": OBJECT}, {"caller": OBJECT})
 _SERVER_RESULT = record(
     _BLOCKS,
     {"tool_use_id": STRING, "content": by_kind(object=OBJECT, array=array(OBJECT))},
@@ -117,25 +114,19 @@ _SERVER_RESULTS = (
     "tool_search_tool_result",
     "advisor_tool_result",
 )
-_TOOL_CHANGE = record(
-    _BLOCKS, {"tool": tagged(_BLOCKS, {"tool_reference": record(_BLOCKS, {"name": STRING})})}
-)
+_TOOL_CHANGE = record(_BLOCKS, {"tool": tagged(_BLOCKS, {"tool_reference": record(_BLOCKS, {"name": STRING})})})
 _ASSISTANT_ONLY = {
     "thinking": record(_BLOCKS, {"thinking": STRING, "signature": STRING}),
     "redacted_thinking": record(_BLOCKS, {"data": STRING}),
     "tool_use": _CALL,
     "server_tool_use": _SERVER_CALL,
-    "mcp_tool_use": record(
-        _BLOCKS, {"id": STRING, "name": STRING, "server_name": STRING, "input": OBJECT}
-    ),
+    "mcp_tool_use": record(_BLOCKS, {"id": STRING, "name": STRING, "server_name": STRING, "input": OBJECT}),
     "mcp_tool_result": record(
         _BLOCKS,
         {"tool_use_id": STRING},
         {"content": by_kind(string=STRING, array=array(OBJECT)), "is_error": BOOLEAN},
     ),
-    "compaction": record(
-        _BLOCKS, optional={"content": STRING, "encrypted_content": STRING, "signature": STRING}
-    ),
+    "compaction": record(_BLOCKS, optional={"content": STRING, "encrypted_content": STRING, "signature": STRING}),
     "fallback": record(_BLOCKS),
     **dict.fromkeys(_SERVER_RESULTS, _SERVER_RESULT),
 }

@@ -61,11 +61,7 @@ MOST_CACHE_POINTS = 4
 
 
 def _messages(body: Fields) -> list[Placed]:
-    return [
-        (where, m)
-        for where, m in objects(body.get("messages"), "messages")
-        if m.get("role") != "system"
-    ]
+    return [(where, m) for where, m in objects(body.get("messages"), "messages") if m.get("role") != "system"]
 
 
 def _blocks(message: Placed, key: str) -> list[Placed]:
@@ -101,8 +97,7 @@ def _client_calls(message: Placed) -> dict[str, str]:
     return {
         call_id: where
         for where, call in _blocks(message, "toolUse")
-        if call.get("type") != "server_tool_use"
-        and (call_id := string(call, "toolUseId")) is not None
+        if call.get("type") != "server_tool_use" and (call_id := string(call, "toolUseId")) is not None
     }
 
 

@@ -43,9 +43,7 @@ _DOCUMENT = record(
     _SOURCE,
     {
         "name": text(least=1, most=200),
-        "source": union(
-            _SOURCE, {**_BYTES, "text": STRING, "content": array(union(_SOURCE, {"text": STRING}))}
-        ),
+        "source": union(_SOURCE, {**_BYTES, "text": STRING, "content": array(union(_SOURCE, {"text": STRING}))}),
     },
     {
         "format": word("pdf", "csv", "doc", "docx", "xls", "xlsx", "html", "txt", "md"),
@@ -85,9 +83,7 @@ _BLOCK = union(
         "document": _DOCUMENT,
         "video": _VIDEO,
         "audio": _AUDIO,
-        "toolUse": record(
-            _SOURCE, {"toolUseId": _CALL_ID, "name": _NAME, "input": _OBJECT}, {"type": STRING}
-        ),
+        "toolUse": record(_SOURCE, {"toolUseId": _CALL_ID, "name": _NAME, "input": _OBJECT}, {"type": STRING}),
         "toolResult": record(
             _SOURCE,
             {"toolUseId": _CALL_ID, "content": array(_RESULT_CONTENT)},
@@ -132,12 +128,8 @@ REQUEST = record(
     _SOURCE,
     {"messages": cited("wires.md 6.2.1", array(_MESSAGE, least=1))},
     {
-        "system": array(
-            union(_SOURCE, {"text": STRING, "cachePoint": _CACHE_POINT, "guardContent": OBJECT})
-        ),
-        "toolConfig": record(
-            _SOURCE, {"tools": array(_TOOL, least=1)}, {"toolChoice": _TOOL_CHOICE}
-        ),
+        "system": array(union(_SOURCE, {"text": STRING, "cachePoint": _CACHE_POINT, "guardContent": OBJECT})),
+        "toolConfig": record(_SOURCE, {"tools": array(_TOOL, least=1)}, {"toolChoice": _TOOL_CHOICE}),
         "inferenceConfig": record(
             _SOURCE,
             optional={
@@ -156,9 +148,7 @@ REQUEST = record(
                     _SOURCE,
                     {
                         "type": STRING,
-                        "structure": union(
-                            _SOURCE, {"jsonSchema": record(_SOURCE, {"schema": json_text})}
-                        ),
+                        "structure": union(_SOURCE, {"jsonSchema": record(_SOURCE, {"schema": json_text})}),
                     },
                 )
             },
@@ -176,11 +166,7 @@ RESPONSE = record(
     {
         "output": union(
             _REPLY,
-            {
-                "message": record(
-                    _REPLY, {"role": word("assistant"), "content": cited(_REPLY, array(_BLOCK))}
-                )
-            },
+            {"message": record(_REPLY, {"role": word("assistant"), "content": cited(_REPLY, array(_BLOCK))})},
         ),
         "stopReason": STRING,
         "usage": record(

@@ -34,11 +34,7 @@ _TEXT = record(_PARTS, {"text": STRING})
 _REFUSAL = record(_PARTS, {"refusal": STRING})
 _IMAGE = record(
     _PARTS,
-    {
-        "image_url": by_kind(
-            string=STRING, object=record(_PARTS, {"url": STRING}, {"detail": STRING})
-        )
-    },
+    {"image_url": by_kind(string=STRING, object=record(_PARTS, {"url": STRING}, {"detail": STRING}))},
 )
 _AUDIO = record(_PARTS, {"input_audio": record(_PARTS, {"data": STRING, "format": STRING})})
 _FILE = record(
@@ -116,11 +112,7 @@ _CHOICE = by_kind(
             "custom": record("wires.md 2.3", {"custom": _NAMED}),
             "allowed_tools": record(
                 "wires.md 2.3",
-                {
-                    "allowed_tools": record(
-                        "wires.md 2.3", {"mode": word("auto", "required"), "tools": array(OBJECT)}
-                    )
-                },
+                {"allowed_tools": record("wires.md 2.3", {"mode": word("auto", "required"), "tools": array(OBJECT)})},
             ),
         },
     ),
@@ -153,11 +145,7 @@ REQUEST = record(
         "reasoning_effort": STRING,
         "response_format": tagged(
             "wires.md 2",
-            {
-                "json_schema": record(
-                    "wires.md 2", {"json_schema": record("wires.md 2", {"name": STRING})}
-                )
-            },
+            {"json_schema": record("wires.md 2", {"json_schema": record("wires.md 2", {"name": STRING})})},
         ),
     },
 )
@@ -175,11 +163,7 @@ _RESPONSE_CALL = record(
 )
 _ANNOTATION = tagged(
     "wires.md 2.5",
-    {
-        "url_citation": record(
-            "wires.md 2.5", {"url_citation": record("wires.md 2.5", {"url": STRING})}
-        )
-    },
+    {"url_citation": record("wires.md 2.5", {"url_citation": record("wires.md 2.5", {"url": STRING})})},
 )
 _CHOICE_OUT = record(
     "wires.md 2.5",
@@ -219,12 +203,8 @@ RESPONSE = record(
                 "total_tokens": integer(0),
             },
             {
-                "prompt_tokens_details": record(
-                    "wires.md 1.2", optional={"cached_tokens": integer(0)}
-                ),
-                "completion_tokens_details": record(
-                    "wires.md 1.2", optional={"reasoning_tokens": integer(0)}
-                ),
+                "prompt_tokens_details": record("wires.md 1.2", optional={"cached_tokens": integer(0)}),
+                "completion_tokens_details": record("wires.md 1.2", optional={"reasoning_tokens": integer(0)}),
             },
         )
     },

@@ -43,12 +43,8 @@ _TEXT = record(_SOURCE, {"text": STRING})
 _PARTS = {
     "text": _TEXT,
     "thinking": record(_SOURCE, {"thinking": STRING}),
-    "image_url": record(
-        _SOURCE, {"image_url": record(_SOURCE, {"url": STRING}, {"detail": STRING})}
-    ),
-    "document": record(
-        _SOURCE, {"document": record(_SOURCE, {"data": by_kind(string=STRING, object=OBJECT)})}
-    ),
+    "image_url": record(_SOURCE, {"image_url": record(_SOURCE, {"url": STRING}, {"detail": STRING})}),
+    "document": record(_SOURCE, {"document": record(_SOURCE, {"data": by_kind(string=STRING, object=OBJECT)})}),
 }
 _CONTENT = by_kind(string=STRING, array=array(tagged(_SOURCE, _PARTS)))
 _CALL = record(
@@ -80,9 +76,7 @@ _TOOL = record(
     _SOURCE,
     {
         "type": word("function"),
-        "function": record(
-            _SOURCE, {"name": STRING, "parameters": OBJECT}, {"description": STRING}
-        ),
+        "function": record(_SOURCE, {"name": STRING, "parameters": OBJECT}, {"description": STRING}),
     },
 )
 REQUEST = record(

@@ -137,9 +137,7 @@ def responses_have_calls(body: Fields) -> Iterator[Finding]:
     """A function response stands in the first content after a turn with calls."""
     before: Turn | None = None
     for turn in _turns(body):
-        expected = (
-            before is not None and before.role == "model" and _data(before.blocks, "functionCall")
-        )
+        expected = before is not None and before.role == "model" and _data(before.blocks, "functionCall")
         for index, content in enumerate(turn.messages):
             for where, _response in _data(_parts(content), "functionResponse"):
                 if not expected or index:
@@ -173,15 +171,11 @@ def first_calls_are_signed(body: Fields) -> Iterator[Finding]:
 
 def _declarations(body: Fields) -> list[Placed]:
     tools = body.get("tools")
-    listed: list[Placed] = (
-        [("tools", tools)] if isinstance(tools, dict) else objects(tools, "tools")
-    )
+    listed: list[Placed] = [("tools", tools)] if isinstance(tools, dict) else objects(tools, "tools")
     return [
         declaration
         for where, tool in listed
-        for declaration in objects(
-            tool.get("functionDeclarations"), f"{where}.functionDeclarations"
-        )
+        for declaration in objects(tool.get("functionDeclarations"), f"{where}.functionDeclarations")
     ]
 
 
@@ -207,10 +201,7 @@ def names_do_not_go_with_auto(body: Fields) -> Iterator[Finding]:
 def one_schema_each(body: Fields) -> Iterator[Finding]:
     """`parameters` and `parametersJsonSchema` exclude each other."""
     for where, declaration in _declarations(body):
-        if (
-            declaration.get("parameters") is not None
-            and declaration.get("parametersJsonSchema") is not None
-        ):
+        if declaration.get("parameters") is not None and declaration.get("parametersJsonSchema") is not None:
             yield where, "parameters beside parametersJsonSchema"
 
 

@@ -42,9 +42,7 @@ DATA_FIELDS = frozenset(
         "fileData",
     }
 )
-MARKS = frozenset(
-    {"thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata"}
-)
+MARKS = frozenset({"thought", "thoughtSignature", "videoMetadata", "mediaResolution", "partMetadata"})
 OPAQUE = frozenset(
     {
         "args",
@@ -99,17 +97,13 @@ _KNOWN = DATA_FIELDS | MARKS | OPAQUE | set(_OTHER_FIELDS)
 SPELLINGS: dict[str, str] = {re.sub(r"(?=[A-Z])", "_", name).lower(): name for name in _KNOWN}
 
 _NAME = cited("wires.md 1.4", text(like=r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}"))
-_INLINE = record(
-    _PARTS, {"mimeType": STRING, "data": text(like=r"[A-Za-z0-9+/_=-]+")}, {"displayName": STRING}
-)
+_INLINE = record(_PARTS, {"mimeType": STRING, "data": text(like=r"[A-Za-z0-9+/_=-]+")}, {"displayName": STRING})
 _FILE = record(_PARTS, {"mimeType": STRING, "fileUri": STRING}, {"displayName": STRING})
 _PART = record(
     _PARTS,
     optional={
         "text": STRING,
-        "functionCall": record(
-            _PARTS, {"name": _NAME}, {"args": OBJECT, "id": STRING, "willContinue": BOOLEAN}
-        ),
+        "functionCall": record(_PARTS, {"name": _NAME}, {"args": OBJECT, "id": STRING, "willContinue": BOOLEAN}),
         "functionResponse": record(
             _PARTS,
             {"name": _NAME, "response": OBJECT},
@@ -129,9 +123,7 @@ _PART = record(
         "toolCall": record(_PARTS, {"toolType": STRING, "id": STRING}, {"args": OBJECT}),
         "toolResponse": record(_PARTS, {"toolType": STRING, "id": STRING}, {"response": OBJECT}),
         "executableCode": record(_PARTS, {"language": STRING, "code": STRING}, {"id": STRING}),
-        "codeExecutionResult": record(
-            _PARTS, {"outcome": STRING}, {"output": STRING, "id": STRING}
-        ),
+        "codeExecutionResult": record(_PARTS, {"outcome": STRING}, {"output": STRING, "id": STRING}),
         "inlineData": _INLINE,
         "fileData": _FILE,
         "thought": BOOLEAN,
@@ -168,9 +160,7 @@ REQUEST = record(
     _PARTS,
     {"contents": array(_CONTENT, least=1)},
     {
-        "systemInstruction": record(
-            _PARTS, {"parts": by_kind(array=array(_PART), object=_PART)}, {"role": STRING}
-        ),
+        "systemInstruction": record(_PARTS, {"parts": by_kind(array=array(_PART), object=_PART)}, {"role": STRING}),
         "tools": by_kind(array=array(_TOOL), object=_TOOL),
         "toolConfig": record(
             _PARTS,

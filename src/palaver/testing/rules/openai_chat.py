@@ -147,11 +147,7 @@ def files_are_complete(body: Fields) -> Iterator[Finding]:
     """A file is a `file_id`, or `file_data` with its `filename`."""
     for where, part in _parts(body, "file"):
         file = inside(part, "file")
-        if (
-            file
-            and file.get("file_id") is None
-            and (file.get("file_data") is None or file.get("filename") is None)
-        ):
+        if file and file.get("file_id") is None and (file.get("file_data") is None or file.get("filename") is None):
             yield where, "needs file_id, or file_data and filename"
 
 
@@ -260,9 +256,7 @@ def mistral_call_ids(body: Fields) -> Iterator[Finding]:
 
     Seen in anomalyco/opencode#1680, nearai/ironclaw#1241.
     """
-    results = [
-        (where, string(message, "tool_call_id")) for where, message in _messages(body, "tool")
-    ]
+    results = [(where, string(message, "tool_call_id")) for where, message in _messages(body, "tool")]
     calls = [(where, string(call, "id")) for where, call in _calls(body)]
     for where, call_id in calls + results:
         if call_id is not None and not re.fullmatch(r"[a-zA-Z0-9]{9}", call_id):
@@ -333,9 +327,7 @@ def no_required_choice(body: Fields) -> Iterator[Finding]:
 def usage_adds_up(body: Fields) -> Iterator[Finding]:
     """Total is prompt and completion; at xAI reasoning stands beside the completion."""
     usage = inside(body, "usage")
-    prompt, completion, total = (
-        usage.get(f"{key}_tokens") for key in ("prompt", "completion", "total")
-    )
+    prompt, completion, total = (usage.get(f"{key}_tokens") for key in ("prompt", "completion", "total"))
     reasoning = inside(usage, "completion_tokens_details").get("reasoning_tokens")
     if isinstance(prompt, int) and isinstance(completion, int) and isinstance(total, int):
         extra = reasoning if isinstance(reasoning, int) else 0

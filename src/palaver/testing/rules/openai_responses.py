@@ -119,9 +119,7 @@ def input_is_not_empty(body: Fields) -> Iterator[Finding]:
 
     A stored prompt or chain may stand for it.
     """
-    elsewhere = any(
-        body.get(key) is not None for key in ("prompt", "previous_response_id", "conversation")
-    )
+    elsewhere = any(body.get(key) is not None for key in ("prompt", "previous_response_id", "conversation"))
     if body.get("input") in ("", []) or (body.get("input") is None and not elsewhere):
         yield "input", "empty"
 
@@ -137,9 +135,7 @@ def json_object_is_asked_for(body: Fields) -> Iterator[Finding]:
         yield "text.format", "the input does not say JSON"
 
 
-_SOUND = re.compile(
-    r"data:(audio|video)/|https?://[^?#]*\.(mp3|wav|ogg|flac|m4a|aac|mp4|mov|webm|mkv|avi)([?#]|$)"
-)
+_SOUND = re.compile(r"data:(audio|video)/|https?://[^?#]*\.(mp3|wav|ogg|flac|m4a|aac|mp4|mov|webm|mkv|avi)([?#]|$)")
 
 
 @rule("wires.md 3.3.10")
@@ -227,11 +223,7 @@ def calls_stand_together(body: Fields) -> Iterator[Finding]:
 def usage_adds_up(body: Fields) -> Iterator[Finding]:
     """Total is input and output."""
     usage = inside(body, "usage")
-    parts = [
-        value
-        for key in ("input_tokens", "output_tokens")
-        if isinstance(value := usage.get(key), int)
-    ]
+    parts = [value for key in ("input_tokens", "output_tokens") if isinstance(value := usage.get(key), int)]
     total = usage.get("total_tokens")
     if isinstance(total, int) and sum(parts) != total:
         yield "usage.total_tokens", f"{total} is not the sum {sum(parts)}"

@@ -44,9 +44,7 @@ def objects(value: Json, where: str) -> list[Placed]:
     """
     if not isinstance(value, list):
         return []
-    return [
-        (f"{where}[{index}]", item) for index, item in enumerate(value) if isinstance(item, dict)
-    ]
+    return [(f"{where}[{index}]", item) for index, item in enumerate(value) if isinstance(item, dict)]
 
 
 def inside(fields: Fields, *keys: str) -> Fields:
@@ -144,9 +142,7 @@ def pair_chat(messages: list[Placed]) -> Pairing:
         for call_where, call in objects(message.get("tool_calls"), f"{where}.tool_calls"):
             call_id = string(call, "id")
             if call_id in waiting:
-                found.unanswered.append(
-                    (call_where, f"the id {call_id!r} is used twice in one turn")
-                )
+                found.unanswered.append((call_where, f"the id {call_id!r} is used twice in one turn"))
             elif call_id is not None:
                 waiting[call_id] = call_where
     found.unanswered.extend(_still_open(waiting))
@@ -154,7 +150,4 @@ def pair_chat(messages: list[Placed]) -> Pairing:
 
 
 def _still_open(waiting: dict[str, str]) -> list[Finding]:
-    return [
-        (where, f"call {call_id!r} has no result directly after it")
-        for call_id, where in waiting.items()
-    ]
+    return [(where, f"call {call_id!r} has no result directly after it") for call_id, where in waiting.items()]

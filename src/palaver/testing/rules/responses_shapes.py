@@ -50,9 +50,7 @@ PARTS = {
         optional={"file_data": STRING, "filename": STRING, "file_id": STRING, "file_url": STRING},
         some=("file_data", "file_id", "file_url"),
     ),
-    "output_text": record(
-        _ITEMS, {"text": STRING}, {"annotations": array(OBJECT), "logprobs": ARRAY}
-    ),
+    "output_text": record(_ITEMS, {"text": STRING}, {"annotations": array(OBJECT), "logprobs": ARRAY}),
     "refusal": record(_ITEMS, {"refusal": STRING}),
     "reasoning_text": record(_ITEMS, {"text": STRING}),
     "summary_text": record(_ITEMS, {"text": STRING}),
@@ -79,17 +77,13 @@ _FUNCTION_TOOL = record(
     {"name": _NAME},
     {"description": STRING, "parameters": OBJECT, "strict": BOOLEAN, "defer_loading": BOOLEAN},
 )
-_INNER_TOOL = tagged(
-    _TOOLS, {"function": _FUNCTION_TOOL, "custom": record(_TOOLS, {"name": _NAME})}
-)
+_INNER_TOOL = tagged(_TOOLS, {"function": _FUNCTION_TOOL, "custom": record(_TOOLS, {"name": _NAME})})
 TOOL = tagged(
     _TOOLS,
     {
         "function": _FUNCTION_TOOL,
         "custom": record(_TOOLS, {"name": _NAME}, {"description": STRING, "format": OBJECT}),
-        "namespace": record(
-            _TOOLS, {"name": STRING, "description": STRING, "tools": array(_INNER_TOOL)}
-        ),
+        "namespace": record(_TOOLS, {"name": STRING, "description": STRING, "tools": array(_INNER_TOOL)}),
         "file_search": record(_TOOLS, {"vector_store_ids": array(STRING)}),
         "code_interpreter": record(_TOOLS, {"container": by_kind(string=STRING, object=OBJECT)}),
         "mcp": record(_TOOLS, {"server_label": STRING}),
@@ -103,15 +97,9 @@ ITEMS = {
         {"call_id": _CALL_ID, "name": _NAME, "arguments": STRING},
         {"id": STRING, "namespace": STRING, "status": STRING},
     ),
-    "function_call_output": record(
-        _ITEMS, {"call_id": _CALL_ID, "output": _CONTENT}, {"id": STRING, "status": STRING}
-    ),
-    "custom_tool_call": record(
-        _ITEMS, {"call_id": _CALL_ID, "name": STRING, "input": STRING}, {"id": STRING}
-    ),
-    "custom_tool_call_output": record(
-        _ITEMS, {"call_id": _CALL_ID, "output": _CONTENT}, {"id": STRING}
-    ),
+    "function_call_output": record(_ITEMS, {"call_id": _CALL_ID, "output": _CONTENT}, {"id": STRING, "status": STRING}),
+    "custom_tool_call": record(_ITEMS, {"call_id": _CALL_ID, "name": STRING, "input": STRING}, {"id": STRING}),
+    "custom_tool_call_output": record(_ITEMS, {"call_id": _CALL_ID, "output": _CONTENT}, {"id": STRING}),
     "item_reference": record(_ITEMS, {"id": STRING}),
     "additional_tools": record(_ITEMS, {"role": STRING, "tools": array(TOOL)}),
     "compaction": record(_ITEMS, {"encrypted_content": STRING}, {"id": STRING}),
@@ -119,35 +107,23 @@ ITEMS = {
     "web_search_call": record(_ITEMS, {"id": STRING}),
     "computer_call": record(_ITEMS, {"call_id": _CALL_ID}, {"id": STRING}),
     "computer_call_output": record(_ITEMS, {"call_id": _CALL_ID, "output": OBJECT}),
-    "code_interpreter_call": record(
-        _ITEMS, {"id": STRING, "container_id": STRING}, {"code": STRING, "outputs": ARRAY}
-    ),
+    "code_interpreter_call": record(_ITEMS, {"id": STRING, "container_id": STRING}, {"code": STRING, "outputs": ARRAY}),
     "image_generation_call": record(_ITEMS, {"id": STRING}, {"result": STRING}),
     "local_shell_call": record(_ITEMS, {"call_id": _CALL_ID, "action": OBJECT}, {"id": STRING}),
     "shell_call": record(_ITEMS, {"call_id": _CALL_ID, "action": OBJECT}),
     "shell_call_output": record(_ITEMS, {"call_id": _CALL_ID, "output": ARRAY}),
     "apply_patch_call": record(_ITEMS, {"call_id": _CALL_ID, "operation": OBJECT}),
     "apply_patch_call_output": record(_ITEMS, {"call_id": _CALL_ID}, {"output": STRING}),
-    "mcp_list_tools": record(
-        _ITEMS, {"id": STRING, "server_label": STRING, "tools": array(OBJECT)}
-    ),
+    "mcp_list_tools": record(_ITEMS, {"id": STRING, "server_label": STRING, "tools": array(OBJECT)}),
     "mcp_call": record(
         _ITEMS,
         {"id": STRING, "server_label": STRING, "name": STRING, "arguments": STRING},
         {"output": STRING},
     ),
-    "mcp_approval_request": record(
-        _ITEMS, {"id": STRING, "server_label": STRING, "name": STRING, "arguments": STRING}
-    ),
-    "mcp_approval_response": record(
-        _ITEMS, {"approval_request_id": STRING, "approve": BOOLEAN}, {"reason": STRING}
-    ),
-    "tool_search_call": record(
-        _ITEMS, {"arguments": OBJECT}, {"id": STRING, "call_id": _CALL_ID, "execution": STRING}
-    ),
-    "tool_search_output": record(
-        _ITEMS, {"tools": array(TOOL)}, {"id": STRING, "call_id": _CALL_ID}
-    ),
+    "mcp_approval_request": record(_ITEMS, {"id": STRING, "server_label": STRING, "name": STRING, "arguments": STRING}),
+    "mcp_approval_response": record(_ITEMS, {"approval_request_id": STRING, "approve": BOOLEAN}, {"reason": STRING}),
+    "tool_search_call": record(_ITEMS, {"arguments": OBJECT}, {"id": STRING, "call_id": _CALL_ID, "execution": STRING}),
+    "tool_search_output": record(_ITEMS, {"tools": array(TOOL)}, {"id": STRING, "call_id": _CALL_ID}),
 }
 _CHOICE = by_kind(
     string=word("auto", "none", "required"),
@@ -157,9 +133,7 @@ _CHOICE = by_kind(
             "function": record(_TOOLS, {"name": STRING}),
             "custom": record(_TOOLS, {"name": STRING}),
             "mcp": record(_TOOLS, {"server_label": STRING}),
-            "allowed_tools": record(
-                _TOOLS, {"mode": word("auto", "required"), "tools": array(OBJECT)}
-            ),
+            "allowed_tools": record(_TOOLS, {"mode": word("auto", "required"), "tools": array(OBJECT)}),
         },
     ),
 )
@@ -179,9 +153,7 @@ REQUEST = record(
         "text": record(
             _ITEMS,
             optional={
-                "format": tagged(
-                    _ITEMS, {"json_schema": record(_ITEMS, {"name": STRING, "schema": OBJECT})}
-                ),
+                "format": tagged(_ITEMS, {"json_schema": record(_ITEMS, {"name": STRING, "schema": OBJECT})}),
                 "verbosity": STRING,
             },
         ),
@@ -202,9 +174,7 @@ REQUEST = record(
     some=("model", "prompt"),
 )
 _OUT_PARTS = {
-    "output_text": record(
-        _REPLY, {"text": STRING, "annotations": array(OBJECT)}, {"logprobs": ARRAY}
-    ),
+    "output_text": record(_REPLY, {"text": STRING, "annotations": array(OBJECT)}, {"logprobs": ARRAY}),
     "refusal": record(_REPLY, {"refusal": STRING}),
 }
 _OUT_ITEMS = ITEMS | {
@@ -231,12 +201,8 @@ RESPONSE = record(
             "wires.md 1.2",
             {"input_tokens": integer(0), "output_tokens": integer(0), "total_tokens": integer(0)},
             {
-                "input_tokens_details": record(
-                    "wires.md 1.2", optional={"cached_tokens": integer(0)}
-                ),
-                "output_tokens_details": record(
-                    "wires.md 1.2", optional={"reasoning_tokens": integer(0)}
-                ),
+                "input_tokens_details": record("wires.md 1.2", optional={"cached_tokens": integer(0)}),
+                "output_tokens_details": record("wires.md 1.2", optional={"reasoning_tokens": integer(0)}),
             },
         ),
         "conversation": record(_REPLY, {"id": STRING}),

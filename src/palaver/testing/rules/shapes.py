@@ -138,9 +138,7 @@ def text(*, like: str = "", least: int = 0, most: int | None = None) -> Shape:
         if not isinstance(value, str):
             yield Violation(where, rule, f"expected string, found {kind(value)}")
         elif len(value) < least or (most is not None and len(value) > most):
-            yield Violation(
-                where, rule, f"has {len(value)} characters, allowed {least} to {most or 'any'}"
-            )
+            yield Violation(where, rule, f"has {len(value)} characters, allowed {least} to {most or 'any'}")
         elif pattern is not None and not pattern.fullmatch(value):
             yield Violation(where, rule, f"{excerpt(value)} does not match {like}")
 
@@ -216,9 +214,7 @@ def array(items: Shape, *, least: int = 0, most: int | None = None) -> Shape:
             yield Violation(where, rule, f"expected array, found {kind(value)}")
             return
         if len(value) < least or (most is not None and len(value) > most):
-            yield Violation(
-                where, rule, f"has {len(value)} items, allowed {least} to {most or 'any'}"
-            )
+            yield Violation(where, rule, f"has {len(value)} items, allowed {least} to {most or 'any'}")
         for index, item in enumerate(value):
             yield from items(item, f"{where}[{index}]", rule)
 

@@ -1,0 +1,260 @@
+"""Laws 2 and 6 on every wire: what was decoded is written as it was, and any bytes give a value or one error."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import palaver as p
+from palaver import wires
+from palaver.core import canonical
+from tests.corpus import Exchange
+
+WHAT = ("request", "response")
+
+
+def _sides(exchange: Exchange) -> list[str]:
+    return [what for what in WHAT if what in exchange.record]
+
+
+def _decoded(wire: str, what: str, value: Any) -> Any:
+    return getattr(wires.get(wire), f"decode_{what}")(value)
+
+
+def _encoded(wire: str, what: str, value: Any) -> p.Encoded:
+    return getattr(wires.get(wire), f"encode_{what}")(value)
+
+
+def _exact(value: Any) -> Any:
+    """A form in which 1, 1.0 and true differ."""
+    if isinstance(value, dict):
+        return {key: _exact(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_exact(each) for each in value]
+    return (type(value).__name__, value)
+
+
+def _round_trip(wire: str, what: str, value: Any) -> None:
+    decoded = _decoded(wire, what, json.dumps(value).encode())
+    encoded = _encoded(wire, what, decoded)
+    assert _exact(json.loads(encoded.body)) == _exact(value)
+    assert encoded.losses == ()
+
+
+@pytest.mark.law(2)
+def test_recorded_bodies_are_written_as_they_were(exchange: Exchange) -> None:
+    for what in _sides(exchange):
+        if what == "response" and exchange.record["status"] >= 400:
+            with pytest.raises(p.ProviderError):
+                _decoded(exchange.wire, what, exchange.record[what])
+            continue
+        try:
+            _round_trip(exchange.wire, what, exchange.record[what])
+        except p.ProviderError as error:
+            assert what == "response"  # a 200 that holds no completion (wires.md 1.3)
+            assert json.loads(error.body) == exchange.record[what]
+
+
+@pytest.mark.law(1)
+@pytest.mark.row("MSG-09")
+def test_recorded_bodies_survive_storage(exchange: Exchange) -> None:
+    """pains.md 2: decode, store, load, encode gives every proof and argument byte for byte."""
+    for what in _sides(exchange):
+        try:
+            decoded = _decoded(exchange.wire, what, exchange.record[what])
+        except p.ProviderError:
+            continue
+        cls = p.Request if what == "request" else p.Response
+        loaded = canonical.decode(canonical.encode(decoded), cls)
+        assert loaded == decoded
+        assert _encoded(exchange.wire, what, loaded).body == _encoded(exchange.wire, what, decoded).body
+
+
+@pytest.mark.law(2)
+def test_unknown_keys_and_types_survive(exchange: Exchange) -> None:
+    """pains.md 9: a key or a block type that nobody has heard of is written back, and sent nowhere else."""
+    rng = random.Random(exchange.file.stem)
+    for what in _sides(exchange):
+        if exchange.record["status"] >= 400 and what == "response":
+            continue
+        for _ in range(3):
+            value = copy.deepcopy(exchange.record[what])
+            found = [each for each in _objects(value) if each is not value]
+            if not found:
+                continue
+            target = rng.choice(found)
+            target["x_unheard_of"] = {"deep": ["marker-unheard-of", 1.0]}
+            try:
+                decoded = _decoded(exchange.wire, what, json.dumps(value))
+            except p.ProviderError:
+                continue
+            assert json.loads(_encoded(exchange.wire, what, decoded).body) == value
+            if what == "request":
+                for other in wires.names():
+                    if other != exchange.wire and not _in_data(value):
+                        assert b"marker-unheard-of" not in wires.get(other).encode_request(decoded).body
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """Every object of a body that is the provider's own, not data of the user (schemas, arguments, results)."""
+    found: list[dict[str, Any]] = []
+    if isinstance(value, dict):
+        found.append(value)
+        for key, each in value.items():
+            if key not in _DATA:
+                found += _objects(each)
+    elif isinstance(value, list):
+        for each in value:
+            found += _objects(each)
+    return found
+
+
+_DATA = frozenset(
+    ["parameters", "input_schema", "inputSchema", "parametersJsonSchema", "parameters_json_schema", "arguments", "args"]
+    + [
+        "input",
+        "json",
+        "response",
+        "schema",
+        "responseSchema",
+        "responseJsonSchema",
+        "metadata",
+        "properties",
+        "labels",
+    ]
+    + ["json_schema", "jsonSchema", "format", "output", "options", "data"]
+)
+
+
+def _in_data(_value: Any) -> bool:
+    return False
+
+
+# -- law 6 -----------------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def _total(wire: str, what: str, body: Any) -> None:
+    try:
+        decoded = _decoded(wire, what, body)
+    except p.DecodeError as error:
+        assert error.source == wire
+        return
+    except p.PalaverError:
+        return
+    _encoded(wire, what, decoded)
+    for other in wires.names():
+        _encoded(other, what, decoded)
+
+
+@pytest.mark.law(6)
+@pytest.mark.parametrize("what", WHAT)
+@pytest.mark.parametrize("wire", wires.names())
+@given(body=st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_any_bytes_give_a_value_or_one_error(wire: str, what: str, body: bytes) -> None:
+    _total(wire, what, body)
+
+
+@pytest.mark.law(6)
+def test_damaged_recordings_give_a_value_or_one_error(exchange: Exchange) -> None:
+    rng = random.Random(exchange.file.stem)
+    for what in _sides(exchange):
+        for _ in range(6):
+            value = copy.deepcopy(exchange.record[what])
+            _damage(value, rng)
+            _total(exchange.wire, what, json.dumps(value).encode())
+        text = json.dumps(exchange.record[what]).encode()
+        cut = rng.randrange(len(text))
+        _total(exchange.wire, what, text[:cut])
+        _total(exchange.wire, what, text[:cut] + bytes([rng.randrange(256)]) + text[cut + 1 :])
+
+
+def _damage(value: Any, rng: random.Random) -> None:
+    """Take one value anywhere in the tree, and delete, retype or rename it."""
+    spots: list[tuple[Any, Any]] = []
+
+    def walk(node: Any) -> None:
+        pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        for key, each in pairs:
+            spots.append((node, key))
+            walk(each)
+
+    walk(value)
+    if not spots:
+        return
+    node, key = rng.choice(spots)
+    odd = rng.choice([None, True, 7, 2.5, "", "odd", [], {}, [None], {"type": "odd"}, [[1]], "\ud800"])
+    action = rng.randrange(3)
+    if action == 0:
+        node[key] = odd
+    elif action == 1:
+        del node[key]
+    elif isinstance(node, dict):
+        node[f"{key}x"] = node.pop(key)
+
+
+@pytest.mark.law(6)
+@pytest.mark.parametrize("what", WHAT)
+@pytest.mark.parametrize("wire", wires.names())
+def test_hostile_bodies(wire: str, what: str) -> None:
+    for body in (
+        b"[" * 100_000,
+        b'{"messages":' + b"[" * 50_000,
+        b'{"a":' * 20_000,
+        b"\xff\xfe",
+        b"",
+        b"nul",
+        b'"\\ud800"',
+    ):
+        _total(wire, what, body)
+    with pytest.raises(p.DecodeError) as caught:
+        _decoded(wire, what, b'{"model": "m"')
+    assert wire in str(caught.value)
+
+
+# -- usage -----------------------------------------------------------------------------------------
+
+TOTALS = {
+    "openai_chat": lambda usage: usage.get("total_tokens"),
+    "openai_responses": lambda usage: usage.get("total_tokens"),
+    "anthropic_messages": lambda usage: sum(
+        usage.get(key) or 0
+        for key in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
+    ),
+    "google_generate": lambda usage: usage.get("totalTokenCount"),
+    "bedrock_converse": lambda usage: usage.get("totalTokens"),
+}
+"""The provider's own total, where it gives one (wires.md 1.2)."""
+
+
+def test_counters_add_up_to_the_provider_total(exchange: Exchange) -> None:
+    """pains.md 14: disjoint counters."""
+    if "response" not in exchange.record or exchange.wire not in TOTALS:
+        return
+    try:
+        response = wires.get(exchange.wire).decode_response(exchange.record["response"])
+    except p.ProviderError:
+        return
+    usage = response.usage
+    if usage is None or not isinstance(usage.raw, dict):
+        return
+    total = TOTALS[exchange.wire](usage.raw)
+    overlap = (
+        (usage.cache_read or 0)
+        + (usage.cache_write or 0)
+        - (usage.total - (usage.output or 0) - (usage.reasoning or 0))
+    )
+    if total is not None and (usage.input or overlap <= 0):
+        read_and_written = min(usage.cache_read or 0, usage.cache_write or 0) if usage.total > total else 0
+        assert usage.total - read_and_written == total
