@@ -340,6 +340,7 @@ def test_a_byte_order_mark_is_passed_over():
     assert decode(b'\xef\xbb\xbf{"role":"user"}') == user()
     assert decode_many(b'\xef\xbb\xbf{"role":"user"}\n') == [user()]
     assert decode_many('\ufeff{"role":"user"}\n') == [user()]
+    assert decode_many(b"\xef\xbb\xbf") == []
 
 
 def test_stored_fields_that_are_no_objects_are_told_when_read():

@@ -23,6 +23,13 @@ def test_every_value_reads_back(value):
     assert jsontext.normal(text) == jsontext.normal(jsontext.normal(text))
 
 
+@pytest.mark.law(1)
+def test_parsed_numbers_remember_their_text():
+    text = b"[5e-6,5e-06,1e400,2.0,2,1.10,-0.0,%d,%s]" % (2**70, b"9" * 5000)
+    assert jsontext.encode(jsontext.value(text)) == text
+    assert jsontext.value(b"5e-6") == 5e-6
+
+
 @settings(deadline=None)
 @given(strategies.json_objects())
 def test_the_order_of_keys_does_not_matter(table):

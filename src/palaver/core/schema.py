@@ -53,6 +53,8 @@ def _polished(node: Any, siblings: dict[str, set[str]]) -> Any:
             table = cast("dict[str, Any]", node)
             dropped = {"additionalProperties", "discriminator"} if "$ref" not in table else set[str]()
             made = {key: _polished(each, siblings) for key, each in table.items() if key not in dropped}
+            if isinstance(made.get("description"), str):  # Python 3.13 indents docstrings otherwise
+                made["description"] = " ".join(made["description"].split())
             if made.get("type") == "object" and "properties" in made:
                 made["properties"].pop("extra", None)
             _open_union(made, siblings)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from palaver.core.request import Loss
 
 if TYPE_CHECKING:
-    from palaver.core.request import LossKind
+    from palaver.core.request import LossKind, Request
     from palaver.wires.speech import IdRule, MediaKind, Speech
 
 
@@ -48,6 +48,8 @@ class Context:
         self._rewritten: dict[str, str] = {}
         self.called: dict[str, None] = {}
         """Names of the tools called so far."""
+        self.request: Request | None = None
+        """The request that is encoded; not its messages, to which others may have been appended."""
 
     # -- losses --
 

@@ -131,7 +131,9 @@ class RequestEncoder:
         return False
 
     def _new_context(self) -> Context:
-        return Context(self._wire, self._speech, own=self._own, accent=self._accent, options=self._options)
+        context = Context(self._wire, self._speech, own=self._own, accent=self._accent, options=self._options)
+        context.request = self._request
+        return context
 
     def _rebuild(self) -> None:
         self._kept = self._new_context()

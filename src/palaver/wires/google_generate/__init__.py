@@ -1,0 +1,11 @@
+"""Gemini's wire, ``POST …/models/{model}:generateContent``, of the Gemini API and of Vertex AI.
+
+Source: wires.md 5; https://ai.google.dev/api/generate-content.
+
+Stability: experimental.
+"""
+
+from palaver.wires.google_generate import decode, encode
+from palaver.wires.wire import Wire
+
+WIRE = Wire("google_generate", decode, encode)

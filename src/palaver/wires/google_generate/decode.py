@@ -1,0 +1,418 @@
+"""Read Gemini bodies.
+
+What the neutral message cannot say stays under ``provider["google_generate"]``, where ``encode`` finds it:
+
+- fields of the body, of a content, a part, a call or a tool that have no neutral place, verbatim;
+- ``@snake``: fields that were spelled in snake_case (``spelling``); ``@role`` and ``@parts`` (``null``: absent);
+- ``@joined``: the message shared a content with the one before it; ``@content`` on a part: a second content of the
+  model began here (calls spread over two contents are one message, since one user content answers them all);
+- ``@candidate``: what stood beside the content of an answer (``index``, ``avgLogprobs``, …). Grounding, citations and
+  URL metadata stand among the fields of the message, whole; ``@cited`` names them, so that they are not sent back.
+
+A function response belongs to the call of its id; without one to the first open call of its name. One whose response
+is ``{"error": …}`` and nothing else is an error (message-fields.md F70; the word is Google's own).
+
+A request names its model, and whether it streams, in its address: the body has no place for either.
+
+Source: wires.md 5.1 to 5.4; https://ai.google.dev/api/generate-content.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, ProviderError
+from palaver.core.jsontext import NULL, TRUE, Fields
+from palaver.core.messages import (
+    AssistantMessage,
+    FinishReason,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from palaver.core.parts import AssistantPart, Json, ToolCall, ToolPart, UserPart
+from palaver.core.request import Request, Response
+from palaver.wires import reading
+from palaver.wires.google_generate import spelling
+from palaver.wires.google_generate.forms import FINISH, WIRE, tells_error
+from palaver.wires.google_generate.parts import (
+    data_field,
+    function_response,
+    model_part,
+    text_part,
+    user_part,
+)
+from palaver.wires.google_generate.settings import read_settings
+from palaver.wires.google_generate.tools import read_tools
+from palaver.wires.google_generate.usage import read_usage
+from palaver.wires.reading import hint, native, provider
+
+if TYPE_CHECKING:
+    from palaver.core.usage import Usage
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def request(body: bytes) -> Request:
+    """Read a request body. Raises ``DecodeError``."""
+    rest = jsontext.fields(body)
+    raw = rest.get("contents")
+    if raw is not None and jsontext.kind(raw) == "an object":
+        rest["@contents"] = hint("object")
+        contents = [rest.pop("contents")]
+    else:
+        contents = reading.need_items(rest, "contents")
+    system = _system(rest)
+    tools = read_tools(rest)
+    settings = read_settings(rest)
+    model = spelling.soft(rest, "model", reading.take_text)
+    if model is not None:
+        rest["@model"] = TRUE
+    return Request(
+        messages=(*system, *_contents(contents)),
+        model=model,
+        tools=tools,
+        settings=settings,
+        origin=WIRE,
+        provider_json=provider(WIRE, rest),
+    )
+
+
+def _system(rest: Fields) -> tuple[SystemMessage, ...]:
+    found = spelling.take(rest, "systemInstruction", reading.take_fields)
+    if found is None:
+        return ()
+    if "@snake" in rest:  # the only field taken out so far; the message keeps its spelling
+        del rest["@snake"]
+        found["@field"] = hint("system_instruction")
+    try:
+        parts = tuple([text_part(fields) for fields in _parts(found)])
+    except DecodeError as error:
+        raise error.within("systemInstruction") from None
+    return (SystemMessage(content=parts, provider_json=provider(WIRE, found)),)
+
+
+# -- contents --------------------------------------------------------------------------------------
+
+
+def _contents(raws: list[Raw]) -> tuple[Message, ...]:
+    messages: list[Message] = []
+    pending: list[ToolCall] = []
+    for index, raw in enumerate(raws):
+        try:
+            rest = jsontext.fields(raw)
+            if _role(rest) != "model":
+                messages += _user(rest, _parts(rest), pending)
+                continue
+            content = _said(_parts(rest), f"call_{index}")
+        except DecodeError as error:
+            raise error.within(f"contents[{index}]") from None
+        if pending and content and isinstance(before := messages[-1], AssistantMessage):
+            content = (*before.content, _begins(content[0], rest), *content[1:])
+            messages[-1] = before.replace(content=content)
+        else:
+            messages.append(AssistantMessage(content=content, provider_json=provider(WIRE, rest)))
+        pending = _client_calls(content)
+    return tuple(messages)
+
+
+def _role(rest: Fields) -> str:
+    """Take the role; the user's when there is none. ``function`` is what results had in the first version."""
+    raw = rest.get("role")
+    if raw is None or raw == NULL:
+        rest["@role"] = NULL
+        return "user"
+    role = reading.need_text(rest, "role")
+    if role == "function":
+        rest["@role"] = raw
+    elif role not in ("user", "model"):
+        raise DecodeError(f"unknown role {role[:40]!r}", path="role")
+    return role
+
+
+_split = msgspec.json.Decoder(list[dict[str, Raw]]).decode
+
+
+def _parts(rest: Fields) -> list[Fields]:
+    """Take the parts, split."""
+    raw = rest.get("parts")
+    if raw is None or raw == NULL:
+        rest["@parts"] = NULL
+        return []
+    del rest["parts"]
+    try:
+        return _split(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    if jsontext.kind(raw) == "an object":
+        rest["@parts"] = hint("object")
+        return [jsontext.fields(raw)]
+    return list(reading.each(jsontext.items(raw), "parts", jsontext.fields))
+
+
+def _said(found: list[Fields], place: str) -> tuple[AssistantPart, ...]:
+    """Read the parts of the model. ``place`` makes ids for calls without."""
+    parts: list[AssistantPart] = []
+    run = f"{place}_run"
+    for index, fields in enumerate(found):
+        try:
+            part = model_part(fields, f"{place}_{index}", run)
+        except DecodeError as error:
+            raise error.within(f"parts[{index}]") from None
+        if isinstance(part, ToolCall) and part.provider_executed:
+            run = part.id
+        parts.append(part)
+    return tuple(parts)
+
+
+def _begins(part: AssistantPart, rest: Fields) -> AssistantPart:
+    """Note on a part that a content began with it, and what that content had beside its parts."""
+    held = {**native(part, WIRE), "@content": Raw(jsontext.encode(rest))}
+    return part.replace(provider_json=provider(WIRE, held))
+
+
+def _client_calls(content: tuple[AssistantPart, ...]) -> list[ToolCall]:
+    return [part for part in content if isinstance(part, ToolCall) and not part.provider_executed]
+
+
+class _Result(NamedTuple):
+    """A function response on its way to a message."""
+
+    content: tuple[ToolPart, ...]
+    name: str
+    call_id: str | None
+    held: Fields
+
+
+def _user(rest: Fields, found: list[Fields], pending: list[ToolCall]) -> list[Message]:
+    """Read a content of the user: one message for each function response, and one for what stands between."""
+    groups: list[_Result | list[UserPart]] = []
+    for index, fields in enumerate(found):
+        try:
+            if data_field(fields) == "functionResponse":
+                groups.append(_result(fields, pending))
+                continue
+            part = user_part(fields)
+        except DecodeError as error:
+            raise error.within(f"parts[{index}]") from None
+        if groups and isinstance(groups[-1], list):
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    messages: list[Message] = []
+    for group in groups or [[]]:
+        beside = {"@joined": TRUE} if messages else rest
+        if isinstance(group, list):
+            messages.append(UserMessage(content=tuple(group), provider_json=provider(WIRE, beside)))
+        else:
+            messages.append(_tool_message(group, beside))
+    return messages
+
+
+def _tool_message(result: _Result, beside: Fields) -> ToolMessage:
+    outcome = cast("Json", result.content[0])
+    return ToolMessage(
+        content=result.content,
+        tool_call_id=result.call_id,
+        tool_name=result.name,
+        is_error=tells_error(outcome.value_json),
+        provider_json=provider(WIRE, {**beside, **result.held}),
+    )
+
+
+def _result(rest: Fields, pending: list[ToolCall]) -> _Result:
+    content, found, name = function_response(rest)
+    match_id = next((call for call in pending if call.id == found), None) if found else None
+    if match_id is not None:
+        pending.remove(match_id)
+        return _Result(content, name, found, {})
+    held: Fields = {"@id": NULL if found is None else jsontext.raw(found)}
+    for call in pending:
+        if call.name == name and (not found or "@id" in native(call, WIRE)):
+            pending.remove(call)
+            return _Result(content, name, call.id, held)
+    return _Result(content, name, found or None, {} if found else held)
+
+
+# -- responses -------------------------------------------------------------------------------------
+
+
+def response(body: bytes) -> Response:
+    """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for an error or no answer at all."""
+    try:
+        rest = jsontext.fields(body)
+    except DecodeError:
+        raise _listed_error(body) from None
+    raws = _candidates(rest)
+    if raws is None and "error" in rest:
+        raise _provider_error(rest["error"], body)
+    if raws is None and _ANSWER.isdisjoint(rest):
+        raise ProviderError(WIRE, "no answer in the body", body=body)
+    usage = _usage(rest)
+    model = spelling.word(rest, "modelVersion")
+    response_id = spelling.word(rest, "responseId")
+    place = f"call_{response_id}" if response_id else "call"
+    if not raws:
+        rest["@candidates"] = NULL if raws is None else Raw(b"[]")
+        return Response(
+            message=AssistantMessage(
+                model=model,
+                usage=usage,
+                finish_reason="content_filter" if _blocked(rest) else "other",
+                response_id=response_id,
+            ),
+            origin=WIRE,
+            provider_json=provider(WIRE, rest),
+        )
+    try:
+        message = _candidate(raws[0], 0, place, model, usage, response_id)
+        others = [_candidate(raw, index, f"{place}_{index}") for index, raw in enumerate(raws[1:], 1)]
+    except DecodeError as error:
+        raise error.within("candidates") from None
+    held = provider(WIRE, rest)
+    return Response(message=message, alternatives=tuple(others), origin=WIRE, provider_json=held)
+
+
+def _candidates(rest: Fields) -> list[Fields] | None:
+    raw = rest.get("candidates")
+    if raw is None or raw == NULL:
+        return None
+    del rest["candidates"]
+    try:
+        return _split(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    try:
+        found = jsontext.items(raw)
+    except DecodeError as error:
+        raise error.within("candidates") from None
+    return list(reading.each(found, "candidates", jsontext.fields))
+
+
+_ANSWER: Final = frozenset(
+    key
+    for name in ("promptFeedback", "usageMetadata", "modelVersion", "responseId")
+    for key in (name, spelling.SNAKE[name])
+)
+"""Fields that make a body without candidates an answer: a prompt that was blocked, or nothing more to say."""
+
+_CITED: Final = frozenset(
+    "groundingMetadata grounding_metadata citationMetadata citation_metadata urlContextMetadata "
+    "url_context_metadata".split()
+)
+
+
+def _candidate(
+    beside: Fields,
+    index: int,
+    place: str,
+    model: str | None = None,
+    usage: Usage | None = None,
+    response_id: str | None = None,
+) -> AssistantMessage:
+    try:
+        rest, content = _answer(beside, place)
+    except DecodeError as error:
+        raise error.within(f"[{index}]") from None
+    word = spelling.word(beside, "finishReason")
+    _put_beside(beside, rest)
+    return AssistantMessage(
+        content=content,
+        model=model,
+        usage=usage,
+        finish_reason=_finish(word, content),
+        finish_reason_raw=UNSET if word is None else word,
+        response_id=response_id,
+        provider_json=provider(WIRE, rest),
+    )
+
+
+class _PlainContent(Struct, gc=False, forbid_unknown_fields=True):
+    """A content with the fields that all contents have, and no other."""
+
+    parts: list[dict[str, Raw]]
+    role: Literal["model"]
+
+
+_plain_content = msgspec.json.Decoder(_PlainContent).decode
+_MODEL: Final = Raw(b'"model"')
+
+
+def _answer(beside: Fields, place: str) -> tuple[Fields, tuple[AssistantPart, ...]]:
+    """Take the content of a candidate: what remains of it, and its parts."""
+    raw = beside.get("content")
+    if raw is None or raw == NULL:
+        return {"@content": NULL}, ()
+    del beside["content"]
+    rest: Fields = {}
+    try:
+        try:
+            found = _plain_content(raw).parts
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            rest = jsontext.fields(raw)
+            role = rest.pop("role", None)
+            if role != _MODEL:
+                rest["@role"] = NULL if role is None else role
+            found = _parts(rest)
+        return rest, _said(found, place)
+    except DecodeError as error:
+        raise error.within("content") from None
+
+
+def _put_beside(beside: Fields, rest: Fields) -> None:
+    """Keep with the message what stood beside its content; what cites stands among its own fields."""
+    if not _CITED.isdisjoint(beside):
+        cited = [key for key in beside if key in _CITED and key not in rest]
+        rest.update({key: beside.pop(key) for key in cited})
+        rest["@cited"] = jsontext.raw(cited)
+    if beside:
+        rest["@candidate"] = Raw(jsontext.encode(beside))
+
+
+def _finish(word: str | None, content: tuple[AssistantPart, ...]) -> FinishReason | None:
+    """Translate the word; an answer without one has not ended."""
+    if word is None:
+        return None
+    reason = FINISH.get(word, "other")
+    if reason != "stop":
+        return reason
+    called = any([isinstance(part, ToolCall) and not part.provider_executed for part in content])
+    return "tool_calls" if called else reason
+
+
+def _blocked(rest: Fields) -> bool:
+    raw = spelling.raw(rest, "promptFeedback")
+    found = None if raw is None else jsontext.value(raw)
+    table = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return bool(table.get("blockReason") or table.get("block_reason"))
+
+
+def _usage(rest: Fields) -> Usage | None:
+    raw = spelling.raw(rest, "usageMetadata")
+    if raw is None or memoryview(raw)[:1] != b"{":
+        return None
+    spelling.take(rest, "usageMetadata", spelling.pull)
+    return read_usage(raw)
+
+
+def _listed_error(body: bytes) -> ProviderError:
+    """Find the error in a list, which is how a stream that has not begun reports one (5.3)."""
+    for raw in jsontext.items(body) if jsontext.kind(body) == "an array" else ():
+        if jsontext.kind(raw) == "an object" and "error" in (fields := jsontext.fields(raw)):
+            return _provider_error(fields["error"], body)
+    raise DecodeError(f"expected an object, got {jsontext.kind(body)}")
+
+
+def _provider_error(raw: Raw, body: bytes) -> ProviderError:
+    found = jsontext.value(raw)
+    table = cast("dict[str, Any]", found) if isinstance(found, dict) else {"message": found}
+    message, code = table.get("message"), table.get("status") or table.get("code")
+    text = message if isinstance(message, str) else bytes(raw).decode()
+    return ProviderError(WIRE, text, code=None if code is None else str(code), body=body)
+
+

@@ -1,0 +1,217 @@
+"""``generationConfig`` and ``toolConfig``, read and written side by side (wires.md 5.1, 5.2.8).
+
+A value that is not of the type we know (protobuf also takes counts as strings) is left where it stood. ``effort`` is
+``thinkingLevel`` in lower case, as on other wires.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Raw
+
+from palaver.core import jsontext
+from palaver.core.jsontext import TRUE, Fields
+from palaver.core.request import OutputFormat, Settings, ToolChoice
+from palaver.core.tools import ProviderTool, Tool
+from palaver.wires import reading
+from palaver.wires.google_generate import spelling
+from palaver.wires.google_generate.forms import (
+    WIRE,
+    is_older,
+    json_schema,
+    read_tool_choice,
+    write_tool_choice,
+)
+from palaver.wires.handover import fitting_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from palaver.core.request import Request
+    from palaver.wires.context import Context
+
+_LEVELS: Final = frozenset({"minimal", "low", "medium", "high", "xhigh"})
+_NOT_DECIMAL: Final = frozenset(b".eE")
+
+
+def _take_whole(rest: Fields, key: str) -> int | None:
+    """Take an integer that is written as one; ``40.0`` stays, so that it goes out as it came in."""
+    raw = rest.get(key)
+    return None if raw is None or not _NOT_DECIMAL.isdisjoint(bytes(raw)) else reading.take_int(rest, key)
+
+
+_SCALARS: Final[dict[str, tuple[str, Callable[[Fields, str], Any]]]] = {
+    "max_tokens": ("maxOutputTokens", _take_whole),
+    "temperature": ("temperature", reading.take_number),
+    "top_p": ("topP", reading.take_number),
+    "top_k": ("topK", _take_whole),
+    "seed": ("seed", _take_whole),
+    "frequency_penalty": ("frequencyPenalty", reading.take_number),
+    "presence_penalty": ("presencePenalty", reading.take_number),
+    "stop": ("stopSequences", reading.take_texts),
+}
+"""Neutral settings that stand in ``generationConfig``: their names there, and how to read them."""
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def read_settings(rest: Fields) -> Settings:
+    """Take settings out of a request body."""
+    choice = _tool_choice(rest)
+    config = spelling.soft(rest, "generationConfig", reading.take_fields)
+    if config is None:
+        return Settings(tool_choice=choice)
+    found = {name: spelling.soft(config, key, read) for name, (key, read) in _SCALARS.items()}
+    found |= {"output": _output(config), **_thinking(config)}
+    spelling.keep(rest, "generationConfig", config, bare=all(value is None for value in found.values()))
+    return Settings(tool_choice=choice, **found)
+
+
+def _thinking(config: Fields) -> dict[str, Any]:
+    thinking = spelling.soft(config, "thinkingConfig", reading.take_fields)
+    if thinking is None:
+        return {}
+    budget = spelling.soft(thinking, "thinkingBudget", _take_whole)
+    raw = spelling.raw(thinking, "thinkingLevel")
+    effort = None if raw is None else _effort(raw)
+    if effort is not None:
+        word = spelling.take(thinking, "thinkingLevel", spelling.pull)
+        reading.keep_form(thinking, "thinkingLevel", word or jsontext.NULL, effort.upper())
+    spelling.keep(config, "thinkingConfig", thinking, bare=budget is None and effort is None)
+    return {"reasoning_tokens": budget, "effort": effort}
+
+
+def _effort(raw: Raw) -> str | None:
+    word = jsontext.text(raw).lower() if jsontext.kind(raw) == "a string" else None
+    return word if word in _LEVELS else None
+
+
+def _output(config: Fields) -> OutputFormat | None:
+    """Read the form of the answer, which a media type and one of two schemas give."""
+    raw = spelling.raw(config, "responseMimeType")
+    word = jsontext.text(raw) if raw is not None and jsontext.kind(raw) == "a string" else None
+    if word not in ("application/json", "text/plain"):
+        return None
+    spelling.take(config, "responseMimeType", spelling.pull)
+    if word == "text/plain":
+        return OutputFormat(kind="text")
+    for name in ("responseJsonSchema", "responseSchema"):
+        schema = spelling.raw(config, name)
+        if schema is None or jsontext.kind(schema) != "an object":
+            continue
+        spelling.take(config, name, spelling.pull)
+        if name == "responseJsonSchema":
+            return OutputFormat(kind="json_schema", schema_json=jsontext.own(schema))
+        converted = json_schema(schema)
+        config["@responseSchema"] = TRUE if converted == schema else schema
+        return OutputFormat(kind="json_schema", schema_json=converted)
+    return OutputFormat(kind="json")
+
+
+def _tool_choice(rest: Fields) -> ToolChoice | None:
+    config = spelling.soft(rest, "toolConfig", reading.take_fields)
+    if config is None:
+        return None
+    raw = spelling.raw(config, "functionCallingConfig")
+    choice = None if raw is None else read_tool_choice(raw)
+    if raw is not None and choice is not None:
+        spelling.take(config, "functionCallingConfig", spelling.pull)
+        reading.keep_form(config, "functionCallingConfig", raw, write_tool_choice(choice))
+    spelling.keep(rest, "toolConfig", config, bare=choice is None)
+    return choice
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def write_settings(request: Request, rest: Fields, context: Context) -> dict[str, Any]:
+    """Write ``toolConfig`` and ``generationConfig``; what remained of them is taken out of ``rest``."""
+    settings = request.settings
+    fields: dict[str, Any] = {}
+    tools = _write_tool_config(request, rest, context)
+    if tools is not None:
+        fields["toolConfig"] = tools
+    if settings.parallel_tool_calls is not None:
+        context.lose("dropped", "parallel_tool_calls", "the wire has no such setting")
+    config = spelling.kept(rest, "generationConfig")
+    held: Fields = {} if config is None else config
+    written: dict[str, Any] = {
+        key: value for name, (key, _) in _SCALARS.items() if (value := getattr(settings, name)) is not None
+    }
+    if settings.output is not None:
+        written |= _write_output(settings.output, held, context)
+    thinking = _write_thinking(request, held, context)
+    if thinking is not None:
+        written["thinkingConfig"] = thinking
+    if written or config is not None:
+        fields["generationConfig"] = spelling.spelled(written, held)
+    return fields
+
+
+def _write_tool_config(request: Request, rest: Fields, context: Context) -> dict[str, Any] | None:
+    config = spelling.kept(rest, "toolConfig")
+    held: Fields = {} if config is None else config
+    choice = request.settings.tool_choice
+    written: dict[str, Any] = {}
+    if choice is not None:
+        form = reading.form(held, "functionCallingConfig", choice, read_tool_choice)
+        server_side = held.get("includeServerSideToolInvocations") == TRUE and choice.mode == "auto"
+        if context.own or server_side or _declares(request):
+            if not context.own and form is None:
+                names = tuple([fitting_name(name, context) for name in choice.names])
+                choice = ToolChoice(choice.mode, names)
+            written["functionCallingConfig"] = write_tool_choice(choice) if form is None else form
+        else:
+            context.lose("dropped", "tool_choice", "refused where no function is declared")
+    return spelling.spelled(written, held) if written or config is not None else None
+
+
+def _declares(request: Request) -> bool:
+    """Whether any function is declared."""
+    return any(
+        isinstance(tool, Tool)
+        or (tool.wire == WIRE and spelling.raw(jsontext.fields(tool.raw_json), "functionDeclarations"))
+        for tool in request.tools
+    )
+
+
+def _write_output(output: OutputFormat, held: Fields, context: Context) -> dict[str, Any]:
+    for key in ("name", "description", "strict"):
+        if getattr(output, key):
+            context.lose("dropped", f"output {key}", "the wire has no such setting")
+    for wire, key, _ in reading.foreign(output, WIRE):
+        context.lose("dropped", key, f"a field of {wire}")
+    form = held.pop("@responseSchema", None)
+    if output.kind == "text":
+        return {"responseMimeType": "text/plain"}
+    written: dict[str, Any] = {"responseMimeType": "application/json"}
+    schema = output.schema_json
+    if output.kind == "json_schema" and isinstance(schema, Raw):
+        if form == TRUE:
+            written["responseSchema"] = schema
+        elif form is not None and jsontext.equal(json_schema(form), schema):
+            written["responseSchema"] = form
+        else:
+            written["responseJsonSchema"] = schema
+    return written
+
+
+def _write_thinking(request: Request, held: Fields, context: Context) -> dict[str, Any] | None:
+    thinking = spelling.kept(held, "thinkingConfig")
+    rest: Fields = {} if thinking is None else thinking
+    budget, effort = request.settings.reasoning_tokens, request.settings.effort
+    written: dict[str, Any] = {}
+    if effort is not None:
+        form = reading.form(rest, "thinkingLevel", effort, _effort)
+        if context.own or (effort in _LEVELS and not is_older(request.model)):
+            written["thinkingLevel"] = effort.upper() if form is None else form
+        else:
+            context.lose("dropped", "effort", f"no thinking level {effort!r} of this model")
+    if budget is not None:
+        if context.own or "thinkingLevel" not in written:
+            written["thinkingBudget"] = budget
+        else:
+            context.lose("dropped", "reasoning_tokens", "does not go with a thinking level")
+    return spelling.spelled(written, rest) if written or thinking is not None else None
