@@ -25,16 +25,14 @@ HI = {"role": "user", "content": "hi"}
         ('data: {"choices":[]}\n\n', "a recorded stream of events"),
         ('{"request":{"model":"gpt-5","messages":[{"content":[]}]}}', "openai_chat: request.messages[0]"),
         ('{"palaver":99}\n', "palaver: line 1, palaver: version 99"),
-        ('{"error":{"message":"no credit","type":"x","param":null,"code":null}}', "may be of openai_chat or"),
-        ("[" * 100_000, "not JSON: nested too deeply"),
+        ('{"error":{"message":"no credit","type":"x","param":null,"code":null}}', "an error of openai_chat"),
+        ("[" * 100_000, "nested too deeply"),
     ],
 )
 @pytest.mark.parametrize("command", [("convert", "--to", "palaver"), ("show",)], ids=["convert", "show"])
 def test_a_wrong_file_is_one_line_with_place_and_cause(run, saved, text, cause, command):
     file = saved(text)
     done = run(*command, file)
-    if command == ("show",) and "may be" in cause:
-        cause = "openai_chat: the provider answered with an error: no credit"
     assert (done.code, done.out) == (1, "")
     assert done.err.count("\n") == 1
     assert done.err.startswith(f"palaver: {file}: {cause}")
@@ -100,7 +98,9 @@ def test_the_real_process_converts_standard_input(process):
 
 
 def test_a_command_that_does_not_draw_does_not_import_rich(process, saved, chat):
-    code = "import sys; from palaver.cli import main; main(); print([m for m in ('rich', 'pydantic') if m in sys.modules])"
+    code = (
+        "import sys; from palaver.cli import main; main(); print([m for m in ('rich', 'pydantic') if m in sys.modules])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, "convert", saved(chat), "--to", "ollama_chat", "-o", os.devnull],
         capture_output=True,

@@ -16,10 +16,10 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
-import msgspec
 
 from palaver import wires
 from palaver.cli import files, receipt
+from palaver.cli.pretty import indented
 from palaver.cli.source import PALAVER, Source, load
 from palaver.core import canonical
 from palaver.core.request import Encoded, Request
@@ -79,7 +79,7 @@ def _encode(source: Source, wire: Wire | None) -> Encoded:
 
 def _indented(body: bytes) -> bytes:
     lines = body.rstrip(b"\n").split(b"\n") if body.endswith(b"\n") else [body]
-    return b"".join(msgspec.json.format(line, indent=2) + b"\n" for line in lines)
+    return b"".join(indented(line) + b"\n" for line in lines)
 
 
 def _summary(source: Source, target: str, encoded: Encoded) -> str:

@@ -14,7 +14,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import msgspec
 from rich.console import Group
@@ -23,6 +23,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text as Line
 
+from palaver.cli.pretty import indented
 from palaver.cli.screen import safe
 from palaver.core import jsontext
 from palaver.core.errors import ArgumentsError, PalaverError
@@ -48,7 +49,7 @@ from palaver.core.parts import (
 from palaver.core.request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderableType
 
@@ -135,13 +136,15 @@ class _Results:
     def __init__(self, messages: Sequence[Message]) -> None:
         self._answers: dict[tuple[int, str], list[ToolMessage]] = {}
         self._positions: dict[int, tuple[int, str]] = {}
-        asked: dict[str, list[int]] = {}
+        asked: dict[str | None, list[int]] = {}
         for position, message in enumerate(messages):
             if isinstance(message, AssistantMessage):
-                for call in (*message.tool_calls, *message.malformed_tool_calls):
-                    if call.id is not None:
-                        asked.setdefault(call.id, []).append(position)
-            elif isinstance(message, ToolMessage) and message.tool_call_id in asked:
+                ids = [call.id for call in message.tool_calls] + [call.id for call in message.malformed_tool_calls]
+                for call_id in ids:
+                    asked.setdefault(call_id, []).append(position)
+            elif (
+                isinstance(message, ToolMessage) and message.tool_call_id is not None and message.tool_call_id in asked
+            ):
                 place = (asked[message.tool_call_id][-1], message.tool_call_id)
                 self._answers.setdefault(place, []).append(message)
                 self._positions[position] = place
@@ -179,7 +182,7 @@ def _speaker(message: Message, style: str) -> Line:
 
 
 def _footer(message: AssistantMessage) -> Line | None:
-    pieces = [message.finish_reason] if message.finish_reason else []
+    pieces: list[str] = [message.finish_reason] if message.finish_reason else []
     raw = message.finish_reason_raw
     if isinstance(raw, str) and pieces and raw != message.finish_reason:
         pieces = [f"{message.finish_reason} ({safe(raw)})"]
@@ -254,10 +257,7 @@ def _call(call: ToolCall) -> RenderableType:
     head = Line.assemble(("→ ", "yellow"), (safe(call.name), "bold yellow"))
     if call.provider_executed:
         head.append(" (run by the provider)", "dim")
-    try:
-        arguments = {} if call.custom else call.arguments
-    except ArgumentsError:
-        arguments = {}
+    arguments = _arguments(call)
     if not arguments:
         text = _free_text(call)
         return head.append(f"  {safe(text)}" if text.strip() not in {"", "{}"} else "()", "")
@@ -266,6 +266,13 @@ def _call(call: ToolCall) -> RenderableType:
         return head.append("(" + ", ".join(f"{key}: {text}" for key, text in pairs) + ")", "")
     lines = [Line.assemble((f"{key}: ", "dim"), text) for key, text in pairs]
     return Group(head, _indented(Group(*lines)))
+
+
+def _arguments(call: ToolCall) -> Mapping[str, Any]:
+    try:
+        return {} if call.custom else call.arguments
+    except ArgumentsError:
+        return {}
 
 
 def _free_text(call: ToolCall) -> str:
@@ -325,10 +332,8 @@ def _media(part: Image | Audio | Video | File) -> Line:
 
 
 def _json(raw: msgspec.Raw, view: View) -> Line:
-    text = bytes(raw).decode()
-    if len(text) > _SHORT:
-        text = msgspec.json.format(text, indent=2)
-    return _folded(text, view)
+    text = bytes(raw)
+    return _folded((indented(text) if len(text) > _SHORT else text).decode(), view)
 
 
 # -- text ----------------------------------------------------------------------------------------------------------

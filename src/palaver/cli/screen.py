@@ -12,9 +12,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import io
 import sys
-from typing import Final
+from typing import Final, Never
 
 from rich.console import Console
 
@@ -26,11 +25,19 @@ _PICTURES: Final = (
 )
 
 
+class _Console(Console):
+    """Leaves it to the command line what happens when the reader of the output goes away."""
+
+    def on_broken_pipe(self) -> Never:
+        """Be called inside the handler of the error."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Draw on standard output."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
-    return Console(highlight=False, emoji=False, markup=False, soft_wrap=False)
+    if (adapt := getattr(sys.stdout, "reconfigure", None)) is not None:
+        adapt(errors="replace")
+    return _Console(highlight=False, emoji=False, markup=False, soft_wrap=False)
 
 
 def safe(text: str) -> str:

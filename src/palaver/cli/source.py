@@ -13,7 +13,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct
 
@@ -26,6 +26,8 @@ from palaver.core.request import Request, Response
 from palaver.wires import detect
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from palaver.wires.wire import Wire
 
 PALAVER: Final = "palaver"
@@ -79,11 +81,15 @@ def _source(body: bytes, place: str, named: Wire | None, *, guess: bool) -> Sour
         bad_input(place, f"neither a request nor a response of {whose} (it is {_outline(value)})")
     if found.kind == "canonical":
         return _canonical(body)
-    if len(found.wires) > 1 and not guess:
+    likeliest, *others = found.wires
+    wire = wires.get(likeliest) if named is None else named
+    try:
+        source = _READERS[found.kind](body, wire)
+    except ProviderError as error:
+        bad_input(place, f"an error of {_either(found.wires)}: {error.message}")
+    if others and not guess:
         bad_input(place, f"this {found.kind} may be of {_either(found.wires)}; say which with --from")
-    wire = wires.get(found.wires[0]) if named is None else named
-    source = _READERS[found.kind](body, wire)
-    return Source(source.value, source.wire, found.wires[1:], source.notes)
+    return Source(source.value, source.wire, tuple(others), source.notes)
 
 
 def _is_lines(body: bytes) -> bool:
@@ -98,15 +104,16 @@ def _is_lines(body: bytes) -> bool:
 def _outline(value: Any) -> str:
     """Say what a value is that nobody knows, without showing what it says."""
     if isinstance(value, dict):
-        keys = ", ".join(str(key) for key in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        keys = ", ".join(cast("dict[str, Any]", value))
         return f"an object with {excerpt(keys, 60)}" if keys else "an empty object"
     if isinstance(value, list):
-        return f"a list of {len(value)}"  # pyright: ignore[reportUnknownArgumentType]
+        return f"a list of {len(cast('Sequence[Any]', value))}"
     return jsontext.kind(jsontext.encode(value))
 
 
 def _either(names: tuple[str, ...]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 # -- one reader for each kind --------------------------------------------------------------------------------------
@@ -115,9 +122,11 @@ def _either(names: tuple[str, ...]) -> str:
 def _canonical(body: bytes) -> Source:
     head = body.lstrip()
     if head.startswith(b"{") and b"\n" not in head.strip():
-        cls = {"request": Request, "response": Response}.get(str(jsontext.value(head).get("type")))
-        if cls is not None:
-            return Source(canonical.decode(body, cls), PALAVER)
+        tag = jsontext.value(head).get("type")
+        if tag == "request":
+            return Source(canonical.decode(body, Request), PALAVER)
+        if tag == "response":
+            return Source(canonical.decode(body, Response), PALAVER)
     return Source(canonical.load_conversation(body), PALAVER)
 
 

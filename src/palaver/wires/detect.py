@@ -21,9 +21,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Kind: TypeAlias = Literal["request", "response", "conversation", "exchange", "canonical"]
 """``conversation`` is a bare list of messages, ``exchange`` an object with a request and its response."""
@@ -70,7 +73,7 @@ def _rows(*rows: tuple[tuple[str, ...] | str, str]) -> dict[str, tuple[str, ...]
     }
 
 
-# -- the tables: `key.key`, `[]` each item, `=text`, `:kind`, `{key}` an object with that key only ------------------------
+# -- the tables: `key.key`, `[]` each item, `=text`, `:kind`, `{key}` an object with that key only ---------------------
 
 _REQUEST: Final = _Table(
     features=_rows(
@@ -257,14 +260,14 @@ def _tree(which: Literal["request", "response"]) -> _Node:
     return root
 
 
-def _look(node: _Node, value: Any, seen: set[str]) -> None:
+def _look(node: _Node, value: object, seen: set[str]) -> None:
     """Gather the features that are there."""
     if node.feature is not None:
         seen.add(node.feature)
     steps = node.steps
     if not steps:
         return
-    if (mark := steps.get(_KINDS.get(cast("type", type(value)), ":number"))) is not None and mark.feature is not None:
+    if (mark := steps.get(_KINDS.get(type(value), ":number"))) is not None and mark.feature is not None:
         seen.add(mark.feature)
     if isinstance(value, dict):
         table = cast("dict[str, Any]", value)
@@ -275,7 +278,7 @@ def _look(node: _Node, value: Any, seen: set[str]) -> None:
             _look(child, None, seen)
     elif isinstance(value, list):
         if (child := steps.get("[]")) is not None:
-            for item in cast("list[Any]", value):
+            for item in cast("Sequence[Any]", value):
                 _look(child, item, seen)
     elif isinstance(value, str) and (child := steps.get(f"={value}")) is not None:
         _look(child, None, seen)
@@ -318,7 +321,7 @@ def response(body: dict[str, Any], among: tuple[str, ...] = WIRES) -> tuple[str,
     return _fewest(_judge(_RESPONSE, seen, among), body.get("model"))
 
 
-def conversation(items: list[Any], among: tuple[str, ...] = WIRES) -> tuple[str, ...]:
+def conversation(items: Sequence[Any], among: tuple[str, ...] = WIRES) -> tuple[str, ...]:
     """Give the wires whose list of messages this may be."""
     scores: dict[str, int] = {}
     for key, proofs in _BARE.items():
@@ -335,7 +338,7 @@ def detect(value: Any, among: tuple[str, ...] = WIRES) -> Detected | None:
     Of an exchange, the wires are those of its request.
     """
     if isinstance(value, list):
-        wires = conversation(cast("list[Any]", value), among)
+        wires = conversation(cast("Sequence[Any]", value), among)
         return Detected("conversation", wires) if wires else None
     if not isinstance(value, dict):
         return None
