@@ -118,12 +118,18 @@ def _adjoins(placed: Sequence[Placed], position: int, answer: int) -> bool:
     )
 
 
-def complete(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
-    """Answer calls that have no result, and tell results that have no call. Results must be settled."""
+def complete(
+    placed: Sequence[Placed], *, kept_elsewhere: bool = False
+) -> tuple[list[Placed], list[Loss]]:
+    """Answer calls that have no result, and tell results that have no call. Results must be settled.
+
+    ``kept_elsewhere`` says that the provider keeps earlier messages, so that a result may answer a call not seen here.
+    """
     out: list[Placed] = []
     losses: list[Loss] = []
     notes: list[Placed] = []
     due: list[ToolCall] = []
+    seen: set[str | None] = {None}
     last = 0
 
     def close() -> None:
@@ -138,7 +144,10 @@ def complete(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
         message = item.message
         if isinstance(message, ToolMessage):
             call = next((call for call in due if call.id == message.tool_call_id), None)
-            if call is None:
+            if call is None and kept_elsewhere and message.tool_call_id not in seen:
+                seen.add(message.tool_call_id)
+                out.append(item)
+            elif call is None:
                 notes.append(Placed(item.index, told(message), note=True))
                 losses.append(Loss("converted", "tool result", "answers no call; told as user text", item.index))
             else:
@@ -150,6 +159,7 @@ def complete(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
             close()
             out.append(item)
             due, last = list(client_calls(message)), item.index
+            seen.update(call.id for call in due)
     close()
     return out, losses
 

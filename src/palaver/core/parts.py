@@ -64,6 +64,16 @@ class Inline(_Source, frozen=True, tag="inline"):
             raise MessageError(msg) from None
 
     @property
+    def valid(self) -> bool:
+        """Whether the text is base64 at all."""
+        text = self.data.translate(_URL_SAFE).rstrip("=")
+        try:
+            binascii.a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)
+        except (binascii.Error, ValueError):
+            return False
+        return True
+
+    @property
     def size(self) -> int:
         """Size in bytes, without decoding."""
         return len(self.data.rstrip("=")) * 3 // 4

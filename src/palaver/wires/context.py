@@ -11,13 +11,20 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from palaver.core.jsontext import NULL
 from palaver.core.request import Loss
+from palaver.wires import reading
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from palaver.core.jsontext import Fields
+    from palaver.core.messages import SystemMessage
     from palaver.core.request import LossKind, Request
     from palaver.wires.speech import IdRule, MediaKind, Speech
 
@@ -50,6 +57,17 @@ class Context:
         """Names of the tools called so far."""
         self.request: Request | None = None
         """The request that is encoded; not its messages, to which others may have been appended."""
+        self.system: Sequence[SystemMessage] = ()
+        """The leading system messages that stand in the head."""
+
+    @cached_property
+    def native(self) -> Fields:
+        """What the request keeps for the wire, split."""
+        return {} if self.request is None else reading.native(self.request, self.wire)
+
+    def names(self, fields: Iterable[str]) -> bool:
+        """Whether the request sets one of these fields of the wire to something."""
+        return any(self.native.get(field, NULL) != NULL for field in fields)
 
     # -- losses --
 

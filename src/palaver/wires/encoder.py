@@ -6,7 +6,8 @@ Rules:
   that a longer conversation begins with the same bytes (pains.md 10).
 - Messages are written turn by turn. A turn begins with a run of assistant messages and goes on to the next one.
   All turns but the last are sealed: nothing that is appended changes them, and their bytes are kept.
-- One thing opens the sealed turns again, and then everything is written anew: a tool result for a call of a sealed turn.
+- One thing opens the sealed turns again, and then everything is written anew: a tool result for a call of a
+  sealed turn.
 - A request that goes back to its own wire unedited is written as it was. Any other is fitted (``handover``), its
   pairs are made whole (``core.pairs``), and its ids rewritten where the wire refuses them.
 
@@ -24,6 +25,8 @@ from palaver.core import jsontext
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
+    FlushMarker,
+    RescueMarker,
     SystemMessage,
     ToolMessage,
     UserMessage,
@@ -43,6 +46,9 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 16_384
 """Sealed turns are gathered into chunks of at least so many bytes; joining them costs less than handing out each."""
+
+UNNAMED: Final = "unspecified"
+"""Stands for the model where a body must name one and the request does not."""
 
 BEGIN = "(The conversation begins.)"
 CONTINUE = "Continue."
@@ -104,7 +110,7 @@ class RequestEncoder:
             self._rebuild()
             return
         placed = self._fitted(start)
-        if placed and _begins(placed[0]) and not _begins(self._open[-1]) and self._tail_stays:
+        if placed and _begins(placed[0]) and self._tail_stays and self._complete():
             self._seal(self._tail)
         else:
             self._context.rollback(self._mark)
@@ -132,16 +138,17 @@ class RequestEncoder:
 
     def _new_context(self) -> Context:
         context = Context(self._wire, self._speech, own=self._own, accent=self._accent, options=self._options)
-        context.request = self._request
+        context.request, context.system = self._request, self._system
         return context
 
     def _rebuild(self) -> None:
+        self._request = structs.replace(self._request, messages=tuple(self._source))  # the head may look at them
+        self._system: list[SystemMessage] = []
         self._kept = self._new_context()
         self._context = self._new_context()
         self._chunks: list[bytes] = []
         self._open: list[Placed] = []
         self._sealed_calls: set[str] = set()
-        self._system: list[SystemMessage] = []
         self._leading = True
         self._tail_stays = False
         self._head: tuple[object, dict[str, Any], Context] | None = None
@@ -157,7 +164,7 @@ class RequestEncoder:
         placed: list[Placed] = []
         for index in range(start, len(self._source)):
             message = self._source[index]
-            if self._leading and not isinstance(message, (SystemMessage, DeveloperMessage)):
+            if self._leading and not isinstance(message, _BEFORE_ALL):
                 self._leading = False
             item = Placed(index, message)
             fitted = [item] if self._own else fit(item, self._kept, leading=self._leading)
@@ -172,10 +179,16 @@ class RequestEncoder:
     def _grow(self, placed: Sequence[Placed]) -> None:
         """Take fitted messages in; seal every turn that a later one follows."""
         for item in placed:
-            if self._open and _begins(item) and not _begins(self._open[-1]):
+            if self._open and _begins(item) and self._complete():
                 self._seal(self._turn(self._open, final=False))
             self._open.append(item)
         self._tail = self._turn(self._open, final=True)
+
+    def _complete(self) -> bool:
+        """Whether the open turn ends with the other side, also when its results stand where they belong."""
+        if _begins(self._open[-1]) or self._own or whole(self._open):
+            return not _begins(self._open[-1])
+        return not _begins(settle(self._open)[0][-1])
 
     # -- one turn --
 
@@ -183,20 +196,30 @@ class RequestEncoder:
         if not self._own:
             if not whole(placed):
                 settled, moved = settle(placed)
-                placed, losses = complete(settled)
+                kept_elsewhere = self._context.names(self._speech.continues)
+                placed, losses = complete(settled, kept_elsewhere=kept_elsewhere)
                 for loss in (*moved, *losses):
                     self._context.add(loss)
             ended = self._ended(placed, final=final)
             self._tail_stays = len(ended) == len(placed) and all(map(is_, ended, placed))
-            placed = ended
-            placed = _renumbered(placed, self._context)
+            placed = renumbered(ended, self._context)
         written = self._writer.turn(placed, self._context)
+        if not written and final and self._must_speak():
+            self._context.lose("converted", "messages", "none to send; a fixed user text was added")
+            written = self._writer.turn([Placed(0, _fixed(BEGIN))], self._context)
+            self._tail_stays = False
         if not written:
             return b""
         joined = b",".join([jsontext.encode(message) for message in written])
         return b"," + joined if self._chunks else joined
 
-    def _ended(self, placed: list[Placed], *, final: bool) -> list[Placed]:
+    def _must_speak(self) -> bool:
+        """Whether the wire refuses a request that has no messages, as this one is about to."""
+        if self._own or self._chunks:
+            return False
+        return not (self._speech.empty or self._context.names(self._speech.elsewhere))
+
+    def _ended(self, placed: Sequence[Placed], *, final: bool) -> Sequence[Placed]:
         """Meet the rules on the first and the last message (wires.md 9, repair 6)."""
         speech, lose = self._speech, self._context.lose
         if not self._chunks and speech.first_user and placed and _begins(placed[0]):
@@ -209,9 +232,6 @@ class RequestEncoder:
             placed = [Placed(placed[0].index, _fixed(BEGIN)), *placed]
         if not final:
             return placed
-        if not placed and not self._chunks and not speech.empty:
-            lose("converted", "messages", "none to send; a fixed user text was added")
-            return [Placed(0, _fixed(BEGIN))]
         if not placed:
             return placed
         index, message = placed[-1].index, placed[-1].message
@@ -230,11 +250,15 @@ class RequestEncoder:
     # -- giving --
 
     def _head_fields(self) -> tuple[dict[str, Any], Context]:
-        key = tuple(self._context.called) if not self._request.tools else None
+        key = tuple(self._context.called)
         if self._head is None or self._head[0] != key:
             context = self._new_context()
             context.called = self._context.called
-            self._head = (key, self._writer.head(self._request, self._system, context), context)
+            fields = self._writer.head(self._request, self._system, context)
+            if self._speech.names_model and not self._own and "model" not in fields:
+                context.lose("approximated", "model", f"none was named, and the body must; {UNNAMED!r} stands there")
+                fields = {"model": UNNAMED, **fields}
+            self._head = (key, fields, context)
         return self._head[1], self._head[2]
 
     def chunks(self) -> Iterator[bytes]:
@@ -258,6 +282,10 @@ class RequestEncoder:
         return Encoded(self.chunks(), self.losses)
 
 
+_BEFORE_ALL: Final = (SystemMessage, DeveloperMessage, RescueMarker, FlushMarker)
+"""Messages that leave a system message behind them a leading one; markers are never sent."""
+
+
 class _Absent:
     """The list of messages is not written at all."""
 
@@ -277,8 +305,11 @@ def _fixed(text: str) -> UserMessage:
     return UserMessage(content=(Text(text),), source=REPAIR)
 
 
-def _renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
-    """Give calls and their results ids that the wire takes, both alike (wires.md 1.4); results the name of their tool."""
+def renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
+    """Give calls and their results ids that the wire takes, both alike (wires.md 1.4).
+
+    Results get the name of their tool.
+    """
     out: list[Placed] = []
     given: dict[str, list[tuple[str, str]]] = {}
     taken: set[str] = set()
@@ -286,7 +317,7 @@ def _renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
         message = item.message
         if isinstance(message, AssistantMessage):
             message = _with_ids(message, given, taken, context)
-        elif isinstance(message, ToolMessage) and message.tool_call_id is not None:
+        elif isinstance(message, ToolMessage) and message.tool_call_id in given:
             call_id, name = given[message.tool_call_id].pop(0)
             if call_id != message.tool_call_id or message.tool_name is None:
                 message = structs.replace(message, tool_call_id=call_id, tool_name=message.tool_name or name)

@@ -137,7 +137,8 @@ def _text_behind_call(content: Sequence[AnyPart]) -> bool:
 
 def _malformed_note(part: MalformedToolCall) -> str:
     name = f" of {part.name}" if part.name else ""
-    return f"[The tool call{name} could not be read: {part.reason}. It was: {part.raw}]"
+    note = f"[The tool call{name} could not be read: {part.reason}. It was: {part.raw}]"
+    return note.encode("utf-8", "replace").decode()
 
 
 def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
@@ -228,7 +229,7 @@ def _part(  # noqa: PLR0911 (one case a part type)
             if context.speech.refusal:
                 return part
             context.lose("converted", "refusal", "the wire has no such part; sent as text", index, position)
-            return Text(part.text)
+            return _text(Text(part.text), context, index, position)
         case _:
             return _medium(part, context, index, position, media)
 
@@ -266,7 +267,7 @@ def _reasoning(part: Reasoning, context: Context, index: int, position: int) -> 
         return part
     if context.options.reasoning_as_text and part.text.strip():
         context.lose("converted", "reasoning", "sent as plain text, as asked", index, position)
-        return Text(part.text)
+        return _text(Text(part.text), context, index, position)
     origin = part.wire or "no wire"
     context.lose("dropped", "reasoning", f"bound to {origin}", index, position)
     return None
@@ -362,9 +363,24 @@ def _refusal_of(part: Media, rule: MediaRule) -> str | None:
         return "a blob hash, which only a store can resolve"
     if word not in rule.sources:
         return f"not taken as {word.replace('_', ' ')}"
+    if isinstance(part.source, Inline) and not part.source.valid:
+        return "its data is not base64"
+    named = mediatypes.of_name(part.source.url) if isinstance(part.source, Url) else None
+    for media_type in (part.media_type, named):
+        if media_type is not None and media_type.startswith(rule.refuses):
+            return f"{media_type} is not taken"
+    if isinstance(part.source, Url) and rule.schemes is not None:
+        scheme = part.source.url.partition(":")[0].lower()
+        if scheme not in rule.schemes:
+            return f"not taken as a URL of {scheme[:20]!r}"
     if part.media_type is None:
-        return "its media type is not known" if rule.needs_type else None
-    if rule.types is not None and word == "inline" and part.media_type.partition(";")[0].lower() not in rule.types:
+        unknown = rule.needs_type or (rule.types is not None and word == "inline")
+        return "its media type is not known" if unknown else None
+    if (
+        rule.types is not None
+        and word == "inline"
+        and part.media_type.partition(";")[0].lower() not in rule.types
+    ):
         return f"{part.media_type} is not taken"
     return None
 
@@ -382,12 +398,23 @@ def _medium(
     elif isinstance(part.source, FileId) and part.source.wire != context.wire:
         why = f"a file id of {part.source.wire}"
     else:
-        part = cast("AnyPart", _typed(part))  # type: ignore[assignment]
+        part = _typed(part if context.speech.loose_base64 else _strict_base64(part))
         why = _refusal_of(part, rule)
     if why is None:
         return cast("AnyPart", part)
     context.lose("dropped", kind, why, index, position)
     return None
+
+
+def _strict_base64(part: _P) -> _P:
+    """Spell inline bytes in the alphabet of RFC 4648, 4, padded; the bytes stay the same."""
+    if not isinstance(part.source, Inline):
+        return part
+    data = part.source.data
+    if "-" not in data and "_" not in data and len(data) % 4 == 0:
+        return part
+    text = data.translate(str.maketrans("-_", "+/")).rstrip("=")
+    return part.replace(source=Inline(text + "=" * (-len(text) % 4)))
 
 
 def blank_result() -> Text:

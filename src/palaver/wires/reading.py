@@ -34,6 +34,7 @@ _integer = msgspec.json.Decoder(int).decode
 _truth = msgspec.json.Decoder(bool).decode
 _number = msgspec.json.Decoder(float).decode
 _content = msgspec.json.Decoder(str | list[Raw] | None).decode
+_content_rows = msgspec.json.Decoder(str | list[dict[str, Raw]] | None).decode
 _native = msgspec.json.Decoder(dict[str, dict[str, Raw]]).decode
 
 
@@ -164,6 +165,15 @@ def string_or_items(raw: Raw) -> str | list[Raw] | None:
         raise DecodeError(wrong) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return jsontext.text(raw) if jsontext.kind(raw) == "a string" else jsontext.items(raw)
+
+
+def string_or_rows(raw: Raw) -> str | list[Fields] | None:
+    """Read a field that is a string, an array of objects or null. Raises ``DecodeError`` for anything else."""
+    try:
+        return _content_rows(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = string_or_items(raw)
+        return jsontext.rows(raw) if isinstance(found, list) else found
 
 
 def each(rest_items: list[Raw], path: str, decode: Callable[[Raw], Any]) -> Iterator[Any]:

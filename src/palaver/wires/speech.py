@@ -24,12 +24,16 @@ MEDIA_KINDS: tuple[MediaKind, ...] = ("image", "audio", "video", "file")
 class MediaRule(Struct, frozen=True):
     """Where a medium may come from, and of which types (``None``: any).
 
-    ``needs_type`` says that the wire refuses a medium whose type is not known.
+    ``needs_type`` says that the wire refuses a medium whose type is not known; bytes of an unknown type are also
+    refused where ``types`` names those it takes. ``refuses`` are beginnings of types it never takes, from anywhere.
+    ``schemes`` are those that a URL may have (``None``: any).
     """
 
     sources: frozenset[Literal["inline", "url", "file_id"]]
     types: frozenset[str] | None = None
     needs_type: bool = False
+    refuses: tuple[str, ...] = ()
+    schemes: frozenset[str] | None = None
 
 
 class IdRule(Struct, frozen=True):
@@ -47,6 +51,8 @@ class IdRule(Struct, frozen=True):
 class Speech(Struct, frozen=True, kw_only=True):
     """What one wire can say. The defaults are those of a wire that can say everything."""
 
+    names_model: bool = True
+    """The body must name the model."""
     later_system: bool = True
     """A system message may stand behind other messages."""
     developer: bool = True
@@ -56,6 +62,8 @@ class Speech(Struct, frozen=True, kw_only=True):
     media: dict[MediaKind, MediaRule] = {}
     result_media: dict[MediaKind, MediaRule] = {}
     answer_media: dict[MediaKind, MediaRule] = {}
+    loose_base64: bool = False
+    """Inline media may use the URL-safe alphabet and leave out padding."""
     error_flag: bool = True
     """A tool result can be marked as an error; else its text gets a prefix."""
     custom_calls: bool = True
@@ -78,3 +86,7 @@ class Speech(Struct, frozen=True, kw_only=True):
     """A last assistant message may end in white space."""
     empty: bool = False
     """A request without messages is taken."""
+    elsewhere: frozenset[str] = frozenset()
+    """Fields of a request, in ``provider[wire]``, under which it needs no messages."""
+    continues: frozenset[str] = frozenset()
+    """Fields that name a conversation which the provider keeps; results may answer calls that are in there."""

@@ -25,7 +25,7 @@ from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.core.request import Encoded, Request, Response
 from palaver.wires import reading
 from palaver.wires.context import Context, Options
-from palaver.wires.encoder import RequestEncoder, Writer
+from palaver.wires.encoder import RequestEncoder, Writer, renumbered
 from palaver.wires.handover import fit
 
 if TYPE_CHECKING:
@@ -158,5 +158,6 @@ def _fitted(message: AssistantMessage, index: int, context: Context) -> Assistan
         for position, part in enumerate(message.content)
     )
     placed = fit(Placed(index, message.replace(content=calls)), context, leading=False)
-    found = placed[0].message if placed else None
+    said = renumbered([item for item in placed if isinstance(item.message, AssistantMessage)], context)
+    found = said[0].message if said else None
     return found if isinstance(found, AssistantMessage) else message.replace(content=())

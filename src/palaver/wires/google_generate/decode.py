@@ -414,5 +414,3 @@ def _provider_error(raw: Raw, body: bytes) -> ProviderError:
     message, code = table.get("message"), table.get("status") or table.get("code")
     text = message if isinstance(message, str) else bytes(raw).decode()
     return ProviderError(WIRE, text, code=None if code is None else str(code), body=body)
-
-

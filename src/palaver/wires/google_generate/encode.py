@@ -44,6 +44,8 @@ LIST: Final = "contents"
 _ANY: Final = MediaRule(frozenset({"inline", "url", "file_id"}), needs_type=True)
 
 SPEECH: Final = Speech(
+    names_model=False,
+    loose_base64=True,
     later_system=False,
     developer=False,
     media={"image": _ANY, "audio": _ANY, "video": _ANY, "file": _ANY},

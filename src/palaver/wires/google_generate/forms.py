@@ -124,9 +124,7 @@ _SCHEMA_KEYS: Final = {
     "min_properties": "minProperties",
     "additional_properties": "additionalProperties",
 }
-_SCHEMA_COUNTS: Final = frozenset(
-    {"maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"}
-)
+_SCHEMA_COUNTS: Final = frozenset({"maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"})
 _SCHEMAS_INSIDE: Final = frozenset({"items", "anyOf", "additionalProperties"})
 
 

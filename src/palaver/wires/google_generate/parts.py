@@ -215,9 +215,7 @@ def _executable(rest: Fields, made_id: str, _last_run: str) -> ToolCall:
     call_id = _id(inner, rest, made_id)
     rest["@part"] = hint("executableCode")
     text = bytes(raw).decode()
-    return ToolCall(
-        call_id, "code_execution", text, provider_executed=True, provider_json=provider(WIRE, rest)
-    )
+    return ToolCall(call_id, "code_execution", text, provider_executed=True, provider_json=provider(WIRE, rest))
 
 
 def _executed(rest: Fields, _made_id: str, last_run: str) -> ServerToolResult:

@@ -36,9 +36,7 @@ _NAMES: Final = (
     "thinkingLevel thoughtSignature toolCall toolConfig toolResponse toolType topK topP usageMetadata"
 ).split()
 
-SNAKE: Final[dict[str, str]] = {
-    name: "".join(f"_{c.lower()}" if c.isupper() else c for c in name) for name in _NAMES
-}
+SNAKE: Final[dict[str, str]] = {name: "".join(f"_{c.lower()}" if c.isupper() else c for c in name) for name in _NAMES}
 """The other spelling of every field that is taken out and has one."""
 
 

@@ -209,9 +209,7 @@ class Turn:
 _NO_NAMES: Final = Raw(b"[]")
 
 
-def write_content(
-    parts: list[Any], rest: Fields, role: str | None, *, own: bool = True
-) -> dict[str, Any]:
+def write_content(parts: list[Any], rest: Fields, role: str | None, *, own: bool = True) -> dict[str, Any]:
     """Write a content; hints tell where role or parts were not there, or of another form."""
     fields: dict[str, Any] = {}
     if own and len(parts) == 1 and is_hint(rest, "parts", "object"):

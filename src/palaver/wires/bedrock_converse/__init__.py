@@ -1,0 +1,11 @@
+"""The Converse wire of Amazon Bedrock, ``POST /model/{id}/converse``. The model stands in the path, not in the body.
+
+Source: wires.md 6; https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html.
+
+Stability: experimental.
+"""
+
+from palaver.wires.bedrock_converse import decode, encode
+from palaver.wires.wire import Wire
+
+WIRE = Wire("bedrock_converse", decode, encode)

@@ -1,0 +1,194 @@
+"""Read Converse bodies.
+
+What the neutral message cannot say stays under ``provider["bedrock_converse"]``, where ``encode`` finds it:
+
+- fields of the body, of a message, a block or a tool that have no neutral place, verbatim;
+- ``cachePoint`` of a tool result: the one that stands right behind it. Other cache points are ``Opaque`` parts;
+- hints on form: ``@joined`` (stands in the wire message of the one before), ``@message`` (what stood beside the role of
+  the wire message that begins with a tool result), ``@beside`` (what stood beside the one key of a block), ``@place``
+  (a system message that stood among the messages), ``@system`` and ``@content`` (``empty``, ``absent``), ``@kind``,
+  ``@format``, ``@source``, ``@blank``, ``@role``, and for settings ``@<name>`` and ``@<name>_at``.
+
+A user message of the wire may hold results and words: it becomes tool messages and user messages, in their order. The
+model's name and whether to stream stand in the URL, so ``Request.model`` and ``Settings.stream`` are ``None``.
+
+Source: wires.md 6.1 to 6.4.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from msgspec import UNSET, Raw, UnsetType
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, ProviderError
+from palaver.core.jsontext import Fields
+from palaver.core.messages import AssistantMessage, FinishReason, Message, SystemMessage
+from palaver.core.parts import ToolCall
+from palaver.core.request import Request, Response
+from palaver.core.tools import AnyTool, ProviderTool, Tool
+from palaver.core.usage import Usage
+from palaver.wires import reading
+from palaver.wires.bedrock_converse import settings
+from palaver.wires.bedrock_converse.blocks import assistant_part, system_part, user_messages
+from palaver.wires.bedrock_converse.forms import FINISH, WIRE, optional
+from palaver.wires.bedrock_converse.usage import read_usage
+from palaver.wires.reading import hint, nested, provider
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def request(body: bytes) -> Request:
+    """Read a request body. Raises ``DecodeError``."""
+    rest = jsontext.fields(body)
+    raw_messages = reading.take_items(rest, "messages")
+    if raw_messages is None and "messages" not in rest:  # a prompt that the service keeps needs none
+        rest["@messages"] = hint("absent")
+    tools = _tools(rest)
+    return Request(
+        messages=(*_system(rest), *_messages(raw_messages or [])),
+        tools=tools,
+        settings=settings.take(rest),
+        origin=WIRE,
+        provider_json=provider(WIRE, rest),
+    )
+
+
+def _system(rest: Fields) -> tuple[SystemMessage, ...]:
+    raws = reading.take_items(rest, "system")
+    if raws == []:
+        rest["@system"] = hint("empty")
+    return (SystemMessage(content=tuple(reading.each(raws, "system", system_part))),) if raws else ()
+
+
+def _tools(rest: Fields) -> tuple[AnyTool, ...]:
+    """Take the tools out of ``toolConfig``; a list that is empty or none stays."""
+    raw = rest.get("toolConfig")
+    if raw is None or jsontext.kind(raw) != "an object":
+        return ()
+    config = jsontext.fields(raw)
+    try:
+        found = reading.take_items(config, "tools")
+        if not found:
+            return ()
+        tools = tuple(reading.each(found, "tools", _tool))
+    except DecodeError as error:
+        raise error.within("toolConfig") from None
+    rest["toolConfig"] = Raw(jsontext.encode(config))
+    if not config:
+        del rest["toolConfig"]
+    return tools
+
+
+def _tool(raw: Raw) -> AnyTool:
+    beside = jsontext.fields(raw)
+    if "toolSpec" not in beside:
+        return ProviderTool(WIRE, jsontext.own(raw))
+    rest = reading.need_fields(beside, "toolSpec")
+    try:
+        name = reading.need_text(rest, "name")
+        schema = reading.need_fields(rest, "inputSchema")
+    except DecodeError as error:
+        raise error.within("toolSpec") from None
+    parameters = schema.pop("json", None)
+    if parameters is None:
+        return ProviderTool(WIRE, jsontext.own(raw))
+    description = optional(reading.take_text, rest, "description")
+    strict = optional(reading.take_bool, rest, "strict")
+    rest = nested(rest, "inputSchema", schema)
+    if beside:
+        rest["@beside"] = Raw(jsontext.encode(beside))
+    return Tool(name, description, jsontext.own(parameters), strict, provider_json=provider(WIRE, rest))
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def _messages(raws: list[Raw]) -> tuple[Message, ...]:
+    messages: list[Message] = []
+    for index, raw in enumerate(raws):
+        try:
+            messages += _message(raw)
+        except DecodeError as error:
+            raise error.within(f"messages[{index}]") from None
+    return tuple(messages)
+
+
+def _message(raw: Raw) -> list[Message]:
+    rest = jsontext.fields(raw)
+    role = reading.need_text(rest, "role")
+    blocks = reading.need_items(rest, "content")
+    if role == "user":
+        return user_messages(blocks, rest)
+    if role == "assistant":
+        content = tuple(reading.each(blocks, "content", assistant_part))
+        return [AssistantMessage(content=content, provider_json=provider(WIRE, rest))]
+    if role == "system":
+        rest["@place"] = hint("messages")
+        content = tuple(reading.each(blocks, "content", system_part))
+        return [SystemMessage(content=content, provider_json=provider(WIRE, rest))]
+    raise DecodeError(f"unknown role {role[:40]!r}", path="role")
+
+
+# -- responses -------------------------------------------------------------------------------------
+
+
+def response(body: bytes) -> Response:
+    """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for a body without output."""
+    rest = jsontext.fields(body)
+    if "output" not in rest:
+        raise _provider_error(body)
+    output = reading.need_fields(rest, "output")
+    try:
+        fields = reading.need_fields(output, "message")
+        content = _answer(fields)
+    except DecodeError as error:
+        raise error.within("output") from None
+    if output:
+        rest["output"] = Raw(jsontext.encode(output))
+    word = optional(reading.take_text, rest, "stopReason")
+    usage = rest.get("usage")
+    counted: Usage | None = None
+    if usage is not None and jsontext.kind(usage) == "an object":
+        counted = read_usage(usage)
+        del rest["usage"]
+    finish_raw: str | UnsetType = UNSET if word is None else word
+    message = AssistantMessage(
+        content=content,
+        usage=counted,
+        finish_reason=_finish(word, content),
+        finish_reason_raw=finish_raw,
+        provider_json=provider(WIRE, fields),
+    )
+    return Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
+
+
+def _answer(fields: Fields) -> tuple[Any, ...]:
+    role = fields.pop("role", None)
+    if role != _ASSISTANT:
+        fields["@role"] = hint("absent") if role is None else role
+    try:
+        blocks = reading.need_items(fields, "content")
+        return tuple(reading.each(blocks, "content", assistant_part))
+    except DecodeError as error:
+        raise error.within("message") from None
+
+
+_ASSISTANT: Final = Raw(b'"assistant"')
+
+
+def _finish(word: str | None, content: tuple[Any, ...]) -> FinishReason:
+    """Tell the reason; ``tool_use`` asks the client for something only when there is a call for it (wires.md 6.4)."""
+    reason = FINISH.get(word or "", "other")
+    if reason != "tool_calls":
+        return reason
+    called = any(isinstance(part, ToolCall) and not part.provider_executed for part in content)
+    return reason if called else "other"
+
+
+def _provider_error(body: bytes) -> ProviderError:
+    table = cast("dict[str, Any]", jsontext.value(body))
+    text, code = table.get("message") or table.get("Message"), table.get("__type")
+    message = text if isinstance(text, str) else "no output in the body"
+    return ProviderError(WIRE, message, code=code if isinstance(code, str) else None, body=body)

@@ -1,0 +1,409 @@
+"""Write Converse bodies.
+
+What this wire cannot say (wires.md 6.5): media by a URL that is not ``s3://``, the developer role, system messages
+behind others, tool choice ``none`` and choices of several names, free-text calls, arguments that are no object, seeds
+and penalties, JSON without a schema, refusals; and in a response its id and model. ``handover`` deals with what is in
+messages before this module is asked.
+
+Outside its own, unedited request a body meets the service's order (wires.md 6.2):
+
+- runs of one role are one message; a message that would be empty says ``.``; no message begins with a cache point, and
+  later cache points than the fourth are left out;
+- a document stands beside a text, a fixed one where there is none;
+- all results of a turn stand in one user message. What the user says stands there too, except what may not stand beside
+  results: documents and videos that did not stand there before, and, where ``Request.model`` names a family that takes
+  nothing beside results, everything. That follows in a user message of its own, behind an assistant's ``.``;
+- ``toolConfig`` is there when the history holds tool blocks: without tools, those called so far are declared by name.
+
+The model and whether to stream stand in the URL; leaving them out of the body is no loss.
+
+Source: wires.md 6.1 to 6.5.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from msgspec import Raw, UnsetType
+
+from palaver.core import jsontext
+from palaver.core.jsontext import EMPTY_OBJECT, Fields
+from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
+from palaver.core.parts import File, Opaque, Video
+from palaver.core.request import ToolChoice
+from palaver.core.tools import ProviderTool, Tool
+from palaver.wires import reading
+from palaver.wires.bedrock_converse import settings
+from palaver.wires.bedrock_converse.forms import FINISH, FINISH_WORD, WIRE, WORDS
+from palaver.wires.bedrock_converse.settings import TOOL_CHOICE, family, put, read_tool_choice, write_tool_choice
+from palaver.wires.bedrock_converse.usage import write_usage
+from palaver.wires.bedrock_converse.write import Block, blocks, kind_of, plain
+from palaver.wires.encoder import ABSENT
+from palaver.wires.handover import fitting_name
+from palaver.wires.reading import hint, is_hint, native, visible
+from palaver.wires.speech import IdRule, MediaRule, Speech
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from palaver.core.messages import Message
+    from palaver.core.pairs import Placed
+    from palaver.core.request import Request, Response
+    from palaver.core.tools import AnyTool
+    from palaver.wires.context import Context
+    from palaver.wires.speech import MediaKind
+
+__all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
+
+LIST: Final = "messages"
+
+_FILLER: Final = "."
+_BESIDE_DOCUMENT: Final = "See the attached document."
+_MOST_MARKS: Final = 4
+_TOO_MANY: Final = "four stand before it"
+_RESULTS_ALONE: Final = frozenset({"meta", "mistral"})
+"""Families that take nothing beside tool results (wires.md 6.2.6)."""
+
+
+def _rule(kind: str) -> MediaRule:
+    sources = frozenset({"inline", "url"})
+    return MediaRule(sources, frozenset(WORDS[kind]), needs_type=True, schemes=frozenset({"s3"}))  # pyright: ignore[reportArgumentType] (the literal words)
+
+
+_IN_RESULTS: Final[dict[MediaKind, MediaRule]] = {
+    "image": _rule("image"),
+    "file": _rule("document"),
+    "video": _rule("video"),
+}
+
+SPEECH: Final = Speech(
+    later_system=False,
+    developer=False,
+    blank_text=False,
+    media={**_IN_RESULTS, "audio": _rule("audio")},
+    result_media=_IN_RESULTS,
+    custom_calls=False,
+    object_arguments=True,
+    refusal=False,
+    call_id=IdRule(re.compile(r"[a-zA-Z0-9_.:-]{1,64}"), prefix="tooluse_", unique=True),
+    first_user=True,
+    blank_end=False,
+)
+
+
+def hoists(message: SystemMessage, context: Context) -> bool:
+    """Leading system messages stand in ``system``, except those found among the messages."""
+    return not (context.own and is_hint(native(message, WIRE), "place", "messages"))
+
+
+# -- the head --------------------------------------------------------------------------------------
+
+
+def head(request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
+    """Write system, settings and tools."""
+    rest = native(request, WIRE)
+    fields: dict[str, Any] = dict(visible(rest))
+    settings.write(fields, rest, request.settings, request.model, context)
+    told = [block for index, message in enumerate(system) for block in blocks(message, {}, context, index)]
+    if not context.own:
+        told = _few_marks(told, _marks(context).system, context)
+    if told or is_hint(rest, "system", "empty"):
+        fields["system"] = [block.body for block in told]
+    if context.own:
+        _put_own_tools(fields, rest, request, context)
+        if is_hint(rest, "messages", "absent"):
+            fields[LIST] = ABSENT
+        return fields
+    _put_tools(fields, rest, request, context)
+    fields.pop(LIST, None)
+    for wire, key, _ in reading.foreign(request, WIRE):
+        context.lose("dropped", key, f"a field of {wire}")
+    return fields
+
+
+def _put_own_tools(fields: dict[str, Any], rest: Fields, request: Request, context: Context) -> None:
+    if request.tools:
+        put(fields, ("toolConfig", "tools"), [_tool(tool, context) for tool in request.tools])
+    if request.settings.tool_choice is not None:
+        _put_choice(fields, rest, request.settings.tool_choice)
+
+
+def _put_choice(fields: dict[str, Any], rest: Fields, choice: ToolChoice) -> None:
+    kept = reading.form(rest, "tool_choice", choice, read_tool_choice)
+    put(fields, TOOL_CHOICE, write_tool_choice(choice) if kept is None else kept)
+
+
+def _put_tools(fields: dict[str, Any], rest: Fields, request: Request, context: Context) -> None:
+    """Write ``toolConfig``, which must be there when the history holds tool blocks, and must hold a tool."""
+    choice = request.settings.tool_choice
+    given: Sequence[AnyTool] = request.tools
+    if choice is not None and choice.mode == "none":
+        given = _silenced(given, context)
+        choice = None
+    tools = [written for tool in given if (written := _tool(tool, context)) is not None]
+    marked = [Block("" if isinstance(tool, dict) else kind_of(tool), tool) for tool in tools]
+    tools = [block.body for block in _few_marks(marked, _marks(context).tools, context)]
+    names = {written["toolSpec"]["name"] for written in tools if isinstance(written, dict)}
+    if not any(isinstance(tool, dict) or kind_of(tool) != "cachePoint" for tool in tools):
+        tools = _declared(context)
+        names = set(context.called)
+    if not tools:
+        fields.pop("toolConfig", None)
+        if choice is not None and choice.mode != "auto":
+            context.lose("dropped", "tool_choice", "there is no tool to choose")
+        return
+    put(fields, ("toolConfig", "tools"), tools)
+    if choice is not None:
+        _put_choice(fields, rest, _fitted_choice(choice, names, context))
+
+
+def _silenced(tools: Sequence[AnyTool], context: Context) -> list[AnyTool]:
+    """Say tool choice ``none``: leave the tools out, but for those that the history needs (wires.md 6.1)."""
+    kept = [tool for tool in tools if isinstance(tool, Tool) and fitting_name(tool.name, context) in context.called]
+    if context.called:
+        why = "the wire has no “none”; the tools named in the history are declared, and may be called"
+        context.lose("approximated", "tool_choice", why)
+    elif tools:
+        context.lose("converted", "tool_choice", "the wire has no “none”; the tools were left out")
+    return cast("list[AnyTool]", kept)
+
+
+def _declared(context: Context) -> list[dict[str, Any]]:
+    """Declare the tools that were called, of which only the names are known."""
+    for name in context.called:
+        context.lose("approximated", "tools", f"{name!r} was called, so it is declared, by its name")
+    return [{"toolSpec": {"name": name, "inputSchema": {"json": {"type": "object"}}}} for name in context.called]
+
+
+def _fitted_choice(choice: ToolChoice, declared: set[str], context: Context) -> ToolChoice:
+    names = tuple(fitting_name(name, context) for name in choice.names)
+    if not names or (choice.mode == "required" and len(names) == 1 and names[0] in declared):
+        return ToolChoice(choice.mode, names)
+    if not declared.issubset(names):
+        context.lose("approximated", "tool_choice", f"the wire cannot narrow it to {', '.join(names)}")
+    return ToolChoice(choice.mode)
+
+
+def _tool(tool: AnyTool, context: Context) -> Any:
+    if isinstance(tool, ProviderTool):
+        if tool.wire == WIRE and (context.own or kind_of(tool.raw_json)):
+            return tool.raw_json
+        context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
+        return None
+    rest = native(tool, WIRE)
+    spec: dict[str, Any] = {"name": tool.name if context.own else fitting_name(tool.name, context)}
+    if tool.description is not None:
+        spec["description"] = tool.description
+        if not context.own and not tool.description:
+            del spec["description"]
+    schema = tool.parameters_json if context.own else _schema(tool, context)
+    spec["inputSchema"] = {"json": schema, **jsontext.fields(rest.pop("inputSchema", EMPTY_OBJECT))}
+    if tool.strict is not None:
+        spec["strict"] = tool.strict
+    written = {"toolSpec": {**spec, **visible(rest)}}
+    return {**written, **jsontext.fields(rest.get("@beside", EMPTY_OBJECT))}
+
+
+def _schema(tool: Tool, context: Context) -> object:
+    """Write the schema of the arguments, which must be one of an object."""
+    if tool.custom:
+        context.lose("converted", "tools", f"{tool.name!r} takes free text; declared with an object around it")
+        return {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+    schema = tool.parameters_json
+    if isinstance(schema, UnsetType):
+        return {"type": "object", "properties": {}}
+    if jsontext.kind(schema) != "an object":
+        context.lose("approximated", "tools", f"the schema of {tool.name!r} is none of an object")
+        return {"type": "object"}
+    fields = jsontext.fields(schema)
+    return schema if "type" in fields else {"type": "object", **fields}
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
+    """Write a turn: as it was found, or each run of one side as one message."""
+    if context.own:
+        return _as_found(messages, context)
+    written: list[dict[str, Any]] = []
+    for spoken, run in groupby(messages, lambda item: isinstance(item.message, AssistantMessage)):
+        written += _said(list(run), context) if spoken else _asked(list(run), context)
+    return written
+
+
+def _as_found(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
+    written: list[dict[str, Any]] = []
+    for index, message, _ in messages:
+        held = native(message, WIRE)
+        content = [block.body for block in blocks(message, held, context, index)]
+        if "@joined" in held and written:
+            written[-1]["content"] += content
+        else:
+            role = "user" if isinstance(message, ToolMessage) else message.role
+            written.append({"role": role, "content": content, **_beside(message, held)})
+    return written
+
+
+def _beside(message: Message, held: Fields) -> Fields:
+    """Give what stood beside role and content of the wire message."""
+    if isinstance(message, ToolMessage):
+        return jsontext.fields(held.get("@message", EMPTY_OBJECT))
+    return visible(held)
+
+
+def _written(run: Iterable[Placed], context: Context) -> tuple[list[Block], Fields]:
+    content: list[Block] = []
+    beside: Fields = {}
+    for index, message, _ in run:
+        held = native(message, WIRE)
+        content += _placed_marks(blocks(message, held, context, index), content, context, index)
+        beside.update(_beside(message, held))
+    return content, beside
+
+
+def _placed_marks(found: list[Block], before: list[Block], context: Context, index: int) -> list[Block]:
+    """Leave out cache points that begin a message, and those behind the fourth of the request (wires.md 6.2.7)."""
+    left = _MOST_MARKS - sum(_marks(context))
+    kept: list[Block] = []
+    for block in found:
+        if block.kind == "cachePoint":
+            if not (kept or before):
+                context.lose("dropped", "cachePoint", "nothing stands before it", index)
+                continue
+            if not any(context.take(f"cachePoint {number}") for number in range(left)):
+                context.lose("dropped", "cachePoint", _TOO_MANY, index)
+                continue
+        kept.append(block)
+    return kept
+
+
+class _Marks(NamedTuple):
+    """How many cache points stand in the head."""
+
+    tools: int
+    system: int
+
+
+def _marks(context: Context) -> _Marks:
+    """Count the cache points of the head, which go before those of messages; what is more than four is left out."""
+    tools = () if context.request is None else context.request.tools
+    offered = _count(tool.raw_json for tool in tools if isinstance(tool, ProviderTool) and tool.wire == WIRE)
+    parts = (part for message in context.system for part in message.content)
+    told = _count(part.raw_json for part in parts if isinstance(part, Opaque))
+    offered = min(offered, _MOST_MARKS)
+    return _Marks(offered, min(told, _MOST_MARKS - offered))
+
+
+def _count(raws: Iterable[Raw]) -> int:
+    return sum(kind_of(raw) == "cachePoint" for raw in raws)
+
+
+def _few_marks(found: list[Block], most: int, context: Context) -> list[Block]:
+    kept: list[Block] = []
+    for block in found:
+        if block.kind == "cachePoint":
+            if most == 0:
+                context.lose("dropped", "cachePoint", _TOO_MANY)
+                continue
+            most -= 1
+        kept.append(block)
+    return kept
+
+
+def _said(run: list[Placed], context: Context) -> list[dict[str, Any]]:
+    content, beside = _written(run, context)
+    if not content:
+        context.lose("converted", "assistant message", "would be empty; a fixed text was sent", run[0].index)
+        content = [plain(_FILLER)]
+    return [{"role": "assistant", "content": [block.body for block in content], **beside}]
+
+
+def _asked(run: list[Placed], context: Context) -> list[dict[str, Any]]:
+    """Write a run of results and of what the user says, as one message, or as two where they may not stand together."""
+    cut = _cut(run, context)
+    written = [_user(run[:cut], context)]
+    if cut < len(run):
+        why = "may not stand beside tool results; sent behind a fixed assistant text"
+        context.lose("converted", "user message", why, run[cut].index)
+        written.append({"role": "assistant", "content": [plain(_FILLER).body]})
+        written.append(_user(run[cut:], context))
+    return written
+
+
+def _cut(run: list[Placed], context: Context) -> int:
+    """Find the first message that may not stand beside the results before it."""
+    alone = context.request is not None and family(context.request.model) in _RESULTS_ALONE
+    answered = False
+    for position, (_, message, _) in enumerate(run):
+        if isinstance(message, ToolMessage):
+            answered = True
+        elif answered and (alone or (_moves(message) and "@joined" not in native(message, WIRE))):
+            return position
+    return len(run)
+
+
+def _moves(message: Message) -> bool:
+    return any(isinstance(part, (File, Video)) for part in message.content)
+
+
+def _user(run: list[Placed], context: Context) -> dict[str, Any]:
+    content, beside = _written(run, context)
+    kinds = [block.kind for block in content]
+    if not content:
+        context.lose("converted", "user message", "would be empty; a fixed text was sent", run[0].index)
+        content = [plain(_FILLER)]
+    elif "document" in kinds and "text" not in kinds:
+        context.lose("converted", "document", "needs a text beside it; a fixed one was added", run[0].index)
+        content.insert(kinds.index("document"), plain(_BESIDE_DOCUMENT))
+    return {"role": "user", "content": [block.body for block in content], **beside}
+
+
+# -- responses -------------------------------------------------------------------------------------
+
+
+def response(response: Response, context: Context) -> dict[str, Any]:
+    """Write a response body; a foreign one gets the fields that the service's schema requires."""
+    rest, message = native(response, WIRE), response.message
+    held = native(message, WIRE)
+    role = held.get("@role")
+    body: dict[str, Any] = {"role": "assistant"}
+    if role == hint("absent"):
+        del body["role"]
+    elif role is not None:
+        body["role"] = role
+    content = [block.body for block in blocks(message, held, context, 0)]
+    output = {"message": {**body, "content": content, **visible(held)}}
+    fields: dict[str, Any] = {"output": {**output, **jsontext.fields(rest.pop("output", EMPTY_OBJECT))}}
+    word = _finish_word(message, context)
+    if not isinstance(word, UnsetType):
+        fields["stopReason"] = word
+    if message.usage is not None or not context.own:
+        fields["usage"] = write_usage(message.usage)
+    if not context.own:
+        fields["metrics"] = {"latencyMs": 0}
+        _list_unsaid(response, context)
+    return {**fields, **visible(rest)}
+
+
+def _list_unsaid(response: Response, context: Context) -> None:
+    message = response.message
+    for name, value in (("model", message.model), ("response_id", message.response_id)):
+        if value is not None:
+            context.lose("dropped", name, "the wire has no such field", 0)
+    for number, _ in enumerate(response.alternatives, 1):
+        context.lose("dropped", "alternative", f"choice {number}: the wire has one answer")
+
+
+def _finish_word(message: AssistantMessage, context: Context) -> Any:
+    raw = message.finish_reason_raw
+    if context.own:
+        return raw
+    reason = message.finish_reason or "stop"
+    if isinstance(raw, str) and FINISH.get(raw) == reason:
+        return raw
+    if reason not in FINISH_WORD:
+        context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “end_turn” was sent", 0)
+    return FINISH_WORD.get(reason, "end_turn")

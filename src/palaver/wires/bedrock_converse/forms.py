@@ -1,0 +1,125 @@
+"""What both halves of the Converse codec share: words and formats, and optional fields of an odd type.
+
+A block is an object with one key; ``blocks`` and ``encode`` call that key its kind. Fields of the object under the key
+that have no neutral place stand under ``provider["bedrock_converse"]``; what stands beside the key, under ``@beside``.
+
+Source: wires.md 6.1, 6.4; the shapes of ``bedrock-runtime`` in botocore.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from palaver.core.errors import DecodeError
+from palaver.core.jsontext import NULL
+from palaver.core.parts import Audio, File, Image, Media, Video
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from palaver.core.jsontext import Fields
+    from palaver.core.messages import FinishReason
+
+_T = TypeVar("_T")
+
+WIRE: Final = "bedrock_converse"
+
+FINISH: Final[dict[str, FinishReason]] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "guardrail_intervened": "content_filter",
+    "content_filtered": "content_filter",
+    "malformed_model_output": "error",
+    "malformed_tool_use": "error",
+}
+"""wires.md 6.4. ``tool_use`` counts only with a call that the client must answer; every other word is ``other``."""
+
+FINISH_WORD: Final[dict[FinishReason, str]] = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "content_filtered",
+    "error": "malformed_model_output",
+}
+"""Neutral reasons that the wire has a word for; the others are approximated by ``end_turn``."""
+
+_DOCX: Final = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+_XLSX: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+
+KINDS: Final[dict[type[Media], str]] = {Image: "image", File: "document", Video: "video", Audio: "audio"}
+
+FORMATS: Final[dict[str, dict[str, str]]] = {
+    "image": {"png": "image/png", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"},
+    "document": {
+        "pdf": "application/pdf",
+        "csv": "text/csv",
+        "doc": "application/msword",
+        "docx": _DOCX,
+        "xls": "application/vnd.ms-excel",
+        "xlsx": _XLSX,
+        "html": "text/html",
+        "txt": "text/plain",
+        "md": "text/markdown",
+    },
+    "video": {
+        "mkv": "video/x-matroska",
+        "mov": "video/quicktime",
+        "mp4": "video/mp4",
+        "webm": "video/webm",
+        "flv": "video/x-flv",
+        "mpeg": "video/mpeg",
+        "mpg": "video/mpeg",
+        "wmv": "video/x-ms-wmv",
+        "three_gp": "video/3gpp",
+    },
+    "audio": {
+        "mp3": "audio/mpeg",
+        "opus": "audio/opus",
+        "wav": "audio/wav",
+        "aac": "audio/aac",
+        "flac": "audio/flac",
+        "mp4": "audio/mp4",
+        "ogg": "audio/ogg",
+        "mkv": "audio/x-matroska",
+        "mka": "audio/x-matroska",
+        "x-aac": "audio/x-aac",
+        "m4a": "audio/mp4",
+        "mpeg": "audio/mpeg",
+        "mpga": "audio/mpeg",
+        "pcm": "audio/pcm",
+        "webm": "audio/webm",
+    },
+}
+"""Words of each kind and their media types; where two words share a type, the first is the one we write."""
+
+_ALIASES: Final[dict[str, dict[str, str]]] = {
+    "image": {"image/jpg": "jpeg"},
+    "document": {"text/x-markdown": "md", "application/csv": "csv"},
+    "video": {"video/mpg": "mpeg", "video/x-mkv": "mkv"},
+    "audio": {"audio/mp3": "mp3", "audio/x-wav": "wav", "audio/wave": "wav", "audio/m4a": "m4a"},
+}
+
+WORDS: Final[dict[str, dict[str, str]]] = {
+    kind: {**{media_type: word for word, media_type in reversed(words.items())}, **_ALIASES[kind]}
+    for kind, words in FORMATS.items()
+}
+"""Media types of each kind, and the word that we write."""
+
+
+def optional(take: Callable[[Fields, str], _T | None], rest: Fields, key: str) -> _T | None:
+    """Take a field that may be anything: one of an odd type stays where it is, with what remains."""
+    try:
+        return take(rest, key)
+    except DecodeError:
+        return None
+
+
+def choose(rest: Fields, known: dict[str, Any]) -> str | None:
+    """Find the kind of a union: its one key, else the first known one that is not null."""
+    found = [key for key in rest if key in known]
+    if len(found) > 1:
+        found = [key for key in found if rest[key] != NULL] or found
+    return found[0] if found else None

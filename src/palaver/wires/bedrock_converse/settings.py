@@ -1,0 +1,286 @@
+"""Settings of a Converse request: where each stands, how it reads, how it is written.
+
+Rules:
+
+- A setting may stand in several places: what Converse itself does not name stands in ``additionalModelRequestFields``,
+  where each model family has words of its own and an unknown one is refused (wires.md 6.1). The first place that holds
+  it wins; a place that is not the first is kept as the hint ``@<setting>_at``, and its form, where it is not the one we
+  write, as ``@<setting>``.
+- A value of an odd type is no setting: it stays where it stands.
+- A setting without a place of its own is written only where the model, which stands in the URL, is known by
+  ``Request.model`` to belong to a family that reads it; else it is a loss.
+
+Source: wires.md 6.1, 6.5; ``ConverseRequest`` in botocore's ``bedrock-runtime``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+
+from msgspec import UNSET, Raw
+
+from palaver.core import jsontext
+from palaver.core.jsontext import Fields
+from palaver.core.request import OutputFormat, Settings, ToolChoice
+from palaver.wires import reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from palaver.wires.context import Context
+
+Path: TypeAlias = "tuple[str, ...]"
+
+_MORE: Final = "additionalModelRequestFields"
+TOOL_CHOICE: Final = ("toolConfig", "toolChoice")
+EFFORTS: Final = frozenset({"low", "medium", "high", "xhigh", "max"})
+"""The words that ``outputConfig.effort`` takes."""
+
+
+# -- reading and writing one value -----------------------------------------------------------------
+
+
+def _integer(raw: Raw) -> int | None:
+    found = jsontext.value(raw)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _number(raw: Raw) -> float | None:
+    found = jsontext.value(raw)
+    return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None
+
+
+def _text(raw: Raw) -> str | None:
+    found = jsontext.value(raw)
+    return found if isinstance(found, str) else None
+
+
+def _texts(raw: Raw) -> tuple[str, ...] | None:
+    found = jsontext.value(raw)
+    if isinstance(found, list) and all(isinstance(item, str) for item in cast("list[object]", found)):
+        return tuple(cast("list[str]", found))
+    return None
+
+
+def _budget(raw: Raw) -> int | None:
+    match jsontext.value(raw):
+        case {"type": "enabled", "budget_tokens": int(tokens)} if not isinstance(tokens, bool):
+            return tokens
+        case _:
+            return None
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def _enabled(tokens: object) -> object:
+    return {"type": "enabled", "budget_tokens": tokens}
+
+
+def read_tool_choice(raw: Raw) -> ToolChoice | None:
+    """Read ``toolChoice``; ``None`` for a form that has no neutral meaning. There is no ``none`` (wires.md 6.1)."""
+    match jsontext.value(raw):
+        case {"auto": dict()}:
+            return ToolChoice("auto")
+        case {"any": dict()}:
+            return ToolChoice("required")
+        case {"tool": {"name": str(name)}}:
+            return ToolChoice("required", (name,))
+        case _:
+            return None
+
+
+def write_tool_choice(choice: ToolChoice) -> object:
+    """Write ``toolChoice``; more names than one cannot be said."""
+    if choice.mode == "required" and len(choice.names) == 1:
+        return {"tool": {"name": choice.names[0]}}
+    return {"any": {}} if choice.mode == "required" else {"auto": {}}
+
+
+def read_output_format(raw: Raw) -> OutputFormat | None:
+    """Read ``textFormat``, whose schema is JSON inside a string; ``None`` for a form without a neutral meaning."""
+    match jsontext.value(raw):
+        case {"type": "json_schema", "structure": {"jsonSchema": {"schema": str(schema), **inner}}}:
+            name, description = inner.get("name"), inner.get("description")
+        case _:
+            return None
+    if not jsontext.is_json(schema):
+        return None
+    return OutputFormat(
+        kind="json_schema",
+        schema_json=Raw(jsontext.source(schema)),
+        name=name if isinstance(name, str) else None,
+        description=description if isinstance(description, str) else None,
+    )
+
+
+def write_output_format(output: OutputFormat) -> object:
+    """Write ``textFormat``."""
+    schema = output.schema_json
+    fields: dict[str, Any] = {"schema": bytes(schema).decode() if isinstance(schema, Raw) else "{}"}
+    if output.name is not None:
+        fields["name"] = output.name
+    if output.description is not None:
+        fields["description"] = output.description
+    return {"type": "json_schema", "structure": {"jsonSchema": fields}}
+
+
+# -- where they stand ------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """A setting and one path where it may stand."""
+
+    setting: str
+    path: Path
+    read: Callable[[Raw], Any]
+    write: Callable[[Any], object] = _same
+
+
+PLACES: Final = (
+    Place("max_tokens", ("inferenceConfig", "maxTokens"), _integer),
+    Place("temperature", ("inferenceConfig", "temperature"), _number),
+    Place("top_p", ("inferenceConfig", "topP"), _number),
+    Place("stop", ("inferenceConfig", "stopSequences"), _texts),
+    Place("tool_choice", TOOL_CHOICE, read_tool_choice, write_tool_choice),
+    Place("output", ("outputConfig", "textFormat"), read_output_format, write_output_format),
+    Place("effort", ("outputConfig", "effort"), _text),
+    Place("effort", (_MORE, "output_config", "effort"), _text),
+    Place("effort", (_MORE, "reasoning_effort"), _text),
+    Place("effort", (_MORE, "reasoning_config"), _text),
+    Place("effort", (_MORE, "reasoningConfig", "maxReasoningEffort"), _text),
+    Place("reasoning_tokens", (_MORE, "thinking"), _budget, _enabled),
+    Place("reasoning_tokens", (_MORE, "reasoning_config"), _budget, _enabled),
+    Place("top_k", (_MORE, "top_k"), _integer),
+    Place("top_k", (_MORE, "inferenceConfig", "topK"), _integer),
+)
+
+_BY_PATH: Final = {(place.setting, ".".join(place.path)): place for place in PLACES}
+_USUAL: Final = {place.setting: place for place in reversed(PLACES) if place.path[0] != _MORE}
+
+_FAMILIES: Final[dict[tuple[str, str], Place]] = {
+    ("reasoning_tokens", "anthropic"): _BY_PATH["reasoning_tokens", f"{_MORE}.thinking"],
+    ("top_k", "anthropic"): _BY_PATH["top_k", f"{_MORE}.top_k"],
+    ("top_k", "amazon"): _BY_PATH["top_k", f"{_MORE}.inferenceConfig.topK"],
+    ("effort", "openai"): _BY_PATH["effort", f"{_MORE}.reasoning_effort"],
+}
+"""Where a family reads a setting that Converse does not name."""
+
+_WORDS: Final = ("anthropic", "amazon", "openai", "meta", "mistral", "deepseek", "qwen", "cohere", "writer", "ai21")
+
+
+def family(model: str | None) -> str | None:
+    """Tell the family by a model id or an ARN that names it: ``us.anthropic.claude-…``; ``None`` when it does not."""
+    if model is None:
+        return None
+    last = model.rpartition("/")[2]
+    return next((word for word in _WORDS if f"{word}." in last), None)
+
+
+def take(rest: Fields) -> Settings:
+    """Take the settings out of a request body."""
+    found: dict[str, Any] = {}
+    for place in PLACES:
+        raw = None if place.setting in found else _find(rest, place.path)
+        value = None if raw is None else place.read(raw)
+        if raw is None or value is None:
+            continue
+        found[place.setting] = value
+        _drop(rest, place.path)
+        reading.keep_form(rest, place.setting, raw, place.write(value))
+        if place is not _USUAL.get(place.setting):
+            rest[f"@{place.setting}_at"] = reading.hint(".".join(place.path))
+    return Settings(**found)
+
+
+def _find(rest: Fields, path: Path) -> Raw | None:
+    *outer, last = path
+    for key in outer:
+        raw = rest.get(key)
+        if raw is None or jsontext.kind(raw) != "an object":
+            return None
+        rest = jsontext.fields(raw)
+    return rest.get(last)
+
+
+def _drop(rest: Fields, path: Path) -> None:
+    """Take a path out; an object that held nothing else goes too, for ``put`` makes it again."""
+    key, *further = path
+    if not further:
+        del rest[key]
+        return
+    inner = jsontext.fields(rest[key])
+    _drop(inner, tuple(further))
+    if inner:
+        rest[key] = Raw(jsontext.encode(inner))
+    else:
+        del rest[key]
+
+
+def put(fields: dict[str, Any], path: Path, value: object) -> None:
+    """Put a value at a path, making the objects on the way."""
+    *outer, last = path
+    for key in outer:
+        inner = fields.get(key)
+        if isinstance(inner, Raw) and jsontext.kind(inner) == "an object":
+            inner = jsontext.fields(inner)
+        fields[key] = inner = inner if isinstance(inner, dict) else {}
+        fields = cast("dict[str, Any]", inner)
+    fields[last] = value
+
+
+_UNSAID: Final = ("seed", "frequency_penalty", "presence_penalty", "parallel_tool_calls")
+
+
+def write(fields: dict[str, Any], rest: Fields, settings: Settings, model: str | None, context: Context) -> None:
+    """Put the settings into a request body, all but the tool choice, which is written with the tools."""
+    for name in ("max_tokens", "temperature", "top_p", "stop", "output", "effort", "reasoning_tokens", "top_k"):
+        value = getattr(settings, name)
+        if value is None:
+            continue
+        at = rest.get(f"@{name}_at")
+        place = None if at is None else _BY_PATH.get((name, jsontext.text(at)))
+        if place is None:
+            place = _FAMILIES.get((name, family(model) or "")) or _USUAL.get(name)
+        if place is None:
+            context.lose("dropped", name, "the wire has no such setting; where it goes depends on the model's family")
+            continue
+        if not context.own:
+            value = _fitted(name, value, place, context)
+        if value is not None:
+            kept = reading.form(rest, name, value, place.read)
+            put(fields, place.path, place.write(value) if kept is None else kept)
+    for name in _UNSAID:
+        if getattr(settings, name) is not None:
+            context.lose("dropped", name, "the wire has no such setting")
+
+
+def _fitted(name: str, value: Any, place: Place, context: Context) -> Any:
+    """Fit a value into what its place takes; ``None`` when nothing fits."""
+    match name:
+        case "temperature" | "top_p" if not 0 <= value <= 1:
+            context.lose("approximated", name, f"{value} is outside of 0 to 1")
+            return 1.0 if value > 1 else 0.0
+        case "max_tokens" if value < 1:
+            context.lose("dropped", name, f"{value} is less than 1")
+            return None
+        case "stop" if not all(value):
+            context.lose("dropped", "stop", "an empty stop sequence is refused")
+            return tuple(word for word in value if word) or None
+        case "effort" if place.path[0] == "outputConfig" and value not in EFFORTS:
+            context.lose("dropped", name, f"{value!r} is none of {', '.join(sorted(EFFORTS))}")
+            return None
+        case "output":
+            return _fitted_output(value, context)
+        case _:
+            return value
+
+
+def _fitted_output(output: OutputFormat, context: Context) -> OutputFormat | None:
+    if output.kind == "json" or (output.kind == "json_schema" and output.schema_json is UNSET):
+        context.lose("dropped", "output", "JSON without a schema cannot be asked for")
+        return None
+    if output.strict is False:
+        context.lose("approximated", "output", "a schema is always enforced")
+    return None if output.kind == "text" else output

@@ -1,0 +1,271 @@
+"""Write the content blocks of Converse messages: each part as one block, an object with one key.
+
+Rules:
+
+- In its own request every part is written as it was found. In any other, blank text is left out (wires.md 6.2.3), and
+  so is reasoning text without a signature, unless the model is known to be of a family that takes it: Anthropic
+  refuses it (6.2.8), and which model answers stands in the URL, so an unknown one may be Anthropic's.
+- Names of documents are made of what the service allows, and unique within the request (6.2.4).
+- A JSON result that is no object is wrapped in one (6.2.5).
+
+Source: wires.md 6.1, 6.2.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from operator import is_
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from msgspec import Raw
+
+from palaver.core import jsontext, mediatypes
+from palaver.core.errors import MessageError
+from palaver.core.jsontext import EMPTY_OBJECT, Fields
+from palaver.core.messages import AssistantMessage, Message, ToolMessage
+from palaver.core.parts import (
+    AnyPart,
+    Audio,
+    File,
+    Image,
+    Inline,
+    Json,
+    Opaque,
+    Reasoning,
+    ServerToolResult,
+    Text,
+    ToolCall,
+    Url,
+    Video,
+)
+from palaver.wires.bedrock_converse.blocks import cited_text
+from palaver.wires.bedrock_converse.forms import FORMATS, KINDS, WIRE, WORDS
+from palaver.wires.bedrock_converse.settings import family
+from palaver.wires.handover import blank_result
+from palaver.wires.reading import is_hint, native, visible
+
+if TYPE_CHECKING:
+    from palaver.wires.context import Context
+
+_M = TypeVar("_M", bound=Message)
+
+_SIGNED_ONLY: Final = frozenset({None, "anthropic", "deepseek"})
+"""Families that refuse reasoning without a signature (DeepSeek: any); ``None`` is the family nobody named."""
+
+
+class Block(NamedTuple):
+    """A block and its kind, the key it has."""
+
+    kind: str
+    body: Any
+
+
+def blocks(message: Message, held: Fields, context: Context, index: int) -> list[Block]:
+    """Write what one message holds."""
+    if not isinstance(message, AssistantMessage):
+        message = _uncited(message, context, index)
+    if isinstance(message, ToolMessage):
+        return _result(message, held, context, index)
+    found = (_block(part, context, index, position) for position, part in enumerate(message.content))
+    return [block for block in found if block is not None]
+
+
+def _uncited(message: _M, context: Context, index: int) -> _M:
+    """Take citations off what the model did not say: only there the service knows them."""
+    content: list[Any] = []
+    for position, part in enumerate(message.content):
+        if isinstance(part, Text) and part.citations:
+            context.lose("dropped", "citations", "stand on the assistant's text only; the text stays", index, position)
+            content.append(Text(part.text))
+        else:
+            content.append(part)
+    return message if all(map(is_, content, message.content)) else message.replace(content=tuple(content))
+
+
+def plain(text: str) -> Block:
+    """Write a text of our own."""
+    return Block("text", {"text": text})
+
+
+def _wrapped(kind: str, inner: object, rest: Fields) -> Block:
+    beside = rest.get("@beside")
+    return Block(kind, {kind: inner} if beside is None else {kind: inner, **jsontext.fields(beside)})
+
+
+def _block(part: AnyPart, context: Context, index: int, position: int | None) -> Block | None:
+    rest = native(part, WIRE)
+    match part:
+        case Text():
+            return _text(part, rest, context, index, position)
+        case Reasoning():
+            return _reasoning(part, rest, context, index, position)
+        case ToolCall():
+            return _wrapped("toolUse", _call(part, rest, context), rest)
+        case Json():
+            return _wrapped("json", _object(part, context, index, position), rest)
+        case Image() | File() | Video() | Audio():
+            return _media(part, rest, context, index, position)
+        case ServerToolResult():
+            return Block("toolResult", part.output_json)
+        case Opaque():
+            kind = kind_of(part.raw_json)
+            if kind or context.own:
+                return Block(kind, part.raw_json)
+            context.lose("dropped", "opaque block", "is no block of this wire", index, position)
+            return None
+        case _:
+            context.lose("dropped", type(part).__name__, "the wire has no such block", index, position)
+            return None
+
+
+def kind_of(raw: Raw) -> str:
+    """Tell the kind of a block that is kept as text; ``""`` when it is none."""
+    return next(iter(jsontext.fields(raw)), "") if jsontext.kind(raw) == "an object" else ""
+
+
+# -- text and reasoning ----------------------------------------------------------------------------
+
+
+def _text(part: Text, rest: Fields, context: Context, index: int, position: int | None) -> Block | None:
+    if not (part.citations or is_hint(rest, "kind", "citationsContent")):
+        if not (context.own or part.text.strip() or "@blank" in rest):
+            context.lose("dropped", "text", "blank, which the wire refuses", index, position)
+            return None
+        return _wrapped("text", part.text, rest)
+    inner: dict[str, Any] = {}
+    kept = rest.pop("content", None)
+    if kept is not None and cited_text(kept) == part.text:
+        inner["content"] = kept
+    elif part.text or not is_hint(rest, "content", "absent"):
+        inner["content"] = [{"text": part.text}]
+    if part.citations:
+        inner["citations"] = [each.raw_json for each in part.citations if isinstance(each.raw_json, Raw)]
+    return _wrapped("citationsContent", {**inner, **visible(rest)}, rest)
+
+
+def _reasoning(part: Reasoning, rest: Fields, context: Context, index: int, position: int | None) -> Block | None:
+    if part.encrypted is not None:
+        return _wrapped("reasoningContent", {"redactedContent": part.encrypted, **visible(rest)}, rest)
+    asked = None if context.own else context.request
+    if asked is not None and not part.signature and family(asked.model) in _SIGNED_ONLY:
+        context.lose("dropped", "reasoning", "has no signature", index, position)
+        return None
+    inner: dict[str, Any] = {"text": part.text}
+    if part.signature is not None:
+        inner["signature"] = part.signature
+    inner.update(jsontext.fields(rest.pop("reasoningText", EMPTY_OBJECT)))
+    return _wrapped("reasoningContent", {"reasoningText": inner, **visible(rest)}, rest)
+
+
+# -- tools -----------------------------------------------------------------------------------------
+
+
+def _call(part: ToolCall, rest: Fields, context: Context) -> dict[str, Any]:
+    fields = {"toolUseId": part.id, "name": part.name, "input": _input(part, context)}
+    if part.provider_executed:
+        fields["type"] = "server_tool_use"
+    return {**fields, **visible(rest)}
+
+
+def _input(part: ToolCall, context: Context) -> object:
+    """Write the arguments. ``handover`` made them an object, but it leaves the service's own calls alone."""
+    text = part.arguments_json
+    if not text.strip():
+        return EMPTY_OBJECT
+    if part.provider_executed and not (context.own or text.lstrip()[0] == "{" and jsontext.is_json(text)):
+        return {"INVALID_JSON": text}
+    return Raw(jsontext.source(text))
+
+
+def _object(part: Json, context: Context, index: int, position: int | None) -> object:
+    if context.own or jsontext.kind(part.value_json) == "an object":
+        return part.value_json
+    context.lose("converted", "json", "not an object; wrapped in one", index, position)
+    return {"value": part.value_json}
+
+
+def _result(message: ToolMessage, held: Fields, context: Context, index: int) -> list[Block]:
+    """Write a tool result, and the cache point that stands behind it."""
+    found = (_block(part, context, index, position) for position, part in enumerate(message.content))
+    content = [block.body for block in found if block is not None]
+    empty_taken = is_hint(held, "content", "empty") and not message.is_error
+    if not (content or context.own or empty_taken):
+        context.lose("converted", "tool result", "without content; a fixed text was sent", index)
+        content = [{"text": blank_result().text}]
+    mark = held.pop("cachePoint", None)
+    inner: dict[str, Any] = {"toolUseId": message.tool_call_id, "content": content, **visible(held)}
+    if message.is_error:
+        inner["status"] = "error"
+    written = [_wrapped("toolResult", inner, held)]
+    return written if mark is None else [*written, Block("cachePoint", {"cachePoint": mark})]
+
+
+# -- media -----------------------------------------------------------------------------------------
+
+
+def _media(
+    part: Image | File | Video | Audio, rest: Fields, context: Context, index: int, position: int | None
+) -> Block | None:
+    kind = KINDS[type(part)]
+    media_type = (part.media_type or "").partition(";")[0].strip().lower()
+    word = WORDS[kind].get(media_type)
+    source = _source(part, rest, context)
+    if source is None or word is None:
+        why = "it holds no bytes" if source is None else f"{part.media_type} is not taken"
+        context.lose("dropped", kind, why, index, position)
+        return None
+    kept = rest.get("@format")
+    if kept is not None and FORMATS[kind].get(jsontext.text(kept)) == media_type:
+        word = jsontext.text(kept)
+    inner: dict[str, Any] = {} if is_hint(rest, "format", "absent") else {"format": word}
+    if isinstance(part, File):
+        inner["name"] = part.name if context.own else _name(part, context, index, position)
+    inner["source"] = source
+    return _wrapped(kind, {**inner, **visible(rest)}, rest)
+
+
+def _source(part: Image | File | Video | Audio, rest: Fields, context: Context) -> dict[str, Any] | None:
+    left = jsontext.fields(rest.pop("source", EMPTY_OBJECT))
+    match part.source:
+        case Url(uri):
+            location = jsontext.fields(left.pop("s3Location", EMPTY_OBJECT))
+            return {"s3Location": {"uri": uri, **location}, **left}
+        case Inline() as found if is_hint(rest, "source", "text"):
+            return {"text": found.bytes.decode(errors="replace"), **left}
+        case Inline() as found:
+            data = found.data if context.own else _base64(found)
+            return None if data is None else {"bytes": data, **left}
+        case _:
+            return None
+
+
+def _base64(found: Inline) -> str | None:
+    """Give base64 of the standard alphabet with its padding, which is all that the service reads."""
+    try:
+        binascii.a2b_base64(found.data, strict_mode=True)
+    except ValueError:
+        try:
+            return binascii.b2a_base64(found.bytes, newline=False).decode() or None
+        except MessageError:
+            return None
+    return found.data or None
+
+
+_REFUSED: Final = re.compile(r"[^a-zA-Z0-9()\[\]-]+")
+_LONGEST: Final = 200
+
+
+def _name(part: File, context: Context, index: int, position: int | None) -> str:
+    """Name a document by letters, digits, single spaces, ``-()[]``; a name that is taken gets a number."""
+    wanted = part.name or ""
+    stem = wanted.rpartition(".")[0] if mediatypes.of_name(wanted) is not None else wanted
+    base = _REFUSED.sub(" ", stem).strip()[:_LONGEST].strip() or "document"
+    name, number = base, 1
+    while not context.take(f"document {name}"):
+        number += 1
+        name = f"{base[: _LONGEST - len(str(number)) - 1].rstrip()} {number}"
+    if part.name is not None and name != part.name:
+        context.lose("converted", "file name", f"not taken, or taken twice; sent as {name!r}", index, position)
+    return name
+
