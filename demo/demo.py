@@ -16,9 +16,9 @@ from rich import box
 from rich.console import Console
 from rich.rule import Rule
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as Line
 
-from palaver import Request, wires
+from palaver import Request, Text, ToolMessage, wires
 from palaver.cli import receipt, render, source
 from palaver.cli.screen import console
 
@@ -33,7 +33,7 @@ def load(name: str) -> source.Source:
 
 def heading(out: Console, number: int, text: str) -> None:
     out.print()
-    out.print(Rule(Text(f" {number}  {text} ", "bold"), style="bright_black", align="left"))
+    out.print(Rule(Line(f" {number}  {text} ", "bold"), style="bright_black", align="left"))
     out.print()
 
 
@@ -47,15 +47,15 @@ def convert(out: Console, found: source.Source) -> None:
     for name in wires.names():
         encoded = wires.get(name).encode_request(found.value)
         count = len(encoded.losses)
-        told = Text.assemble(("→ ", "yellow"), (name, "bold yellow"), (f"  {len(encoded.body):,} bytes, ", "dim"))
+        told = Line.assemble(("→ ", "yellow"), (name, "bold yellow"), (f"  {len(encoded.body):,} bytes, ", "dim"))
         told.append(f"{count} on the receipt" if count else "nothing lost", "" if count else "green")
         out.print(told)
         out.print(receipt.as_table(encoded.losses) if count else "")
 
 
-def matrix(cells: dict[str, dict[str, Text]], corner: str) -> Table:
+def matrix(cells: dict[str, dict[str, Line]], corner: str) -> Table:
     """Draw conversations against wires."""
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1))
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     drawn.add_column(corner)
     for name in wires.names():
         drawn.add_column(name.replace("_", "\n", 1), justify="center")
@@ -64,38 +64,39 @@ def matrix(cells: dict[str, dict[str, Text]], corner: str) -> Table:
     return drawn
 
 
-def losses(found: source.Source, name: str) -> Text:
+def losses(found: source.Source, name: str) -> Line:
     count = len(wires.get(name).encode_request(found.value).losses)
-    return Text(str(count), "yellow") if count else Text("✓", "green")
+    return Line(str(count), "yellow") if count else Line("✓", "green")
 
 
-def said(request: Request) -> tuple[object, ...]:
-    """What was said, apart from how messages are cut: the texts by speaker, the calls, and the results."""
+def said(request: Request) -> dict[str, object]:
+    """What was said, apart from how it is cut into messages: the words by speaker, the calls, the results."""
     messages = request.messages
-    texts = {role: "".join(m.text for m in messages if m.role == role) for role in ("system", "user", "assistant")}
+    words = {role: "".join(m.text for m in messages if m.role == role) for role in ("system", "user", "assistant")}
     calls = [(call.name, call.arguments) for m in messages for call in m.tool_calls]
-    results = [plain(m) for m in messages if m.role == "tool"]
-    return (texts, calls, results)
+    return {"words": words, "calls": calls, "results": [plain(m) for m in messages if m.role == "tool"]}
 
 
-def plain(message: object) -> object:
-    """Give the result of a tool; JSON and its text count as the same."""
-    parts = [part.value if hasattr(part, "value") else getattr(part, "text", None) for part in message.content]
-    whole = parts[0] if len(parts) == 1 else parts
-    if isinstance(whole, str):
-        with contextlib.suppress(ValueError):
-            whole = json.loads(whole)
-    return whole["output"] if isinstance(whole, dict) and list(whole) == ["output"] else whole
+def plain(message: ToolMessage) -> object:
+    """Give the result of a tool. A wire that takes objects only says `{"output": text}`; JSON may be text elsewhere."""
+    value: object = "".join(part.text if isinstance(part, Text) else json.dumps(part.value) for part in message.content)
+    for _ in range(2):
+        if isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                value = json.loads(value)
+        if isinstance(value, dict) and value.keys() <= {"output", "error"}:
+            (value,) = value.values()
+    return value
 
 
-def there_and_back(found: source.Source, name: str) -> Text:
-    """Go to another wire and home; a ✓ says that every word, call and result is the same."""
-    there = wires.get(name)
-    home = wires.get(found.wire)
+def there_and_back(found: source.Source, name: str) -> Line:
+    """Go to another wire and home, and name what is not the same."""
+    there, home = wires.get(name), wires.get(found.wire)
     abroad = there.encode_request(found.value)
     back = home.encode_request(there.decode_request(abroad.body))
-    same = said(home.decode_request(back.body)) == said(found.value)
-    return Text("✓", "green") if same else Text("changed", "yellow")
+    before, after = said(found.value), said(home.decode_request(back.body))
+    changed = [what for what in before if before[what] != after[what]]
+    return Line("\n".join(changed), "yellow") if changed else Line("✓", "green")
 
 
 def main() -> int:
@@ -118,9 +119,11 @@ def main() -> int:
         matrix({n.partition(".")[0]: {w: there_and_back(found[n], w) for w in wires.names()} for n in NAMES}, title)
     )
     out.print(
-        Text("What changed stands on the receipts above: a call that is no JSON is told as text elsewhere.", "dim")
+        Line(
+            "A call that is no JSON is never sent as a call: it is told in words, and the receipts above say so.", "dim"
+        )
     )
-    out.print(Text("Try it: palaver show FILE, palaver convert FILE --to WIRE, palaver wires.", "dim"))
+    out.print(Line("Try it: palaver show FILE, palaver convert FILE --to WIRE, palaver wires.", "dim"))
     return 0
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from palaver.core.request import Loss, LossKind
 
 _PLACES: Final = 3
-_HEADER: Final = ("became", "what", "number", "where", "why")
+_HEADER: Final = ("became", "what", "count", "where", "why")
 _STYLES: Final[dict[LossKind, str]] = {"dropped": "red", "converted": "yellow", "approximated": "cyan"}
 
 
@@ -72,12 +72,14 @@ def as_table(losses: Iterable[Loss]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     for name in _HEADER:
-        table.add_column(name, justify="right" if name == "number" else "left", overflow="fold")
+        whole = name != "why"  # which takes the room that is left
+        table.add_column(name, justify="right" if name == "count" else "left", no_wrap=whole, overflow="fold")
     for row in grouped(losses):
-        kind, *cells = row.cells
-        table.add_row(Text(kind, _STYLES[row.kind]), *(Text(cell) for cell in cells))
+        kind, what, count, where, why = row.cells
+        places = where.replace(", ", "\n")
+        table.add_row(Text(kind, _STYLES[row.kind]), Text(what), Text(count), Text(places), Text(why))
     return table
 
 

@@ -69,7 +69,9 @@ _ROLE_STYLES: Final = {
 }
 _FOLDED_LINES: Final = 6
 _FOLDED_SIZE: Final = 600
-_SHORT: Final = 60
+_LEEWAY: Final = 2
+"""So many lines more are rather shown than counted."""
+_SHORT: Final = 64
 _KIB: Final = 1024
 
 
@@ -343,10 +345,10 @@ def _folded(text: str, view: View, style: str = "") -> Line:
     if view.full:
         return Line(safe(text), style)
     lines = text.splitlines()
+    if len(lines) <= _FOLDED_LINES + _LEEWAY and len(text) <= _FOLDED_SIZE:
+        return Line(safe(text), style)
     short = "\n".join(lines[:_FOLDED_LINES])[:_FOLDED_SIZE]
-    drawn = Line(safe(short), style)
-    rest = len(text) - len(short)
-    return drawn.append(f"\n… {rest:,} more characters", "dim") if rest > 1 else drawn
+    return Line(safe(short), style).append(f"\n… {len(text) - len(short):,} more characters", "dim")
 
 
 def _indented(held: RenderableType) -> RenderableType:

@@ -56,7 +56,7 @@ _ROWS: Final[dict[str, Callable[[Speech], str]]] = {
 
 def table(names: tuple[str, ...]) -> Table:
     """Draw what these wires can say, one column a wire."""
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1))
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     drawn.add_column("")
     for name in names:
         drawn.add_column(Text("\n".join(name.replace("_", "_\n", 1).split("\n"))), justify="center")
