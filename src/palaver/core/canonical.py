@@ -44,8 +44,7 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 
 from msgspec import Raw, structs
 
-from palaver.core import careful, codec, jsontext
-from palaver.core import schema as json_schema
+from palaver.core import careful, codec, jsontext, schema as json_schema
 from palaver.core.errors import DecodeError
 from palaver.core.messages import Message
 from palaver.core.request import Request, Response

@@ -60,9 +60,12 @@ def whole(placed: Sequence[Placed]) -> bool:
     return not due
 
 
-def settle(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
-    """Move each result right behind its call, where it does not stand there already."""
-    claims = _claims(placed)
+def settle(placed: Sequence[Placed], *, runs: bool = False) -> tuple[list[Placed], list[Loss]]:
+    """Move each result right behind its call, where it does not stand there already.
+
+    With ``runs``, the results of adjoining assistant messages stand behind the last of them.
+    """
+    claims = _claims(placed, runs=runs)
     claimed = {position for answers in claims.values() for position in answers if position is not None}
     out: list[Placed] = []
     losses: list[Loss] = []
@@ -78,8 +81,9 @@ def settle(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
     return out, losses
 
 
-def _claims(placed: Sequence[Placed]) -> dict[int, list[int | None]]:
-    """For each assistant message, the position of the result of each of its calls."""
+def _claims(placed: Sequence[Placed], *, runs: bool) -> dict[int, list[int | None]]:
+    """For each place that results stand behind, the position of the result of each call."""
+    anchors = _anchors(placed) if runs else range(len(placed))
     waiting: dict[str, list[int]] = {}
     calls: list[tuple[int, str]] = []
     for position, item in enumerate(placed):
@@ -87,7 +91,7 @@ def _claims(placed: Sequence[Placed]) -> dict[int, list[int | None]]:
         if isinstance(message, ToolMessage) and message.tool_call_id is not None:
             waiting.setdefault(message.tool_call_id, []).append(position)
         elif isinstance(message, AssistantMessage):
-            calls += [(position, call.id) for call in client_calls(message)]
+            calls += [(anchors[position], call.id) for call in client_calls(message)]
     limits = _limits(calls, len(placed))
     claims: dict[int, list[int | None]] = {position: [] for position, _ in calls}
     for (position, call_id), limit in zip(calls, limits, strict=True):
@@ -97,6 +101,15 @@ def _claims(placed: Sequence[Placed]) -> dict[int, list[int | None]]:
             results.remove(behind)
         claims[position].append(behind)
     return claims
+
+
+def _anchors(placed: Sequence[Placed]) -> Sequence[int]:
+    """For each position, that of the last assistant message of its run."""
+    anchors = list(range(len(placed)))
+    for position in range(len(placed) - 2, -1, -1):
+        if all(isinstance(item.message, AssistantMessage) for item in placed[position : position + 2]):
+            anchors[position] = anchors[position + 1]
+    return anchors
 
 
 def _limits(calls: Sequence[tuple[int, str]], end: int) -> list[int]:
@@ -119,11 +132,12 @@ def _adjoins(placed: Sequence[Placed], position: int, answer: int) -> bool:
 
 
 def complete(
-    placed: Sequence[Placed], *, kept_elsewhere: bool = False
+    placed: Sequence[Placed], *, runs: bool = False, kept_elsewhere: bool = False
 ) -> tuple[list[Placed], list[Loss]]:
     """Answer calls that have no result, and tell results that have no call. Results must be settled.
 
-    ``kept_elsewhere`` says that the provider keeps earlier messages, so that a result may answer a call not seen here.
+    With ``runs``, adjoining assistant messages are answered together, behind the last of them. ``kept_elsewhere`` says
+    that the provider keeps earlier messages, so that a result may answer a call not seen here.
     """
     out: list[Placed] = []
     losses: list[Loss] = []
@@ -156,10 +170,14 @@ def complete(
         elif item.note:
             notes.append(item)
         else:
-            close()
+            adjoins = bool(out) and isinstance(out[-1].message, AssistantMessage) and not notes
+            if not (runs and adjoins and isinstance(message, AssistantMessage)):
+                close()
             out.append(item)
-            due, last = list(client_calls(message)), item.index
-            seen.update(call.id for call in due)
+            calls = client_calls(message)
+            due += calls
+            last = item.index
+            seen.update(call.id for call in calls)
     close()
     return out, losses
 

@@ -12,7 +12,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ from palaver.core.request import Loss
 from palaver.wires import reading
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import SystemMessage
@@ -59,6 +59,8 @@ class Context:
         """The request that is encoded; not its messages, to which others may have been appended."""
         self.system: Sequence[SystemMessage] = ()
         """The leading system messages that stand in the head."""
+        self.left: dict[int, Hashable] = {}
+        """What turns left behind, in order; see ``leave``."""
 
     @cached_property
     def native(self) -> Fields:
@@ -123,14 +125,29 @@ class Context:
                 return new
             count += 1
 
+    # -- what one turn tells the next --
+
+    def leave(self, state: Hashable) -> None:
+        """Leave a value of the codec's own for the turns behind this one, and for the head."""
+        if state != self.state:
+            self.left[len(self.left)] = state
+
+    @property
+    def state(self) -> Hashable:
+        """What was left last; ``None`` at the beginning."""
+        return self.left[len(self.left) - 1] if self.left else None
+
     # -- going back --
 
-    def mark(self) -> tuple[int, int, int, int]:
+    def mark(self) -> tuple[int, ...]:
         """Remember the state."""
-        return (len(self._losses), len(self._taken), len(self._rewritten), len(self.called))
+        return tuple(map(len, self._tables()))
 
-    def rollback(self, mark: tuple[int, int, int, int]) -> None:
+    def rollback(self, mark: tuple[int, ...]) -> None:
         """Forget what came after ``mark``."""
-        for table, size in zip((self._losses, self._taken, self._rewritten, self.called), mark, strict=True):
+        for table, size in zip(self._tables(), mark, strict=True):
             while len(table) > size:
                 table.popitem()
+
+    def _tables(self) -> tuple[dict[Any, Any], ...]:
+        return (self._losses, self._taken, self._rewritten, self.called, self.left)

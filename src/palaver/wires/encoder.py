@@ -52,6 +52,7 @@ UNNAMED: Final = "unspecified"
 
 BEGIN = "(The conversation begins.)"
 CONTINUE = "Continue."
+NONE_TO_SEND = "none to send; a fixed user text was added"
 
 
 class Writer(Protocol):
@@ -67,7 +68,8 @@ class Writer(Protocol):
     def head(self, request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
         """All fields but the list. When the list is among them, nothing else is written for it.
 
-        ``system`` are the leading system messages that were hoisted; ``context.called`` the tools called so far.
+        ``system`` are the leading system messages that were hoisted; ``context.called`` the tools called so far,
+        ``context.state`` what the last turn left behind.
         """
         ...
 
@@ -154,7 +156,7 @@ class RequestEncoder:
         self._head: tuple[object, dict[str, Any], Context] | None = None
         placed = self._fitted(0)
         if not self._own:
-            placed, losses = settle(placed)
+            placed, losses = settle(placed, runs=self._speech.answers_run)
             for loss in losses:
                 self._kept.add(loss)
         self._mark = self._context.mark()
@@ -195,9 +197,10 @@ class RequestEncoder:
     def _turn(self, placed: Sequence[Placed], *, final: bool) -> bytes:
         if not self._own:
             if not whole(placed):
-                settled, moved = settle(placed)
+                runs = self._speech.answers_run
                 kept_elsewhere = self._context.names(self._speech.continues)
-                placed, losses = complete(settled, kept_elsewhere=kept_elsewhere)
+                settled, moved = settle(placed, runs=runs)
+                placed, losses = complete(settled, runs=runs, kept_elsewhere=kept_elsewhere)
                 for loss in (*moved, *losses):
                     self._context.add(loss)
             ended = self._ended(placed, final=final)
@@ -205,7 +208,7 @@ class RequestEncoder:
             placed = renumbered(ended, self._context)
         written = self._writer.turn(placed, self._context)
         if not written and final and self._must_speak():
-            self._context.lose("converted", "messages", "none to send; a fixed user text was added")
+            self._context.lose("converted", "messages", NONE_TO_SEND)
             written = self._writer.turn([Placed(0, _fixed(BEGIN))], self._context)
             self._tail_stays = False
         if not written:
@@ -250,10 +253,10 @@ class RequestEncoder:
     # -- giving --
 
     def _head_fields(self) -> tuple[dict[str, Any], Context]:
-        key = tuple(self._context.called)
+        key = (tuple(self._context.called), self._context.state)
         if self._head is None or self._head[0] != key:
             context = self._new_context()
-            context.called = self._context.called
+            context.called, context.left = self._context.called, self._context.left
             fields = self._writer.head(self._request, self._system, context)
             if self._speech.names_model and not self._own and "model" not in fields:
                 context.lose("approximated", "model", f"none was named, and the body must; {UNNAMED!r} stands there")

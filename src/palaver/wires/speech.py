@@ -59,6 +59,10 @@ class Speech(Struct, frozen=True, kw_only=True):
     """There is a developer role."""
     blank_text: bool = True
     """Text parts may be empty or blank."""
+    blank_proofs: frozenset[str] | None = None
+    """Fields of the wire's own that keep a blank text, since they carry a proof (``None``: any field does)."""
+    blank_result: bool = False
+    """A tool result may be one blank text, even where text parts may not."""
     media: dict[MediaKind, MediaRule] = {}
     result_media: dict[MediaKind, MediaRule] = {}
     answer_media: dict[MediaKind, MediaRule] = {}
@@ -78,6 +82,8 @@ class Speech(Struct, frozen=True, kw_only=True):
     """Text may stand behind a tool call in one assistant message; else all text comes first."""
     call_id: IdRule = IdRule(re.compile(r"(?s).+"))
     tool_name: re.Pattern[str] = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+    answers_run: bool = False
+    """The results of adjoining assistant messages stand behind the last of them, not behind each."""
     first_user: bool = False
     """The first message must be the user's."""
     last_user: bool = False

@@ -362,4 +362,3 @@ def _result(inner: Raw, beside: Fields, message: Fields, mark: Raw | None) -> To
     elif message:
         rest["@message"] = Raw(jsontext.encode(message))
     return ToolMessage(content=content, tool_call_id=call_id, is_error=is_error, provider_json=_held(rest, beside))
-

@@ -268,4 +268,3 @@ def _name(part: File, context: Context, index: int, position: int | None) -> str
     if part.name is not None and name != part.name:
         context.lose("converted", "file name", f"not taken, or taken twice; sent as {name!r}", index, position)
     return name
-

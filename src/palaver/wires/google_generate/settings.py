@@ -13,7 +13,7 @@ from msgspec import Raw
 from palaver.core import jsontext
 from palaver.core.jsontext import TRUE, Fields
 from palaver.core.request import OutputFormat, Settings, ToolChoice
-from palaver.core.tools import ProviderTool, Tool
+from palaver.core.tools import Tool
 from palaver.wires import reading
 from palaver.wires.google_generate import spelling
 from palaver.wires.google_generate.forms import (
