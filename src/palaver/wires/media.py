@@ -19,6 +19,7 @@ from msgspec import structs
 from palaver.core import mediatypes
 from palaver.core.errors import MessageError
 from palaver.core.parts import AnyPart, FileId, Inline, Media, Url
+from palaver.wires import reading
 
 if TYPE_CHECKING:
     from palaver.wires.context import Context
@@ -114,6 +115,8 @@ def medium(
         why = f"the wire takes no {kind} here"
     elif isinstance(part.source, FileId) and part.source.wire != context.wire:
         why = f"a file id of {part.source.wire}"
+    elif part.media_type is None and reading.native(part, context.wire):  # it came from there without one
+        why = None
     else:
         part = typed(plain(part, loose=context.speech.loose_base64))
         why = refusal_of(part, rule)

@@ -23,7 +23,7 @@ from palaver.wires.google_generate.forms import (
     read_tool_choice,
     write_tool_choice,
 )
-from palaver.wires.handover import fitting_name
+from palaver.wires.handover import fitting_effort, fitting_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from palaver.core.request import Request
     from palaver.wires.context import Context
 
-_LEVELS: Final = frozenset({"minimal", "low", "medium", "high", "xhigh"})
+_LEVELS: Final = ("minimal", "low", "medium", "high", "xhigh")
 _NOT_DECIMAL: Final = frozenset(b".eE")
 
 
@@ -203,12 +203,13 @@ def _write_thinking(request: Request, held: Fields, context: Context) -> dict[st
     rest: Fields = {} if thinking is None else thinking
     budget, effort = request.settings.reasoning_tokens, request.settings.effort
     written: dict[str, Any] = {}
-    if effort is not None:
-        form = reading.form(rest, "thinkingLevel", effort, _effort)
-        if context.own or (effort in _LEVELS and not is_older(request.model)):
-            written["thinkingLevel"] = effort.upper() if form is None else form
-        else:
-            context.lose("dropped", "effort", f"no thinking level {effort!r} of this model")
+    if effort is not None and not context.own and is_older(request.model):
+        context.lose("dropped", "effort", "a model older than Gemini 3 has no thinking levels")
+        effort = None
+    level = fitting_effort(effort, _LEVELS, context)
+    if level is not None:
+        form = reading.form(rest, "thinkingLevel", level, _effort)
+        written["thinkingLevel"] = level.upper() if form is None else form
     if budget is not None:
         if context.own or "thinkingLevel" not in written:
             written["thinkingBudget"] = budget
