@@ -118,11 +118,10 @@ def main() -> int:
     out.print(
         matrix({n.partition(".")[0]: {w: there_and_back(found[n], w) for w in wires.names()} for n in NAMES}, title)
     )
-    out.print(
-        Line(
-            "A call that is no JSON is never sent as a call: it is told in words, and the receipts above say so.", "dim"
-        )
+    told = (
+        "What is not the same stands on the receipts: elsewhere, a call that is no JSON and a refusal are plain words."
     )
+    out.print(Line(told, "dim"))
     out.print(Line("Try it: palaver show FILE, palaver convert FILE --to WIRE, palaver wires.", "dim"))
     return 0
 

@@ -47,7 +47,7 @@ def test_a_result_stands_beneath_its_call_and_nowhere_else(show):
         "assistant",
         "│ ",
         "│ → f(a: 1)",
-        '│ │ ← {"n":1}',
+        '│ │ ← {"n": 1}',
         "│ → g()",
         "│ │ ← error",
         "│ │ │ two",

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Never
 
 import click
 
@@ -96,6 +97,15 @@ def main(args: Sequence[str] | None = None) -> int:
         _let_go()
         return CLOSED
     return result if isinstance(result, int) else 0
+
+
+def run() -> Never:
+    """Run the command line as a process, and end it without taking apart, object by object, what was built."""
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _cause(error: Exception) -> str:

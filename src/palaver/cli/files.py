@@ -5,6 +5,7 @@ Rules:
 - ``-`` is standard input, or standard output.
 - A file is written beside its place and moved there when it is complete, so that a reader never sees half of it and
   a failure leaves the old one. What is no plain file (a pipe, a device) is written to directly.
+- ``os.path`` does it: ``pathlib`` costs as much to import as everything else here.
 
 Stability: experimental.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
+from os import path as paths
 
 import click
 
@@ -22,7 +23,10 @@ STANDARD = "-"
 
 def read(path: str) -> bytes:
     """Read a file, or standard input. Raises ``OSError``."""
-    return sys.stdin.buffer.read() if path == STANDARD else Path(path).read_bytes()
+    if path == STANDARD:
+        return sys.stdin.buffer.read()
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def shown(path: str) -> str:
@@ -36,22 +40,29 @@ def write(path: str, data: bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
-    place = Path(path).resolve()  # a link stays a link
-    if place.exists() and not place.is_file():
-        place.write_bytes(data)
+    place = paths.realpath(path)  # a link stays a link
+    if paths.exists(place) and not paths.isfile(place):
+        _fill(place, data)
     else:
         _replace(place, data)
 
 
-def _replace(place: Path, data: bytes) -> None:
-    beside = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+def _fill(place: str, data: bytes) -> None:
+    with open(place, "wb") as file:
+        file.write(data)
+
+
+def _replace(place: str, data: bytes) -> None:
+    folder, name = paths.split(place)
+    beside = paths.join(folder, f".{name}.{os.getpid()}.tmp")
     try:
-        beside.write_bytes(data)
-        if place.exists():
-            beside.chmod(place.stat().st_mode & 0o7777)
-        beside.replace(place)
+        _fill(beside, data)
+        if paths.exists(place):
+            os.chmod(beside, os.stat(place).st_mode & 0o7777)
+        os.replace(beside, place)
     except OSError as error:
-        error.filename = str(place)
+        error.filename = place
         raise
     finally:
-        beside.unlink(missing_ok=True)
+        if paths.exists(beside):
+            os.unlink(beside)

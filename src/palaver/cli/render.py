@@ -334,8 +334,8 @@ def _media(part: Image | Audio | Video | File) -> Line:
 
 
 def _json(raw: msgspec.Raw, view: View) -> Line:
-    text = bytes(raw)
-    return _folded((indented(text) if len(text) > _SHORT else text).decode(), view)
+    line = indented(bytes(raw), 0)
+    return _folded((line if len(line) <= _SHORT else indented(line)).decode(), view)
 
 
 # -- text ----------------------------------------------------------------------------------------------------------

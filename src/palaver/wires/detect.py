@@ -213,11 +213,11 @@ _BARE: Final = {
     "input": ("input[].type",),
 }
 
-_MODELS: Final = (
-    (_CHAT, re.compile(r"(ft:)?(gpt-|chatgpt-|o[134]\b)|(grok|deepseek|glm)-|\w+tral-[\w-]+-latest$|[\w.-]+/[\w.-]+$")),
-    (_ANTHROPIC, re.compile(r"claude-")),
-    (_COHERE, re.compile(r"(command|c4ai|embed)-")),
-    (_OLLAMA, re.compile(r"[\w.-]+:[\w.-]+$")),
+_MODELS: Final = (  # compiled when they are asked
+    (_CHAT, r"(ft:)?(gpt-|chatgpt-|o[134]\b)|(grok|deepseek|glm)-|\w+tral-[\w-]+-latest$|[\w.-]+/[\w.-]+$"),
+    (_ANTHROPIC, r"claude-"),
+    (_COHERE, r"(command|c4ai|embed)-"),
+    (_OLLAMA, r"[\w.-]+:[\w.-]+$"),
 )
 
 _MARK: Final = 3
@@ -228,7 +228,6 @@ _ROLE_NAMES: Final = ("system", "developer", "user", "assistant", "tool", "rescu
 
 # -- looking --------------------------------------------------------------------------------------------------------
 
-_STEP: Final = re.compile(r"\[\]|\{\w+\}|[.:=]?[^.:=\[{]+(?:\.completion)?")
 _KINDS: Final[dict[type, str]] = {
     dict: ":object", list: ":array", str: ":string", bool: ":boolean", int: ":number", float: ":number",
     type(None): ":null",
@@ -254,10 +253,18 @@ def _tree(which: Literal["request", "response"]) -> _Node:
     root = _Node()
     for feature in (*table.features, *needed, *usual, *bare):
         node = root
-        for step in cast("list[str]", _STEP.findall(feature)):
-            node = node.steps.setdefault(step if step[0] in ".:=[{" else f".{step}", _Node())
+        for step in _steps(feature):
+            node = node.steps.setdefault(step, _Node())
         node.feature = feature
     return root
+
+
+def _steps(feature: str) -> list[str]:
+    """Part a feature; the step to a key begins with a point, every other with its own sign."""
+    path, equals, word = feature.partition("=")
+    parted = path.replace("[]", ".[]").replace(":", ".:").replace("{", ".{").split(".")
+    steps = [step if step[0] in "[:{" else f".{step}" for step in parted]
+    return [*steps, f"={word}"] if equals else steps
 
 
 def _look(node: _Node, value: object, seen: set[str]) -> None:
@@ -302,7 +309,7 @@ def _fewest(scores: dict[str, int], model: object) -> tuple[str, ...]:
     best = tuple(wire for wire in WIRES if scores.get(wire) == min(scores.values(), default=0))
     if len(best) > 1 and isinstance(model, str):
         for wire, pattern in _MODELS:
-            if wire in best and pattern.match(model):
+            if wire in best and re.match(pattern, model):
                 return (wire,)
     return best
 
