@@ -1,6 +1,6 @@
-"""Usage of Converse, read and written: the counters are disjoint already, and cached tokens go by two names (wires.md 1.2).
+"""Usage of Converse, read and written: the counters are disjoint already, and cached tokens go by two names.
 
-Reasoning is not counted apart.
+Reasoning is not counted apart. Source: wires.md 1.2.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def read_usage(raw: Raw) -> Usage:
     """Read the usage object."""
     try:
         found = _counts(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):  # counters of another type count nothing; the raw object keeps them
+    except (
+        msgspec.DecodeError,
+        UnicodeDecodeError,
+    ):  # counters of another type count nothing; the raw object keeps them
         return Usage(raw_json=jsontext.own(raw))
     read, written = found.cache_read_input_tokens, found.cache_write_input_tokens
     return Usage(
