@@ -7,9 +7,7 @@ message a line. The rest of the canonical form is in ``palaver.core.canonical``.
 Stability: stable.
 """
 
-from palaver.core.canonical import content_hash, dump_conversation, load_conversation
-from palaver.core.canonical import decode as loads
-from palaver.core.canonical import encode as dumps
+from palaver.core.canonical import content_hash, decode as loads, dump_conversation, encode as dumps, load_conversation
 from palaver.core.errors import (
     ArgumentsError,
     DecodeError,

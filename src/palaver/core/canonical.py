@@ -44,8 +44,7 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 
 from msgspec import Raw, structs
 
-from palaver.core import careful, codec, jsontext
-from palaver.core import schema as json_schema
+from palaver.core import careful, codec, jsontext, schema as json_schema
 from palaver.core.errors import DecodeError
 from palaver.core.messages import Message
 from palaver.core.request import Request, Response
@@ -179,7 +178,7 @@ def _header(line: bytes | str) -> Request | None:
 
 def content_hash(message: Message) -> str:
     """Hash what the message says, and nothing of its envelope: ``palaver1:sha256:…``."""
-    import hashlib  # noqa: PLC0415 (OpenSSL takes longer to load than all of this)
+    import hashlib
 
     cls = type(message)
     said = {name: getattr(message, name) for name in _SAID if name in cls.__struct_fields__}

@@ -44,6 +44,7 @@ _DEEP: Final = "nested too deeply"
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _items = msgspec.json.Decoder(list[Raw]).decode
+_rows = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 _text = msgspec.json.Decoder(str).decode
 _any_raw = msgspec.json.Decoder(Raw).decode
 
@@ -168,6 +169,20 @@ def items(data: bytes | Raw) -> list[Raw]:
             msg = f"expected an array, got {kind(data)}"
             raise DecodeError(msg) from None
         return [raw(item) for item in cast("list[JSONValue]", parsed)]
+
+
+def rows(data: bytes | Raw) -> list[Fields]:
+    """Split an array of objects, each into its fields, in one pass. Raises ``DecodeError`` naming the item."""
+    try:
+        return _rows(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        split: list[Fields] = []
+        for index, item in enumerate(items(data)):
+            try:
+                split.append(fields(item))
+            except DecodeError as error:
+                raise error.within(f"[{index}]") from None
+        return split
 
 
 def text(data: bytes | Raw) -> str:

@@ -15,7 +15,9 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import Json, Text, ToolCall
@@ -28,7 +30,7 @@ MISSING_RESULT = "No result: the tool call was not executed."
 REPAIR = "repair"
 
 
-class Placed(NamedTuple):
+class Placed(Struct, frozen=True, gc=False):
     """A message and its position in the conversation it came from. A ``note`` gives way to tool results."""
 
     index: int
@@ -60,9 +62,12 @@ def whole(placed: Sequence[Placed]) -> bool:
     return not due
 
 
-def settle(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
-    """Move each result right behind its call, where it does not stand there already."""
-    claims = _claims(placed)
+def settle(placed: Sequence[Placed], *, runs: bool = False) -> tuple[list[Placed], list[Loss]]:
+    """Move each result right behind its call, where it does not stand there already.
+
+    With ``runs``, the results of adjoining assistant messages stand behind the last of them.
+    """
+    claims = _claims(placed, runs=runs)
     claimed = {position for answers in claims.values() for position in answers if position is not None}
     out: list[Placed] = []
     losses: list[Loss] = []
@@ -78,8 +83,9 @@ def settle(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
     return out, losses
 
 
-def _claims(placed: Sequence[Placed]) -> dict[int, list[int | None]]:
-    """For each assistant message, the position of the result of each of its calls."""
+def _claims(placed: Sequence[Placed], *, runs: bool) -> dict[int, list[int | None]]:
+    """For each place that results stand behind, the position of the result of each call."""
+    anchors = _anchors(placed) if runs else range(len(placed))
     waiting: dict[str, list[int]] = {}
     calls: list[tuple[int, str]] = []
     for position, item in enumerate(placed):
@@ -87,7 +93,7 @@ def _claims(placed: Sequence[Placed]) -> dict[int, list[int | None]]:
         if isinstance(message, ToolMessage) and message.tool_call_id is not None:
             waiting.setdefault(message.tool_call_id, []).append(position)
         elif isinstance(message, AssistantMessage):
-            calls += [(position, call.id) for call in client_calls(message)]
+            calls += [(anchors[position], call.id) for call in client_calls(message)]
     limits = _limits(calls, len(placed))
     claims: dict[int, list[int | None]] = {position: [] for position, _ in calls}
     for (position, call_id), limit in zip(calls, limits, strict=True):
@@ -97,6 +103,15 @@ def _claims(placed: Sequence[Placed]) -> dict[int, list[int | None]]:
             results.remove(behind)
         claims[position].append(behind)
     return claims
+
+
+def _anchors(placed: Sequence[Placed]) -> Sequence[int]:
+    """For each position, that of the last assistant message of its run."""
+    anchors = list(range(len(placed)))
+    for position in range(len(placed) - 2, -1, -1):
+        if all(isinstance(item.message, AssistantMessage) for item in placed[position : position + 2]):
+            anchors[position] = anchors[position + 1]
+    return anchors
 
 
 def _limits(calls: Sequence[tuple[int, str]], end: int) -> list[int]:
@@ -118,12 +133,19 @@ def _adjoins(placed: Sequence[Placed], position: int, answer: int) -> bool:
     )
 
 
-def complete(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
-    """Answer calls that have no result, and tell results that have no call. Results must be settled."""
+def complete(
+    placed: Sequence[Placed], *, runs: bool = False, kept_elsewhere: bool = False
+) -> tuple[list[Placed], list[Loss]]:
+    """Answer calls that have no result, and tell results that have no call. Results must be settled.
+
+    With ``runs``, adjoining assistant messages are answered together, behind the last of them. ``kept_elsewhere`` says
+    that the provider keeps earlier messages, so that a result may answer a call not seen here.
+    """
     out: list[Placed] = []
     losses: list[Loss] = []
     notes: list[Placed] = []
     due: list[ToolCall] = []
+    seen: set[str | None] = {None}
     last = 0
 
     def close() -> None:
@@ -138,7 +160,10 @@ def complete(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
         message = item.message
         if isinstance(message, ToolMessage):
             call = next((call for call in due if call.id == message.tool_call_id), None)
-            if call is None:
+            if call is None and kept_elsewhere and message.tool_call_id not in seen:
+                seen.add(message.tool_call_id)
+                out.append(item)
+            elif call is None:
                 notes.append(Placed(item.index, told(message), note=True))
                 losses.append(Loss("converted", "tool result", "answers no call; told as user text", item.index))
             else:
@@ -147,9 +172,14 @@ def complete(placed: Sequence[Placed]) -> tuple[list[Placed], list[Loss]]:
         elif item.note:
             notes.append(item)
         else:
-            close()
+            adjoins = bool(out) and isinstance(out[-1].message, AssistantMessage) and not notes
+            if not (runs and adjoins and isinstance(message, AssistantMessage)):
+                close()
             out.append(item)
-            due, last = list(client_calls(message)), item.index
+            calls = client_calls(message)
+            due += calls
+            last = item.index
+            seen.update(call.id for call in calls)
     close()
     return out, losses
 

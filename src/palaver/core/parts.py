@@ -64,6 +64,16 @@ class Inline(_Source, frozen=True, tag="inline"):
             raise MessageError(msg) from None
 
     @property
+    def valid(self) -> bool:
+        """Whether the text is base64 at all."""
+        text = self.data.translate(_URL_SAFE).rstrip("=")
+        try:
+            binascii.a2b_base64(text + "=" * (-len(text) % 4), strict_mode=True)
+        except (binascii.Error, ValueError):
+            return False
+        return True
+
+    @property
     def size(self) -> int:
         """Size in bytes, without decoding."""
         return len(self.data.rstrip("=")) * 3 // 4
@@ -170,7 +180,7 @@ class Media(Part, frozen=True):
 
         Its first bytes, else its ending, tell the type. Raises ``OSError``.
         """
-        with open(path, "rb") as file:  # noqa: PTH123 (pathlib costs more to import than all this)
+        with open(path, "rb") as file:
             data = file.read()
         return cls.from_bytes(data, media_type or mediatypes.of_bytes(data) or mediatypes.of_name(str(path)))
 

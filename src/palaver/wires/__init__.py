@@ -11,11 +11,20 @@ from __future__ import annotations
 from typing import Final
 
 from palaver.core.errors import UnknownNameError
-from palaver.wires import bedrock_converse, google_generate, ollama_chat, openai_chat
+from palaver.wires import (
+    anthropic_messages,
+    bedrock_converse,
+    google_generate,
+    ollama_chat,
+    openai_chat,
+    openai_responses,
+)
 from palaver.wires.wire import Wire
 
 _WIRES: Final[dict[str, Wire]] = {
     "openai_chat": openai_chat.WIRE,
+    "openai_responses": openai_responses.WIRE,
+    "anthropic_messages": anthropic_messages.WIRE,
     "google_generate": google_generate.WIRE,
     "bedrock_converse": bedrock_converse.WIRE,
     "ollama_chat": ollama_chat.WIRE,

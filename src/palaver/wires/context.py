@@ -11,15 +11,19 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from palaver.core.jsontext import NULL
 from palaver.core.request import Loss
+from palaver.wires import reading
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
+    from palaver.core.jsontext import Fields
     from palaver.core.messages import SystemMessage
     from palaver.core.request import LossKind, Request
     from palaver.wires.speech import IdRule, MediaKind, Speech
@@ -55,6 +59,17 @@ class Context:
         """The request that is encoded; not its messages, to which others may have been appended."""
         self.system: Sequence[SystemMessage] = ()
         """The leading system messages that stand in the head."""
+        self.left: dict[int, Hashable] = {}
+        """What turns left behind, in order; see ``leave``."""
+
+    @cached_property
+    def native(self) -> Fields:
+        """What the request keeps for the wire, split."""
+        return {} if self.request is None else reading.native(self.request, self.wire)
+
+    def names(self, fields: Iterable[str]) -> bool:
+        """Whether the request sets one of these fields of the wire to something."""
+        return any(self.native.get(field, NULL) != NULL for field in fields)
 
     # -- losses --
 
@@ -99,7 +114,7 @@ class Context:
         """
         if rule.pattern.fullmatch(old) and old not in taken and (not rule.unique or self.take(f"id {old}")):
             return old
-        import hashlib  # noqa: PLC0415 (OpenSSL takes longer to load than all of this)
+        import hashlib
 
         count = 0
         while True:
@@ -110,14 +125,29 @@ class Context:
                 return new
             count += 1
 
+    # -- what one turn tells the next --
+
+    def leave(self, state: Hashable) -> None:
+        """Leave a value of the codec's own for the turns behind this one, and for the head."""
+        if state != self.state:
+            self.left[len(self.left)] = state
+
+    @property
+    def state(self) -> Hashable:
+        """What was left last; ``None`` at the beginning."""
+        return self.left[len(self.left) - 1] if self.left else None
+
     # -- going back --
 
-    def mark(self) -> tuple[int, int, int, int]:
+    def mark(self) -> tuple[int, ...]:
         """Remember the state."""
-        return (len(self._losses), len(self._taken), len(self._rewritten), len(self.called))
+        return tuple(map(len, self._tables()))
 
-    def rollback(self, mark: tuple[int, int, int, int]) -> None:
+    def rollback(self, mark: tuple[int, ...]) -> None:
         """Forget what came after ``mark``."""
-        for table, size in zip((self._losses, self._taken, self._rewritten, self.called), mark, strict=True):
+        for table, size in zip(self._tables(), mark, strict=True):
             while len(table) > size:
                 table.popitem()
+
+    def _tables(self) -> tuple[dict[Any, Any], ...]:
+        return (self._losses, self._taken, self._rewritten, self.called, self.left)

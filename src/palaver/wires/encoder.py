@@ -6,7 +6,8 @@ Rules:
   that a longer conversation begins with the same bytes (pains.md 10).
 - Messages are written turn by turn. A turn begins with a run of assistant messages and goes on to the next one.
   All turns but the last are sealed: nothing that is appended changes them, and their bytes are kept.
-- One thing opens the sealed turns again, and then everything is written anew: a tool result for a call of a sealed turn.
+- One thing opens the sealed turns again, and then everything is written anew: a tool result for a call of a
+  sealed turn.
 - A request that goes back to its own wire unedited is written as it was. Any other is fitted (``handover``), its
   pairs are made whole (``core.pairs``), and its ids rewritten where the wire refuses them.
 
@@ -34,7 +35,7 @@ from palaver.core.pairs import REPAIR, Placed, client_calls, complete, settle, w
 from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
 from palaver.wires.context import Context, Options
-from palaver.wires.handover import fit
+from palaver.wires.handover import fit, fit_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,28 +47,35 @@ if TYPE_CHECKING:
 _CHUNK: Final = 16_384
 """Sealed turns are gathered into chunks of at least so many bytes; joining them costs less than handing out each."""
 
+UNNAMED: Final = "unspecified"
+"""Stands for the model where a body must name one and the request does not."""
+
 BEGIN = "(The conversation begins.)"
 CONTINUE = "Continue."
+NONE_TO_SEND = "none to send; a fixed user text was added"
 
 
 class Writer(Protocol):
     """The half of a codec that writes requests: the functions of a wire's ``encode`` module."""
 
-    LIST: str
-    """Name of the list of messages in the body."""
+    @property
+    def LIST(self) -> str:
+        """Name of the list of messages in the body."""
+        ...
 
-    def hoists(self, message: SystemMessage, context: Context) -> bool:
+    def hoists(self, message: SystemMessage, context: Context, /) -> bool:
         """Whether a leading system message goes into the head."""
         ...
 
-    def head(self, request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
+    def head(self, request: Request, system: Sequence[SystemMessage], context: Context, /) -> dict[str, Any]:
         """All fields but the list. When the list is among them, nothing else is written for it.
 
-        ``system`` are the leading system messages that were hoisted; ``context.called`` the tools called so far.
+        ``system`` are the leading system messages that were hoisted; ``context.called`` the tools called so far,
+        ``context.state`` what the last turn left behind.
         """
         ...
 
-    def turn(self, messages: Sequence[Placed], context: Context) -> list[Any]:
+    def turn(self, messages: Sequence[Placed], context: Context, /) -> list[Any]:
         """Write one turn as wire messages."""
         ...
 
@@ -83,7 +91,7 @@ class RequestEncoder:
         speech: Speech,
         *,
         accent: str | None = None,
-        options: Options = Options(),  # noqa: B008 (frozen)
+        options: Options = Options(),
     ) -> None:
         """Encode ``request``, and stand ready for what is appended."""
         self._writer = writer
@@ -91,6 +99,7 @@ class RequestEncoder:
         self._request = request
         self._own = request.origin == (wire if accent is None else f"{wire}:{accent}")
         self._source: list[Message] = list(request.messages)
+        self._open: list[Placed] = []
         self._rebuild()
 
     # -- growing --
@@ -138,18 +147,19 @@ class RequestEncoder:
         return context
 
     def _rebuild(self) -> None:
+        self._request = structs.replace(self._request, messages=tuple(self._source))  # the head may look at them
         self._system: list[SystemMessage] = []
         self._kept = self._new_context()
         self._context = self._new_context()
         self._chunks: list[bytes] = []
-        self._open: list[Placed] = []
+        self._open = []
         self._sealed_calls: set[str] = set()
         self._leading = True
         self._tail_stays = False
         self._head: tuple[object, dict[str, Any], Context] | None = None
         placed = self._fitted(0)
         if not self._own:
-            placed, losses = settle(placed)
+            placed, losses = settle(placed, runs=self._speech.answers_run)
             for loss in losses:
                 self._kept.add(loss)
         self._mark = self._context.mark()
@@ -190,21 +200,32 @@ class RequestEncoder:
     def _turn(self, placed: Sequence[Placed], *, final: bool) -> bytes:
         if not self._own:
             if not whole(placed):
-                settled, moved = settle(placed)
-                placed, losses = complete(settled)
+                runs = self._speech.answers_run
+                kept_elsewhere = self._context.names(self._speech.continues)
+                settled, moved = settle(placed, runs=runs)
+                placed, losses = complete(settled, runs=runs, kept_elsewhere=kept_elsewhere)
                 for loss in (*moved, *losses):
                     self._context.add(loss)
             ended = self._ended(placed, final=final)
             self._tail_stays = len(ended) == len(placed) and all(map(is_, ended, placed))
-            placed = ended
-            placed = _renumbered(placed, self._context)
+            placed = renumbered(ended, self._context)
         written = self._writer.turn(placed, self._context)
+        if not written and final and self._must_speak():
+            self._context.lose("converted", "messages", NONE_TO_SEND)
+            written = self._writer.turn([Placed(0, _fixed(BEGIN))], self._context)
+            self._tail_stays = False
         if not written:
             return b""
         joined = b",".join([jsontext.encode(message) for message in written])
         return b"," + joined if self._chunks else joined
 
-    def _ended(self, placed: list[Placed], *, final: bool) -> list[Placed]:
+    def _must_speak(self) -> bool:
+        """Whether the wire refuses a request that has no messages, as this one is about to."""
+        if self._own or self._chunks:
+            return False
+        return not (self._speech.empty or self._context.names(self._speech.elsewhere))
+
+    def _ended(self, placed: Sequence[Placed], *, final: bool) -> Sequence[Placed]:
         """Meet the rules on the first and the last message (wires.md 9, repair 6)."""
         speech, lose = self._speech, self._context.lose
         if not self._chunks and speech.first_user and placed and _begins(placed[0]):
@@ -217,9 +238,6 @@ class RequestEncoder:
             placed = [Placed(placed[0].index, _fixed(BEGIN)), *placed]
         if not final:
             return placed
-        if not placed and not self._chunks and not speech.empty:
-            lose("converted", "messages", "none to send; a fixed user text was added")
-            return [Placed(0, _fixed(BEGIN))]
         if not placed:
             return placed
         index, message = placed[-1].index, placed[-1].message
@@ -238,11 +256,18 @@ class RequestEncoder:
     # -- giving --
 
     def _head_fields(self) -> tuple[dict[str, Any], Context]:
-        key = tuple(self._context.called)
+        key = (tuple(self._context.called), self._context.state)
         if self._head is None or self._head[0] != key:
             context = self._new_context()
-            context.called = self._context.called
-            self._head = (key, self._writer.head(self._request, self._system, context), context)
+            context.called, context.left = self._context.called, self._context.left
+            request = self._request
+            if not self._own:
+                request = structs.replace(request, settings=fit_settings(request.settings, context))
+            fields = self._writer.head(request, self._system, context)
+            if self._speech.names_model and not self._own and "model" not in fields:
+                context.lose("approximated", "model", f"none was named, and the body must; {UNNAMED!r} stands there")
+                fields = {"model": UNNAMED, **fields}
+            self._head = (key, fields, context)
         return self._head[1], self._head[2]
 
     def chunks(self) -> Iterator[bytes]:
@@ -289,8 +314,11 @@ def _fixed(text: str) -> UserMessage:
     return UserMessage(content=(Text(text),), source=REPAIR)
 
 
-def _renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
-    """Give calls and their results ids that the wire takes, both alike (wires.md 1.4); results the name of their tool."""
+def renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
+    """Give calls and their results ids that the wire takes, both alike (wires.md 1.4).
+
+    Results get the name of their tool.
+    """
     out: list[Placed] = []
     given: dict[str, list[tuple[str, str]]] = {}
     taken: set[str] = set()
@@ -298,7 +326,7 @@ def _renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
         message = item.message
         if isinstance(message, AssistantMessage):
             message = _with_ids(message, given, taken, context)
-        elif isinstance(message, ToolMessage) and message.tool_call_id is not None:
+        elif isinstance(message, ToolMessage) and message.tool_call_id in given:
             call_id, name = given[message.tool_call_id].pop(0)
             if call_id != message.tool_call_id or message.tool_name is None:
                 message = structs.replace(message, tool_call_id=call_id, tool_name=message.tool_name or name)

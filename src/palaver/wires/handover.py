@@ -17,12 +17,11 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import structs
 
-from palaver.core import jsontext, mediatypes
-from palaver.core.errors import MessageError
+from palaver.core import jsontext
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -36,8 +35,6 @@ from palaver.core.messages import (
 from palaver.core.pairs import REPAIR, Placed, told
 from palaver.core.parts import (
     AnyPart,
-    FileId,
-    Inline,
     Json,
     MalformedToolCall,
     Media,
@@ -47,20 +44,20 @@ from palaver.core.parts import (
     ServerToolResult,
     Text,
     ToolCall,
-    Url,
 )
 from palaver.wires import reading
+from palaver.wires.media import kind_of, medium, plain, refusal_of, typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from palaver.core.request import Settings
     from palaver.core.tools import Tool
     from palaver.wires.context import Context
     from palaver.wires.speech import MediaKind, MediaRule
 
 ERROR_PREFIX: Final = "Error: "
 TOOL_CALL_ERROR: Final = "TOOL_CALL_ERROR"
-_SOURCES: Final[dict[type, str]] = {Inline: "inline", Url: "url", FileId: "file_id"}
 _BLANK_RESULT: Final = "(no output)"
 
 
@@ -101,12 +98,20 @@ def _system(message: SystemMessage | DeveloperMessage, context: Context, index: 
     speech = context.speech
     if not leading and not speech.later_system:
         context.lose("converted", "system message", "only leading ones are taken; sent as user text", index)
-        marked = (Text("[System]"), *(part for part in content if isinstance(part, Text)))
-        return [UserMessage(content=marked, id=message.id, source=message.source or REPAIR)] if content else []
+        told = system_as_user(message.replace(content=content))
+        return [] if told is None else [told]
     if isinstance(message, DeveloperMessage) and not speech.developer:
         context.lose("converted", "developer message", "the wire has no such role; sent as system", index)
         return [SystemMessage(content=cast("tuple[Text | Opaque, ...]", content), id=message.id)]
     return [message.replace(content=content)]
+
+
+def system_as_user(message: SystemMessage | DeveloperMessage) -> UserMessage | None:
+    """A system message, as user text; ``None`` when it holds no text."""
+    texts = [part for part in message.content if isinstance(part, Text)]
+    if not texts:
+        return None
+    return UserMessage(content=(Text("[System]"), *texts), id=message.id, source=message.source or REPAIR)
 
 
 def _assistant(message: AssistantMessage, context: Context, index: int) -> list[Message]:
@@ -149,10 +154,11 @@ def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
     stays: list[tuple[int, AnyPart]] = []
     moves: list[tuple[int, AnyPart]] = []
     for position, part in enumerate(message.content):
-        kind = _media_kind(part)
+        kind = kind_of(part)
         movable = kind in speech.media and not _holds(part, speech.result_media.get(kind))
         (moves if movable else stays).append((position, part))
-    content = _parts(stays, context, index, speech.result_media)
+    blank = speech.blank_result and len(message.content) == 1 and _is_blank(message.content[0])
+    content = message.content if blank else _parts(stays, context, index, speech.result_media)
     if message.is_error and not speech.error_flag:
         context.lose("converted", "is_error", "the wire has no such flag; the text begins with “Error: ”", index)
         content = _prefixed(content)
@@ -167,9 +173,14 @@ def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
     return fitted
 
 
+def _is_blank(part: AnyPart) -> bool:
+    """Whether a part is a blank text and nothing beside it."""
+    return isinstance(part, Text) and not part.text.strip() and part == Text(part.text)
+
+
 def _holds(part: AnyPart, rule: MediaRule | None) -> bool:
     media = cast("Media", part)
-    return rule is not None and not _refusal_of(_typed(media), rule)
+    return rule is not None and not refusal_of(typed(plain(media, loose=False)), rule)
 
 
 def _prefixed(content: tuple[AnyPart, ...]) -> tuple[AnyPart, ...]:
@@ -198,7 +209,7 @@ def _parts(
     return tuple(kept)
 
 
-def _part(  # noqa: PLR0911 (one case a part type)
+def _part(
     part: AnyPart, context: Context, index: int, position: int, media: dict[MediaKind, MediaRule]
 ) -> AnyPart | None:
     match part:
@@ -231,7 +242,7 @@ def _part(  # noqa: PLR0911 (one case a part type)
             context.lose("converted", "refusal", "the wire has no such part; sent as text", index, position)
             return _text(Text(part.text), context, index, position)
         case _:
-            return _medium(part, context, index, position, media)
+            return medium(part, context, index, position, media)
 
 
 def _text(part: Text, context: Context, index: int, position: int) -> Text | None:
@@ -245,13 +256,20 @@ def _text(part: Text, context: Context, index: int, position: int) -> Text | Non
             position,
         )
         part = part.replace(citations=())
-    if not context.speech.blank_text and not part.text.strip() and not reading.native(part, context.wire):
+    if not context.speech.blank_text and not part.text.strip() and not _proves(part, context):
         context.lose("dropped", "text", "blank, which the wire refuses", index, position)
         return None
     if not _utf8(part.text):
         context.lose("converted", "text", "lone surrogates replaced", index, position)
         part = part.replace(text=part.text.encode("utf-8", "replace").decode())
     return part
+
+
+def _proves(part: Text, context: Context) -> bool:
+    """Whether a blank text must stay, for what stands beside it."""
+    proofs = context.speech.blank_proofs
+    held = reading.native(part, context.wire)
+    return bool(held) if proofs is None else not proofs.isdisjoint(held)
 
 
 def _utf8(text: str) -> bool:
@@ -330,69 +348,15 @@ def fitting_effort(effort: str | None, words: Sequence[str], context: Context) -
     return nearest
 
 
-# -- media -----------------------------------------------------------------------------------------
-
-_P = TypeVar("_P", bound=Media)
-
-
-def _media_kind(part: AnyPart) -> MediaKind | None:
-    return cast("MediaKind", type(part).__struct_config__.tag) if isinstance(part, Media) else None
-
-
-def _typed(part: _P) -> _P:
-    """Fill in a media type that is not given: from the first bytes, else from the URL's ending (F47)."""
-    if part.media_type is not None:
-        return part
-    match part.source:
-        case Inline() as source:
-            try:
-                found = mediatypes.of_bytes(structs.replace(source, data=source.data[:64]).bytes)
-            except MessageError:
-                found = None
-        case Url(url):
-            found = mediatypes.of_name(url)
-        case _:
-            found = None
-    return part if found is None else part.replace(media_type=found)
-
-
-def _refusal_of(part: Media, rule: MediaRule) -> str | None:
-    """Why a rule refuses a medium; ``None`` when it takes it."""
-    word = _SOURCES.get(type(part.source))
-    if word is None:
-        return "a blob hash, which only a store can resolve"
-    if word not in rule.sources:
-        return f"not taken as {word.replace('_', ' ')}"
-    if isinstance(part.source, Url) and rule.schemes is not None:
-        scheme = part.source.url.partition(":")[0].lower()
-        if scheme not in rule.schemes:
-            return f"not taken as a URL of {scheme[:20]!r}"
-    if part.media_type is None:
-        return "its media type is not known" if rule.needs_type else None
-    if rule.types is not None and word == "inline" and part.media_type.partition(";")[0].lower() not in rule.types:
-        return f"{part.media_type} is not taken"
-    return None
-
-
-def _medium(
-    part: Media, context: Context, index: int, position: int, media: dict[MediaKind, MediaRule]
-) -> AnyPart | None:
-    kind = cast("MediaKind", _media_kind(part))
-    takes = context.options.takes
-    rule = media.get(kind)
-    if takes is not None and kind not in takes:
-        why: str | None = f"the model takes no {kind}"
-    elif rule is None:
-        why = f"the wire takes no {kind} here"
-    elif isinstance(part.source, FileId) and part.source.wire != context.wire:
-        why = f"a file id of {part.source.wire}"
-    else:
-        part = cast("AnyPart", _typed(part))  # type: ignore[assignment]
-        why = _refusal_of(part, rule)
-    if why is None:
-        return cast("AnyPart", part)
-    context.lose("dropped", kind, why, index, position)
-    return None
+def fit_settings(settings: Settings, context: Context) -> Settings:
+    """Bring numbers that the wire refuses into its range."""
+    changed: dict[str, float] = {}
+    for name, (least, most) in context.speech.ranges.items():
+        value = getattr(settings, name)
+        if value is not None and not least <= value <= most:
+            changed[name] = least if value < least else most
+            context.lose("approximated", name, f"{value} is not within {least} to {most}; {changed[name]} was sent")
+    return structs.replace(settings, **changed) if changed else settings
 
 
 def blank_result() -> Text:

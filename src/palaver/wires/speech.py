@@ -24,13 +24,15 @@ MEDIA_KINDS: tuple[MediaKind, ...] = ("image", "audio", "video", "file")
 class MediaRule(Struct, frozen=True):
     """Where a medium may come from, and of which types (``None``: any).
 
-    ``needs_type`` says that the wire refuses a medium whose type is not known. ``schemes`` are those that a URL may have
-    (``None``: any).
+    ``needs_type`` says that the wire refuses a medium whose type is not known; bytes of an unknown type are also
+    refused where ``types`` names those it takes. ``refuses`` are beginnings of types it never takes, from anywhere.
+    ``schemes`` are those that a URL may have (``None``: any).
     """
 
     sources: frozenset[Literal["inline", "url", "file_id"]]
     types: frozenset[str] | None = None
     needs_type: bool = False
+    refuses: tuple[str, ...] = ()
     schemes: frozenset[str] | None = None
 
 
@@ -49,15 +51,25 @@ class IdRule(Struct, frozen=True):
 class Speech(Struct, frozen=True, kw_only=True):
     """What one wire can say. The defaults are those of a wire that can say everything."""
 
+    ranges: dict[str, tuple[float, float]] = {}
+    """Least and most of numeric settings, by the neutral name; what lies beyond is sent as the nearer end."""
+    names_model: bool = True
+    """The body must name the model."""
     later_system: bool = True
     """A system message may stand behind other messages."""
     developer: bool = True
     """There is a developer role."""
     blank_text: bool = True
     """Text parts may be empty or blank."""
+    blank_proofs: frozenset[str] | None = None
+    """Fields of the wire's own that keep a blank text, since they carry a proof (``None``: any field does)."""
+    blank_result: bool = False
+    """A tool result may be one blank text, even where text parts may not."""
     media: dict[MediaKind, MediaRule] = {}
     result_media: dict[MediaKind, MediaRule] = {}
     answer_media: dict[MediaKind, MediaRule] = {}
+    loose_base64: bool = False
+    """Inline media may use the URL-safe alphabet and leave out padding."""
     error_flag: bool = True
     """A tool result can be marked as an error; else its text gets a prefix."""
     custom_calls: bool = True
@@ -72,6 +84,8 @@ class Speech(Struct, frozen=True, kw_only=True):
     """Text may stand behind a tool call in one assistant message; else all text comes first."""
     call_id: IdRule = IdRule(re.compile(r"(?s).+"))
     tool_name: re.Pattern[str] = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+    answers_run: bool = False
+    """The results of adjoining assistant messages stand behind the last of them, not behind each."""
     first_user: bool = False
     """The first message must be the user's."""
     last_user: bool = False
@@ -80,3 +94,7 @@ class Speech(Struct, frozen=True, kw_only=True):
     """A last assistant message may end in white space."""
     empty: bool = False
     """A request without messages is taken."""
+    elsewhere: frozenset[str] = frozenset()
+    """Fields of a request, in ``provider[wire]``, under which it needs no messages."""
+    continues: frozenset[str] = frozenset()
+    """Fields that name a conversation which the provider keeps; results may answer calls that are in there."""

@@ -236,7 +236,8 @@ def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
 
 def _as_found(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
     written: list[dict[str, Any]] = []
-    for index, message, _ in messages:
+    for item in messages:
+        index, message = item.index, item.message
         held = native(message, WIRE)
         content = [block.body for block in blocks(message, held, context, index)]
         if "@joined" in held and written:
@@ -257,7 +258,8 @@ def _beside(message: Message, held: Fields) -> Fields:
 def _written(run: Iterable[Placed], context: Context) -> tuple[list[Block], Fields]:
     content: list[Block] = []
     beside: Fields = {}
-    for index, message, _ in run:
+    for item in run:
+        index, message = item.index, item.message
         held = native(message, WIRE)
         content += _placed_marks(blocks(message, held, context, index), content, context, index)
         beside.update(_beside(message, held))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from palaver.core import jsontext
 from palaver.core.jsontext import TRUE, Fields
 from palaver.core.request import OutputFormat, Settings, ToolChoice
-from palaver.core.tools import ProviderTool, Tool
+from palaver.core.tools import Tool
 from palaver.wires import reading
 from palaver.wires.google_generate import spelling
 from palaver.wires.google_generate.forms import (
@@ -23,7 +23,7 @@ from palaver.wires.google_generate.forms import (
     read_tool_choice,
     write_tool_choice,
 )
-from palaver.wires.handover import fitting_name
+from palaver.wires.handover import fitting_effort, fitting_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from palaver.core.request import Request
     from palaver.wires.context import Context
 
-_LEVELS: Final = frozenset({"minimal", "low", "medium", "high", "xhigh"})
+_LEVELS: Final = ("minimal", "low", "medium", "high", "xhigh")
 _NOT_DECIMAL: Final = frozenset(b".eE")
 
 
@@ -66,7 +66,7 @@ def read_settings(rest: Fields) -> Settings:
     found = {name: spelling.soft(config, key, read) for name, (key, read) in _SCALARS.items()}
     found |= {"output": _output(config), **_thinking(config)}
     spelling.keep(rest, "generationConfig", config, bare=all(value is None for value in found.values()))
-    return Settings(tool_choice=choice, **found)
+    return structs.replace(Settings(tool_choice=choice), **found)
 
 
 def _thinking(config: Fields) -> dict[str, Any]:
@@ -170,11 +170,7 @@ def _write_tool_config(request: Request, rest: Fields, context: Context) -> dict
 
 def _declares(request: Request) -> bool:
     """Whether any function is declared."""
-    return any(
-        isinstance(tool, Tool)
-        or (tool.wire == WIRE and spelling.raw(jsontext.fields(tool.raw_json), "functionDeclarations"))
-        for tool in request.tools
-    )
+    return any(isinstance(tool, Tool) for tool in request.tools)
 
 
 def _write_output(output: OutputFormat, held: Fields, context: Context) -> dict[str, Any]:
@@ -203,12 +199,13 @@ def _write_thinking(request: Request, held: Fields, context: Context) -> dict[st
     rest: Fields = {} if thinking is None else thinking
     budget, effort = request.settings.reasoning_tokens, request.settings.effort
     written: dict[str, Any] = {}
-    if effort is not None:
-        form = reading.form(rest, "thinkingLevel", effort, _effort)
-        if context.own or (effort in _LEVELS and not is_older(request.model)):
-            written["thinkingLevel"] = effort.upper() if form is None else form
-        else:
-            context.lose("dropped", "effort", f"no thinking level {effort!r} of this model")
+    if effort is not None and not context.own and is_older(request.model):
+        context.lose("dropped", "effort", "a model older than Gemini 3 has no thinking levels")
+        effort = None
+    level = fitting_effort(effort, _LEVELS, context)
+    if level is not None:
+        form = reading.form(rest, "thinkingLevel", level, _effort)
+        written["thinkingLevel"] = level.upper() if form is None else form
     if budget is not None:
         if context.own or "thinkingLevel" not in written:
             written["thinkingBudget"] = budget

@@ -88,8 +88,9 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     for key in ("tool_choice", "parallel_tool_calls", "reasoning_tokens"):
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
-    if request.tools or is_hint(rest, "tools", "empty"):
-        fields["tools"] = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    if tools or (context.own and is_hint(rest, "tools", "empty")):
+        fields["tools"] = tools
     for wire, key, _ in reading.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     return {**fields, **visible(rest)}
@@ -220,7 +221,7 @@ _NO_TIME: Final = "1970-01-01T00:00:00Z"
 
 def _counts(message: AssistantMessage, context: Context) -> dict[str, Any]:
     usage = message.usage
-    assert usage is not None  # noqa: S101 (asked by the caller)
+    assert usage is not None
     if context.own and isinstance(usage.raw_json, Raw):
         return dict(jsontext.fields(usage.raw_json))
     counts = {

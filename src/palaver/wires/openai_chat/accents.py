@@ -20,14 +20,16 @@ from msgspec import Struct, structs
 from palaver.wires.openai_chat.forms import AUDIO_WORDS
 from palaver.wires.speech import IdRule, MediaRule, Speech
 
+_WEB: Final = frozenset({"http", "https"})
 _IMAGE: Final = MediaRule(
-    frozenset({"inline", "url"}), frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+    frozenset({"inline", "url"}), frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"}), schemes=_WEB
 )
 _AUDIO: Final = MediaRule(frozenset({"inline"}), frozenset(AUDIO_WORDS), needs_type=True)
 _FILE: Final = MediaRule(frozenset({"inline", "file_id"}), needs_type=True)
-_LINKED: Final = MediaRule(frozenset({"inline", "url"}))
+_LINKED: Final = MediaRule(frozenset({"inline", "url"}), schemes=_WEB)
 
 SPEECH: Final = Speech(
+    ranges={"temperature": (0, 2), "top_p": (0, 1), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2)},
     error_flag=False,
     interleaving=False,
     media={"image": _IMAGE, "audio": _AUDIO, "file": _FILE},
@@ -74,7 +76,7 @@ ACCENTS: Final[dict[str, Accent]] = {
     "mistral": Accent(
         speech=structs.replace(
             _PLAIN,
-            media={"image": _IMAGE, "audio": _AUDIO, "file": MediaRule(frozenset({"inline", "url"}))},
+            media={"image": _IMAGE, "audio": _AUDIO, "file": _LINKED},
             call_id=IdRule(re.compile(r"[a-zA-Z0-9]{9}"), prefix="", digits=9),
             last_user=True,
             blank_text=False,

@@ -114,14 +114,17 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     for key in ("top_k", "reasoning_tokens"):
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
-    if request.tools or is_hint(rest, "tools", "empty"):
-        fields["tools"] = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    if tools or (context.own and is_hint(rest, "tools", "empty")):
+        fields["tools"] = tools
     _formed(fields, rest, "tool_choice", settings.tool_choice, read_tool_choice, write_tool_choice)
     if fields.get("tool_choice") == "required":
         fields["tool_choice"] = accent.required
     if fields.get("tool_choice") == "none" and not accent.none_keeps_tools and fields.pop("tools", None):
         context.lose("converted", "tool_choice", "“none” is refused beside tools; the tools were left out")
         del fields["tool_choice"]
+    if not tools and not context.own and fields.pop("tool_choice", None) not in (None, "none"):
+        context.lose("dropped", "tool_choice", "there is no tool to choose")
     _formed(fields, rest, "response_format", settings.output, read_output_format, write_output_format)
     _list_foreign(request, context)
     return {**fields, **visible(rest)}
@@ -243,7 +246,7 @@ def assistant(
                 _put_reasoning(part, held, fields, content, accent, context, index)
             case Refusal() if not is_hint(held, "field", "part"):
                 fields["refusal"] = f"{fields.get('refusal', '')}{part.text}"
-            case Audio():
+            case Audio() if "audio" in held or not context.own:
                 fields["audio"] = _audio(part, held)
             case _:
                 content.append(part)

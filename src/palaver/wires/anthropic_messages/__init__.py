@@ -1,0 +1,11 @@
+"""The Messages wire, ``POST /v1/messages``, also spoken by Vertex, Bedrock (``invoke``) and Foundry.
+
+Source: wires.md 4; https://docs.anthropic.com/en/api/messages.
+
+Stability: experimental.
+"""
+
+from palaver.wires.anthropic_messages import decode, encode
+from palaver.wires.wire import Wire
+
+WIRE = Wire("anthropic_messages", decode, encode)

@@ -1,0 +1,342 @@
+"""Read Messages bodies.
+
+- ``system`` becomes a leading system message. A wire message is one message, but for a user message with tool results:
+  each result is a tool message, and what stands before, between and behind them is user messages.
+- What the neutral message cannot say stays under ``provider["anthropic_messages"]``, where ``encode`` finds it: fields
+  of the body, of a message, a block or a tool that have no neutral place, verbatim; on a tool message those of its
+  result.
+
+Hints on form:
+
+- ``@content``: ``string`` (else a list of blocks), ``null``, ``absent``; on a result also ``list`` when it was empty;
+- ``@joined``: ``true`` on a message that shares the wire message of the one before it; ``apart`` on a result that opens
+  a wire message although a result stands before it;
+- ``@message``: on a tool message, what else its wire message held; ``@place``: ``messages``, a system message that
+  stood there; ``@is_error``: ``false`` was written;
+- ``@tools`` (``empty``), ``@type`` and ``@role`` (absent in a response), ``@max_tokens`` (``warm``: 0, which only warms
+  the cache), ``@budget`` (``beyond``: the thinking budget was
+  not below ``max_tokens``), ``@tool_choice``, ``@thinking``, ``@format`` and ``@effort``: the field as it was written.
+
+Source: wires.md 4.1 to 4.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import UNSET, Raw, UnsetType
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, ProviderError
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from palaver.core.parts import Text
+from palaver.core.request import OutputFormat, Request, Response, Settings
+from palaver.core.tools import AnyTool, ProviderTool, Tool
+from palaver.core.usage import Usage
+from palaver.wires import reading
+from palaver.wires.anthropic_messages.forms import (
+    EFFORTS,
+    FINISH,
+    WIRE,
+    Choosing,
+    read_output_format,
+    read_thinking,
+    read_tool_choice,
+    write_output_format,
+    write_thinking,
+    write_tool_choice,
+)
+from palaver.wires.anthropic_messages.parts import answer_parts, result_part, system_part, user_part
+from palaver.wires.anthropic_messages.usage import read_usage
+from palaver.wires.reading import hint, provider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from palaver.core.parts import AssistantPart, ToolPart, UserPart
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def request(body: bytes) -> Request:
+    """Read a request body. Raises ``DecodeError``."""
+    rest = jsontext.fields(body)
+    raw_messages = reading.need_items(rest, "messages")
+    raw_tools = reading.take_items(rest, "tools")
+    if raw_tools == []:
+        rest["@tools"] = hint("empty")
+    messages: list[Message] = [*_leading(rest)]
+    for index, raw in enumerate(raw_messages):
+        try:
+            _message(raw, messages)
+        except DecodeError as error:
+            raise error.within(f"messages[{index}]") from None
+    return Request(
+        messages=tuple(messages),
+        model=reading.take_text(rest, "model"),
+        tools=tuple(reading.each(raw_tools or [], "tools", _tool)),
+        settings=_settings(rest),
+        origin=WIRE,
+        provider_json=provider(WIRE, rest),
+    )
+
+
+def _leading(rest: Fields) -> tuple[SystemMessage, ...]:
+    raw = rest.get("system")
+    if raw is None or raw == NULL:
+        return ()
+    del rest["system"]
+    held: Fields = {}
+    try:
+        content = _content(raw, held, "system", system_part)
+    except DecodeError as error:
+        raise error.within("system") from None
+    return (SystemMessage(content=content, provider_json=provider(WIRE, held)),)
+
+
+def _settings(rest: Fields) -> Settings:
+    choosing: Choosing | None = _formed(rest, "tool_choice", read_tool_choice, write_tool_choice)
+    max_tokens = reading.take_int(rest, "max_tokens")
+    if max_tokens == 0:
+        rest["@max_tokens"] = hint("warm")
+    budget: int | None = _formed(rest, "thinking", read_thinking, write_thinking)
+    if budget is not None and max_tokens is not None and budget >= max_tokens:
+        rest["@budget"] = hint("beyond")
+    output, effort = _output_config(rest)
+    return Settings(
+        max_tokens=max_tokens,
+        temperature=reading.take_number(rest, "temperature"),
+        top_p=reading.take_number(rest, "top_p"),
+        top_k=reading.take_int(rest, "top_k"),
+        stop=reading.take_texts(rest, "stop_sequences"),
+        tool_choice=None if choosing is None else choosing.choice,
+        parallel_tool_calls=None if choosing is None else choosing.parallel,
+        output=output,
+        effort=effort,
+        reasoning_tokens=budget,
+        stream=reading.take_bool(rest, "stream"),
+    )
+
+
+def _formed(rest: Fields, key: str, read: Callable[[Raw], Any], write: Callable[[Any], object]) -> Any:
+    """Take a field that has several forms; keep its form where ours is another."""
+    raw = rest.get(key)
+    found = None if raw is None else read(raw)
+    if raw is None or found is None:
+        return None
+    del rest[key]
+    reading.keep_form(rest, key, raw, write(found))
+    return found
+
+
+def _output_config(rest: Fields) -> tuple[OutputFormat | None, str | None]:
+    raw = rest.get("output_config")
+    if raw is None or jsontext.kind(raw) != "an object":
+        return None, None
+    inner = jsontext.fields(raw)
+    found = inner.get("format")
+    output = None if found is None else read_output_format(found)
+    if found is not None and output is not None:
+        del inner["format"]
+        reading.keep_form(rest, "format", found, write_output_format(output))
+    effort = reading.take_text(inner, "effort")
+    if effort is not None and effort not in EFFORTS:
+        rest["@effort"] = jsontext.raw(effort)
+    if output is not None or effort is not None:
+        del rest["output_config"]
+        if inner:
+            rest["output_config"] = Raw(jsontext.encode(inner))
+    return output, effort
+
+
+def _tool(raw: Raw) -> AnyTool:
+    rest = jsontext.fields(raw)
+    kind = rest.get("type")
+    if kind == _CUSTOM:
+        rest["@type"] = rest.pop("type")
+    elif kind is not None and kind != NULL:
+        return ProviderTool(WIRE, jsontext.own(raw))
+    schema = rest.get("input_schema", NULL)
+    parameters: Raw | UnsetType = UNSET
+    if jsontext.kind(schema) == "an object":
+        parameters = jsontext.own(rest.pop("input_schema"))
+    return Tool(
+        reading.need_text(rest, "name"),
+        reading.take_text(rest, "description"),
+        parameters,
+        reading.take_bool(rest, "strict"),
+        provider_json=provider(WIRE, rest),
+    )
+
+
+_CUSTOM: Final = Raw(b'"custom"')
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def _message(raw: Raw, messages: list[Message]) -> None:
+    """Read one wire message, and put what it holds behind ``messages``."""
+    rest = jsontext.fields(raw)
+    role = reading.need_text(rest, "role")
+    content = rest.pop("content", None)
+    match role:
+        case "user":
+            messages += _user(content, rest, follows_result=bool(messages) and isinstance(messages[-1], ToolMessage))
+        case "assistant":
+            messages.append(AssistantMessage(content=_answer(content, rest), provider_json=provider(WIRE, rest)))
+        case "system":
+            if all(isinstance(message, SystemMessage) for message in messages):
+                rest["@place"] = hint("messages")
+            parts = _content(content, rest, "content", system_part)
+            messages.append(SystemMessage(content=parts, provider_json=provider(WIRE, rest)))
+        case _:
+            raise DecodeError(f"unknown role {role[:40]!r}", path="role")
+
+
+def _content(raw: Raw | None, rest: Fields, path: str, read: Callable[[Raw], Any]) -> tuple[Any, ...]:
+    """Read content into parts; the hint says which form it had where that is not the one we would write."""
+    if raw is None or raw == NULL:
+        rest["@content"] = hint("absent" if raw is None else "null")
+        return ()
+    inside = "" if path == "system" else path
+    try:
+        found = reading.string_or_items(raw)
+    except DecodeError as error:
+        raise (error.within(inside) if inside else error) from None
+    if isinstance(found, str):
+        rest["@content"] = hint("string")
+        return (Text(found),)
+    return tuple(reading.each(cast("list[Raw]", found), inside, read))
+
+
+def _answer(raw: Raw | None, rest: Fields) -> tuple[AssistantPart, ...]:
+    if raw is None or jsontext.kind(raw) != "an array":
+        return _content(raw, rest, "content", system_part)
+    try:
+        return answer_parts(raw)
+    except DecodeError as error:
+        raise error.within("content") from None
+
+
+def _user(raw: Raw | None, rest: Fields, *, follows_result: bool) -> list[Message]:
+    if raw is None or jsontext.kind(raw) != "an array":
+        parts = _content(raw, rest, "content", result_part)
+        return [UserMessage(content=parts, provider_json=provider(WIRE, rest))]
+    out: list[Message] = []
+    run: list[UserPart] = []
+    for index, block in enumerate(jsontext.items(raw)):
+        try:
+            fields = jsontext.fields(block)
+            kind = reading.need_text(fields, "type")
+            if kind != "tool_result":
+                run.append(user_part(fields, kind, block))
+                continue
+            if run:
+                out.append(_said(run, rest, first=not out))
+            out.append(_result(fields, rest, first=not out, apart=follows_result))
+        except DecodeError as error:
+            raise error.within(f"content[{index}]") from None
+        run = []
+    if run or not out:
+        out.append(_said(run, rest, first=not out))
+    return out
+
+
+def _said(parts: list[UserPart], rest: Fields, *, first: bool) -> UserMessage:
+    held = rest if first else {"@joined": jsontext.TRUE}
+    return UserMessage(content=tuple(parts), provider_json=provider(WIRE, held))
+
+
+def _result(fields: Fields, rest: Fields, *, first: bool, apart: bool) -> ToolMessage:
+    call_id = reading.need_text(fields, "tool_use_id")
+    content = _result_content(fields)
+    is_error = fields.get("is_error") == jsontext.TRUE
+    if is_error:
+        del fields["is_error"]
+    elif fields.get("is_error") == _FALSE:
+        fields["@is_error"] = fields.pop("is_error")
+    if not first:
+        fields["@joined"] = jsontext.TRUE
+    elif apart:
+        fields["@joined"] = hint("apart")
+    if first and rest:
+        fields["@message"] = Raw(jsontext.encode(rest))
+    return ToolMessage(content=content, tool_call_id=call_id, is_error=is_error, provider_json=provider(WIRE, fields))
+
+
+_FALSE: Final = Raw(b"false")
+
+
+def _result_content(fields: Fields) -> tuple[ToolPart, ...]:
+    raw = fields.pop("content", None)
+    if raw is None:
+        return ()
+    content = _content(raw, fields, "content", result_part)
+    if not content and raw != NULL:
+        fields["@content"] = hint("list")
+    return content
+
+
+# -- responses -------------------------------------------------------------------------------------
+
+
+def response(body: bytes) -> Response:
+    """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for an error or no message at all."""
+    rest = jsontext.fields(body)
+    raw = rest.get("content")
+    if raw is None or raw == NULL:
+        raise _provider_error(body)
+    del rest["content"]
+    try:
+        content = answer_parts(raw)
+    except DecodeError as error:
+        raise error.within("content") from None
+    for key, usual in _ENVELOPE.items():
+        found = rest.get(key)
+        if found == usual:
+            del rest[key]
+        elif found is None:
+            rest[f"@{key}"] = hint("absent")
+    word = reading.take_text(rest, "stop_reason")
+    finish_raw: str | UnsetType | None = word
+    if word is None:
+        finish_raw = UNSET if rest.pop("stop_reason", None) is None else None
+    message = AssistantMessage(
+        content=content,
+        model=reading.take_text(rest, "model"),
+        usage=_usage(rest),
+        finish_reason="other" if word is None else FINISH.get(word, "other"),
+        finish_reason_raw=finish_raw,
+        response_id=reading.take_text(rest, "id"),
+    )
+    return Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
+
+
+_ENVELOPE: Final[Fields] = {"type": Raw(b'"message"'), "role": Raw(b'"assistant"')}
+
+
+def _usage(rest: Fields) -> Usage | None:
+    raw = rest.get("usage")
+    if raw is None or jsontext.kind(raw) != "an object":
+        return None
+    del rest["usage"]
+    return read_usage(raw)
+
+
+def _provider_error(body: bytes) -> ProviderError:
+    table = cast("dict[str, Any]", jsontext.value(body))
+    found = table.get("error")
+    inner = cast("dict[str, Any]", found if isinstance(found, dict) else {})
+    text = found if isinstance(found, str) else inner.get("message")
+    code = inner.get("type")
+    message = text if isinstance(text, str) else "no message in the body"
+    return ProviderError(WIRE, message, code=code if isinstance(code, str) else None, body=body)

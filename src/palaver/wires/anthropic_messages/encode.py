@@ -1,0 +1,191 @@
+"""Write Messages bodies.
+
+What this wire cannot say (wires.md 4.6): audio, video, free-text calls, a developer role, the name of a tool on its
+result, arguments that are no object, several choices, log probabilities, reasoning from elsewhere. ``handover`` deals
+with the parts among those before this module is asked, ``repairs`` with the provider's rules on order and number.
+
+- ``max_tokens`` is required: a request that has none gets ``DEFAULT_MAX_TOKENS``, beside the budget for reasoning.
+- The results of a turn go out in one user message, before anything else of it. User messages are not merged with each
+  other: the server does that (wires.md 4.3.2).
+- Content goes out as a list of blocks, unless it came as a string.
+
+Source: wires.md 4.1 to 4.4, 4.6; anthropic-sdk-python ``types``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET
+
+from palaver.core import jsontext
+from palaver.core.jsontext import Fields
+from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
+from palaver.core.parts import Text
+from palaver.wires import reading
+from palaver.wires.anthropic_messages.blocks import block, is_plain
+from palaver.wires.anthropic_messages.forms import FINISH, FINISH_WORD, IMAGE_TYPES, PDF, TEXT_TYPES, WIRE
+from palaver.wires.anthropic_messages.head import DEFAULT_MAX_TOKENS, head
+from palaver.wires.anthropic_messages.repairs import repaired
+from palaver.wires.anthropic_messages.usage import write_usage
+from palaver.wires.reading import is_hint, native, visible
+from palaver.wires.speech import IdRule, MediaKind, MediaRule, Speech
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palaver.core.messages import Message
+    from palaver.core.pairs import Placed
+    from palaver.core.request import Response
+    from palaver.wires.context import Context
+
+__all__ = ["DEFAULT_MAX_TOKENS", "LIST", "SPEECH", "head", "hoists", "response", "turn"]
+
+LIST: Final = "messages"
+
+_IMAGES: Final = MediaRule(frozenset({"inline", "url", "file_id"}), IMAGE_TYPES)
+_MEDIA: Final[dict[MediaKind, MediaRule]] = {
+    "image": _IMAGES,
+    "file": MediaRule(_IMAGES.sources, TEXT_TYPES | {PDF}),
+}
+
+SPEECH: Final = Speech(
+    developer=False,
+    blank_text=False,
+    blank_proofs=frozenset(),
+    blank_result=True,
+    media=_MEDIA,
+    result_media=_MEDIA,
+    custom_calls=False,
+    object_arguments=True,
+    refusal=False,
+    call_id=IdRule(re.compile(r"[a-zA-Z0-9_-]{1,64}"), prefix="toolu_"),
+    tool_name=re.compile(r"[a-zA-Z0-9_-]{1,128}"),
+    answers_run=True,
+    first_user=True,
+    blank_end=False,
+)
+
+
+def hoists(message: SystemMessage, context: Context) -> bool:
+    """Leading system messages go into ``system``; unedited, only those that came from there."""
+    return not (context.own and is_hint(native(message, WIRE), "place", "messages"))
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
+    """Write one turn; results, and what shared their wire message, go out together."""
+    placed = messages if context.own else repaired(messages, context)
+    written: list[dict[str, Any]] = []
+    before: Message | None = None
+    for item in placed:
+        message = item.message
+        rest = native(message, WIRE)
+        if before is not None and _joins(message, rest, before) and isinstance(written[-1].get("content"), list):
+            written[-1]["content"] += _blocks(message, rest, item.index, context)
+        else:
+            written.append(_message(message, rest, item.index, context))
+        before = message
+    return written
+
+
+def _joins(message: Message, rest: Fields, before: Message) -> bool:
+    """Whether a message goes into the wire message of the one before it."""
+    if isinstance(message, (AssistantMessage, SystemMessage)) or isinstance(before, (AssistantMessage, SystemMessage)):
+        return False
+    joined = rest.get("@joined")
+    if joined is None:
+        return isinstance(message, ToolMessage) and isinstance(before, ToolMessage)
+    return joined == jsontext.TRUE
+
+
+def _message(message: Message, rest: Fields, index: int, context: Context) -> dict[str, Any]:
+    role = "user" if isinstance(message, ToolMessage) else message.role
+    beside, form = rest, rest.get("@content")
+    if isinstance(message, ToolMessage):
+        beside = jsontext.fields(rest.get("@message", jsontext.EMPTY_OBJECT))
+        form = None
+    fields: dict[str, Any] = {"role": role}
+    if form == _STRING and is_plain(message.content):
+        fields["content"] = message.text
+    elif form is None or message.content:
+        fields["content"] = _blocks(message, rest, index, context)
+    elif form == _NULL:
+        fields["content"] = None
+    elif form != _ABSENT:
+        fields["content"] = []
+    return {**fields, **visible(beside)}
+
+
+_STRING, _NULL, _ABSENT, _LIST = (reading.hint(word) for word in ("string", "null", "absent", "list"))
+
+
+def _blocks(message: Message, rest: Fields, index: int, context: Context) -> list[Any]:
+    if isinstance(message, ToolMessage):
+        return [_result(message, rest, index, context)]
+    return [block(part, index, context) for part in message.content]
+
+
+def _result(message: ToolMessage, rest: Fields, index: int, context: Context) -> dict[str, Any]:
+    fields: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id}
+    form = rest.get("@content")
+    match message.content:
+        case () if form == _LIST and context.own:
+            fields["content"] = []
+        case () if form == _NULL and context.own:
+            fields["content"] = None
+        case ():
+            pass
+        case (Text(text),) if is_plain(message.content) and (form == _STRING or not text.strip()):
+            fields["content"] = text
+        case found:
+            fields["content"] = [block(part, index, context) for part in found]
+    if message.is_error:
+        fields["is_error"] = True
+    elif "@is_error" in rest:
+        fields["is_error"] = False
+    return {**fields, **visible(rest)}
+
+
+# -- responses -------------------------------------------------------------------------------------
+
+
+def response(response: Response, context: Context) -> dict[str, Any]:
+    """Write a response body; a foreign one gets the fields that the official client requires."""
+    rest = native(response, WIRE)
+    message = response.message
+    fields: dict[str, Any] = {}
+    if message.response_id is not None or not context.own:
+        fields["id"] = "msg_0" if message.response_id is None else message.response_id
+    fields |= {key: word for key, word in _ENVELOPE.items() if f"@{key}" not in rest or not context.own}
+    if message.model is not None or not context.own:
+        fields["model"] = message.model or ""
+    fields["content"] = [block(part, 0, context) for part in message.content]
+    word = _finish_word(message, context)
+    if word is not UNSET:
+        fields["stop_reason"] = word
+    if not context.own:
+        fields["stop_sequence"] = None
+        fields["usage"] = {"input_tokens": 0, "output_tokens": 0}
+        if response.alternatives:
+            context.lose("dropped", "alternatives", "the wire has one answer")
+    if message.usage is not None:
+        fields["usage"] = write_usage(message.usage)
+    return {**fields, **visible(rest)}
+
+
+_ENVELOPE: Final = {"type": "message", "role": "assistant"}
+
+
+def _finish_word(message: AssistantMessage, context: Context) -> Any:
+    """The word for why the answer ended; ``None`` and ``UNSET`` when that is how it came."""
+    raw = message.finish_reason_raw
+    if context.own or (isinstance(raw, str) and FINISH.get(raw) == message.finish_reason):
+        return raw
+    reason = message.finish_reason or "stop"
+    if reason not in FINISH_WORD:
+        context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “end_turn” was sent", 0)
+    return FINISH_WORD.get(reason, "end_turn")

@@ -1,0 +1,325 @@
+"""Write the head of a request: all but the messages.
+
+Rules, for a request that does not go back as it came:
+
+- ``max_tokens`` is there and at least 1; a budget for reasoning is at least 1024 and below ``max_tokens``.
+- Thinking is switched off when a tool is forced, and when the open tool loop does not begin with thinking
+  (wires.md 4.3.4, 4.3.8). While it is on, the provider takes no ``temperature`` and no ``top_k``
+  (docs.anthropic.com, "Extended thinking").
+- A temperature is at most 1; stop sequences hold more than white space (BerriAI/litellm#3286).
+- The schema of a tool is an object; not every tool is deferred (wires.md 4.3.10).
+- Four cache marks at most, the top-level one first, then tools, then ``system`` (wires.md 4.3.7).
+
+Source: wires.md 4.1 to 4.3; anthropic-sdk-python ``types``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET, Raw
+
+from palaver.core import jsontext
+from palaver.core.jsontext import Fields
+from palaver.core.parts import Text
+from palaver.core.request import Settings, ToolChoice
+from palaver.core.tools import ProviderTool
+from palaver.wires import reading
+from palaver.wires.anthropic_messages.blocks import is_plain, text_block
+from palaver.wires.anthropic_messages.forms import (
+    EFFORTS,
+    LEAST_BUDGET,
+    WIRE,
+    Choosing,
+    is_adaptive,
+    read_output_format,
+    read_thinking,
+    read_tool_choice,
+    write_output_format,
+    write_thinking,
+    write_tool_choice,
+)
+from palaver.wires.anthropic_messages.marks import MARK, MOST_MARKS, TOO_MANY, as_fields, is_marked
+from palaver.wires.anthropic_messages.repairs import Standing, declares, is_new
+from palaver.wires.handover import fitting_effort, fitting_name
+from palaver.wires.reading import is_hint, native, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palaver.core.messages import SystemMessage
+    from palaver.core.request import Request
+    from palaver.core.tools import AnyTool, Tool
+    from palaver.wires.context import Context
+
+DEFAULT_MAX_TOKENS: Final = 4096
+"""What every model of the provider takes."""
+
+_UNSAYABLE: Final = ("seed", "frequency_penalty", "presence_penalty")
+
+
+def head(request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
+    """Write model, settings, system and tools."""
+    rest = native(request, WIRE)
+    settings = request.settings if context.own else _fitted(request, rest, context)
+    fields: dict[str, Any] = {}
+    if request.model is not None:
+        fields["model"] = request.model
+    for name, key in _PLAIN.items():
+        value = getattr(settings, name)
+        if value is not None:
+            fields[key] = value
+    for key in _UNSAYABLE:
+        if getattr(settings, key) is not None:
+            context.lose("dropped", key, "the wire has no such setting")
+    if settings.reasoning_tokens is not None:
+        rest.pop("thinking", None)
+        kept = reading.form(rest, "thinking", settings.reasoning_tokens, read_thinking)
+        fields["thinking"] = write_thinking(settings.reasoning_tokens) if kept is None else kept
+    _put_output_config(fields, rest, settings, context)
+    _put_tool_choice(fields, rest, request, settings, context)
+    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    if tools or is_hint(rest, "tools", "empty"):
+        fields["tools"] = tools
+    if system:
+        _put_system(fields, system, context)
+    for wire, key, _ in reading.foreign(request, WIRE):
+        context.lose("dropped", key, f"a field of {wire}")
+    fields |= visible(rest)
+    if not context.own:
+        _thin_marks(fields, context)
+        _load_one(fields, context)
+    return fields
+
+
+_PLAIN: Final = {
+    "max_tokens": "max_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "stop": "stop_sequences",
+    "stream": "stream",
+}
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def _fitted(request: Request, rest: Fields, context: Context) -> Settings:
+    """Bring the settings within what the provider takes."""
+    found = {name: getattr(request.settings, name) for name in Settings.__struct_fields__}
+    forced = found["tool_choice"] is not None and found["tool_choice"].mode == "required" and declares(request)
+    _fit_budget(found, context, forced=forced)
+    if found["reasoning_tokens"] is None and request.settings.reasoning_tokens is not None:
+        rest.pop("@thinking", None)
+    _fit_max_tokens(found, rest, context)
+    if found["reasoning_tokens"] is not None or is_adaptive(rest.get("thinking")):
+        for key in ("temperature", "top_k"):
+            if found[key] is not None and not (key == "temperature" and found[key] == 1):
+                context.lose("dropped", key, "not taken beside thinking")
+                found[key] = None
+    elif found["temperature"] is not None and found["temperature"] > 1:
+        context.lose("approximated", "temperature", f"{found['temperature']} is above 1, the most there is; 1 was sent")
+        found["temperature"] = 1
+    if found["stop"] is not None and not all(word.strip() for word in found["stop"]):
+        context.lose("dropped", "stop", "a stop sequence of white space only is not taken")
+        found["stop"] = tuple(word for word in found["stop"] if word.strip()) or None
+    return Settings(**found)
+
+
+def _fit_budget(found: dict[str, Any], context: Context, *, forced: bool) -> None:
+    budget: int | None = found["reasoning_tokens"]
+    if budget is None:
+        return
+    standing = context.state
+    why = None
+    if budget <= 0:
+        why = "a budget without a number of tokens has no form here"
+    elif forced:
+        why = "thinking is switched off: a tool is forced"
+    elif isinstance(standing, Standing) and standing.unproven:
+        why = "thinking is switched off: the open tool loop does not begin with thinking"
+    if why is not None:
+        context.lose("dropped", "reasoning_tokens", why)
+        found["reasoning_tokens"] = None
+    elif budget < LEAST_BUDGET:
+        context.lose("approximated", "reasoning_tokens", f"{budget} is below the least budget, {LEAST_BUDGET}")
+        found["reasoning_tokens"] = LEAST_BUDGET
+
+
+def _fit_max_tokens(found: dict[str, Any], rest: Fields, context: Context) -> None:
+    most, budget = found["max_tokens"], found["reasoning_tokens"]
+    if most is None:
+        found["max_tokens"] = DEFAULT_MAX_TOKENS + (budget or 0)
+        context.lose("approximated", "max_tokens", f"required, and not given; {found['max_tokens']} was sent")
+        return
+    if most < 1 and "@max_tokens" not in rest:
+        context.lose("approximated", "max_tokens", f"{most} is below 1; 1 was sent")
+        found["max_tokens"] = most = 1
+    if budget is None or budget < most or "@budget" in rest:
+        return
+    if most > LEAST_BUDGET:
+        context.lose("approximated", "reasoning_tokens", f"{budget} is not below max_tokens; {most - 1} was sent")
+        found["reasoning_tokens"] = most - 1
+    else:
+        context.lose("dropped", "reasoning_tokens", f"max_tokens of {most} leaves no room for the least budget")
+        found["reasoning_tokens"] = None
+
+
+def _put_output_config(fields: dict[str, Any], rest: Fields, settings: Settings, context: Context) -> None:
+    config: dict[str, Any] = {}
+    if settings.effort is not None:
+        kept = reading.form(rest, "effort", settings.effort, jsontext.text)
+        word = settings.effort if kept is not None else fitting_effort(settings.effort, EFFORTS, context)
+        if word is not None:
+            config["effort"] = word
+    output = settings.output
+    if output is not None and output.kind == "json_schema":
+        kept = reading.form(rest, "format", output, read_output_format)
+        config["format"] = write_output_format(output) if kept is None else kept
+        for key in ("name", "description", "strict"):
+            if getattr(output, key) is not None:
+                context.lose("dropped", f"output {key}", "the wire's format has no such field")
+        for wire, key, _ in reading.foreign(output, WIRE):
+            context.lose("dropped", key, f"a field of {wire}")
+    elif output is not None and output.kind == "json":
+        context.lose("dropped", "output", "JSON without a schema cannot be asked for")
+    if config:
+        fields["output_config"] = {**config, **jsontext.fields(rest.pop("output_config", jsontext.EMPTY_OBJECT))}
+
+
+# -- tools -----------------------------------------------------------------------------------------
+
+
+def _put_tool_choice(
+    fields: dict[str, Any], rest: Fields, request: Request, settings: Settings, context: Context
+) -> None:
+    choice, parallel = settings.tool_choice, settings.parallel_tool_calls
+    if choice is None:
+        rest.pop("@tool_choice", None)
+        if parallel is not False:
+            return
+        choice = ToolChoice("auto")
+    if not context.own:
+        if not declares(request):
+            if choice.mode == "required":
+                context.lose("dropped", "tool_choice", "there is no tool to choose")
+            return
+        choice = _fitting_choice(choice, context)
+    choosing = Choosing(choice, parallel)
+    kept = reading.form(rest, "tool_choice", choosing, read_tool_choice)
+    fields["tool_choice"] = write_tool_choice(choosing) if kept is None else kept
+
+
+def _fitting_choice(choice: ToolChoice, context: Context) -> ToolChoice:
+    names = tuple(fitting_name(name, context) for name in choice.names)
+    if names and choice.mode != "none" and (choice.mode == "auto" or len(names) > 1):
+        context.lose("approximated", "tool_choice", "a choice among some tools has no form here; all may be called")
+        return ToolChoice(choice.mode)
+    return ToolChoice(choice.mode, names)
+
+
+_TEXT_INPUT: Final = jsontext.raw(
+    {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+)
+
+
+def _tool(tool: AnyTool, context: Context) -> object:
+    if isinstance(tool, ProviderTool):
+        if tool.wire == WIRE and jsontext.kind(tool.raw_json) == "an object":
+            return tool.raw_json
+        context.lose("dropped", "provider tool", f"belongs to {tool.wire}" if tool.wire != WIRE else "no tool at all")
+        return None
+    rest = native(tool, WIRE)
+    for wire, key, _ in reading.foreign(tool, WIRE):
+        context.lose("dropped", key, f"a field of {wire}")
+    fields: dict[str, Any] = {}
+    if "@type" in rest:
+        fields["type"] = rest["@type"]
+    fields["name"] = tool.name if context.own else fitting_name(tool.name, context)
+    if fields["name"] != tool.name:
+        context.lose("converted", "tool name", f"{tool.name!r} is not taken; sent as {fields['name']!r}")
+    if tool.description is not None:
+        fields["description"] = tool.description
+    schema = tool.parameters_json if context.own else _schema(tool, context)
+    if schema is not UNSET:
+        rest.pop("input_schema", None)
+        fields["input_schema"] = schema
+    if tool.strict is not None:
+        fields["strict"] = tool.strict
+    return {**fields, **visible(rest)}
+
+
+_OBJECT: Final = Raw(b'"object"')
+
+
+def _schema(tool: Tool, context: Context) -> Raw:
+    """Give the schema of the arguments, which must be an object."""
+    if tool.custom:
+        context.lose("converted", "custom tool", f'{tool.name!r} takes {{"input": text}}')
+        return _TEXT_INPUT
+    raw = tool.parameters_json
+    if raw is UNSET:
+        return jsontext.raw({"type": "object"})
+    table = jsontext.fields(raw) if jsontext.kind(raw) == "an object" else {"type": raw}
+    kind = table.get("type", jsontext.NULL)
+    if kind == _OBJECT:
+        return raw
+    if kind == jsontext.NULL:
+        context.lose("converted", "parameters", f"the schema of {tool.name!r} got the type “object”")
+        return jsontext.raw({**table, "type": "object"})
+    context.lose("converted", "parameters", f"the schema of {tool.name!r} is no object; wrapped in one")
+    return jsontext.raw({"type": "object", "properties": {"value": raw}, "required": ["value"]})
+
+
+def _load_one(fields: dict[str, Any], context: Context) -> None:
+    """Load one tool from the start, when every tool is deferred."""
+    tools: list[Any] = fields.get("tools", [])
+    if tools and all(as_fields(each).get(_DEFERS) == jsontext.TRUE for each in tools):
+        context.lose("dropped", _DEFERS, "not every tool may be deferred")
+        tools[0] = {key: held for key, held in as_fields(tools[0]).items() if key != _DEFERS}
+
+
+_DEFERS: Final = "defer_loading"
+
+
+# -- system ----------------------------------------------------------------------------------------
+
+
+def _put_system(fields: dict[str, Any], system: Sequence[SystemMessage], context: Context) -> None:
+    first = system[0]
+    if len(system) == 1 and is_hint(native(first, WIRE), "content", "string") and is_plain(first.content):
+        fields["system"] = first.text
+        return
+    blocks: list[Any] = []
+    for message in system:
+        moved = not context.own and is_hint(native(message, WIRE), "place", "messages")
+        if moved:
+            context.lose("converted", "system message", "may not stand before the first user message; sent in `system`")
+            for key in visible(native(message, WIRE)):
+                context.lose("dropped", key, "a field of a message, which `system` is not")
+        for part in message.content:
+            if isinstance(part, Text):
+                blocks.append(text_block(part))
+            elif context.own or (not moved and is_new(part.raw_json)):
+                blocks.append(part.raw_json)
+            else:
+                context.lose("dropped", "opaque block", "not taken in `system`")
+    if blocks or context.own:
+        fields["system"] = blocks
+
+
+def _thin_marks(fields: dict[str, Any], context: Context) -> None:
+    """Take off the marks of tools and ``system`` that are too many."""
+    left = MOST_MARKS - (fields.get(MARK) not in (None, jsontext.NULL))
+    for key in ("tools", "system"):
+        if not isinstance(fields.get(key), list):
+            continue
+        found: list[Any] = fields[key]
+        for position, item in enumerate(found):
+            if not is_marked(item):
+                continue
+            left -= 1
+            if left < 0:
+                found[position] = {name: held for name, held in as_fields(item).items() if name != MARK}
+                context.lose("dropped", MARK, TOO_MANY)

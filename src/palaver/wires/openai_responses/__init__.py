@@ -1,0 +1,11 @@
+"""The Responses wire, ``POST /v1/responses``.
+
+Source: wires.md 3; https://platform.openai.com/docs/api-reference/responses.
+
+Stability: experimental.
+"""
+
+from palaver.wires.openai_responses import decode, encode
+from palaver.wires.wire import Wire
+
+WIRE = Wire("openai_responses", decode, encode)

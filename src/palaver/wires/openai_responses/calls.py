@@ -1,0 +1,387 @@
+"""Calls and their results, read and written side by side.
+
+Rules:
+
+- ``function_call`` and ``custom_tool_call`` are tool calls, their outputs tool messages. The arguments are the model's
+  own text.
+- The provider's own tools have an item type each (``NATIVE``). Those that the provider runs are calls with
+  ``provider_executed``, and what came back, which stands in the same item, is a ``ServerToolResult`` (an
+  ``Image``, for a generated one) with the hint ``@field``. Those that the application runs (computer, shell, patches, a
+  tool search of its own) are calls that wait for a tool message.
+- The type of a native item is the hint ``@type``; what has no neutral place stays beside it.
+- A native call whose result cannot be said in the native form is sent, with its result, as a plain function call.
+
+Source: wires.md 3.1, 3.3; https://platform.openai.com/docs/guides/tools.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from msgspec import UNSET, Raw, Struct
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+from palaver.core.jsontext import NULL
+from palaver.core.messages import ToolMessage
+from palaver.core.parts import (
+    AnyPart,
+    Image,
+    Inline,
+    Json,
+    MalformedToolCall,
+    ServerToolResult,
+    Text,
+    ToolCall,
+)
+from palaver.wires import reading
+from palaver.wires.openai_responses import parts
+from palaver.wires.openai_responses.forms import WIRE, optional, peek
+from palaver.wires.reading import hint, is_hint, provider, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from palaver.core.jsontext import Fields
+    from palaver.wires.context import Context
+
+
+class Native(Struct, frozen=True):
+    """How an item of a native tool is read: its name, its arguments, and what came back.
+
+    ``form`` of the arguments: an ``object``, a ``text`` that holds JSON, or a value that is ``wrapped`` under its key.
+    ``nullable`` are results that the provider wants there, if only as null. ``output`` is the item type of the
+    result that the application gives; without one the provider runs the tool.
+    """
+
+    name: str | None
+    arguments: str = ""
+    form: Literal["object", "text", "wrapped"] = "object"
+    results: tuple[str, ...] = ()
+    nullable: bool = False
+    output: str | None = None
+
+
+NATIVE: Final[dict[str, Native]] = {
+    "web_search_call": Native("web_search", "action"),
+    "file_search_call": Native("file_search", "queries", "wrapped", ("results",)),
+    "code_interpreter_call": Native("code_interpreter", "code", "wrapped", ("outputs",), nullable=True),
+    "image_generation_call": Native("image_generation", results=("result",), nullable=True),
+    "mcp_call": Native(None, "arguments", "text", ("output", "error")),
+    "mcp_approval_request": Native(None, "arguments", "text"),
+    "program": Native("program", "code", "wrapped"),
+    "tool_search_call": Native("tool_search", "arguments", output="tool_search_output"),
+    "computer_call": Native("computer", "action", output="computer_call_output"),
+    "local_shell_call": Native("local_shell", "action", output="local_shell_call_output"),
+    "shell_call": Native("shell", "action", output="shell_call_output"),
+    "apply_patch_call": Native("apply_patch", "operation", output="apply_patch_call_output"),
+}
+
+OUTPUTS: Final[dict[str, str]] = {
+    "function_call_output": "output",
+    "custom_tool_call_output": "output",
+    "computer_call_output": "output",
+    "local_shell_call_output": "output",
+    "shell_call_output": "output",
+    "apply_patch_call_output": "output",
+    "tool_search_output": "tools",
+    "program_output": "result",
+}
+"""Item types of results, and the field that holds the result."""
+
+_PLAIN: Final = ("function_call_output", "custom_tool_call_output")
+
+
+def item_type(held: Fields) -> str | None:
+    """Give the native item type that a part or message came with."""
+    return peek(held, "@type")
+
+
+# -- reading calls ---------------------------------------------------------------------------------
+
+
+def read_function(rest: Fields) -> AnyPart:
+    """Read a ``function_call``."""
+    call_id, name = reading.need_text(rest, "call_id"), reading.need_text(rest, "name")
+    arguments = reading.need_text(rest, "arguments")
+    return reading.call(call_id, name, arguments, provider(WIRE, rest))
+
+
+def read_custom(rest: Fields) -> AnyPart:
+    """Read a ``custom_tool_call``, whose input is free text."""
+    call_id, name = reading.need_text(rest, "call_id"), reading.need_text(rest, "name")
+    raw = rest.pop("input", None)
+    if raw is None or jsontext.kind(raw) != "a string":
+        wrong = "missing" if raw is None else f"expected a string, got {jsontext.kind(raw)}"
+        raise DecodeError(wrong, path="input")
+    text = bytes(raw).decode()
+    return ToolCall(call_id, name, text, custom=True, provider_json=provider(WIRE, rest))
+
+
+def is_served(kind: str, rest: Fields) -> bool:
+    """Whether the provider runs the call."""
+    if kind == "tool_search_call":
+        return peek(rest, "execution") != "client"
+    if kind == "shell_call":
+        raw = rest.get("environment")
+        inner = {} if raw is None or jsontext.kind(raw) != "an object" else jsontext.fields(raw)
+        return peek(inner, "type") == "container_reference"
+    return NATIVE[kind].output is None
+
+
+def read_native(kind: str, rest: Fields, place: str) -> list[AnyPart] | None:
+    """Read a call of a native tool, and what came back where it stands in the same item.
+
+    ``None`` when it is to be kept as it is. ``place`` is the id of a call without one.
+    """
+    native = NATIVE[kind]
+    served = is_served(kind, rest)
+    name = native.name or reading.need_text(rest, "name")
+    arguments = _arguments(native, rest)
+    if arguments is None:
+        return None
+    known = peek(rest, "call_id") or peek(rest, "id") or place
+    call_id = known if served else reading.need_text(rest, "call_id")
+    results = [found for key in native.results if (found := _result(call_id, name, key, rest)) is not None]
+    rest["@type"] = hint(kind)
+    call = ToolCall(call_id, name, arguments, provider_executed=served, provider_json=provider(WIRE, rest))
+    return [call, *results]
+
+
+def _arguments(native: Native, rest: Fields) -> str | None:
+    """Take the arguments out as JSON text; ``None`` when they are a text that holds none."""
+    if native.form == "text":
+        text = reading.need_text(rest, native.arguments)
+        return text if not text.strip() or jsontext.is_json(text) else None
+    raw = rest.get(native.arguments)
+    if raw is None or raw == NULL:
+        return ""
+    del rest[native.arguments]
+    text = bytes(raw).decode()
+    return text if native.form == "object" else f'{{"{native.arguments}":{text}}}'
+
+
+def _result(call_id: str, name: str, key: str, rest: Fields) -> AnyPart | None:
+    raw = rest.get(key)
+    if raw is None or raw == NULL:
+        return None
+    held = provider(WIRE, {"@field": hint(key)})
+    if name == "image_generation" and jsontext.kind(raw) == "a string":
+        del rest[key]
+        return Image(Inline(jsontext.text(raw)), _image_type(rest), provider_json=held)
+    del rest[key]
+    return ServerToolResult(call_id, jsontext.own(raw), WIRE, name, key == "error", provider_json=held)
+
+
+def _image_type(rest: Fields) -> str | None:
+    word = peek(rest, "output_format")
+    return None if word is None else f"image/{word}"
+
+
+# -- writing calls ---------------------------------------------------------------------------------
+
+
+def write_call(part: ToolCall | MalformedToolCall, held: Fields) -> dict[str, Any]:
+    """Write a call as the item it came as, else as a function or custom call."""
+    if isinstance(part, MalformedToolCall):
+        fields: dict[str, Any] = {"call_id": part.id or "", "name": part.name or ""}
+        return {"type": "function_call", **fields, "arguments": part.raw, **visible(held)}
+    kind = item_type(held)
+    if kind in NATIVE:
+        return _write_native(part, kind, held)
+    fields = {"call_id": part.id, "name": part.name}
+    if part.custom:
+        return {"type": "custom_tool_call", **fields, "input": _input(part), **visible(held)}
+    return {"type": "function_call", **fields, "arguments": part.arguments_json, **visible(held)}
+
+
+def _input(part: ToolCall) -> object:
+    text = part.arguments_json.encode()
+    return Raw(text) if jsontext.kind(text) == "a string" else part.arguments_json
+
+
+def _write_native(part: ToolCall, kind: str, held: Fields) -> dict[str, Any]:
+    native = NATIVE[kind]
+    fields: dict[str, Any] = {"type": kind}
+    if not part.provider_executed:
+        fields["call_id"] = part.id
+    if native.name is None:
+        fields["name"] = part.name
+    text = part.arguments_json
+    if native.form == "text":
+        fields[native.arguments] = text
+    elif native.form == "object" and text:
+        fields[native.arguments] = Raw(text.encode())
+    elif text:
+        inner = jsontext.fields(text.encode()).get(native.arguments)
+        if inner is not None:
+            fields[native.arguments] = inner
+    return {**fields, **visible(held)}
+
+
+def write_result(part: ServerToolResult | Image, held: Fields, item: dict[str, Any] | None) -> bool:
+    """Put what came back into the item of its call; ``False`` when that is not the item before it."""
+    key = jsontext.text(held["@field"])
+    native = None if item is None else NATIVE.get(str(item.get("type")))
+    if item is None or native is None or key not in native.results:
+        return False
+    if isinstance(part, ServerToolResult):
+        item[key] = part.output_json
+    else:
+        item[key] = part.source.data if isinstance(part.source, Inline) else None
+    return True
+
+
+# -- reading results -------------------------------------------------------------------------------
+
+
+def read_output(kind: str, rest: Fields) -> ToolMessage:
+    """Read the result of a call that the application ran."""
+    if kind != "function_call_output":
+        rest["@type"] = hint(kind)
+    call_id = optional(reading.take_text, rest, "call_id")
+    if call_id is None and kind == "local_shell_call_output":
+        call_id = reading.take_text(rest, "id")
+        rest["@call_id"] = hint("id")
+    key = OUTPUTS[kind]
+    raw = rest.pop(key, None)
+    content: tuple[Any, ...]
+    if raw is None:
+        if kind != "apply_patch_call_output":
+            missing = "missing"
+            raise DecodeError(missing, path=key)
+        rest["@output"] = hint("absent")
+        content = ()
+    elif kind in _READ:
+        content = _READ[kind](raw)
+    else:
+        content = read_content(raw, rest, key)
+    return ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest))
+
+
+def read_content(raw: Raw, rest: Fields, key: str) -> tuple[Any, ...]:
+    """Read a field that is a text or a list of input parts; ``@key`` keeps a form that we would not write."""
+    try:
+        found = reading.string_or_rows(raw)
+        if isinstance(found, str):
+            return (Text(found),)
+        if found is None:
+            rest[f"@{key}"] = hint("null")
+            return ()
+        content = tuple(parts.read(found, raw, "input_text"))
+    except DecodeError as error:
+        raise error.within(key) from None
+    if not content or is_plain(content):
+        rest[f"@{key}"] = hint("list")
+    return content
+
+
+def is_plain(content: tuple[Any, ...]) -> bool:
+    """Whether the content is one text and nothing else, which is written as a string."""
+    return (
+        len(content) == 1
+        and type(content[0]) is Text
+        and content[0].provider_json is UNSET
+        and not content[0].citations
+    )
+
+
+def _read_json(raw: Raw) -> tuple[Any, ...]:
+    return (Json(jsontext.own(raw)),)
+
+
+def _read_screenshot(raw: Raw) -> tuple[Any, ...]:
+    rest = jsontext.fields(raw) if jsontext.kind(raw) == "an object" else {}
+    url = optional(reading.take_text, rest, "image_url")
+    if url is None or peek(rest, "type") != "computer_screenshot":
+        return _read_json(raw)
+    del rest["type"]
+    return (Image(*parts.source(url), provider_json=provider(WIRE, rest)),)
+
+
+_READ: Final[dict[str, Callable[[Raw], tuple[Any, ...]]]] = {
+    "computer_call_output": _read_screenshot,
+    "shell_call_output": _read_json,
+    "tool_search_output": _read_json,
+    "program_output": _read_json,
+}
+
+
+# -- writing results -------------------------------------------------------------------------------
+
+
+def write_output(message: ToolMessage, held: Fields, kind: str, context: Context) -> dict[str, Any]:
+    """Write the result of a call as an item of type ``kind``."""
+    fields: dict[str, Any] = {"type": kind}
+    if message.tool_call_id is not None:
+        fields["id" if "@call_id" in held else "call_id"] = message.tool_call_id
+    found = item_type(held) or _PLAIN[0]
+    if kind in _PLAIN:
+        key = OUTPUTS[kind]
+        fields[key] = write_content(message.content, held, key, context, "input_text", none="")
+        return {**fields, **(visible(held) if found in _PLAIN else {})}
+    native = spelled(message, held, kind, context) or {}
+    return {**fields, **native, **(visible(held) if found == kind else {})}
+
+
+def write_content(
+    content: tuple[Any, ...],
+    held: Fields,
+    key: str,
+    context: Context,
+    usual: str,
+    *,
+    none: str | None,
+) -> object:
+    """Write a field that is a text or a list of parts: the form found, else the plainest that holds it."""
+    form = held.get(f"@{key}")
+    if not content:
+        return [] if form == hint("list") else None if form == hint("null") else none
+    if form != hint("list"):
+        if is_plain(content):
+            return content[0].text
+        if len(content) == 1 and isinstance(content[0], Json):
+            return bytes(content[0].value_json).decode()
+    return [parts.write(part, reading.native(part, WIRE), usual, context) for part in content]
+
+
+def spelled(message: ToolMessage, held: Fields, kind: str, context: Context) -> dict[str, Any] | None:
+    """Say a result in the form of a native tool; ``None`` when it cannot be said."""
+    key = OUTPUTS[kind]
+    same = item_type(held) == kind
+    match message.content:
+        case (Json() as only,) if kind in _READ and (same or _is_array(only)):
+            return {key: only.value_json}
+        case (Image() as only, *_) if kind == "computer_call_output":
+            screenshot = {"type": "computer_screenshot", **parts.linked(only, "image_url")}
+            return {key: {**screenshot, **visible(reading.native(only, WIRE))}}
+        case content if same and kind not in _READ:
+            if is_hint(held, "output", "absent") and not content:
+                return {}
+            return {key: write_content(content, held, key, context, "input_text", none="")}
+        case content if all(isinstance(part, (Text, Json)) for part in content):
+            return _told(kind, "".join(map(_text, content)), message)
+        case _:
+            return None
+
+
+def _is_array(part: Json) -> bool:
+    return jsontext.kind(part.value_json) == "an array"
+
+
+def _text(part: AnyPart) -> str:
+    return part.text if isinstance(part, Text) else bytes(part.value_json).decode() if isinstance(part, Json) else ""
+
+
+def _told(kind: str, text: str, message: ToolMessage) -> dict[str, Any] | None:
+    """Say a text as the result of a native tool."""
+    match kind:
+        case "local_shell_call_output":
+            return {"id": message.tool_call_id, "output": text}
+        case "shell_call_output":
+            outcome = {"type": "exit", "exit_code": 1 if message.is_error else 0}
+            return {"output": [{"stdout": text, "stderr": "", "outcome": outcome}]}
+        case "apply_patch_call_output":
+            return {"status": "failed" if message.is_error else "completed", "output": text}
+        case _:
+            return None

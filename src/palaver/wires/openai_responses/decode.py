@@ -1,0 +1,489 @@
+"""Read Responses bodies.
+
+Items that the model made, in a row, form one assistant message; an item of anybody else is a message of its own. What
+the neutral message cannot say stays under ``provider["openai_responses"]``, where ``encode`` finds it:
+
+- fields of the body, of an item, a part or a tool that have no neutral place, verbatim;
+- ``item`` (``@item``, when only its form is told) on the first part of a message of the assistant: the fields of that
+  item; ``@joined`` on the parts that stand in the same item as the part before;
+- ``@reasoning`` on an item with an id: the id of the reasoning item that led to it (wires.md 3.3.2);
+- ``@summary`` and ``@content`` on reasoning: how its text was written; ``@field`` on instructions, and on what came
+  back from a tool of the provider;
+- hints on form: ``@type``, ``@content``, ``@output``, ``@input``, ``@tools``, ``@parameters``, ``@strict``,
+  ``@tool_choice``, ``@format``.
+
+Items that we do not know, or that mean something to the provider only, are ``Opaque`` at their place.
+
+Source: wires.md 3.1 to 3.6.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import UNSET, Raw
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, ProviderError
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.messages import (
+    AssistantMessage,
+    DeveloperMessage,
+    FinishReason,
+    Message,
+    SystemMessage,
+    UserMessage,
+)
+from palaver.core.parts import (
+    AnyPart,
+    MalformedToolCall,
+    Opaque,
+    Reasoning,
+    Refusal,
+    ServerToolResult,
+    Text,
+    ToolCall,
+)
+from palaver.core.request import Request, Response, Settings
+from palaver.core.tools import AnyTool, ProviderTool, Tool
+from palaver.core.usage import Usage
+from palaver.wires import reading
+from palaver.wires.openai_responses import calls, parts
+from palaver.wires.openai_responses.forms import (
+    FINISH,
+    INCOMPLETE,
+    WIRE,
+    optional,
+    peek,
+    read_output_format,
+    read_tool_choice,
+    write_output_format,
+    write_tool_choice,
+)
+from palaver.wires.reading import hint, provider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ABSENT: Final = hint("absent")
+_TRUE: Final = Raw(b"true")
+_EMPTY_LIST: Final = Raw(b"[]")
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def request(body: bytes) -> Request:
+    """Read a request body. Raises ``DecodeError``."""
+    rest = jsontext.fields(body)
+    raw_tools = optional(reading.take_items, rest, "tools")
+    if raw_tools == []:
+        rest["@tools"] = hint("empty")
+    tools = tuple(reading.each(raw_tools or [], "tools", _tool))
+    instructions = optional(reading.take_text, rest, "instructions")
+    messages = _input(rest)
+    if instructions is not None:
+        held = provider(WIRE, {"@field": hint("instructions")})
+        messages = [SystemMessage(content=(Text(instructions),), provider_json=held), *messages]
+    return Request(
+        messages=tuple(messages),
+        model=optional(reading.take_text, rest, "model"),
+        tools=tools,
+        settings=_settings(rest),
+        origin=WIRE,
+        provider_json=provider(WIRE, rest),
+    )
+
+
+def _input(rest: Fields) -> list[Message]:
+    raw = rest.pop("input", None)
+    if raw is None:
+        rest["@input"] = _ABSENT
+        return []
+    try:
+        found = reading.string_or_rows(raw)
+        if found is None:
+            rest["@input"] = hint("null")
+            return []
+        if isinstance(found, str):
+            rest["@input"] = hint("string")
+            return [UserMessage(content=(Text(found),))]
+        return _Items(raw).read(found).messages
+    except DecodeError as error:
+        raise error.within("input") from None
+
+
+def _settings(rest: Fields) -> Settings:
+    return Settings(
+        max_tokens=optional(reading.take_int, rest, "max_output_tokens"),
+        temperature=optional(reading.take_number, rest, "temperature"),
+        top_p=optional(reading.take_number, rest, "top_p"),
+        tool_choice=_formed(rest, "tool_choice", read_tool_choice, write_tool_choice),
+        parallel_tool_calls=optional(reading.take_bool, rest, "parallel_tool_calls"),
+        output=_inner(rest, "text", _format),
+        effort=_inner(rest, "reasoning", lambda inner: optional(reading.take_text, inner, "effort")),
+        stream=optional(reading.take_bool, rest, "stream"),
+    )
+
+
+def _inner(rest: Fields, key: str, take: Callable[[Fields], Any]) -> Any:
+    """Take one field out of an inner object; what remains of the object stays where it stood."""
+    raw = rest.get(key)
+    if raw is None or jsontext.kind(raw) != "an object":
+        return None
+    inner = jsontext.fields(raw)
+    found = take(inner)
+    if found is not None:
+        del rest[key]
+        form = inner.pop("@format", None)
+        if form is not None:
+            rest["@format"] = form
+        if inner:
+            rest[key] = jsontext.raw(inner)
+    return found
+
+
+def _format(inner: Fields) -> Any:
+    return _formed(inner, "format", read_output_format, write_output_format)
+
+
+def _formed(rest: Fields, key: str, read: Callable[[Raw], Any], write: Callable[[Any], object]) -> Any:
+    """Take a field that has several forms; keep its form where ours is another."""
+    raw = rest.get(key)
+    found = None if raw is None else read(raw)
+    if raw is None or found is None:
+        return None
+    del rest[key]
+    reading.keep_form(rest, key, raw, write(found))
+    return found
+
+
+def _tool(raw: Raw) -> AnyTool:
+    rest = jsontext.fields(raw)
+    kind = peek(rest, "type")
+    if kind not in ("function", "custom"):
+        return ProviderTool(WIRE, jsontext.own(raw))
+    del rest["type"]
+    parameters: Any = UNSET
+    if kind == "function":
+        parameters = rest.pop("parameters", UNSET)
+        if parameters is UNSET or parameters == NULL:
+            rest["@parameters"] = _ABSENT if parameters is UNSET else hint("null")
+            parameters = UNSET
+        if "strict" not in rest:
+            rest["@strict"] = _ABSENT
+    return Tool(
+        reading.need_text(rest, "name"),
+        optional(reading.take_text, rest, "description"),
+        UNSET if parameters is UNSET else jsontext.own(parameters),
+        optional(reading.take_bool, rest, "strict") if kind == "function" else None,
+        kind == "custom",
+        provider_json=provider(WIRE, rest),
+    )
+
+
+# -- items -----------------------------------------------------------------------------------------
+
+_ROLES: Final[dict[str, type[SystemMessage | DeveloperMessage | UserMessage]]] = {
+    "system": SystemMessage,
+    "developer": DeveloperMessage,
+    "user": UserMessage,
+}
+
+_ASIDE: Final[dict[str, type[DeveloperMessage | UserMessage]]] = {
+    "additional_tools": DeveloperMessage,
+    "configuration_update": DeveloperMessage,
+    "compaction_trigger": UserMessage,
+    "mcp_approval_response": UserMessage,
+}
+"""Items that mean something to the provider only, and that the application puts there."""
+
+
+class _Items:
+    """Reads the items of ``source`` into messages; those of an answer (``answer=True``) into parts only."""
+
+    def __init__(self, source: Raw, *, answer: bool = False) -> None:
+        self.messages: list[Message] = []
+        self.parts: list[AnyPart] = []
+        self._source = source
+        self._answer = answer
+        self._index = 0
+        self._reasoning: Raw | None = None
+        self._served: set[str] = set()
+
+    def read(self, rows: list[Fields]) -> _Items:
+        """Read all items, given split; an error names the item."""
+        for index, rest in enumerate(rows):
+            self._index = index
+            try:
+                self._item(rest)
+            except DecodeError as error:
+                raise error.within(f"[{index}]") from None
+        if not self._answer:
+            self._close()
+        return self
+
+    def _raw(self) -> Raw:
+        """Give the item as it stood."""
+        return jsontext.own(jsontext.items(self._source)[self._index])
+
+    def _keep(self) -> None:
+        self.parts.append(Opaque(WIRE, self._raw()))
+
+    def _close(self) -> None:
+        if self.parts:
+            self.messages.append(AssistantMessage(content=cast("tuple[Text, ...]", tuple(self.parts))))
+        self.parts = []
+        self._reasoning = None
+
+    def _other(self, message: Message) -> None:
+        self._close()
+        self.messages.append(message)
+
+    def _item(self, rest: Fields) -> None:
+        kind = reading.take_text(rest, "type")
+        if kind == "message" or kind is None:
+            self._message(rest, kind)
+        elif kind == "reasoning":
+            self.parts.append(_reasoning(rest))
+            self._reasoning = rest.get("id")
+        elif kind == "function_call":
+            self._welded(rest)
+            self.parts.append(calls.read_function(rest))
+        elif kind == "custom_tool_call":
+            self._welded(rest)
+            self.parts.append(calls.read_custom(rest))
+        elif kind in calls.NATIVE:
+            self._native(kind, rest)
+        elif kind in calls.OUTPUTS:
+            self._output(kind, rest)
+        elif kind in _ASIDE and not self._answer:
+            held = provider(WIRE, {"@item": _TRUE})
+            part = Opaque(WIRE, self._raw())
+            self._other(_ASIDE[kind](content=(part,), provider_json=held))
+        else:
+            self._keep()
+
+    def _welded(self, rest: Fields) -> None:
+        """Remember which reasoning an item with an id needs."""
+        if self._reasoning is not None and "id" in rest and self._reasoning != NULL:
+            rest["@reasoning"] = self._reasoning
+
+    def _native(self, kind: str, rest: Fields) -> None:
+        self._welded(rest)
+        found = calls.read_native(kind, rest, f"{kind}_{self._index}")
+        if found is None:
+            self._keep()
+            return
+        first = found[0]
+        if kind == "shell_call" and isinstance(first, ToolCall) and first.provider_executed:
+            self._served.add(first.id)
+        self.parts += found
+
+    def _output(self, kind: str, rest: Fields) -> None:
+        """Read a result: one that the provider made belongs to the answer, any other answers it."""
+        call_id = peek(rest, "call_id") or peek(rest, "id") or ""
+        served = kind == "program_output"
+        if kind == "shell_call_output":
+            served = call_id in self._served
+        elif kind == "tool_search_output":
+            served = peek(rest, "execution") != "client"
+        if self._answer or served:
+            self.parts.append(ServerToolResult(call_id, self._raw(), WIRE))
+        else:
+            self._other(calls.read_output(kind, rest))
+
+    # -- messages --
+
+    def _message(self, rest: Fields, kind: str | None) -> None:
+        if kind is None and "role" not in rest:
+            self._keep()
+            return
+        role = reading.need_text(rest, "role")
+        cls = _ROLES.get(role)
+        if role == "assistant":
+            self._said(rest, kind)
+        elif cls is None or self._answer:
+            self._keep()
+        else:
+            content = calls.read_content(_need(rest, "content"), rest, "content")
+            if kind is not None:
+                rest["@type"] = hint(kind)
+            self._other(cls(content=content, provider_json=provider(WIRE, rest)))
+
+    def _said(self, rest: Fields, kind: str | None) -> None:
+        """Read a message of the assistant; its fields stay with the first part."""
+        raw = _need(rest, "content")
+        try:
+            found = reading.string_or_rows(raw)
+        except DecodeError as error:
+            raise error.within("content") from None
+        easy = kind is None and "type" not in rest
+        if isinstance(found, str) and easy and not rest:
+            loose = self.parts and _is_loose(self.parts[-1])
+            self.parts.append(Text(found, provider_json=_APART if loose else UNSET))
+            return
+        self._welded(rest)
+        beside: Fields = {}
+        if "@reasoning" in rest:
+            beside["@reasoning"] = rest.pop("@reasoning")
+        told = "item" if rest else "@item"
+        if easy:
+            rest["@type"] = _ABSENT
+        if found and not isinstance(found, str):
+            beside[told] = jsontext.raw(rest)
+            try:
+                self.parts += parts.read(found, raw, "output_text", beside)
+            except DecodeError as error:
+                raise error.within("content") from None
+            return
+        rest["@content"] = _FORMS[type(found)]
+        beside[told] = jsontext.raw(rest)
+        text = found if isinstance(found, str) else ""
+        self.parts.append(Text(text, provider_json=provider(WIRE, beside)))
+
+
+_FORMS: Final[dict[type, Raw]] = {
+    str: hint("string"),
+    list: hint("list"),
+    type(None): hint("null"),
+}
+_APART: Final = provider(WIRE, {"@item": jsontext.raw({"@type": _ABSENT, "@content": hint("string")})})
+"""Keeps a plain message from being taken into the plain message before it."""
+
+
+def _is_loose(part: AnyPart) -> bool:
+    """Whether a part is a text without a hint on its item, which takes the next such text in."""
+    return isinstance(part, Text) and part.provider_json is UNSET
+
+
+def _need(rest: Fields, key: str) -> Raw:
+    if key not in rest:
+        missing = "missing"
+        raise DecodeError(missing, path=key)
+    return rest.pop(key)
+
+
+def _reasoning(rest: Fields) -> Reasoning:
+    """Read a reasoning item; its lists of texts are kept, the text is a view."""
+    summary = _need(rest, "summary")
+    encrypted = optional(reading.take_text, rest, "encrypted_content")
+    content = rest.get("content")
+    text = ""
+    if summary != _EMPTY_LIST:
+        rest["@summary"] = summary
+        text = reasoning_text(summary, "summary")
+    if content is not None and jsontext.kind(content) == "an array":
+        rest["@content"] = rest.pop("content")
+        text = reasoning_text(content, "content") or text
+    return Reasoning(text, None, encrypted, WIRE, provider_json=provider(WIRE, rest))
+
+
+def reasoning_text(raw: Raw, path: str) -> str:
+    """Join the texts of a summary, or of the content of a reasoning item."""
+    found = jsontext.value(raw)
+    if not isinstance(found, list):
+        wrong = f"expected an array, got {jsontext.kind(raw)}"
+        raise DecodeError(wrong, path=path)
+    return "\n\n".join(text for each in cast("list[object]", found) if (text := _told(each)) is not None)
+
+
+def _told(block: object) -> str | None:
+    match block:
+        case {"text": str(text)}:
+            return text
+        case _:
+            return None
+
+
+# -- responses -------------------------------------------------------------------------------------
+
+
+def response(body: bytes) -> Response:
+    """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for an error or no response at all.
+
+    A response that failed, stopped early, or still runs in the background is a response.
+    """
+    rest = jsontext.fields(body)
+    raw_output = rest.pop("output", None)
+    if raw_output is None and peek(rest, "object") != "response":
+        raise _provider_error(body)
+    if raw_output is None or raw_output == NULL:
+        rest["@output"] = _ABSENT if raw_output is None else hint("null")
+        content: tuple[AnyPart, ...] = ()
+    else:
+        try:
+            items = _Items(raw_output, answer=True).read(jsontext.rows(raw_output))
+        except DecodeError as error:
+            raise error.within("output") from None
+        content = tuple(items.parts)
+    status = optional(reading.take_text, rest, "status")
+    return Response(
+        message=AssistantMessage(
+            content=cast("tuple[Text, ...]", content),
+            model=optional(reading.take_text, rest, "model"),
+            usage=_usage(rest),
+            finish_reason=finish(status, rest.get("incomplete_details"), content),
+            finish_reason_raw=UNSET if status is None else status,
+            response_id=optional(reading.take_text, rest, "id"),
+        ),
+        origin=WIRE,
+        provider_json=provider(WIRE, rest),
+    )
+
+
+def _provider_error(body: bytes) -> ProviderError:
+    table = jsontext.value(body)
+    found = table.get("error", table) if isinstance(table, dict) else table  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (JSON)
+    inner = cast("dict[str, Any]", found if isinstance(found, dict) else {"message": found})
+    message = next(
+        (inner[key] for key in ("message", "detail") if isinstance(inner.get(key), str)),
+        "no response in the body",
+    )
+    code = inner.get("code") or inner.get("type")
+    return ProviderError(WIRE, message, code=None if code is None else str(code), body=body)
+
+
+def finish(status: str | None, details: Raw | None, content: tuple[AnyPart, ...]) -> FinishReason:
+    """Derive the neutral finish reason (wires.md 3.6)."""
+    if status == "incomplete":
+        inner = jsontext.fields(details) if details and jsontext.kind(details) == "an object" else {}
+        return INCOMPLETE.get(peek(inner, "reason") or "", "other")
+    reason = "stop" if status is None else FINISH.get(status, "other")
+    if reason != "stop":
+        return reason
+    for part in content:
+        if isinstance(part, MalformedToolCall) or (isinstance(part, ToolCall) and not part.provider_executed):
+            return "tool_calls"
+    for part in content:
+        if isinstance(part, Refusal):
+            return "refusal"
+        if isinstance(part, ToolCall) and reading.is_hint(reading.native(part, WIRE), "type", "mcp_approval_request"):
+            return "pause"
+    return "stop"
+
+
+def _usage(rest: Fields) -> Usage | None:
+    raw = rest.get("usage")
+    if raw is None or jsontext.kind(raw) != "an object":
+        return None
+    del rest["usage"]
+    return usage(raw)
+
+
+def usage(raw: Raw) -> Usage:
+    """Read the usage object into disjoint counters (wires.md 1.2)."""
+    table = jsontext.value(raw)
+    count = reading.counter
+    prompt, completion = count(table, "input_tokens"), count(table, "output_tokens")
+    read = count(table, "input_tokens_details", "cached_tokens")
+    written = count(table, "input_tokens_details", "cache_write_tokens")
+    reasoning = count(table, "output_tokens_details", "reasoning_tokens")
+    return Usage(
+        input=reading.uncached(prompt, read, written),
+        cache_read=read,
+        cache_write=written,
+        output=completion if completion is None else max(0, completion - (reasoning or 0)),
+        reasoning=reasoning,
+        raw_json=jsontext.own(raw),
+    )

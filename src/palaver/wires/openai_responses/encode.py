@@ -1,0 +1,604 @@
+"""Write Responses bodies.
+
+What this wire cannot say (wires.md 3.7): reasoning of other wires, an error flag on results, audio and video, images in
+what the assistant said, stop sequences, seeds and penalties, a budget of reasoning tokens, several answers.
+``handover`` deals with most of those before this module is asked.
+
+Rules:
+
+- ``instructions`` are written for the message that came from there; any other system message is an item,
+  which a chained request keeps and in which the word JSON counts (wires.md 3.3.7).
+- Reasoning and what it led to go together (wires.md 3.3.2). Reasoning that cannot be sent (nothing follows it,
+  or the provider could not read it) is dropped, and what it led to loses its item id; a call that the
+  provider ran itself, and which is nothing without its id, is dropped too.
+- Texts of the assistant that came in one item go back in one item; texts that came from elsewhere and
+  stand together become one.
+
+Source: wires.md 3.1 to 3.4, 3.6, 3.7.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from msgspec import UNSET, Raw
+
+from palaver.core import jsontext
+from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
+from palaver.core.parts import (
+    AnyPart,
+    Image,
+    MalformedToolCall,
+    Media,
+    Opaque,
+    Reasoning,
+    Refusal,
+    ServerToolResult,
+    Text,
+    ToolCall,
+)
+from palaver.core.tools import ProviderTool
+from palaver.wires import reading
+from palaver.wires.encoder import ABSENT
+from palaver.wires.handover import fitting_effort, fitting_name
+from palaver.wires.openai_responses import calls, parts
+from palaver.wires.openai_responses.decode import finish, reasoning_text, usage as read_usage
+from palaver.wires.openai_responses.forms import (
+    CONTINUES,
+    ELSEWHERE,
+    FINISH_WORD,
+    WIRE,
+    peek,
+    read_output_format,
+    read_tool_choice,
+    write_output_format,
+    write_tool_choice,
+)
+from palaver.wires.reading import is_hint, native, visible
+from palaver.wires.speech import IdRule, MediaKind, MediaRule, Speech
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from palaver.core.jsontext import Fields
+    from palaver.core.messages import Message
+    from palaver.core.pairs import Placed
+    from palaver.core.request import Request, Response, ToolChoice
+    from palaver.core.tools import AnyTool
+    from palaver.core.usage import Usage
+    from palaver.wires.context import Context
+
+LIST: str = "input"
+
+_DOCUMENTS: Final = frozenset(
+    {
+        "application/json",
+        "application/msword",
+        "application/pdf",
+        "application/rtf",
+        "application/vnd.ms-excel",
+        "application/vnd.ms-powerpoint",
+        "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        "application/xml",
+        "text/css",
+        "text/csv",
+        "text/html",
+        "text/javascript",
+        "text/markdown",
+        "text/plain",
+        "text/rtf",
+        "text/x-python",
+        "text/xml",
+    }
+)
+"""https://platform.openai.com/docs/guides/pdf-files, the list of accepted file types."""
+
+_MEDIA: Final[dict[MediaKind, MediaRule]] = {
+    "image": MediaRule(
+        frozenset({"inline", "url", "file_id"}),
+        frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"}),
+    ),
+    "file": MediaRule(frozenset({"inline", "url", "file_id"}), _DOCUMENTS, refuses=("audio/", "video/")),
+}
+
+SPEECH: Final = Speech(
+    error_flag=False,
+    media=_MEDIA,
+    result_media=_MEDIA,
+    answer_media={"image": MediaRule(frozenset({"inline"}))},
+    call_id=IdRule(re.compile(r"[^\ud800-\udfff]{1,64}")),
+    continues=CONTINUES,
+    elsewhere=ELSEWHERE,
+)
+
+
+# -- the head --------------------------------------------------------------------------------------
+
+
+def hoists(message: SystemMessage, context: Context) -> bool:
+    """Whether a leading system message came from ``instructions``, and can go back there."""
+    return (
+        is_hint(native(message, WIRE), "field", "instructions")
+        and calls.is_plain(message.content)
+        and context.take("instructions")
+    )
+
+
+_SETTINGS: Final = {
+    "max_output_tokens": "max_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "parallel_tool_calls": "parallel_tool_calls",
+    "stream": "stream",
+}
+_EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_UNSAID: Final = ("stop", "seed", "frequency_penalty", "presence_penalty", "top_k", "reasoning_tokens")
+
+
+def head(request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
+    """Write model, instructions, settings and tools."""
+    rest = native(request, WIRE)
+    settings = request.settings
+    fields: dict[str, Any] = {}
+    if request.model is not None:
+        fields["model"] = request.model
+    for message in system:
+        fields["instructions"] = message.text
+    plain = {wire_key: getattr(settings, key) for wire_key, key in _SETTINGS.items()}
+    fields |= {key: value for key, value in plain.items() if value is not None}
+    _put_inner(fields, rest, "reasoning", "effort", fitting_effort(settings.effort, _EFFORTS, context))
+    for key in _UNSAID:
+        if getattr(settings, key) is not None:
+            context.lose("dropped", key, "the wire has no such setting")
+    _put_tools(fields, request, rest, context)
+    if settings.output is not None:
+        kept = reading.form(rest, "format", settings.output, read_output_format)
+        written = write_output_format(settings.output) if kept is None else kept
+        _put_inner(fields, rest, "text", "format", written)
+    for held in (request, *request.tools, settings.output):
+        for wire, key, _ in () if held is None else reading.foreign(held, WIRE):
+            context.lose("dropped", key, f"a field of {wire}")
+    _put_input(fields, request, rest, len(system), context)
+    fields |= visible(rest)
+    if not context.own:
+        _obey(fields, request, context)
+    return fields
+
+
+def _put_inner(fields: dict[str, Any], rest: Fields, outer: str, key: str, value: object) -> None:
+    """Write a field of an inner object, beside what else stood there."""
+    if value is not None:
+        fields[outer] = {key: value, **jsontext.fields(rest.pop(outer, jsontext.EMPTY_OBJECT))}
+
+
+def _put_input(fields: dict[str, Any], request: Request, rest: Fields, hoisted: int, context: Context) -> None:
+    """Write ``input`` here when it is no list: a string, null, or left out."""
+    messages = request.messages[hoisted:]
+    form = peek(rest, "@input")
+    if not messages and form == "null" and context.own:
+        fields[LIST] = None
+    elif not messages and (form == "absent" if context.own else context.names(ELSEWHERE)):
+        fields[LIST] = ABSENT
+    elif form == "string" and len(messages) == 1 and calls.is_plain(messages[0].content):
+        only = messages[0]
+        if only.role == "user" and only.provider_json is UNSET and (only.text or context.own):
+            fields[LIST] = only.text
+
+
+def _put_tools(fields: dict[str, Any], request: Request, rest: Fields, context: Context) -> None:
+    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    if tools or is_hint(rest, "tools", "empty"):
+        fields["tools"] = tools
+    choice = request.settings.tool_choice
+    if choice is not None:
+        kept = reading.form(rest, "tool_choice", choice, read_tool_choice)
+        fields["tool_choice"] = _choice(choice, request, context) if kept is None else kept
+
+
+def _choice(choice: ToolChoice, request: Request, context: Context) -> object:
+    custom = {tool.name for tool in request.tools if not isinstance(tool, ProviderTool) and tool.custom}
+    if not context.own:
+        custom = {fitting_name(name, context) for name in custom}
+        choice = type(choice)(choice.mode, tuple(fitting_name(n, context) for n in choice.names))
+    return write_tool_choice(choice, custom)
+
+
+def _tool(tool: AnyTool, context: Context) -> object:
+    if isinstance(tool, ProviderTool):
+        if tool.wire == WIRE:
+            return tool.raw_json
+        context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
+        return None
+    rest = native(tool, WIRE)
+    name = tool.name if context.own else fitting_name(tool.name, context)
+    fields: dict[str, Any] = {"type": "custom" if tool.custom else "function", "name": name}
+    if tool.description is not None:
+        fields["description"] = tool.description
+    if not tool.custom:
+        if tool.parameters_json is not UNSET:
+            fields["parameters"] = tool.parameters_json
+        elif not is_hint(rest, "parameters", "absent"):
+            fields["parameters"] = None
+        if tool.strict is not None:
+            fields["strict"] = tool.strict
+        elif "@strict" not in rest:  # left out, it means true here and false everywhere else
+            fields["strict"] = False
+    return {**fields, **visible(rest)}
+
+
+def _obey(fields: dict[str, Any], request: Request, context: Context) -> None:
+    """Leave out what the provider refuses beside other fields (wires.md 3.3.7, 3.3.9)."""
+    if request.settings.effort in _EFFORTS[1:]:
+        for key in ("temperature", "top_p", "top_logprobs"):
+            if fields.get(key, jsontext.NULL) != jsontext.NULL:
+                del fields[key]
+                context.lose("dropped", key, "refused beside a reasoning effort")
+    choice = fields.get("tool_choice")
+    if not fields.get("tools") and choice not in (None, "auto", "none", jsontext.NULL):
+        del fields["tool_choice"]
+        context.lose("dropped", "tool_choice", "there are no tools to choose from")
+    output = request.settings.output
+    if output is not None and output.kind == "json" and not _says_json(request):
+        del fields["text"]["format"]
+        if not fields["text"]:
+            del fields["text"]
+        context.lose("dropped", "output", "the word JSON must be in a message, and is not")
+
+
+def _says_json(request: Request) -> bool:
+    texts = (
+        part.text
+        for message in request.messages
+        if not isinstance(message, ToolMessage) and not is_hint(native(message, WIRE), "field", "instructions")
+        for part in message.content
+        if isinstance(part, Text)
+    )
+    return any("json" in text.lower() for text in texts)
+
+
+# -- turns -----------------------------------------------------------------------------------------
+
+
+class _Piece(NamedTuple):
+    """A part, the position of its message, what it keeps for this wire, and whether its message begins with it."""
+
+    at: int
+    part: AnyPart
+    held: Fields
+    first: bool
+
+
+def turn(messages: Sequence[Placed], context: Context) -> list[Any]:
+    """Write each message as its items."""
+    written: list[Any] = []
+    kinds: dict[str, str] = {}
+    results = {item.message.tool_call_id: item.message for item in messages if isinstance(item.message, ToolMessage)}
+    for said, group in groupby(messages, lambda item: isinstance(item.message, AssistantMessage)):
+        if not said:
+            for item in group:
+                written += _message(item.message, kinds, context)
+            continue
+        pieces = [piece for item in group for piece in _pieces(item.index, item.message)]
+        if not context.own:
+            pieces = _welded(_spoken(pieces, context), context)
+            _name_results(pieces, results, kinds, context)
+        written += answer(pieces, context)
+    return written
+
+
+def _pieces(index: int, message: Message) -> list[_Piece]:
+    return [_Piece(index, part, native(part, WIRE), position == 0) for position, part in enumerate(message.content)]
+
+
+def _message(message: Message, kinds: dict[str, str], context: Context) -> list[Any]:
+    held = native(message, WIRE)
+    if isinstance(message, ToolMessage):
+        found = calls.item_type(held) or "function_call_output"
+        kind = found if context.own else kinds.get(message.tool_call_id or "", found)
+        return [calls.write_output(message, held, kind, context)]
+    items: list[Any] = []
+    content = message.content
+    if "@item" in held:
+        items = [part.raw_json for part in content if isinstance(part, Opaque)]
+        content = tuple(part for part in content if not isinstance(part, Opaque))
+        if items and not content:
+            return items
+    fields: dict[str, Any] = {"type": "message"} if "@type" in held else {}
+    fields["role"] = message.role
+    fields["content"] = calls.write_content(content, held, "content", context, "input_text", none="")
+    return [*items, {**fields, **visible(held)}]
+
+
+def _spoken(pieces: list[_Piece], context: Context) -> list[_Piece]:
+    """Leave out what an answer cannot hold here: images that no tool of the provider made."""
+    kept: list[_Piece] = []
+    for piece in pieces:
+        if isinstance(piece.part, Media) and "@field" not in piece.held:
+            what = type(piece.part).__name__.lower()
+            context.lose("dropped", what, "the wire takes none from the assistant", piece.at)
+        else:
+            kept.append(piece)
+    return kept
+
+
+# -- reasoning and what it led to ------------------------------------------------------------------
+
+
+def _welded(pieces: list[_Piece], context: Context) -> list[_Piece]:
+    """Keep reasoning and what it led to together, or send neither as such (wires.md 3.3.2, 3.3.3)."""
+    while len(kept := _unwelded(pieces, context)) < len(pieces):
+        pieces = kept  # what was left out may have been all that followed something else
+    return kept
+
+
+def _unwelded(pieces: list[_Piece], context: Context) -> list[_Piece]:
+    stored = context.native.get("store") != Raw(b"false")
+    end = max((at for at, p in enumerate(pieces, 1) if not isinstance(p.part, Reasoning)), default=0)
+    kept: list[_Piece] = []
+    sent: list[Raw] = []
+    for position, piece in enumerate(pieces):
+        if isinstance(piece.part, Reasoning):
+            why = "nothing follows it" if position >= end else _unreadable(piece, stored=stored)
+            if why is not None:
+                context.lose("dropped", "reasoning", why, piece.at)
+                continue
+            if "id" in piece.held:
+                sent.append(piece.held["id"])
+        elif "@reasoning" in piece.held and piece.held["@reasoning"] not in sent:
+            if isinstance(piece.part, ToolCall) and piece.part.provider_executed:
+                context.lose("dropped", "server tool call", "its reasoning is not sent", piece.at)
+                continue
+            context.lose("dropped", "item id", "its reasoning is not sent", piece.at)
+            _forget_id(piece.held)
+        kept.append(piece)
+    return kept
+
+
+def _unreadable(piece: _Piece, *, stored: bool) -> str | None:
+    part = piece.part
+    if isinstance(part, Reasoning) and part.encrypted:
+        return None
+    if piece.held.get("id", jsontext.NULL) == jsontext.NULL:
+        return "it has neither an id nor encrypted content"
+    told = "@content" in piece.held  # open models read their own text
+    return None if stored or told else "not stored, and without encrypted content"
+
+
+def _forget_id(held: Fields) -> None:
+    held.pop("id", None)
+    if "item" in held:
+        item = jsontext.fields(held["item"])
+        item.pop("id", None)
+        held["item"] = jsontext.raw(item)
+
+
+def _name_results(
+    pieces: list[_Piece],
+    results: dict[str | None, ToolMessage],
+    kinds: dict[str, str],
+    context: Context,
+) -> None:
+    """Settle as which item each result goes out; a native pair that cannot be said becomes a plain one."""
+    for piece in pieces:
+        call = piece.part
+        if not isinstance(call, ToolCall) or call.provider_executed:
+            continue
+        kind = calls.item_type(piece.held)
+        kinds[call.id] = "custom_tool_call_output" if call.custom else "function_call_output"
+        if kind not in calls.NATIVE:
+            continue
+        output = calls.NATIVE[kind].output or "function_call_output"
+        result = results.get(call.id)
+        if result is None or calls.spelled(result, native(result, WIRE), output, context) is not None:
+            kinds[call.id] = output
+        else:
+            context.lose("converted", kind, "its result fits a function call only", piece.at)
+            piece.held.clear()
+
+
+# -- what the assistant said -----------------------------------------------------------------------
+
+
+class _Said(NamedTuple):
+    """A message of the assistant that is being put together. ``item`` are its fields, ``None`` when they are ours."""
+
+    item: Fields | None
+    content: list[tuple[AnyPart, Fields]]
+
+
+def answer(pieces: Iterable[_Piece], context: Context) -> list[Any]:
+    """Write the parts of assistant messages as items."""
+    items: list[Any] = []
+    last: Any = None
+    for piece in pieces:
+        part, held = piece.part, piece.held
+        said = last if isinstance(last, _Said) and not piece.first else None
+        if "@field" in held and isinstance(part, (ServerToolResult, Image)):
+            item = cast("dict[str, Any]", last) if isinstance(last, dict) else None
+            if not calls.write_result(part, held, item):
+                context.lose("dropped", "server tool result", "its call is not sent", piece.at)
+            continue
+        if _is_said(part, held):
+            beside = held.pop("item", held.pop("@item", None))
+            loose = beside is None and "@joined" not in held
+            if said is not None and ("@joined" in held or (loose and said.item is None)):
+                said.content.append((part, held))
+                continue
+            last = _Said(None if beside is None else jsontext.fields(beside), [(part, held)])
+        else:
+            last = _item(part, held, context)
+        items.append(last)
+    return [_said(item, context) if isinstance(item, _Said) else item for item in items]
+
+
+def _is_said(part: AnyPart, held: Fields) -> bool:
+    if isinstance(part, (Text, Refusal, Media)):
+        return True
+    return isinstance(part, Opaque) and not held.keys().isdisjoint(("item", "@item", "@joined"))
+
+
+def _item(part: AnyPart, held: Fields, context: Context) -> Any:
+    match part:
+        case ToolCall() | MalformedToolCall():
+            return calls.write_call(part, held)
+        case Reasoning():
+            return _reasoning(part, held)
+        case Opaque():
+            return part.raw_json
+        case ServerToolResult():
+            return part.output_json
+        case _:
+            return parts.write(part, held, "output_text", context)
+
+
+def _said(said: _Said, context: Context) -> dict[str, Any]:
+    item = said.item
+    if item is None:
+        match said.content:
+            case [(Text() as only, held)] if not held and not only.citations:
+                return {"role": "assistant", "content": only.text}
+            case _:
+                item = {}
+    fields: dict[str, Any] = {} if "@type" in item else {"type": "message"}
+    fields["role"] = "assistant"
+    fields["content"] = _said_content(said, item, context)
+    return {**fields, **visible(item)}
+
+
+def _said_content(said: _Said, item: Fields, context: Context) -> object:
+    match said.content:
+        case [(Text() as only, held)] if not visible(held) and not only.citations:
+            form = peek(item, "@content")
+            if form == "string":
+                return only.text
+            if form is not None and not only.text:
+                return [] if form == "list" else None
+        case _:
+            pass
+    return [parts.write(part, held, "output_text", context) for part, held in said.content]
+
+
+def _reasoning(part: Reasoning, held: Fields) -> dict[str, Any]:
+    """Write a reasoning item, with its texts as they were while they still say the same."""
+    fields: dict[str, Any] = {"type": "reasoning"}
+    summary, content = held.get("@summary"), held.get("@content")
+    text = ("" if content is None else reasoning_text(content, "content")) or (
+        "" if summary is None else reasoning_text(summary, "summary")
+    )
+    if text == part.text:
+        fields["summary"] = [] if summary is None else summary
+        if content is not None:
+            fields["content"] = content
+    else:
+        fields["summary"] = [{"type": "summary_text", "text": part.text}]
+    if part.encrypted is not None:
+        fields["encrypted_content"] = part.encrypted
+    return {**fields, **visible(held)}
+
+
+# -- responses -------------------------------------------------------------------------------------
+
+
+def response(response: Response, context: Context) -> dict[str, Any]:
+    """Write a response body; a foreign one gets the fields that the official client requires."""
+    rest = native(response, WIRE)
+    message = response.message
+    pieces = _pieces(0, message)
+    if not context.own:
+        pieces = _spoken(pieces, context)
+    output = answer(pieces, context)
+    fields: dict[str, Any] = {}
+    if not context.own:
+        output = [_completed(item, position) for position, item in enumerate(output)]
+        fields |= _defaults(message, context)
+        for _ in response.alternatives:
+            context.lose("dropped", "alternative", "the wire gives one answer")
+    if message.response_id is not None:
+        fields["id"] = message.response_id
+    if message.model is not None:
+        fields["model"] = message.model
+    if context.own and message.finish_reason_raw is not UNSET:
+        fields["status"] = message.finish_reason_raw
+    form = peek(rest, "@output")
+    if output or form is None:
+        fields["output"] = output
+    elif form == "null":
+        fields["output"] = None
+    if message.usage is not None:
+        fields["usage"] = write_usage(message.usage)
+    found = visible(rest)
+    if not context.own and found.keys() & {"incomplete_details"}:
+        details = found["incomplete_details"]
+        if finish("incomplete", details, ()) != (message.finish_reason or "stop"):
+            del found["incomplete_details"]
+    return {**fields, **found}
+
+
+def _defaults(message: AssistantMessage, context: Context) -> dict[str, Any]:
+    """Fields that the official client requires (openai.types.responses.Response)."""
+    reason = message.finish_reason or "stop"
+    if reason not in FINISH_WORD:
+        why = f"{reason!r} has no word here; “incomplete” was sent"
+        context.lose("approximated", "finish_reason", why, 0)
+    status, why_incomplete = FINISH_WORD.get(reason, ("incomplete", None))
+    raw = message.finish_reason_raw
+    if isinstance(raw, str) and finish(raw, None, message.content) == reason:
+        status = raw
+    return {
+        "id": "resp_0",
+        "object": "response",
+        "created_at": (message.sent_at or 0) // 1000,
+        "model": "",
+        "status": status,
+        "error": None,
+        "incomplete_details": None if why_incomplete is None else {"reason": why_incomplete},
+        "instructions": None,
+        "metadata": {},
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "temperature": None,
+        "top_p": None,
+    }
+
+
+_IDS: Final = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
+_DONE: Final = ("message", "function_call")
+"""Items that have a status."""
+
+
+def _completed(item: Any, position: int) -> Any:
+    """Give an item what only those of a response must have: an id and a status."""
+    if not isinstance(item, dict):
+        return item
+    fields: dict[str, Any] = {"type": "message", **cast("dict[str, Any]", item)}
+    kind = fields["type"]
+    if kind not in _IDS:
+        return fields
+    if isinstance(fields.get("content"), str):
+        fields["content"] = [{"type": "output_text", "text": fields["content"], "annotations": []}]
+    made = {"id": f"{_IDS[kind]}_{position}"}
+    return {**made, **({"status": "completed"} if kind in _DONE else {}), **fields}
+
+
+def write_usage(usage: Usage) -> Any:
+    """Write usage: the provider's own object when it still says the same, else one made of the counters."""
+    raw = usage.raw_json
+    if raw is not UNSET and read_usage(raw) == usage:
+        return raw
+    prompt = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
+    completion = (usage.output or 0) + (usage.reasoning or 0)
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {
+            "cached_tokens": usage.cache_read or 0,
+            "cache_write_tokens": usage.cache_write or 0,
+        },
+        "output_tokens": completion,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning or 0},
+        "total_tokens": prompt + completion,
+    }

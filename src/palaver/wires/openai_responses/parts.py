@@ -1,0 +1,245 @@
+"""Content parts, read and written side by side.
+
+Rules:
+
+- A text part is ``input_text`` in what the model reads and ``output_text`` in what it said; the hint
+  ``@type`` keeps another word, which is valid only where it was found.
+- ``annotations`` are citations of an ``output_text``; the hint ``@annotations`` says that there were none at all.
+- A data URI becomes bytes where writing it again gives the same text. ``@field`` says in which field
+  a file stood that is no data URI.
+- An image without ``detail`` and bytes without ``filename`` are told by ``@detail`` and ``@filename``; ours have both.
+- A part without a source that we can read is kept as it is.
+
+Source: wires.md 3.1; https://platform.openai.com/docs/api-reference/responses/object.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import UNSET, Raw
+
+from palaver.core import jsontext, mediatypes
+from palaver.core.errors import DecodeError, MessageError
+from palaver.core.jsontext import Fields
+from palaver.core.parts import (
+    AnyPart,
+    Citation,
+    File,
+    FileId,
+    Image,
+    Inline,
+    Json,
+    Media,
+    MediaSource,
+    Opaque,
+    Refusal,
+    Text,
+    Url,
+)
+from palaver.wires import reading
+from palaver.wires.openai_responses.forms import WIRE, optional
+from palaver.wires.reading import hint, is_hint, provider, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from palaver.wires.context import Context
+
+_EMPTY_LIST: Final = Raw(b"[]")
+_ABSENT: Final = hint("absent")
+_JOINED: Final[Fields] = {"@joined": Raw(b"true")}
+"""Kept with every part of a message of the assistant but the first."""
+_TEXTS: Final = ("input_text", "output_text")
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def read(rows: list[Fields], source: Raw, usual: str, beside: Fields | None = None) -> list[Any]:
+    """Read the parts of ``source``, given split.
+
+    ``usual`` is the type of a text here, ``beside`` is kept with the first part.
+    """
+    found: list[Any] = []
+    for index, rest in enumerate(rows):
+        try:
+            part = _part(rest, usual, beside)
+        except DecodeError as error:
+            raise error.within(f"[{index}]") from None
+        if part is None:
+            raw = jsontext.own(jsontext.items(source)[index])
+            part = Opaque(WIRE, raw, provider_json=provider(WIRE, beside or {}))
+        found.append(part)
+        if beside:
+            beside = _JOINED
+    return found
+
+
+def _part(rest: Fields, usual: str, beside: Fields | None) -> AnyPart | None:
+    """Read one part; ``None`` when it is to be kept as it is."""
+    kind = reading.need_text(rest, "type")
+    if kind in _TEXTS:
+        text = reading.need_text(rest, "text")
+        citations = _citations(rest) if kind == "output_text" else ()
+        if kind != usual:
+            rest["@type"] = hint(kind)
+        if beside:
+            rest.update(beside)
+        return Text(text, citations, provider_json=provider(WIRE, rest))
+    reader = _READERS.get(kind)
+    found = None if reader is None else reader(rest)
+    if found is None:
+        return None
+    if beside:
+        rest.update(beside)
+    return found.replace(provider_json=provider(WIRE, rest)) if rest else found
+
+
+def _refusal(rest: Fields) -> AnyPart:
+    return Refusal(reading.need_text(rest, "refusal"))
+
+
+def _image(rest: Fields) -> AnyPart | None:
+    if "detail" not in rest:
+        rest["@detail"] = _ABSENT
+    url = optional(reading.take_text, rest, "image_url")
+    if url is not None:
+        return Image(*source(url))
+    file_id = optional(reading.take_text, rest, "file_id")
+    return None if file_id is None else Image(FileId(file_id, WIRE))
+
+
+def _file(rest: Fields) -> AnyPart | None:
+    found: MediaSource
+    media_type = None
+    if (data := optional(reading.take_text, rest, "file_data")) is not None:
+        found, media_type = source(data)
+        if isinstance(found, Url):
+            rest["@field"] = hint("file_data")
+            found = found if data[:5] == "data:" else Inline(data)
+    elif (file_id := optional(reading.take_text, rest, "file_id")) is not None:
+        found = FileId(file_id, WIRE)
+    elif (url := optional(reading.take_text, rest, "file_url")) is not None:
+        found = Url(url)
+    else:
+        return None
+    name = optional(reading.take_text, rest, "filename")
+    if name is None and isinstance(found, Inline):
+        rest["@filename"] = _ABSENT
+    return File(found, media_type, name)
+
+
+def source(url: str) -> tuple[MediaSource, str | None]:
+    """Take a data URI apart where writing it again gives the same text; else the URL stays whole."""
+    if url[:5] == "data:":
+        try:
+            media_type, data = mediatypes.split_data_uri(url)
+        except MessageError:
+            return Url(url), None
+        if url == f"data:{media_type};base64,{data}":
+            return Inline(data), media_type
+    return Url(url), None
+
+
+_READERS: Final[dict[str, Callable[[Fields], AnyPart | None]]] = {
+    "refusal": _refusal,
+    "input_image": _image,
+    "input_file": _file,
+}
+
+
+def _citations(rest: Fields) -> tuple[Citation, ...]:
+    raw = rest.get("annotations")
+    if raw == _EMPTY_LIST:
+        del rest["annotations"]
+        return ()
+    if raw is None:
+        rest["@annotations"] = _ABSENT
+        return ()
+    found = optional(reading.take_items, rest, "annotations")
+    return () if found is None else tuple(_citation(each) for each in found)
+
+
+def _citation(raw: Raw) -> Citation:
+    fields = jsontext.value(raw)
+    table = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
+
+    def of(key: str, kind: type) -> Any:
+        found = table.get(key)
+        return found if isinstance(found, kind) and not isinstance(found, bool) else None
+
+    return Citation(
+        wire=WIRE,
+        url=of("url", str),
+        title=of("title", str) or of("filename", str),
+        start=of("start_index", int),
+        end=of("end_index", int),
+        raw_json=jsontext.own(raw),
+    )
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def write(part: AnyPart, held: Fields, usual: str, context: Context) -> Any:
+    """Write a part. ``held`` is what it keeps for this wire."""
+    match part:
+        case Text():
+            return _write_text(part, held, usual, own=context.own)
+        case Json():
+            return {"type": usual, "text": bytes(part.value_json).decode()}
+        case Refusal():
+            return {"type": "refusal", "refusal": part.text, **visible(held)}
+        case Image():
+            fields: dict[str, Any] = {"type": "input_image", **linked(part, "image_url")}
+            if "@detail" not in held:
+                fields["detail"] = "auto"
+            return {**fields, **visible(held)}
+        case File():
+            return _write_file(part, held)
+        case Opaque():
+            return part.raw_json
+        case _:
+            context.lose("dropped", type(part).__name__, "the wire has no such part")
+            return {"type": usual, "text": ""}
+
+
+def _write_text(part: Text, held: Fields, usual: str, *, own: bool) -> dict[str, Any]:
+    kind = usual
+    if own and "@type" in held:
+        kind = jsontext.text(held["@type"])
+    fields: dict[str, Any] = {"type": kind, "text": part.text}
+    if kind == "output_text" and ("@annotations" not in held or part.citations):
+        fields["annotations"] = [
+            each.raw_json for each in part.citations if each.wire == WIRE and each.raw_json is not UNSET
+        ]
+    return {**fields, **visible(held)}
+
+
+def linked(part: Media, key: str) -> dict[str, Any]:
+    """Say where a medium comes from; ``key`` is the field for a URL or a data URI."""
+    match part.source:
+        case FileId(file_id):
+            return {"file_id": file_id}
+        case Url(url):
+            return {key: url}
+        case Inline():
+            return {key: part.data_uri}
+        case _:
+            return {key: ""}
+
+
+def _write_file(part: File, held: Fields) -> dict[str, Any]:
+    fields: dict[str, Any] = {"type": "input_file"}
+    inline = isinstance(part.source, Inline)
+    bare = is_hint(held, "field", "file_data")
+    if bare and isinstance(part.source, Inline) and part.media_type is None:
+        fields["file_data"] = part.source.data
+    else:
+        fields |= linked(part, "file_data" if inline or bare else "file_url")
+    if part.name is not None:
+        fields["filename"] = part.name
+    elif inline and "@filename" not in held:
+        fields["filename"] = "document"
+    return {**fields, **visible(held)}
