@@ -59,7 +59,7 @@ class Writer(Protocol):
     """The half of a codec that writes requests: the functions of a wire's ``encode`` module."""
 
     @property
-    def LIST(self) -> str:
+    def LIST(self) -> str:  # noqa: N802 (a constant of the module)
         """Name of the list of messages in the body."""
         ...
 
@@ -91,7 +91,7 @@ class RequestEncoder:
         speech: Speech,
         *,
         accent: str | None = None,
-        options: Options = Options(),
+        options: Options = Options(),  # noqa: B008 (frozen)
     ) -> None:
         """Encode ``request``, and stand ready for what is appended."""
         self._writer = writer
