@@ -577,7 +577,7 @@ def _completed(item: Any, position: int) -> Any:
         return item
     fields: dict[str, Any] = {"type": "message", **cast("dict[str, Any]", item)}
     kind = fields["type"]
-    if kind not in _IDS:
+    if not isinstance(kind, str) or kind not in _IDS:
         return fields
     if isinstance(fields.get("content"), str):
         fields["content"] = [{"type": "output_text", "text": fields["content"], "annotations": []}]
