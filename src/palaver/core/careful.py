@@ -153,9 +153,7 @@ def _tagged(members: list[type[Struct]]) -> Reader:
             tag = _at(tag_field, jsontext.text, table[tag_field])
             cls = by_tag.get(tag)
             if cls is None:
-                raise _UnknownTagError(  # noqa: TRY301 (unknown here is what unknown further down is)
-                    f"unknown {tag_field} {excerpt(tag)!r}", path=tag_field
-                )
+                raise _UnknownTagError(f"unknown {tag_field} {excerpt(tag)!r}", path=tag_field)
             return _made(cls, table)
         except _UnknownTagError:
             if keeper is None:

@@ -227,12 +227,17 @@ _HOLDS: dict[type, tuple[type, ...]] = {
 }
 
 
+def holds(cls: type, part: object) -> bool:
+    """Whether messages of a class can hold such a part."""
+    return type(part) in _HOLDS[cls]
+
+
 def _held(cls: type, content: Iterable[object]) -> tuple[Any, ...]:
     """Check parts against the role; strings become text parts."""
     parts: list[object] = []
     for index, item in enumerate([content] if isinstance(content, str) else content):
         part = Text(item) if isinstance(item, str) else item
-        if type(part) not in _HOLDS[cls]:
+        if not holds(cls, part):
             raise MessageError(f"content[{index}]: {cls.__name__} cannot hold {type(part).__name__}")
         parts.append(part)
     return tuple(parts)

@@ -180,7 +180,7 @@ class Media(Part, frozen=True):
 
         Its first bytes, else its ending, tell the type. Raises ``OSError``.
         """
-        with open(path, "rb") as file:  # noqa: PTH123 (pathlib costs more to import than all this)
+        with open(path, "rb") as file:
             data = file.read()
         return cls.from_bytes(data, media_type or mediatypes.of_bytes(data) or mediatypes.of_name(str(path)))
 

@@ -66,13 +66,13 @@ class Settings(Record, frozen=True, kw_only=True):
     """
 
     max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: int | float | None = None
+    top_p: int | float | None = None
     top_k: int | None = None
     stop: tuple[str, ...] | None = None
     seed: int | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
+    frequency_penalty: int | float | None = None
+    presence_penalty: int | float | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     output: OutputFormat | None = None

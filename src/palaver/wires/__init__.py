@@ -3,33 +3,33 @@
 ``get(name)`` finds one, ``names()`` lists them. A vendor that speaks a wire with an accent is found by
 ``get("openai_chat", accent="mistral")``, or ``get("openai_chat:mistral")``.
 
+The table names each wire and the module that holds it, as ``WIRE``, and its accents, as ``ACCENTED``. A module is
+imported when its wire is asked for first, so that a program pays for the wires it speaks.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 from palaver.core.errors import UnknownNameError
-from palaver.wires import (
-    anthropic_messages,
-    bedrock_converse,
-    google_generate,
-    ollama_chat,
-    openai_chat,
-    openai_responses,
-)
-from palaver.wires.wire import Wire
 
-_WIRES: Final[dict[str, Wire]] = {
-    "openai_chat": openai_chat.WIRE,
-    "openai_responses": openai_responses.WIRE,
-    "anthropic_messages": anthropic_messages.WIRE,
-    "google_generate": google_generate.WIRE,
-    "bedrock_converse": bedrock_converse.WIRE,
-    "ollama_chat": ollama_chat.WIRE,
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from palaver.wires.wire import Wire
+
+_WIRES: Final = {
+    "openai_chat": "palaver.wires.openai_chat",
+    "openai_responses": "palaver.wires.openai_responses",
+    "anthropic_messages": "palaver.wires.anthropic_messages",
+    "google_generate": "palaver.wires.google_generate",
+    "bedrock_converse": "palaver.wires.bedrock_converse",
+    "ollama_chat": "palaver.wires.ollama_chat",
 }
-_ACCENTS: Final[dict[str, dict[str, Wire]]] = {"openai_chat": openai_chat.ACCENTED}
+_NO_ACCENTS: Final[Mapping[str, Wire]] = {}
 
 
 def names() -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def names() -> tuple[str, ...]:
 
 def accents(name: str) -> tuple[str, ...]:
     """Names of the accents of a wire."""
-    return tuple(_ACCENTS.get(name, {}))
+    return tuple(_accented(name)) if name in _WIRES else ()
 
 
 def get(name: str, accent: str | None = None) -> Wire:
@@ -49,8 +49,14 @@ def get(name: str, accent: str | None = None) -> Wire:
         raise UnknownNameError(f"no wire {name!r}; there are {', '.join(_WIRES)}")
     chosen = accent or spoken
     if not chosen:
-        return _WIRES[base]
-    table = _ACCENTS.get(base, {})
+        wire: Wire = import_module(_WIRES[base]).WIRE
+        return wire
+    table = _accented(base)
     if chosen not in table:
         raise UnknownNameError(f"{base} has no accent {chosen!r}; there are {', '.join(table) or 'none'}")
     return table[chosen]
+
+
+def _accented(name: str) -> Mapping[str, Wire]:
+    found: Mapping[str, Wire] = getattr(import_module(_WIRES[name]), "ACCENTED", _NO_ACCENTS)
+    return found

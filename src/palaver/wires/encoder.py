@@ -35,7 +35,7 @@ from palaver.core.pairs import REPAIR, Placed, client_calls, complete, settle, w
 from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
 from palaver.wires.context import Context, Options
-from palaver.wires.handover import fit
+from palaver.wires.handover import fit, fit_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,14 +58,16 @@ NONE_TO_SEND = "none to send; a fixed user text was added"
 class Writer(Protocol):
     """The half of a codec that writes requests: the functions of a wire's ``encode`` module."""
 
-    LIST: str
-    """Name of the list of messages in the body."""
+    @property
+    def LIST(self) -> str:
+        """Name of the list of messages in the body."""
+        ...
 
-    def hoists(self, message: SystemMessage, context: Context) -> bool:
+    def hoists(self, message: SystemMessage, context: Context, /) -> bool:
         """Whether a leading system message goes into the head."""
         ...
 
-    def head(self, request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
+    def head(self, request: Request, system: Sequence[SystemMessage], context: Context, /) -> dict[str, Any]:
         """All fields but the list. When the list is among them, nothing else is written for it.
 
         ``system`` are the leading system messages that were hoisted; ``context.called`` the tools called so far,
@@ -73,7 +75,7 @@ class Writer(Protocol):
         """
         ...
 
-    def turn(self, messages: Sequence[Placed], context: Context) -> list[Any]:
+    def turn(self, messages: Sequence[Placed], context: Context, /) -> list[Any]:
         """Write one turn as wire messages."""
         ...
 
@@ -89,7 +91,7 @@ class RequestEncoder:
         speech: Speech,
         *,
         accent: str | None = None,
-        options: Options = Options(),  # noqa: B008 (frozen)
+        options: Options = Options(),
     ) -> None:
         """Encode ``request``, and stand ready for what is appended."""
         self._writer = writer
@@ -97,6 +99,7 @@ class RequestEncoder:
         self._request = request
         self._own = request.origin == (wire if accent is None else f"{wire}:{accent}")
         self._source: list[Message] = list(request.messages)
+        self._open: list[Placed] = []
         self._rebuild()
 
     # -- growing --
@@ -149,7 +152,7 @@ class RequestEncoder:
         self._kept = self._new_context()
         self._context = self._new_context()
         self._chunks: list[bytes] = []
-        self._open: list[Placed] = []
+        self._open = []
         self._sealed_calls: set[str] = set()
         self._leading = True
         self._tail_stays = False
@@ -257,7 +260,10 @@ class RequestEncoder:
         if self._head is None or self._head[0] != key:
             context = self._new_context()
             context.called, context.left = self._context.called, self._context.left
-            fields = self._writer.head(self._request, self._system, context)
+            request = self._request
+            if not self._own:
+                request = structs.replace(request, settings=fit_settings(request.settings, context))
+            fields = self._writer.head(request, self._system, context)
             if self._speech.names_model and not self._own and "model" not in fields:
                 context.lose("approximated", "model", f"none was named, and the body must; {UNNAMED!r} stands there")
                 fields = {"model": UNNAMED, **fields}

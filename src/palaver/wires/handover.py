@@ -51,6 +51,7 @@ from palaver.wires.media import kind_of, medium, plain, refusal_of, typed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from palaver.core.request import Settings
     from palaver.core.tools import Tool
     from palaver.wires.context import Context
     from palaver.wires.speech import MediaKind, MediaRule
@@ -208,7 +209,7 @@ def _parts(
     return tuple(kept)
 
 
-def _part(  # noqa: PLR0911 (one case a part type)
+def _part(
     part: AnyPart, context: Context, index: int, position: int, media: dict[MediaKind, MediaRule]
 ) -> AnyPart | None:
     match part:
@@ -345,6 +346,17 @@ def fitting_effort(effort: str | None, words: Sequence[str], context: Context) -
     nearest = min((word for word in words if word in _SCALE), key=lambda word: abs(_SCALE.index(word) - place))
     context.lose("approximated", "effort", f"{effort!r} is sent as {nearest!r}")
     return nearest
+
+
+def fit_settings(settings: Settings, context: Context) -> Settings:
+    """Bring numbers that the wire refuses into its range."""
+    changed: dict[str, float] = {}
+    for name, (least, most) in context.speech.ranges.items():
+        value = getattr(settings, name)
+        if value is not None and not least <= value <= most:
+            changed[name] = least if value < least else most
+            context.lose("approximated", name, f"{value} is not within {least} to {most}; {changed[name]} was sent")
+    return structs.replace(settings, **changed) if changed else settings
 
 
 def blank_result() -> Text:

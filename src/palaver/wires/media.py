@@ -30,7 +30,7 @@ _SOURCES: Final[dict[type, str]] = {Inline: "inline", Url: "url", FileId: "file_
 _P = TypeVar("_P", bound=Media)
 
 
-def kind_of(part: AnyPart) -> MediaKind | None:
+def kind_of(part: AnyPart | Media) -> MediaKind | None:
     return cast("MediaKind", type(part).__struct_config__.tag) if isinstance(part, Media) else None
 
 
@@ -85,8 +85,8 @@ def refusal_of(part: Media, rule: MediaRule) -> str | None:
         return "a blob hash, which only a store can resolve"
     if word not in rule.sources:
         return f"not taken as {word.replace('_', ' ')}"
-    if isinstance(part.source, Inline) and not part.source.valid:
-        return "its data is not base64"
+    if isinstance(part.source, Inline) and not (part.source.size and part.source.valid):
+        return "its data is not base64" if part.source.size else "it holds no bytes"
     named = mediatypes.of_name(part.source.url) if isinstance(part.source, Url) else None
     for media_type in (part.media_type, named):
         if media_type is not None and media_type.startswith(rule.refuses):
@@ -115,7 +115,7 @@ def medium(
         why = f"the wire takes no {kind} here"
     elif isinstance(part.source, FileId) and part.source.wire != context.wire:
         why = f"a file id of {part.source.wire}"
-    elif part.media_type is None and reading.native(part, context.wire):  # it came from there without one
+    elif rule.needs_type and part.media_type is None and reading.native(part, context.wire):  # it came without one
         why = None
     else:
         part = typed(plain(part, loose=context.speech.loose_base64))

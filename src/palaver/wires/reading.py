@@ -15,7 +15,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -33,9 +33,14 @@ if TYPE_CHECKING:
 _integer = msgspec.json.Decoder(int).decode
 _truth = msgspec.json.Decoder(bool).decode
 _number = msgspec.json.Decoder(float).decode
-_content = msgspec.json.Decoder(str | list[Raw] | None).decode
-_content_rows = msgspec.json.Decoder(str | list[dict[str, Raw]] | None).decode
+_content: Callable[[Raw], str | list[Raw] | None] = msgspec.json.Decoder(str | list[Raw] | None).decode
+_content_rows: Callable[[Raw], str | list[Fields] | None] = msgspec.json.Decoder(
+    str | list[dict[str, Raw]] | None
+).decode
 _native = msgspec.json.Decoder(dict[str, dict[str, Raw]]).decode
+
+
+T = TypeVar("T")
 
 
 # -- taking fields ---------------------------------------------------------------------------------
@@ -57,23 +62,21 @@ def take_text(rest: Fields, key: str) -> str | None:
 def need_text(rest: Fields, key: str) -> str:
     """Take a string out that must be there."""
     if key not in rest:
-        missing = "missing"
-        raise DecodeError(missing, path=key)
+        raise DecodeError("missing", path=key)
     try:
         return jsontext.text(rest.pop(key))
     except DecodeError as error:
         raise error.within(key) from None
 
 
-def _taken(rest: Fields, key: str, decode: Callable[[Raw], Any], expected: str) -> Any:  # noqa: ANN401
+def _taken(rest: Fields, key: str, decode: Callable[[Raw], T], expected: str) -> T | None:
     raw = rest.get(key)
     if raw is None or raw == NULL:
         return None
     try:
         found = decode(raw)
     except msgspec.DecodeError:
-        wrong = f"expected {expected}, got {jsontext.kind(raw)}"
-        raise DecodeError(wrong, path=key) from None
+        raise DecodeError(f"expected {expected}, got {jsontext.kind(raw)}", path=key) from None
     del rest[key]
     return found
 
@@ -95,8 +98,7 @@ def take_number(rest: Fields, key: str) -> float | None:
         return None
     found = jsontext.value(raw)
     if isinstance(found, bool) or not isinstance(found, (int, float)):
-        wrong = f"expected a number, got {jsontext.kind(raw)}"
-        raise DecodeError(wrong, path=key)
+        raise DecodeError(f"expected a number, got {jsontext.kind(raw)}", path=key)
     del rest[key]
     return found
 
@@ -161,8 +163,7 @@ def string_or_items(raw: Raw) -> str | list[Raw] | None:
     try:
         return _content(raw)
     except msgspec.ValidationError:
-        wrong = f"expected a string or an array, got {jsontext.kind(raw)}"
-        raise DecodeError(wrong) from None
+        raise DecodeError(f"expected a string or an array, got {jsontext.kind(raw)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return jsontext.text(raw) if jsontext.kind(raw) == "a string" else jsontext.items(raw)
 
@@ -177,7 +178,7 @@ def string_or_rows(raw: Raw) -> str | list[Fields] | None:
     return found
 
 
-def each(rest_items: list[Raw], path: str, decode: Callable[[Raw], Any]) -> Iterator[Any]:
+def each(rest_items: list[Raw], path: str, decode: Callable[[Raw], T]) -> Iterator[T]:
     """Decode item by item; an error names the item."""
     for index, raw in enumerate(rest_items):
         try:

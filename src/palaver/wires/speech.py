@@ -51,6 +51,8 @@ class IdRule(Struct, frozen=True):
 class Speech(Struct, frozen=True, kw_only=True):
     """What one wire can say. The defaults are those of a wire that can say everything."""
 
+    ranges: dict[str, tuple[float, float]] = {}
+    """Least and most of numeric settings, by the neutral name; what lies beyond is sent as the nearer end."""
     names_model: bool = True
     """The body must name the model."""
     later_system: bool = True

@@ -15,7 +15,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, LossError
@@ -34,15 +34,19 @@ if TYPE_CHECKING:
     from palaver.wires.speech import MediaKind, Speech
 
 Body: TypeAlias = "bytes | bytearray | memoryview | str | Mapping[str, Any]"
+T = TypeVar("T", Request, Response)
 OnLoss: TypeAlias = Literal["report", "raise"]
 
 
 class Codec(Writer, Protocol):
     """A wire's ``encode`` module: requests (see ``Writer``) and responses."""
 
-    SPEECH: Speech
+    @property
+    def SPEECH(self) -> Speech:
+        """The wire's row of data."""
+        ...
 
-    def response(self, response: Response, context: Context) -> dict[str, Any]:
+    def response(self, response: Response, context: Context, /) -> dict[str, Any]:
         """Write a response; the message of a foreign one is already fitted."""
         ...
 
@@ -50,11 +54,11 @@ class Codec(Writer, Protocol):
 class Decoder(Protocol):
     """A wire's ``decode`` module."""
 
-    def request(self, body: bytes) -> Request:
+    def request(self, body: bytes, /) -> Request:
         """Read a request. Raises ``DecodeError`` with a path."""
         ...
 
-    def response(self, body: bytes) -> Response:
+    def response(self, body: bytes, /) -> Response:
         """Read a response. Raises ``DecodeError``, or ``ProviderError`` for the provider's own error."""
         ...
 
@@ -93,7 +97,7 @@ class Wire:
         """Read a response body. Raises ``DecodeError``, or ``ProviderError`` when it is the provider's error."""
         return self._decoded(self._decoder.response, body)
 
-    def _decoded(self, decode: Callable[[bytes], Any], body: Body) -> Any:  # noqa: ANN401 (Request or Response)
+    def _decoded(self, decode: Callable[[bytes], T], body: Body) -> T:
         try:
             decoded = decode(jsontext.source(body))
         except DecodeError as error:

@@ -137,10 +137,11 @@ def _decoded(part: File, held: Inline, index: int, context: Context) -> str:
         context.lose("approximated", "media_type", f"{part.media_type} is sent as plain text", index)
     try:
         data = held.bytes
-        return data.decode()
     except MessageError:
         context.lose("dropped", "file", "its bytes are no base64", index)
         return ""
+    try:
+        return data.decode()
     except UnicodeDecodeError:
         context.lose("converted", "file", "text that is no UTF-8 was replaced", index)
         return data.decode(errors="replace")

@@ -2,16 +2,17 @@
 
 - ``system`` becomes a leading system message. A wire message is one message, but for a user message with tool results:
   each result is a tool message, and what stands before, between and behind them is user messages.
-- What the neutral message cannot say stays under ``provider["anthropic_messages"]``, where ``encode`` finds it: fields of
-  the body, of a message, a block or a tool that have no neutral place, verbatim; on a tool message those of its result.
+- What the neutral message cannot say stays under ``provider["anthropic_messages"]``, where ``encode`` finds it: fields
+  of the body, of a message, a block or a tool that have no neutral place, verbatim; on a tool message those of its
+  result.
 
 Hints on form:
 
 - ``@content``: ``string`` (else a list of blocks), ``null``, ``absent``; on a result also ``list`` when it was empty;
 - ``@joined``: ``true`` on a message that shares the wire message of the one before it; ``apart`` on a result that opens
   a wire message although a result stands before it;
-- ``@message``: on a tool message, what else its wire message held; ``@place``: ``messages``, a system message that stood
-  there; ``@is_error``: ``false`` was written;
+- ``@message``: on a tool message, what else its wire message held; ``@place``: ``messages``, a system message that
+  stood there; ``@is_error``: ``false`` was written;
 - ``@tools`` (``empty``), ``@type`` and ``@role`` (absent in a response), ``@max_tokens`` (``warm``: 0, which only warms
   the cache), ``@budget`` (``beyond``: the thinking budget was
   not below ``max_tokens``), ``@tool_choice``, ``@thinking``, ``@format`` and ``@effort``: the field as it was written.

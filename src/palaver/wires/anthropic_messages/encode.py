@@ -44,10 +44,10 @@ __all__ = ["DEFAULT_MAX_TOKENS", "LIST", "SPEECH", "head", "hoists", "response",
 
 LIST: Final = "messages"
 
-_SOURCES: Final = frozenset({"inline", "url", "file_id"})
+_IMAGES: Final = MediaRule(frozenset({"inline", "url", "file_id"}), IMAGE_TYPES)
 _MEDIA: Final[dict[MediaKind, MediaRule]] = {
-    "image": MediaRule(_SOURCES, IMAGE_TYPES),
-    "file": MediaRule(_SOURCES, TEXT_TYPES | {PDF}),
+    "image": _IMAGES,
+    "file": MediaRule(_IMAGES.sources, TEXT_TYPES | {PDF}),
 }
 
 SPEECH: Final = Speech(

@@ -104,6 +104,15 @@ def read_thinking(raw: Raw) -> int | None:
             return None
 
 
+def is_adaptive(raw: Raw | None) -> bool:
+    """Whether ``thinking`` leaves it to the model."""
+    match jsontext.value(jsontext.NULL if raw is None else raw):
+        case {"type": "adaptive"}:
+            return True
+        case _:
+            return False
+
+
 def write_thinking(budget: int) -> dict[str, Any]:
     """Write ``thinking``."""
     return {"type": "enabled", "budget_tokens": budget}

@@ -31,6 +31,7 @@ from palaver.wires.anthropic_messages.forms import (
     LEAST_BUDGET,
     WIRE,
     Choosing,
+    is_adaptive,
     read_output_format,
     read_thinking,
     read_tool_choice,
@@ -39,7 +40,7 @@ from palaver.wires.anthropic_messages.forms import (
     write_tool_choice,
 )
 from palaver.wires.anthropic_messages.marks import MARK, MOST_MARKS, TOO_MANY, as_fields, is_marked
-from palaver.wires.anthropic_messages.repairs import Standing, declares
+from palaver.wires.anthropic_messages.repairs import Standing, declares, is_new
 from palaver.wires.handover import fitting_effort, fitting_name
 from palaver.wires.reading import is_hint, native, visible
 
@@ -77,8 +78,9 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         fields["thinking"] = write_thinking(settings.reasoning_tokens) if kept is None else kept
     _put_output_config(fields, rest, settings, context)
     _put_tool_choice(fields, rest, request, settings, context)
-    if request.tools or is_hint(rest, "tools", "empty"):
-        fields["tools"] = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    if tools or is_hint(rest, "tools", "empty"):
+        fields["tools"] = tools
     if system:
         _put_system(fields, system, context)
     for wire, key, _ in reading.foreign(request, WIRE):
@@ -106,13 +108,12 @@ _PLAIN: Final = {
 def _fitted(request: Request, rest: Fields, context: Context) -> Settings:
     """Bring the settings within what the provider takes."""
     found = {name: getattr(request.settings, name) for name in Settings.__struct_fields__}
-    thinking = jsontext.value(rest.get("thinking", jsontext.NULL))
     forced = found["tool_choice"] is not None and found["tool_choice"].mode == "required" and declares(request)
     _fit_budget(found, context, forced=forced)
     if found["reasoning_tokens"] is None and request.settings.reasoning_tokens is not None:
         rest.pop("@thinking", None)
     _fit_max_tokens(found, rest, context)
-    if found["reasoning_tokens"] is not None or (isinstance(thinking, dict) and thinking.get("type") == "adaptive"):
+    if found["reasoning_tokens"] is not None or is_adaptive(rest.get("thinking")):
         for key in ("temperature", "top_k"):
             if found[key] is not None and not (key == "temperature" and found[key] == 1):
                 context.lose("dropped", key, "not taken beside thinking")
@@ -225,9 +226,9 @@ _TEXT_INPUT: Final = jsontext.raw(
 
 def _tool(tool: AnyTool, context: Context) -> object:
     if isinstance(tool, ProviderTool):
-        if tool.wire == WIRE:
+        if tool.wire == WIRE and jsontext.kind(tool.raw_json) == "an object":
             return tool.raw_json
-        context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
+        context.lose("dropped", "provider tool", f"belongs to {tool.wire}" if tool.wire != WIRE else "no tool at all")
         return None
     rest = native(tool, WIRE)
     for wire, key, _ in reading.foreign(tool, WIRE):
@@ -249,6 +250,9 @@ def _tool(tool: AnyTool, context: Context) -> object:
     return {**fields, **visible(rest)}
 
 
+_OBJECT: Final = Raw(b'"object"')
+
+
 def _schema(tool: Tool, context: Context) -> Raw:
     """Give the schema of the arguments, which must be an object."""
     if tool.custom:
@@ -257,13 +261,13 @@ def _schema(tool: Tool, context: Context) -> Raw:
     raw = tool.parameters_json
     if raw is UNSET:
         return jsontext.raw({"type": "object"})
-    schema = jsontext.value(raw)
-    kind = schema.get("type") if isinstance(schema, dict) else schema
-    if kind == "object":
+    table = jsontext.fields(raw) if jsontext.kind(raw) == "an object" else {"type": raw}
+    kind = table.get("type", jsontext.NULL)
+    if kind == _OBJECT:
         return raw
-    if kind is None and isinstance(schema, dict):
+    if kind == jsontext.NULL:
         context.lose("converted", "parameters", f"the schema of {tool.name!r} got the type “object”")
-        return jsontext.raw({"type": "object", **jsontext.fields(raw)})
+        return jsontext.raw({**table, "type": "object"})
     context.lose("converted", "parameters", f"the schema of {tool.name!r} is no object; wrapped in one")
     return jsontext.raw({"type": "object", "properties": {"value": raw}, "required": ["value"]})
 
@@ -271,9 +275,9 @@ def _schema(tool: Tool, context: Context) -> Raw:
 def _load_one(fields: dict[str, Any], context: Context) -> None:
     """Load one tool from the start, when every tool is deferred."""
     tools: list[Any] = fields.get("tools", [])
-    if tools and all(isinstance(each, dict) and each.get(_DEFERS) == jsontext.TRUE for each in tools):
+    if tools and all(as_fields(each).get(_DEFERS) == jsontext.TRUE for each in tools):
         context.lose("dropped", _DEFERS, "not every tool may be deferred")
-        del tools[0][_DEFERS]
+        tools[0] = {key: held for key, held in as_fields(tools[0]).items() if key != _DEFERS}
 
 
 _DEFERS: Final = "defer_loading"
@@ -297,10 +301,10 @@ def _put_system(fields: dict[str, Any], system: Sequence[SystemMessage], context
         for part in message.content:
             if isinstance(part, Text):
                 blocks.append(text_block(part))
-            elif moved:
-                context.lose("dropped", "opaque block", "not taken in `system`")
-            else:
+            elif context.own or (not moved and is_new(part.raw_json)):
                 blocks.append(part.raw_json)
+            else:
+                context.lose("dropped", "opaque block", "not taken in `system`")
     if blocks or context.own:
         fields["system"] = blocks
 
@@ -309,9 +313,9 @@ def _thin_marks(fields: dict[str, Any], context: Context) -> None:
     """Take off the marks of tools and ``system`` that are too many."""
     left = MOST_MARKS - (fields.get(MARK) not in (None, jsontext.NULL))
     for key in ("tools", "system"):
-        found = fields.get(key)
-        if not isinstance(found, list):
+        if not isinstance(fields.get(key), list):
             continue
+        found: list[Any] = fields[key]
         for position, item in enumerate(found):
             if not is_marked(item):
                 continue

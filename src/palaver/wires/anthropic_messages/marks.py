@@ -37,7 +37,7 @@ def as_fields(item: Raw | dict[str, Any]) -> dict[str, Any]:
 
 def is_marked(item: Raw | dict[str, Any]) -> bool:
     """Whether a written object bears a mark."""
-    if not isinstance(item, dict) and _NAME not in bytes(item):
+    if not isinstance(item, dict) and (_NAME not in bytes(item) or jsontext.kind(item) != "an object"):
         return False
     return as_fields(item).get(MARK) not in (None, jsontext.NULL)
 

@@ -1,7 +1,7 @@
 """Read the content blocks of Messages (wires.md 4.1).
 
-- Each role has its table. A block of a type that its role does not hold, or that nobody knows, is ``Opaque``; a known one
-  with a missing or wrong field is a ``DecodeError``.
+- Each role has its table. A block of a type that its role does not hold, or that nobody knows, is ``Opaque``; a known
+  one with a missing or wrong field is a ``DecodeError``.
 - A document given as text becomes an inline file of that text, so that other wires can carry it; its ``title`` is the
   name of the file. A document made of content blocks stays ``Opaque``.
 - Calls that the provider runs keep their type as the hint ``@type``; their results are kept whole.
@@ -39,7 +39,7 @@ from palaver.core.parts import (
     UserPart,
 )
 from palaver.wires import reading
-from palaver.wires.anthropic_messages.forms import PLAIN_TEXT, SERVER_CALLS, TEXT_TYPES, WIRE
+from palaver.wires.anthropic_messages.forms import PDF, PLAIN_TEXT, SERVER_CALLS, TEXT_TYPES, WIRE
 from palaver.wires.reading import hint, nested, provider
 
 if TYPE_CHECKING:
@@ -255,6 +255,8 @@ def _document(rest: Fields, raw: Raw, kind: str) -> AnyPart:
         raise error.within("source") from None
     if source is None:
         return _opaque(rest, raw, kind)
+    if isinstance(source, Url):
+        media_type = PDF  # the only kind of document that is taken by URL
     name = reading.take_text(rest, "title")
     return File(source, media_type, name, provider_json=provider(WIRE, nested(rest, "source", inner)))
 

@@ -3,10 +3,10 @@
 ``handover`` has fitted the parts and ``encoder`` made the pairs whole; what is left are rules that a table cannot say.
 Every repair is on the receipt, and doing it twice does nothing new.
 
-- Dropped: thinking without a proof, and thinking at the end of a last assistant message; blank text; blocks that stand in
-  a role which does not hold them; references to tools that are not declared; a document by URL that is no PDF; server
-  calls and results without their other half, unless the turn was paused or only tool results follow (wires.md 1.5,
-  4.3.5, 4.3.10, 4.3.11; router-for-me/CLIProxyAPI#5321).
+- Dropped: thinking without a proof, and thinking at the end of a last assistant message; blank text; blocks that stand
+  in a role which does not hold them; references to tools that are not declared; a document by URL that is no PDF;
+  server calls and results without their other half, unless the turn was paused or only tool results follow
+  (wires.md 1.5, 4.3.5, 4.3.10, 4.3.11; router-for-me/CLIProxyAPI#5321).
 - A message left without blocks is dropped.
 - A system message stays where it is when it ends a turn behind a user message or a server result; elsewhere it becomes
   user text (wires.md 4.3.9).
@@ -15,7 +15,9 @@ Every repair is on the receipt, and doing it twice does nothing new.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from msgspec import Raw
 
 from palaver.core import jsontext
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
@@ -50,8 +52,8 @@ class Standing(NamedTuple):
     """How the conversation stands after a turn.
 
     ``looping``: the model has called tools since the last text of the user; ``proven``: the loop begins with thinking;
-    ``answered``: the turn ends in tool results. ``marks`` are left for the messages behind it, ``open_calls`` are server
-    calls without a result, ``noted`` tells that the turn ends in a system message.
+    ``answered``: the turn ends in tool results. ``marks`` are left for the messages behind it, ``open_calls`` are
+    server calls without a result, ``noted`` tells that the turn ends in a system message.
     """
 
     looping: bool = False
@@ -69,9 +71,8 @@ class Standing(NamedTuple):
 
 def declares(request: Request) -> bool:
     """Whether a request brings tools that the model may call here."""
-    return "mcp_servers" in native(request, WIRE) or any(
-        isinstance(tool, Tool) or tool.wire == WIRE for tool in request.tools
-    )
+    functions = any(isinstance(tool, Tool) for tool in request.tools)
+    return functions or "mcp_servers" in native(request, WIRE) or bool(_provider_tools(request))
 
 
 def repaired(messages: Sequence[Placed], context: Context) -> list[Placed]:
@@ -80,7 +81,8 @@ def repaired(messages: Sequence[Placed], context: Context) -> list[Placed]:
     if not isinstance(before, Standing):
         before = Standing(marks=max(0, MOST_MARKS - head_marks(context)))
     placed = _filled([Placed(item.index, _allowed(item, context), item.note) for item in messages])
-    placed, open_calls = _paired(placed, before.open_calls, context)
+    paused = not _behind(messages)
+    placed, open_calls = _paired(placed, before.open_calls, context, paused=paused)
     placed = _ended(_filled(placed), context)
     placed = _answered(_filled(placed), before, context)
     placed = _noted(placed, context)
@@ -94,15 +96,16 @@ def repaired(messages: Sequence[Placed], context: Context) -> list[Placed]:
 
 
 def _standing(before: Standing, placed: Sequence[Placed]) -> Standing:
-    looping, proven = before.looping, before.proven
-    first = next((item.message for item in placed if isinstance(item.message, AssistantMessage)), None)
-    if first is not None and not looping:
-        looping, proven = True, isinstance(first.content[0], Reasoning)
+    looping, proven, answered = before.looping, before.proven, before.answered
     behind = _behind(placed)
-    answered = any(isinstance(message, ToolMessage) for message in behind)
+    first = next((item.message for item in placed if isinstance(item.message, AssistantMessage)), None)
+    if first is not None:  # else nothing of the answer was left, and the turn before goes on
+        answered = any(isinstance(message, ToolMessage) for message in behind)
+        if not looping:
+            looping, proven = True, isinstance(first.content[0], Reasoning)
     if not answered and any(isinstance(message, UserMessage) for message in behind):
         looping = proven = False
-    noted = bool(placed) and isinstance(placed[-1].message, SystemMessage)
+    noted = isinstance(placed[-1].message, SystemMessage) if placed else before.noted
     return Standing(looping, proven, answered, noted=noted)
 
 
@@ -146,21 +149,28 @@ def _refusal(part: AnyPart, message: Message, context: Context) -> str | None:
             return f"a document by URL is a PDF, not {media_type}"
         case ToolCall(name="advisor", provider_executed=True) | ServerToolResult(tool_name="advisor"):
             return None if _declares_advisor(context) else "the advisor tool is not declared"
-        case ServerToolResult(tool_name="tool_search", output_json=raw) | Opaque(raw_json=raw):
-            block = jsontext.value(raw)
-            unknown = _unknown(block, context)
-            if unknown is not None:
-                return f"names {unknown!r}, a tool that is not declared"
-            holders = _HOLDERS.get(block.get("type"), object)
-            return None if isinstance(message, holders) else f"not taken in a {message.role} message"
+        case ServerToolResult(tool_name="tool_search", output_json=raw):
+            return _undeclared(jsontext.value(raw), context)
+        case Opaque(raw_json=raw):
+            return _refusal_of_block(jsontext.value(raw), message, context)
         case _:
             return None
+
+
+def _refusal_of_block(block: object, message: Message, context: Context) -> str | None:
+    match block:
+        case {"type": str(kind)}:
+            if kind.endswith("_tool_result") or not isinstance(message, _HOLDERS.get(kind, object)):
+                return f"not taken in a {message.role} message"
+            return _undeclared(block, context)
+        case _:
+            return "no block of content"
 
 
 _HOLDERS: Final[dict[str, Any]] = {
     **dict.fromkeys(("image", "document", "search_result"), (UserMessage, ToolMessage)),
     **dict.fromkeys(("tool_addition", "tool_removal"), SystemMessage),
-    **dict.fromkeys(("compaction", "fallback", "tool_search_tool_result"), AssistantMessage),
+    **dict.fromkeys(("compaction", "fallback"), AssistantMessage),
     **dict.fromkeys(
         ("thinking", "redacted_thinking", "tool_use", "server_tool_use", "mcp_tool_use", "tool_result"), ()
     ),
@@ -173,19 +183,30 @@ A block that is opaque although its type has parts of its own came from a role t
 """
 
 
-def _unknown(block: dict[str, Any], context: Context) -> str | None:
-    """The first tool that a block refers to and the request does not declare."""
+def is_new(raw: Raw) -> bool:
+    """Whether a block is of a type that has no rule yet."""
+    match jsontext.value(raw):
+        case {"type": str(kind)}:
+            return kind not in _HOLDERS
+        case _:
+            return False
+
+
+def _undeclared(block: object, context: Context) -> str | None:
+    """Why a block is refused that refers to a tool which the request does not declare."""
     match block:
         case {"type": "tool_reference", "tool_name": str(name)}:
             names = [name]
         case {"type": "tool_addition" | "tool_removal", "tool": {"type": "tool_reference", "name": str(name)}}:
             names = [name]
-        case {"type": "tool_search_tool_result", "content": {"tool_references": list(found)}}:
-            names = [each["tool_name"] for each in found if isinstance(each, dict) and "tool_name" in each]
+        case {"type": "tool_search_tool_result", "content": {"tool_references": [*found]}}:
+            tables = cast("list[dict[str, Any]]", [each for each in found if isinstance(each, dict)])
+            names = [str(each["tool_name"]) for each in tables if "tool_name" in each]
         case _:
             return None
     declared = _declared(context)
-    return None if declared is None else next((name for name in names if name not in declared), None)
+    unknown = next((name for name in names if declared is not None and name not in declared), None)
+    return None if unknown is None else f"names {unknown!r}, a tool that is not declared"
 
 
 def _declared(context: Context) -> set[str] | None:
@@ -193,30 +214,29 @@ def _declared(context: Context) -> set[str] | None:
     request = context.request
     if request is None or "mcp_servers" in native(request, WIRE):
         return None
-    names: set[str] = set()
-    for tool in request.tools:
-        if isinstance(tool, Tool):
-            names.add(fitting_name(tool.name, context))
-        elif tool.wire == WIRE:
-            raw = tool.raw
-            if "toolset" in str(raw.get("type")):
-                return None
-            names.add(str(raw.get("name")))
-    return names
+    tables = _provider_tools(request)
+    if any("toolset" in str(table.get("type")) for table in tables):
+        return None
+    names = {fitting_name(tool.name, context) for tool in request.tools if isinstance(tool, Tool)}
+    return names | {str(table.get("name")) for table in tables}
+
+
+def _provider_tools(request: Request) -> list[dict[str, Any]]:
+    found = [tool.raw for tool in request.tools if isinstance(tool, ProviderTool) and tool.wire == WIRE]
+    return [table for table in found if isinstance(table, dict)]
 
 
 def _declares_advisor(context: Context) -> bool:
     request = context.request
-    return request is None or any(
-        isinstance(tool, ProviderTool) and tool.wire == WIRE and str(tool.raw.get("type")).startswith("advisor_")
-        for tool in request.tools
-    )
+    return request is None or any(str(table.get("type")).startswith("advisor_") for table in _provider_tools(request))
 
 
 # -- server calls and their results ------------------------------------------------------------------
 
 
-def _paired(placed: list[Placed], waiting: frozenset[str], context: Context) -> tuple[list[Placed], frozenset[str]]:
+def _paired(
+    placed: list[Placed], waiting: frozenset[str], context: Context, *, paused: bool
+) -> tuple[list[Placed], frozenset[str]]:
     """Drop server calls and results that miss their other half; give the calls that may still be answered."""
     calls: dict[str, None] = {}
     answered: set[str] = set()
@@ -230,8 +250,8 @@ def _paired(placed: list[Placed], waiting: frozenset[str], context: Context) -> 
                 (answered.add(part.tool_call_id) if known else orphans.add(id(part)))
     if not calls and not orphans:
         return placed, waiting - answered
-    open_calls = calls.keys() - answered
-    if open_calls and not _waits(placed):
+    open_calls: set[str] = set(calls) - answered
+    if open_calls and not (paused or _waits(placed)):
         orphans |= {id(part) for item in placed for part in item.message.content if _calls_one_of(part, open_calls)}
         open_calls = set()
     for position, item in enumerate(placed):
@@ -249,10 +269,10 @@ def _calls_one_of(part: AnyPart, names: set[str]) -> bool:
 
 
 def _waits(placed: Sequence[Placed]) -> bool:
-    """Whether a server call may stay open: the turn was paused, or only tool results follow."""
+    """Whether only tool results follow."""
     behind = _behind(placed)
     results = any(isinstance(message, ToolMessage) for message in behind)
-    return not behind or (results and not any(isinstance(message, UserMessage) for message in behind))
+    return results and not any(isinstance(message, UserMessage) for message in behind)
 
 
 def _behind(placed: Sequence[Placed]) -> list[Message]:
@@ -266,18 +286,20 @@ def _behind(placed: Sequence[Placed]) -> list[Message]:
 
 def _ended(placed: list[Placed], context: Context) -> list[Placed]:
     """Let a last assistant message end neither in thinking nor in white space (wires.md 4.3.6)."""
-    if not placed or not isinstance(placed[-1].message, AssistantMessage):
-        return placed
-    index, message, note = placed[-1]
-    content = list(message.content)
-    while content and isinstance(content[-1], Reasoning):
-        content.pop()
-        context.lose("dropped", "reasoning", "may not end a last assistant message", index)
-    last = content[-1] if content else None
-    if isinstance(last, Text) and last.text != last.text.rstrip():
-        context.lose("converted", "text", "white space at the end of a last assistant message", index)
-        content[-1] = last.replace(text=last.text.rstrip())
-    return [*placed[:-1], Placed(index, message.replace(content=tuple(content)), note)]
+    placed = list(placed)
+    while placed and isinstance(placed[-1].message, AssistantMessage):
+        index, message, note = placed.pop()
+        content = list(message.content)
+        while content and isinstance(content[-1], Reasoning):
+            content.pop()
+            context.lose("dropped", "reasoning", "may not end a last assistant message", index)
+        last = content[-1] if content else None
+        if isinstance(last, Text) and last.text != last.text.rstrip():
+            context.lose("converted", "text", "white space at the end of a last assistant message", index)
+            content[-1] = last.replace(text=last.text.rstrip())
+        if content:
+            return [*placed, Placed(index, message.replace(content=tuple(content)), note)]
+    return placed
 
 
 def _is_empty(message: Message) -> bool:
@@ -290,8 +312,9 @@ def _filled(placed: Sequence[Placed]) -> list[Placed]:
 
 
 def _answered(placed: list[Placed], before: Standing, context: Context) -> list[Placed]:
-    """Let an answer follow on a system message, even if nothing of it may be sent."""
-    if not before.noted or not placed or any(isinstance(item.message, AssistantMessage) for item in placed):
+    """Let an answer follow on a system message or an open server call, even if nothing of it is left."""
+    needed = placed and (before.noted or before.open_calls)
+    if not needed or any(isinstance(item.message, AssistantMessage) for item in placed):
         return placed
     index = placed[0].index
     context.lose("converted", "assistant message", "nothing of it may be sent; a fixed text stands for it", index)

@@ -121,8 +121,8 @@ def _cited(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
 
 def cited_text(raw: Raw) -> str:
     """Join the texts that citations stand on."""
-    found = jsontext.value(raw)
-    blocks = cast("list[Any]", found) if isinstance(found, list) else []
+    found: object = jsontext.value(raw)
+    blocks = cast("list[object]", found) if isinstance(found, list) else []
     texts = [cast("dict[str, Any]", block).get("text") for block in blocks if isinstance(block, dict)]
     return "".join([text for text in texts if isinstance(text, str)])
 
@@ -163,7 +163,7 @@ def _reasoning(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart | None:
     return Reasoning(text, signature, wire=WIRE, provider_json=_held(nested(rest, kind, signed), beside))
 
 
-_PROOFS: Final = dict.fromkeys(("reasoningText", "redactedContent"))
+_PROOFS: Final = ("reasoningText", "redactedContent")
 
 
 def _need(rest: Fields, key: str) -> Fields:
@@ -222,7 +222,7 @@ def _media(cls: type[Image | Audio | Video | File]) -> Read:
 
     def read(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart | None:
         rest = jsontext.fields(inner)
-        named = {"name": reading.need_text(rest, "name")} if cls is File else {}
+        name = reading.need_text(rest, "name") if cls is File else None
         word = optional(reading.take_text, rest, "format") if cls is File else reading.need_text(rest, "format")
         source = _need(rest, "source")
         try:
@@ -241,8 +241,10 @@ def _media(cls: type[Image | Audio | Video | File]) -> Read:
             rest["@format"] = hint(cast("str", word))
         if found.rest.pop("@text", None) is not None:
             rest["@source"] = hint("text")
-        held = nested(rest, "source", found.rest)
-        return cls(found.source, media_type, provider_json=_held(held, beside), **named)
+        held = _held(nested(rest, "source", found.rest), beside)
+        if cls is File:
+            return File(found.source, media_type, name, provider_json=held)
+        return cls(found.source, media_type, provider_json=held)
 
     return read
 
@@ -272,8 +274,8 @@ def _source(rest: Fields, *, textual: bool) -> _Found | None:
             return None
 
 
-_BINARY: Final = dict.fromkeys(("bytes", "s3Location"))
-_SOURCES: Final = dict.fromkeys(("bytes", "s3Location", "text"))
+_BINARY: Final = ("bytes", "s3Location")
+_SOURCES: Final = ("bytes", "s3Location", "text")
 
 
 # -- which blocks stand where ----------------------------------------------------------------------
@@ -324,7 +326,7 @@ def user_messages(blocks: list[Raw], rest: Fields) -> list[Message]:
                 run.append(_user_part(blocks[index]))
             else:
                 close()
-                mark = None if b'"cachePoint"' in bytes(inner) else _cache_point(blocks[index + 1 : index + 2])
+                mark = _cache_point(blocks[index + 1 : index + 2])
                 messages.append(_result(inner, fields, beside(), mark))
                 index += mark is not None
         except DecodeError as error:
@@ -355,6 +357,8 @@ def _result(inner: Raw, beside: Fields, message: Fields, mark: Raw | None) -> To
         del rest["status"]
     if not found:
         rest["@content"] = hint("empty")
+    if "cachePoint" in rest:  # a field that nobody knows; the name is taken by the block behind the result
+        rest["@cachePoint"] = rest.pop("cachePoint")
     if mark is not None:
         rest["cachePoint"] = mark
     if message.pop("@joined", None) is not None:

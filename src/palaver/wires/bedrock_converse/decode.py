@@ -24,15 +24,14 @@ from msgspec import UNSET, Raw, UnsetType
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, ProviderError
 from palaver.core.jsontext import Fields
-from palaver.core.messages import AssistantMessage, FinishReason, Message, SystemMessage
-from palaver.core.parts import ToolCall
+from palaver.core.messages import AssistantMessage, Message, SystemMessage
 from palaver.core.request import Request, Response
 from palaver.core.tools import AnyTool, ProviderTool, Tool
 from palaver.core.usage import Usage
 from palaver.wires import reading
-from palaver.wires.bedrock_converse import settings
+from palaver.wires.bedrock_converse import plain, settings
 from palaver.wires.bedrock_converse.blocks import assistant_part, system_part, user_messages
-from palaver.wires.bedrock_converse.forms import FINISH, WIRE, optional
+from palaver.wires.bedrock_converse.forms import WIRE, finish, optional
 from palaver.wires.bedrock_converse.usage import read_usage
 from palaver.wires.reading import hint, nested, provider
 
@@ -136,6 +135,11 @@ def _message(raw: Raw) -> list[Message]:
 
 def response(body: bytes) -> Response:
     """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for a body without output."""
+    return plain.read(body) or response_by_field(body)
+
+
+def response_by_field(body: bytes) -> Response:
+    """Read a response of any shape."""
     rest = jsontext.fields(body)
     if "output" not in rest:
         raise _provider_error(body)
@@ -157,7 +161,7 @@ def response(body: bytes) -> Response:
     message = AssistantMessage(
         content=content,
         usage=counted,
-        finish_reason=_finish(word, content),
+        finish_reason=finish(word, content),
         finish_reason_raw=finish_raw,
         provider_json=provider(WIRE, fields),
     )
@@ -176,15 +180,6 @@ def _answer(fields: Fields) -> tuple[Any, ...]:
 
 
 _ASSISTANT: Final = Raw(b'"assistant"')
-
-
-def _finish(word: str | None, content: tuple[Any, ...]) -> FinishReason:
-    """Tell the reason; ``tool_use`` asks the client for something only when there is a call for it (wires.md 6.4)."""
-    reason = FINISH.get(word or "", "other")
-    if reason != "tool_calls":
-        return reason
-    called = any(isinstance(part, ToolCall) and not part.provider_executed for part in content)
-    return reason if called else "other"
 
 
 def _provider_error(body: bytes) -> ProviderError:

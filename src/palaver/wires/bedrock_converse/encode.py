@@ -36,7 +36,7 @@ from palaver.core.request import ToolChoice
 from palaver.core.tools import ProviderTool, Tool
 from palaver.wires import reading
 from palaver.wires.bedrock_converse import settings
-from palaver.wires.bedrock_converse.forms import FINISH, FINISH_WORD, WIRE, WORDS
+from palaver.wires.bedrock_converse.forms import FINISH, FINISH_WORD, WIRE, WORDS, finish
 from palaver.wires.bedrock_converse.settings import TOOL_CHOICE, family, put, read_tool_choice, write_tool_choice
 from palaver.wires.bedrock_converse.usage import write_usage
 from palaver.wires.bedrock_converse.write import Block, blocks, kind_of, plain
@@ -68,8 +68,7 @@ _RESULTS_ALONE: Final = frozenset({"meta", "mistral"})
 
 
 def _rule(kind: str) -> MediaRule:
-    sources = frozenset({"inline", "url"})
-    return MediaRule(sources, frozenset(WORDS[kind]), needs_type=True, schemes=frozenset({"s3"}))  # pyright: ignore[reportArgumentType] (the literal words)
+    return MediaRule(frozenset({"inline", "url"}), frozenset(WORDS[kind]), needs_type=True, schemes=frozenset({"s3"}))
 
 
 _IN_RESULTS: Final[dict[MediaKind, MediaRule]] = {
@@ -145,7 +144,7 @@ def _put_tools(fields: dict[str, Any], rest: Fields, request: Request, context: 
     tools = [written for tool in given if (written := _tool(tool, context)) is not None]
     marked = [Block("" if isinstance(tool, dict) else kind_of(tool), tool) for tool in tools]
     tools = [block.body for block in _few_marks(marked, _marks(context).tools, context)]
-    names = {written["toolSpec"]["name"] for written in tools if isinstance(written, dict)}
+    names: set[str] = {written["toolSpec"]["name"] for written in tools if isinstance(written, dict)}
     if not any(isinstance(tool, dict) or kind_of(tool) != "cachePoint" for tool in tools):
         tools = _declared(context)
         names = set(context.called)
@@ -229,14 +228,16 @@ def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
     if context.own:
         return _as_found(messages, context)
     written: list[dict[str, Any]] = []
-    for spoken, run in groupby(messages, lambda item: isinstance(item.message, AssistantMessage)):
-        written += _said(list(run), context) if spoken else _asked(list(run), context)
+    for spoken, items in groupby(messages, lambda item: isinstance(item.message, AssistantMessage)):
+        run = list(items)
+        written += _said(run, context) if spoken else _asked(run, context)
     return written
 
 
 def _as_found(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
     written: list[dict[str, Any]] = []
-    for index, message, _ in messages:
+    for item in messages:
+        index, message = item.index, item.message
         held = native(message, WIRE)
         content = [block.body for block in blocks(message, held, context, index)]
         if "@joined" in held and written:
@@ -257,7 +258,8 @@ def _beside(message: Message, held: Fields) -> Fields:
 def _written(run: Iterable[Placed], context: Context) -> tuple[list[Block], Fields]:
     content: list[Block] = []
     beside: Fields = {}
-    for index, message, _ in run:
+    for item in run:
+        index, message = item.index, item.message
         held = native(message, WIRE)
         content += _placed_marks(blocks(message, held, context, index), content, context, index)
         beside.update(_beside(message, held))
@@ -402,7 +404,7 @@ def _finish_word(message: AssistantMessage, context: Context) -> Any:
     if context.own:
         return raw
     reason = message.finish_reason or "stop"
-    if isinstance(raw, str) and FINISH.get(raw) == reason:
+    if isinstance(raw, str) and raw in FINISH and finish(raw, message.content) == reason:
         return raw
     if reason not in FINISH_WORD:
         context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “end_turn” was sent", 0)

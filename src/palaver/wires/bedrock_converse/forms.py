@@ -8,17 +8,18 @@ Source: wires.md 6.1, 6.4; the shapes of ``bedrock-runtime`` in botocore.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL
-from palaver.core.parts import Audio, File, Image, Media, Video
+from palaver.core.parts import Audio, File, Image, Media, ToolCall, Video
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container, Sequence
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import FinishReason
+    from palaver.core.parts import AssistantPart
 
 _T = TypeVar("_T")
 
@@ -109,6 +110,15 @@ WORDS: Final[dict[str, dict[str, str]]] = {
 """Media types of each kind, and the word that we write."""
 
 
+def finish(word: str | None, content: Sequence[AssistantPart]) -> FinishReason:
+    """Tell the reason; ``tool_use`` asks the client for something only when there is a call for it (wires.md 6.4)."""
+    reason = FINISH.get(word or "", "other")
+    if reason != "tool_calls":
+        return reason
+    called = any(isinstance(part, ToolCall) and not part.provider_executed for part in content)
+    return reason if called else "other"
+
+
 def optional(take: Callable[[Fields, str], _T | None], rest: Fields, key: str) -> _T | None:
     """Take a field that may be anything: one of an odd type stays where it is, with what remains."""
     try:
@@ -117,7 +127,7 @@ def optional(take: Callable[[Fields, str], _T | None], rest: Fields, key: str) -
         return None
 
 
-def choose(rest: Fields, known: dict[str, Any]) -> str | None:
+def choose(rest: Fields, known: Container[str]) -> str | None:
     """Find the kind of a union: its one key, else the first known one that is not null."""
     found = [key for key in rest if key in known]
     if len(found) > 1:

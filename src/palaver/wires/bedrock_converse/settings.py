@@ -222,11 +222,12 @@ def put(fields: dict[str, Any], path: Path, value: object) -> None:
     """Put a value at a path, making the objects on the way."""
     *outer, last = path
     for key in outer:
-        inner = fields.get(key)
-        if isinstance(inner, Raw) and jsontext.kind(inner) == "an object":
-            inner = jsontext.fields(inner)
-        fields[key] = inner = inner if isinstance(inner, dict) else {}
-        fields = cast("dict[str, Any]", inner)
+        found = fields.get(key)
+        inner: dict[str, Any] = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        if isinstance(found, Raw) and jsontext.kind(found) == "an object":
+            inner = dict(jsontext.fields(found))
+        fields[key] = inner
+        fields = inner
     fields[last] = value
 
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 import binascii
 import re
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Raw
 
 from palaver.core import jsontext, mediatypes
 from palaver.core.errors import MessageError
 from palaver.core.jsontext import EMPTY_OBJECT, Fields
-from palaver.core.messages import AssistantMessage, Message, ToolMessage
+from palaver.core.messages import AssistantMessage, ToolMessage
 from palaver.core.parts import (
     AnyPart,
     Audio,
@@ -46,9 +46,8 @@ from palaver.wires.handover import blank_result
 from palaver.wires.reading import is_hint, native, visible
 
 if TYPE_CHECKING:
+    from palaver.core.messages import Message
     from palaver.wires.context import Context
-
-_M = TypeVar("_M", bound=Message)
 
 _SIGNED_ONLY: Final = frozenset({None, "anthropic", "deepseek"})
 """Families that refuse reasoning without a signature (DeepSeek: any); ``None`` is the family nobody named."""
@@ -71,7 +70,7 @@ def blocks(message: Message, held: Fields, context: Context, index: int) -> list
     return [block for block in found if block is not None]
 
 
-def _uncited(message: _M, context: Context, index: int) -> _M:
+def _uncited(message: Message, context: Context, index: int) -> Message:
     """Take citations off what the model did not say: only there the service knows them."""
     content: list[Any] = []
     for position, part in enumerate(message.content):
@@ -173,7 +172,7 @@ def _input(part: ToolCall, context: Context) -> object:
     text = part.arguments_json
     if not text.strip():
         return EMPTY_OBJECT
-    if part.provider_executed and not (context.own or text.lstrip()[0] == "{" and jsontext.is_json(text)):
+    if part.provider_executed and not context.own and (text.lstrip()[0] != "{" or not jsontext.is_json(text)):
         return {"INVALID_JSON": text}
     return Raw(jsontext.source(text))
 
@@ -197,6 +196,8 @@ def _result(message: ToolMessage, held: Fields, context: Context, index: int) ->
     inner: dict[str, Any] = {"toolUseId": message.tool_call_id, "content": content, **visible(held)}
     if message.is_error:
         inner["status"] = "error"
+    if "@cachePoint" in held:
+        inner["cachePoint"] = held["@cachePoint"]
     written = [_wrapped("toolResult", inner, held)]
     return written if mark is None else [*written, Block("cachePoint", {"cachePoint": mark})]
 

@@ -270,7 +270,7 @@ def response(body: bytes) -> Response:
             provider_json=provider(WIRE, rest),
         )
     try:
-        message = _candidate(raws[0], 0, place, model, usage, response_id)
+        message = _candidate(raws[0], 0, place, model=model, usage=usage, response_id=response_id)
         others = [_candidate(raw, index, f"{place}_{index}") for index, raw in enumerate(raws[1:], 1)]
     except DecodeError as error:
         raise error.within("candidates") from None
@@ -302,8 +302,14 @@ _ANSWER: Final = frozenset(
 """Fields that make a body without candidates an answer: a prompt that was blocked, or nothing more to say."""
 
 _CITED: Final = frozenset(
-    "groundingMetadata grounding_metadata citationMetadata citation_metadata urlContextMetadata "
-    "url_context_metadata".split()
+    [
+        "groundingMetadata",
+        "grounding_metadata",
+        "citationMetadata",
+        "citation_metadata",
+        "urlContextMetadata",
+        "url_context_metadata",
+    ]
 )
 
 
@@ -311,6 +317,7 @@ def _candidate(
     beside: Fields,
     index: int,
     place: str,
+    *,
     model: str | None = None,
     usage: Usage | None = None,
     response_id: str | None = None,
@@ -355,9 +362,11 @@ def _answer(beside: Fields, place: str) -> tuple[Fields, tuple[AssistantPart, ..
             found = _plain_content(raw).parts
         except (msgspec.DecodeError, UnicodeDecodeError):
             rest = jsontext.fields(raw)
-            role = rest.pop("role", None)
+            role = rest.get("role", NULL)
+            if role != NULL:
+                del rest["role"]
             if role != _MODEL:
-                rest["@role"] = NULL if role is None else role
+                rest["@role"] = role
             found = _parts(rest)
         return rest, _said(found, place)
     except DecodeError as error:
@@ -381,7 +390,7 @@ def _finish(word: str | None, content: tuple[AssistantPart, ...]) -> FinishReaso
     reason = FINISH.get(word, "other")
     if reason != "stop":
         return reason
-    called = any([isinstance(part, ToolCall) and not part.provider_executed for part in content])
+    called = any(isinstance(part, ToolCall) and not part.provider_executed for part in content)
     return "tool_calls" if called else reason
 
 
@@ -392,9 +401,12 @@ def _blocked(rest: Fields) -> bool:
     return bool(table.get("blockReason") or table.get("block_reason"))
 
 
+_BRACE: Final = ord("{")
+
+
 def _usage(rest: Fields) -> Usage | None:
     raw = spelling.raw(rest, "usageMetadata")
-    if raw is None or memoryview(raw)[:1] != b"{":
+    if raw is None or memoryview(raw)[0] != _BRACE:
         return None
     spelling.take(rest, "usageMetadata", spelling.pull)
     return read_usage(raw)

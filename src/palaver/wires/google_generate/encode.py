@@ -1,10 +1,10 @@
 """Write Gemini bodies.
 
-What this wire cannot say (wires.md 5.5): a developer role and system messages that do not lead, an error flag on results
-(the key ``error`` instead), plain text as a result (``{"output": …}``), arguments that are no object, refusals, strict
-tools, cache marks, reasoning and server tools of other wires. ``handover`` deals with most of those before this module
-is asked; results, thoughts and signatures are the business of ``turns``. The model, and whether to stream, stand in the
-address of a request, and not in its body.
+What this wire cannot say (wires.md 5.5): a developer role and system messages that do not lead, an error flag on
+results (the key ``error`` instead), plain text as a result (``{"output": …}``), arguments that are no object, refusals,
+strict tools, cache marks, reasoning and server tools of other wires. ``handover`` deals with most of those before this
+module is asked; results, thoughts and signatures are the business of ``turns``. The model, and whether to stream, stand
+in the address of a request, and not in its body.
 
 Source: wires.md 5.1 to 5.5; https://ai.google.dev/api/generate-content.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Raw, UnsetType
+from msgspec import Raw, UnsetType, structs
 
 from palaver.core import jsontext
 from palaver.core.jsontext import NULL
@@ -41,7 +41,8 @@ __all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
 
 LIST: Final = "contents"
 
-_ANY: Final = MediaRule(frozenset({"inline", "url", "file_id"}), needs_type=True)
+_SCHEMES: Final = frozenset({"http", "https", "gs"})
+_ANY: Final = MediaRule(frozenset({"inline", "url", "file_id"}), needs_type=True, schemes=_SCHEMES)
 
 SPEECH: Final = Speech(
     names_model=False,
@@ -50,8 +51,8 @@ SPEECH: Final = Speech(
     developer=False,
     media={"image": _ANY, "audio": _ANY, "video": _ANY, "file": _ANY},
     result_media={
-        "image": MediaRule(_ANY.sources, frozenset({"image/png", "image/jpeg", "image/webp"}), needs_type=True),
-        "file": MediaRule(_ANY.sources, frozenset({"application/pdf", "text/plain"}), needs_type=True),
+        "image": structs.replace(_ANY, types=frozenset({"image/png", "image/jpeg", "image/webp"})),
+        "file": structs.replace(_ANY, types=frozenset({"application/pdf", "text/plain"})),
     },
     answer_media={"image": _ANY, "audio": _ANY, "video": _ANY, "file": _ANY},
     custom_calls=False,

@@ -1,4 +1,4 @@
-"""What both halves of the codec share: words, models, and fields that have several forms, read and written side by side.
+"""What both halves of the codec share: words, models, and fields of several forms, read and written side by side.
 
 Source: wires.md 5.1, 5.2, 5.4.
 """
@@ -6,13 +6,15 @@ Source: wires.md 5.1, 5.2, 5.4.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from msgspec import Raw
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.request import ToolChoice
+from palaver.wires import reading
+from palaver.wires.google_generate import spelling
 
 if TYPE_CHECKING:
     from palaver.core.messages import FinishReason
@@ -85,7 +87,12 @@ def tells_error(response: Raw) -> bool:
 
 # -- tool choice -----------------------------------------------------------------------------------
 
-_MODES: Final = {"AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE": "none"}
+_MODES: Final[dict[str, Literal["auto", "required", "none"]]] = {
+    "AUTO": "auto",
+    "VALIDATED": "auto",
+    "ANY": "required",
+    "NONE": "none",
+}
 _MODE_WORDS: Final = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 
 
@@ -93,15 +100,12 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
     """Read ``functionCallingConfig``; ``None`` for a form that has no neutral meaning."""
     if jsontext.kind(raw) != "an object":
         return None
-    table = jsontext.value(raw)
-    mode = table.get("mode")
-    names = table.get("allowedFunctionNames", table.get("allowed_function_names", []))
-    if not isinstance(mode, str) or mode not in _MODES or not isinstance(names, list):
+    rest = jsontext.fields(raw)
+    mode = _MODES.get(spelling.word(rest, "mode") or "")
+    names = spelling.soft(rest, "allowedFunctionNames", reading.take_texts)
+    if mode is None or (names is None and spelling.raw(rest, "allowedFunctionNames") is not None):
         return None
-    listed = cast("list[Any]", names)
-    if not all(isinstance(name, str) for name in listed):
-        return None
-    return ToolChoice(_MODES[mode], tuple(listed))  # pyright: ignore[reportArgumentType] (a word of the table)
+    return ToolChoice(mode, names or ())
 
 
 def write_tool_choice(choice: ToolChoice) -> dict[str, Any]:
@@ -140,7 +144,7 @@ def json_schema(raw: Raw) -> Raw:
 
 def _schema(item: Any) -> Any:
     if isinstance(item, list):
-        return [_schema(each) for each in cast("list[Any]", item)]
+        return [_schema(each) for each in cast("list[object]", item)]
     if not isinstance(item, dict):
         return item
     out: dict[str, Any] = {}

@@ -49,9 +49,17 @@ from palaver.wires.reading import hint, native, provider
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_DATA_FIELDS: Final = (
-    "functionCall functionResponse toolCall toolResponse executableCode codeExecutionResult inlineData fileData text"
-).split()
+_DATA_FIELDS: Final = [
+    "functionCall",
+    "functionResponse",
+    "toolCall",
+    "toolResponse",
+    "executableCode",
+    "codeExecutionResult",
+    "inlineData",
+    "fileData",
+    "text",
+]
 _DATA: Final[dict[str, str]] = {
     spelled: name for name in _DATA_FIELDS for spelled in (name, spelling.SNAKE.get(name, name))
 }
@@ -278,9 +286,7 @@ def function_response(rest: Fields) -> tuple[tuple[ToolPart, ...], str | None, s
     inner = _inner(rest, "functionResponse")
     try:
         name = reading.need_text(inner, "name")
-        response = spelling.need(inner, "response", spelling.pull)
-        if jsontext.kind(response) != "an object":
-            raise DecodeError(f"expected an object, got {jsontext.kind(response)}", path="response")
+        response = _response(inner)
         found = spelling.soft(inner, "parts", reading.take_items)
         media = tuple(reading.each(found or [], "parts", _attached))
     except DecodeError as error:
@@ -290,6 +296,13 @@ def function_response(rest: Fields) -> tuple[tuple[ToolPart, ...], str | None, s
     call_id = spelling.soft(inner, "id", reading.take_text)
     spelling.keep(rest, "functionResponse", inner)
     return (Json(jsontext.own(response), provider_json=provider(WIRE, rest)), *media), call_id, name
+
+
+def _response(inner: Fields) -> Raw:
+    response = spelling.need(inner, "response", spelling.pull)
+    if jsontext.kind(response) != "an object":
+        raise DecodeError(f"expected an object, got {jsontext.kind(response)}", path="response")
+    return response
 
 
 def _attached(raw: Raw) -> ToolPart:

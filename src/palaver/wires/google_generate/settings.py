@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from palaver.core import jsontext
 from palaver.core.jsontext import TRUE, Fields
@@ -66,7 +66,7 @@ def read_settings(rest: Fields) -> Settings:
     found = {name: spelling.soft(config, key, read) for name, (key, read) in _SCALARS.items()}
     found |= {"output": _output(config), **_thinking(config)}
     spelling.keep(rest, "generationConfig", config, bare=all(value is None for value in found.values()))
-    return Settings(tool_choice=choice, **found)
+    return structs.replace(Settings(tool_choice=choice), **found)
 
 
 def _thinking(config: Fields) -> dict[str, Any]:
@@ -170,11 +170,7 @@ def _write_tool_config(request: Request, rest: Fields, context: Context) -> dict
 
 def _declares(request: Request) -> bool:
     """Whether any function is declared."""
-    return any(
-        isinstance(tool, Tool)
-        or (tool.wire == WIRE and spelling.raw(jsontext.fields(tool.raw_json), "functionDeclarations"))
-        for tool in request.tools
-    )
+    return any(isinstance(tool, Tool) for tool in request.tools)
 
 
 def _write_output(output: OutputFormat, held: Fields, context: Context) -> dict[str, Any]:

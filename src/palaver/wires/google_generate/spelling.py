@@ -28,13 +28,45 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_NAMES: Final = (
-    "allowedFunctionNames codeExecutionResult displayName executableCode fileData fileUri finishReason "
-    "frequencyPenalty functionCall functionCallingConfig functionDeclarations functionResponse generationConfig "
-    "inlineData maxOutputTokens mimeType modelVersion parametersJsonSchema presencePenalty promptFeedback responseId "
-    "responseJsonSchema responseMimeType responseSchema stopSequences systemInstruction thinkingBudget thinkingConfig "
-    "thinkingLevel thoughtSignature toolCall toolConfig toolResponse toolType topK topP usageMetadata"
-).split()
+_NAMES: Final = [
+    "allowedFunctionNames",
+    "codeExecutionResult",
+    "displayName",
+    "executableCode",
+    "fileData",
+    "fileUri",
+    "finishReason",
+    "frequencyPenalty",
+    "functionCall",
+    "functionCallingConfig",
+    "functionDeclarations",
+    "functionResponse",
+    "generationConfig",
+    "inlineData",
+    "maxOutputTokens",
+    "mimeType",
+    "modelVersion",
+    "parametersJsonSchema",
+    "presencePenalty",
+    "promptFeedback",
+    "responseId",
+    "responseJsonSchema",
+    "responseMimeType",
+    "responseSchema",
+    "stopSequences",
+    "systemInstruction",
+    "thinkingBudget",
+    "thinkingConfig",
+    "thinkingLevel",
+    "thoughtSignature",
+    "toolCall",
+    "toolConfig",
+    "toolResponse",
+    "toolType",
+    "topK",
+    "topP",
+    "usageMetadata",
+]
 
 SNAKE: Final[dict[str, str]] = {name: "".join(f"_{c.lower()}" if c.isupper() else c for c in name) for name in _NAMES}
 """The other spelling of every field that is taken out and has one."""
@@ -93,7 +125,7 @@ def raw(rest: Fields, name: str) -> Raw | None:
 
 
 def _note(rest: Fields, name: str) -> None:
-    before = jsontext.value(rest["@snake"]) if "@snake" in rest else []
+    before: list[str] = jsontext.value(rest["@snake"]) if "@snake" in rest else []
     rest["@snake"] = jsontext.raw([*before, name])
 
 

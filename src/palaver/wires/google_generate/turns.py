@@ -9,8 +9,8 @@ these (wires.md 5.2):
   known to be older than Gemini 3. A thought without a signature is not sent back.
 - A content of calls stands right behind the user's: one behind another content of the model is joined to that.
 - A content without parts gets an empty text, which the provider takes.
-- To a model known to be older than Gemini 3, media of results go in a content of the user, and tools that Google ran are
-  left out. A model whose name tells nothing is taken for a newer one.
+- To a model known to be older than Gemini 3, media of results go in a content of the user, and tools that Google ran
+  are left out. A model whose name tells nothing is taken for a newer one.
 
 Source: wires.md 5.2; https://ai.google.dev/gemini-api/docs/thought-signatures.
 """
@@ -49,12 +49,16 @@ _EMPTY_SIGNATURE: Final = Raw(b'""')
 
 
 class _Content(Struct):
-    """A content that is being written: whose it is, what it had beside its parts, and its parts."""
+    """A content that is being written: whose it is, what it had beside its parts, and its parts.
+
+    ``answers`` are the places of the calls that the parts answer, where they are function responses.
+    """
 
     kind: _Kind
     rest: Fields
     index: int
     parts: list[Any]
+    answers: list[int] = []
 
 
 class Turn:
@@ -79,7 +83,9 @@ class Turn:
             self._answer(message, rest, item.index)
         elif isinstance(message, ToolMessage):
             self._begin(ToolMessage, rest, item.index)
-            self._contents[-1].parts.append(self._result(message, rest, item.index))
+            content = self._contents[-1]
+            content.parts.append(self._result(message, rest, item.index))
+            content.answers.append(self._place_of(message.tool_call_id))
         else:
             self._attach(item.index)
             self._begin(UserMessage, rest, item.index)
@@ -95,18 +101,28 @@ class Turn:
         if not content.parts and not self._own:
             self._context.lose("converted", "message", "had no parts; an empty text was added", content.index)
             content.parts.append({"text": ""})
+        if self._unsent and not self._own and content.answers:
+            order = sorted(range(len(content.parts)), key=content.answers.__getitem__)
+            content.parts = [content.parts[place] for place in order]
         role = "model" if content.kind is AssistantMessage else "user"
         return write_content(content.parts, content.rest, role, own=self._own)
 
     def _begin(self, kind: _Kind, rest: Fields, index: int, *, joins: bool = False) -> None:
         """Begin a content, or go on with the one before, where the message was or must be joined to it."""
-        last = self._contents[-1] if self._contents else None
-        if last is not None and self._own and "@joined" in rest:
+        before = self._contents
+        if self._own:
+            if not before or "@joined" not in rest:
+                before.append(_Content(kind, rest, index, []))
             return
-        if last is not None and not self._own and last.kind is kind and (joins or kind is ToolMessage):
-            last.rest = {**rest, **last.rest}
+        if not before or before[-1].kind is not kind or not (joins or kind is ToolMessage):
+            before.append(_Content(kind, rest, index, []))
             return
-        self._contents.append(_Content(kind, rest, index, []))
+        last = before[-1]
+        last.rest = {**rest, **last.rest}
+        while len(before) > 1 and before[-2].kind is kind:
+            last = before.pop()
+            before[-1].parts += last.parts
+            before[-1].rest = {**last.rest, **before[-1].rest}
 
     # -- the model --
 
@@ -183,6 +199,10 @@ class Turn:
         if not self._own:
             name = self._names.get(message.tool_call_id or "", name or "unknown")
         return write_function_response(response, media, name, call_id, held)
+
+    def _place_of(self, call_id: str | None) -> int:
+        """Where a call stands among the calls of the turn; without ids, results are matched by order."""
+        return list(self._names).index(call_id) if call_id in self._names else len(self._names)
 
     def _response(self, values: list[Text | Json], message: ToolMessage, index: int) -> object:
         """Write what a function gave as the object that the wire asks for."""

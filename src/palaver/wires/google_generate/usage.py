@@ -1,7 +1,7 @@
 """Usage of Gemini, read and written (wires.md 1.2).
 
-``thoughtsTokenCount`` stands beside ``candidatesTokenCount``; the prompts of tools that Google ran are counted apart and
-are input like any other.
+``thoughtsTokenCount`` stands beside ``candidatesTokenCount``; the prompts of tools that Google ran are counted apart
+and are input like any other.
 """
 
 from __future__ import annotations

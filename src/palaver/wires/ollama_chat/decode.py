@@ -9,7 +9,7 @@ Source: wires.md 8; ollama/ollama ``api/types.go``.
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -18,14 +18,13 @@ from palaver.core.errors import DecodeError, ProviderError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import (
     AssistantMessage,
-    AssistantPart,
     FinishReason,
     Message,
     SystemMessage,
     ToolMessage,
     UserMessage,
 )
-from palaver.core.parts import Image, Inline, MalformedToolCall, Reasoning, Text, ToolCall
+from palaver.core.parts import AssistantPart, Image, Inline, MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.core.request import Request, Response, Settings
 from palaver.core.tools import AnyTool, ProviderTool, Tool
 from palaver.core.usage import Usage
@@ -55,7 +54,7 @@ def request(body: bytes) -> Request:
 
 def _settings(rest: Fields) -> Settings:
     options = reading.take_fields(rest, "options")
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}
     if options is not None:
         for name, key in OPTIONS.items():
             found[name] = (reading.take_int if name in INTEGERS else reading.take_number)(options, key)
@@ -72,7 +71,7 @@ def _settings(rest: Fields) -> Settings:
     if think is not None and jsontext.kind(think) == "a string":
         effort = reading.take_text(rest, "think")
     stream = reading.take_bool(rest, "stream")
-    return Settings(output=output, effort=effort, stream=stream, **found)  # pyright: ignore[reportArgumentType] (typed by OPTIONS)
+    return Settings(output=output, effort=effort, stream=stream, **found)
 
 
 def _tool(raw: Raw) -> AnyTool:
@@ -116,9 +115,8 @@ def _message(raw: Raw, index: int, open_calls: list[ToolCall]) -> Message:
     rest = jsontext.fields(raw)
     role = reading.need_text(rest, "role")
     if role == "assistant":
-        content = _answer(rest, f"call_{index}")
-        return AssistantMessage(content=content, provider_json=provider(WIRE, rest))
-    content = (*_text(rest), *_images(rest))
+        return AssistantMessage(content=_answer(rest, f"call_{index}"), provider_json=provider(WIRE, rest))
+    content: tuple[Text | Image, ...] = (*_text(rest), *_images(rest))
     if role == "user":
         return UserMessage(content=content, provider_json=provider(WIRE, rest))
     if role == "system":
@@ -163,7 +161,11 @@ def _images(rest: Fields) -> tuple[Image, ...]:
     raw = reading.take_items(rest, "images")
     if raw == []:
         rest["images"] = Raw(b"[]")
-    return tuple(reading.each(raw or [], "images", lambda item: Image(Inline(jsontext.text(item)))))
+    return tuple(reading.each(raw or [], "images", _image))
+
+
+def _image(raw: Raw) -> Image:
+    return Image(Inline(jsontext.text(raw)))
 
 
 def _answer(rest: Fields, place: str) -> tuple[AssistantPart, ...]:

@@ -29,6 +29,7 @@ _FILE: Final = MediaRule(frozenset({"inline", "file_id"}), needs_type=True)
 _LINKED: Final = MediaRule(frozenset({"inline", "url"}), schemes=_WEB)
 
 SPEECH: Final = Speech(
+    ranges={"temperature": (0, 2), "top_p": (0, 1), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2)},
     error_flag=False,
     interleaving=False,
     media={"image": _IMAGE, "audio": _AUDIO, "file": _FILE},

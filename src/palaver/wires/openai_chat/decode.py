@@ -28,6 +28,7 @@ from palaver.core.messages import (
     SystemMessage,
     ToolMessage,
     UserMessage,
+    holds,
 )
 from palaver.core.parts import (
     AssistantPart,
@@ -35,6 +36,7 @@ from palaver.core.parts import (
     Citation,
     Inline,
     MalformedToolCall,
+    Opaque,
     Reasoning,
     Refusal,
     Text,
@@ -157,7 +159,7 @@ def _messages(raws: list[Raw]) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-_ROLES: Final[dict[str, type]] = {
+_ROLES: Final[dict[str, type[SystemMessage | DeveloperMessage | UserMessage]]] = {
     "system": SystemMessage,
     "developer": DeveloperMessage,
     "user": UserMessage,
@@ -168,11 +170,11 @@ def _message(raw: Raw, index: int, before: list[Message]) -> Message:
     rest = jsontext.fields(raw)
     role = reading.need_text(rest, "role")
     if role == "assistant":
-        content = _answer(rest, f"call_{index}")
-        return AssistantMessage(content=content, provider_json=provider(WIRE, rest))
-    content, _ = _content(rest, absent="null" if role in _ROLES else "")
-    if role in _ROLES:
-        return _ROLES[role](content=content, provider_json=provider(WIRE, rest))
+        return AssistantMessage(content=_answer(rest, f"call_{index}"), provider_json=provider(WIRE, rest))
+    cls = _ROLES.get(role)
+    if cls is not None:
+        return cls(content=_content(rest, cls), provider_json=provider(WIRE, rest))
+    content = _content(rest, ToolMessage)
     if role == "tool":
         call_id = reading.take_text(rest, "tool_call_id")
         return ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest))
@@ -189,32 +191,40 @@ def _message(raw: Raw, index: int, before: list[Message]) -> Message:
     raise DecodeError(f"unknown role {role[:40]!r}", path="role")
 
 
-def _content(rest: Fields, *, absent: str = "") -> tuple[tuple[Any, ...], bool]:
-    """Read ``content`` into parts; the hint says which form it had where that is not the one we would write."""
+def _content(rest: Fields, cls: type) -> tuple[Any, ...]:
+    """Read ``content`` into parts that ``cls`` can hold; the hint says which form it had, where we would write another.
+
+    A part that the role cannot hold is kept as it is, unread.
+    """
     raw = rest.pop("content", None)
     if raw is None:
         rest["@content"] = hint("absent")
-        return (), False
+        return ()
     try:
         found = reading.string_or_items(raw)
     except DecodeError as error:
         raise error.within("content") from None
     if found is None:
-        if absent != "assistant":
+        if cls is not AssistantMessage:
             rest["@content"] = hint("null")
-        return (), False
+        return ()
     if isinstance(found, str):
-        return (Text(found),), False
-    parts = tuple(reading.each(found, "content", part))
+        return (Text(found),)
+    parts: tuple[Any, ...] = tuple(
+        [
+            each if holds(cls, each) else Opaque(WIRE, jsontext.own(raw))
+            for each, raw in zip(reading.each(found, "content", part), found, strict=True)
+        ]
+    )
     if len(parts) == 0 or (len(parts) == 1 and isinstance(parts[0], Text) and parts[0].provider_json is UNSET):
         rest["@content"] = hint("list")
-    return parts, True
+    return parts
 
 
 def _answer(rest: Fields, place: str) -> tuple[AssistantPart, ...]:
     """Read what an assistant message says, of a request or of a choice. ``place`` makes ids for calls without."""
     reasoning = _reasoning(rest)
-    content, _ = _content(rest, absent="assistant")
+    content = _content(rest, AssistantMessage)
     if "annotations" in rest:
         content = _cited(content, rest)
     return (*reasoning, *content, *_refusal(rest), *_audio(rest), *_calls(rest, place))
@@ -288,12 +298,15 @@ def _cited(content: tuple[Any, ...], rest: Fields) -> tuple[Any, ...]:
 
 
 def _citation(raw: Raw) -> Citation:
-    fields = jsontext.value(raw)
-    inner = fields.get("url_citation") if isinstance(fields, dict) else None
-    table = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
+    fields: Any = jsontext.value(raw)
+    match fields:
+        case {"url_citation": {**table}}:
+            inner = cast("dict[str, Any]", table)
+        case _:
+            inner = {}
 
     def of(key: str, kind: type) -> Any:
-        found = table.get(key)
+        found = inner.get(key)
         return found if isinstance(found, kind) and not isinstance(found, bool) else None
 
     return Citation(
@@ -427,9 +440,9 @@ def response(body: bytes) -> Response:
 
 
 def _provider_error(rest: Fields, body: bytes) -> ProviderError:
-    table = jsontext.value(body)
-    found = table.get("error") if isinstance(table, dict) else None
-    inner = cast("dict[str, Any]", found if isinstance(found, dict) else table)
+    table = cast("dict[str, Any]", jsontext.value(body))
+    found = table.get("error")
+    inner = cast("dict[str, Any]", found) if isinstance(found, dict) else table
     text = found if isinstance(found, str) else inner.get("message") or inner.get("detail")
     code = inner.get("code") or inner.get("type")
     message = text if isinstance(text, str) else "no completion in the body" if "error" not in rest else str(text)

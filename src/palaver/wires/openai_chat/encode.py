@@ -246,7 +246,7 @@ def assistant(
                 _put_reasoning(part, held, fields, content, accent, context, index)
             case Refusal() if not is_hint(held, "field", "part"):
                 fields["refusal"] = f"{fields.get('refusal', '')}{part.text}"
-            case Audio():
+            case Audio() if "audio" in held or not context.own:
                 fields["audio"] = _audio(part, held)
             case _:
                 content.append(part)

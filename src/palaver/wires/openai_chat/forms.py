@@ -5,7 +5,7 @@ Source: wires.md 2.3, 2.7.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from msgspec import UNSET, Raw
 
@@ -50,18 +50,22 @@ AUDIO_WORDS: Final = {
     "audio/mp3": "mp3",
 }
 
-_MODES: Final = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
+_MODES: Final[dict[str, Literal["auto", "none", "required"]]] = {
+    "auto": "auto",
+    "none": "none",
+    "required": "required",
+    "any": "required",
+}
 
 
 def read_tool_choice(raw: Raw) -> ToolChoice | None:
     """Read ``tool_choice``; ``None`` for a form that has no neutral meaning."""
     if jsontext.kind(raw) == "a string":
         mode = _MODES.get(jsontext.text(raw))
-        return None if mode is None else ToolChoice(mode)  # pyright: ignore[reportArgumentType]
+        return None if mode is None else ToolChoice(mode)
     if jsontext.kind(raw) != "an object":
         return None
-    choice = jsontext.value(raw)
-    match choice:
+    match jsontext.value(raw):
         case {"type": "function", "function": {"name": str(name)}} | {
             "type": "custom",
             "custom": {"name": str(name)},
@@ -71,8 +75,17 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
             "type": "allowed_tools",
             "allowed_tools": {"mode": "auto" | "required" as mode, "tools": list(tools)},
         }:
-            names = [tool.get("function", {}).get("name") for tool in tools if isinstance(tool, dict)]
-            return ToolChoice(mode, tuple(names)) if names and all(isinstance(n, str) for n in names) else None
+            names = [_name_of(tool) for tool in tools]
+            found = tuple(name for name in names if name is not None)
+            return ToolChoice(mode, found) if found and len(found) == len(names) else None
+        case _:
+            return None
+
+
+def _name_of(tool: Any) -> str | None:
+    match tool:
+        case {"function": {"name": str(name)}}:
+            return name
         case _:
             return None
 
@@ -87,7 +100,11 @@ def write_tool_choice(choice: ToolChoice) -> object:
     return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": tools}}
 
 
-_KINDS: Final = {"text": "text", "json_object": "json", "json_schema": "json_schema"}
+_KINDS: Final[dict[str, Literal["text", "json", "json_schema"]]] = {
+    "text": "text",
+    "json_object": "json",
+    "json_schema": "json_schema",
+}
 
 
 def read_output_format(raw: Raw) -> OutputFormat | None:
@@ -101,7 +118,7 @@ def read_output_format(raw: Raw) -> OutputFormat | None:
     inner = reading.take_fields(rest, "json_schema") or {}
     schema = inner.pop("schema", UNSET)
     return OutputFormat(
-        kind=kind,  # pyright: ignore[reportArgumentType]
+        kind=kind,
         schema_json=UNSET if schema is UNSET else jsontext.own(schema),
         name=reading.take_text(inner, "name"),
         description=reading.take_text(inner, "description"),
@@ -122,5 +139,6 @@ def write_output_format(output: OutputFormat) -> object:
             schema["schema"] = output.schema_json
         if output.strict is not None:
             schema["strict"] = output.strict
-        return {"type": "json_schema", "json_schema": {**schema, **inner}, **rest}
-    return {"type": "json_object" if output.kind == "json" else output.kind, **rest}
+        return {"type": "json_schema", "json_schema": cast("dict[str, Any]", {**schema, **inner}), **rest}
+    fields: dict[str, Any] = {"type": "json_object" if output.kind == "json" else output.kind}
+    return {**fields, **rest}

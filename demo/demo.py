@@ -1,0 +1,130 @@
+"""Shows what Palaver does, on four conversations that were written for it: no key, no network, a second or two.
+
+1. A rich conversation as one provider recorded it: reasoning, an image, parallel tool calls, a call that is no JSON,
+   citations.
+2. The same conversation for every wire, each with the receipt of what could not be carried.
+3. Three more conversations, of other providers, and how much of each survives where.
+4. There and back: from its own wire to another one and home again; what was said is compared.
+"""
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text as Line
+
+from palaver import Request, Text, ToolMessage, wires
+from palaver.cli import receipt, render, source
+from palaver.cli.screen import console
+
+CONVERSATIONS = Path(__file__).parent / "conversations"
+NAMES = ("harbour.openai_chat", "greenhouse.anthropic_messages", "library.google_generate", "workshop.openai_responses")
+
+
+def load(name: str) -> source.Source:
+    """Read a bundled conversation just as `palaver show` does."""
+    return source.load(str(CONVERSATIONS / f"{name}.json"), name.partition(".")[2])
+
+
+def heading(out: Console, number: int, text: str) -> None:
+    out.print()
+    out.print(Rule(Line(f" {number}  {text} ", "bold"), style="bright_black", align="left"))
+    out.print()
+
+
+def draw(out: Console, found: source.Source) -> None:
+    for piece in render.conversation(found.value, found.wire):
+        out.print(piece)
+
+
+def convert(out: Console, found: source.Source) -> None:
+    """Convert to every wire, and show each receipt."""
+    for name in wires.names():
+        encoded = wires.get(name).encode_request(found.value)
+        count = len(encoded.losses)
+        told = Line.assemble(("→ ", "yellow"), (name, "bold yellow"), (f"  {len(encoded.body):,} bytes, ", "dim"))
+        told.append(f"{count} on the receipt" if count else "nothing lost", "" if count else "green")
+        out.print(told)
+        out.print(receipt.as_table(encoded.losses) if count else "")
+
+
+def matrix(cells: dict[str, dict[str, Line]], corner: str) -> Table:
+    """Draw conversations against wires."""
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    drawn.add_column(corner)
+    for name in wires.names():
+        drawn.add_column(name.replace("_", "\n", 1), justify="center")
+    for row, marks in cells.items():
+        drawn.add_row(row, *marks.values())
+    return drawn
+
+
+def losses(found: source.Source, name: str) -> Line:
+    count = len(wires.get(name).encode_request(found.value).losses)
+    return Line(str(count), "yellow") if count else Line("✓", "green")
+
+
+def said(request: Request) -> dict[str, object]:
+    """What was said, apart from how it is cut into messages: the words by speaker, the calls, the results."""
+    messages = request.messages
+    words = {role: "".join(m.text for m in messages if m.role == role) for role in ("system", "user", "assistant")}
+    calls = [(call.name, call.arguments) for m in messages for call in m.tool_calls]
+    return {"words": words, "calls": calls, "results": [plain(m) for m in messages if m.role == "tool"]}
+
+
+def plain(message: ToolMessage) -> object:
+    """Give the result of a tool. A wire that takes objects only says `{"output": text}`; JSON may be text elsewhere."""
+    value: object = "".join(part.text if isinstance(part, Text) else json.dumps(part.value) for part in message.content)
+    for _ in range(2):
+        if isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                value = json.loads(value)
+        if isinstance(value, dict) and value.keys() <= {"output", "error"}:
+            (value,) = value.values()
+    return value
+
+
+def there_and_back(found: source.Source, name: str) -> Line:
+    """Go to another wire and home, and name what is not the same."""
+    there, home = wires.get(name), wires.get(found.wire)
+    abroad = there.encode_request(found.value)
+    back = home.encode_request(there.decode_request(abroad.body))
+    before, after = said(found.value), said(home.decode_request(back.body))
+    changed = [what for what in before if before[what] != after[what]]
+    return Line("\n".join(changed), "yellow") if changed else Line("✓", "green")
+
+
+def main() -> int:
+    out = console()
+    found = {name: load(name) for name in NAMES}
+    first, *others = NAMES
+    heading(out, 1, f"A conversation as {found[first].wire} recorded it")
+    draw(out, found[first])
+    heading(out, 2, "The same conversation for every wire, each with its receipt")
+    convert(out, found[first])
+    heading(out, 3, "Three more, of other providers")
+    for name in others:
+        draw(out, found[name])
+        out.print()
+    title = "on the receipt for"
+    out.print(matrix({n.partition(".")[0]: {w: losses(found[n], w) for w in wires.names()} for n in NAMES}, title))
+    heading(out, 4, "There and back: is every word, call and result the same at home again?")
+    title = "home by way of"
+    out.print(
+        matrix({n.partition(".")[0]: {w: there_and_back(found[n], w) for w in wires.names()} for n in NAMES}, title)
+    )
+    told = (
+        "What is not the same stands on the receipts: elsewhere, a call that is no JSON and a refusal are plain words."
+    )
+    out.print(Line(told, "dim"))
+    out.print(Line("Try it: palaver show FILE, palaver convert FILE --to WIRE, palaver wires.", "dim"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""The command line: ``palaver convert``, ``show``, ``wires``, ``schema``.
+
+Rules:
+
+- A command's module is imported when the command is called, by the table below; nothing else is.
+- Exit codes: 0, 1 for bad input and for losses that were refused, 2 for wrong usage; 130 after Ctrl-C, and 141 when
+  the reader of the output went away, as shells count them.
+- What goes wrong is one line on standard error, with the place and the cause. Never a traceback.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Never
+
+import click
+
+from palaver.core.errors import PalaverError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_COMMANDS: Final = {
+    "convert": "palaver.cli.convert",
+    "show": "palaver.cli.show",
+    "wires": "palaver.cli.wires",
+    "schema": "palaver.cli.schema",
+}
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+CLOSED: Final = 141
+
+
+class _Closed(Exception):  # noqa: N818 (not an error: the reader has read enough)
+    """Whoever read our output went away."""
+
+
+class _Group(click.Group):
+    """Finds its commands in the table, and imports the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        """Name the commands, in the order of the table."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command."""
+        return import_module(_COMMANDS[cmd_name]).command if cmd_name in _COMMANDS else None
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command, and find out now, not at exit, that nobody reads what it wrote."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise _Closed from None
+        return result
+
+
+def _print_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:  # noqa: FBT001 (click's)
+    if asked and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"palaver {version('palaver')}")
+        ctx.exit()
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Say which.")
+def group() -> None:
+    """One conversation, every provider's wire, and a receipt for what could not be carried."""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line, and give the exit code."""
+    try:
+        result = group.main(args, prog_name="palaver", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return USAGE
+    except click.UsageError as error:
+        asked = error.ctx.command_path if error.ctx else "palaver"
+        return _fail(f"{error.format_message().rstrip('.')} (see {asked} --help)", USAGE)
+    except click.ClickException as error:
+        return _fail(error.format_message(), error.exit_code)
+    except UnknownNameError as error:
+        return _fail(str(error), USAGE)
+    except (PalaverError, OSError) as error:
+        return _fail(_cause(error), 1)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except _Closed:
+        _let_go()
+        return CLOSED
+    return result if isinstance(result, int) else 0
+
+
+def run() -> Never:
+    """Run the command line as a process, and end it without taking apart, object by object, what was built."""
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def _cause(error: Exception) -> str:
+    if not isinstance(error, OSError):
+        return str(error)
+    cause = (error.strerror or str(error)).lower()
+    return cause if error.filename is None else f"{error.filename}: {cause}"
+
+
+def _fail(message: str, code: int) -> int:
+    try:
+        click.echo(f"palaver: {' '.join(message.split())}", err=True)
+    except OSError:
+        return CLOSED
+    return code
+
+
+def _let_go() -> None:
+    """Point standard output nowhere, so that the interpreter's last flush does not fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,110 @@
+"""``palaver convert``: the same conversation for another provider, with a receipt.
+
+Rules:
+
+- A request becomes a request, a response a response. The body goes to standard output, or whole into a file; the
+  receipt goes to standard error, so that the two can be parted.
+- The body is written exactly as it would be sent; on a terminal, or when asked, it is indented.
+- ``--losses raise`` writes nothing when there is a loss.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import click
+
+from palaver import wires
+from palaver.cli import files, receipt
+from palaver.cli.pretty import indented
+from palaver.cli.source import PALAVER, Source, load
+from palaver.core import canonical
+from palaver.core.request import Encoded, Request
+
+if TYPE_CHECKING:
+    from palaver.wires.wire import Wire
+
+_CHOICES: Final = ("show", "json", "raise")
+
+
+@click.command(name="convert")
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.option("--to", "target", required=True, metavar="WIRE", help="A wire, wire:accent, or palaver.")
+@click.option("--from", "spoken", metavar="WIRE", help="The file's own wire; recognised when not given.")
+@click.option("-o", "--output", default=files.STANDARD, metavar="OUT", help="Write to a file, whole or not at all.")
+@click.option(
+    "--losses", type=click.Choice(_CHOICES), default="show", show_default=True, help="How to show the receipt."
+)
+@click.option("--pretty", is_flag=True, help="Indent the JSON, as on a terminal.")
+def command(
+    file: str, target: str, spoken: str | None, output: str, losses: Literal["show", "json", "raise"], *, pretty: bool
+) -> int:
+    """Convert FILE to another wire.
+
+    FILE is a saved request or response of a provider, a bare list of messages, an exchange with both
+    ({"request": ..., "response": ...}), or Palaver's own form; - reads standard input. The receipt of what could not
+    be carried goes to standard error. "palaver wires" lists the wires.
+    """
+    wire = None if target == PALAVER else wires.get(target)
+    source = load(file, spoken)
+    encoded = _encode(source, wire)
+    if losses == "raise" and encoded.losses:
+        click.echo(f"{_summary(source, target, encoded)}; nothing was written", err=True)
+        _show(encoded)
+        return 1
+    indent = pretty or (output == files.STANDARD and sys.stdout.isatty())
+    files.write(output, _indented(encoded.body) if indent else encoded.body)
+    if losses == "json":
+        click.echo(receipt.as_json(encoded.losses), nl=False, err=True)
+    else:
+        for note in source.notes:
+            click.echo(f"{files.shown(file)}: {note}", err=True)
+        click.echo(_summary(source, target, encoded), err=True)
+        _show(encoded)
+    return 0
+
+
+def _encode(source: Source, wire: Wire | None) -> Encoded:
+    value: Any = source.value
+    if wire is None:
+        whole = canonical.dump_conversation(value) if isinstance(value, Request) else canonical.encode(value) + b"\n"
+        return Encoded((whole,))
+    if wire.accent is not None and source.wire != f"{wire.name}:{wire.accent}":
+        value = value.replace()  # what was written for the wire is not yet fit for the accent
+    return wire.encode_request(value) if isinstance(value, Request) else wire.encode_response(value)
+
+
+def _indented(body: bytes) -> bytes:
+    lines = body.rstrip(b"\n").split(b"\n") if body.endswith(b"\n") else [body]
+    return b"".join(indented(line) + b"\n" for line in lines)
+
+
+def _summary(source: Source, target: str, encoded: Encoded) -> str:
+    count = len(encoded.losses)
+    what = "a response" if not isinstance(source.value, Request) else _messages(len(source.value.messages))
+    lost = (
+        "nothing lost"
+        if not count
+        else "1 thing not carried as it was"
+        if count == 1
+        else f"{count} things not carried as they were"
+    )
+    return f"{source.wire} → {target}: {what}, {lost}"
+
+
+def _messages(count: int) -> str:
+    return "a request of 1 message" if count == 1 else f"a request of {count} messages"
+
+
+def _show(encoded: Encoded) -> None:
+    if not encoded.losses:
+        return
+    if not sys.stderr.isatty():
+        click.echo(receipt.as_text(encoded.losses), nl=False, err=True)
+        return
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False).print(receipt.as_table(encoded.losses))

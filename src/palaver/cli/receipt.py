@@ -1,0 +1,94 @@
+"""The receipt of a conversion: as a table, or as JSON.
+
+Rules:
+
+- Equal losses, of the same kind, thing and reason, are one row with their number and the first places.
+- A terminal gets a drawn table, anything else aligned text: drawing costs more time than converting.
+- JSON is an array with one loss on each line, never grouped; without losses it is ``[]``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from palaver.core import jsontext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.table import Table
+
+    from palaver.core.request import Loss, LossKind
+
+_PLACES: Final = 3
+_HEADER: Final = ("became", "what", "count", "where", "why")
+_STYLES: Final[dict[LossKind, str]] = {"dropped": "red", "converted": "yellow", "approximated": "cyan"}
+
+
+class Row(Struct, frozen=True):
+    """Equal losses, and where they were."""
+
+    kind: LossKind
+    what: str
+    why: str
+    places: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        """The first places."""
+        more = len(self.places) - _PLACES
+        return ", ".join(self.places[:_PLACES]) + (f" and {more} more" if more > 0 else "")
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row as text."""
+        return (self.kind, self.what, str(len(self.places)), self.where, self.why)
+
+
+def grouped(losses: Iterable[Loss]) -> list[Row]:
+    """Put equal losses together, in the order of their first place."""
+    places: dict[tuple[LossKind, str, str], list[str]] = {}
+    for loss in losses:
+        places.setdefault((loss.kind, loss.what, loss.why), []).append(loss.where)
+    return [Row(*key, tuple(where)) for key, where in places.items()]
+
+
+def as_text(losses: Iterable[Loss]) -> str:
+    """Align the rows under a header; the reasons, which are long, come last."""
+    rows = [_HEADER, *(row.cells for row in grouped(losses))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths[-1] = 0
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "".join(f"  {line.rstrip()}\n" for line in lines)
+
+
+def as_table(losses: Iterable[Loss]) -> Table:
+    """Draw the rows."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    for name in _HEADER:
+        whole = name != "why"  # which takes the room that is left
+        table.add_column(name, justify="right" if name == "count" else "left", no_wrap=whole, overflow="fold")
+    for row in grouped(losses):
+        kind, what, count, where, why = row.cells
+        places = where.replace(", ", "\n")
+        table.add_row(Text(kind, _STYLES[row.kind]), Text(what), Text(count), Text(places), Text(why))
+    return table
+
+
+def as_json(losses: Sequence[Loss]) -> str:
+    """Write the losses themselves; ``where`` is the place in words, ``message`` and ``part`` its numbers."""
+    items = [jsontext.encode(_plain(loss)).decode() for loss in losses]
+    return "[" + ",\n ".join(items) + "]\n"
+
+
+def _plain(loss: Loss) -> dict[str, object]:
+    place = {"message": loss.message, "part": loss.part}
+    return {"kind": loss.kind, "what": loss.what, "why": loss.why, "where": loss.where, **place}

@@ -1,0 +1,32 @@
+"""``palaver show``: a conversation in the terminal.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import click
+from rich.text import Text
+
+from palaver.cli import files, render
+from palaver.cli.screen import console
+from palaver.cli.source import load
+
+
+@click.command(name="show")
+@click.argument("file", type=click.Path(allow_dash=True))
+@click.option("--from", "spoken", metavar="WIRE", help="The file's own wire; recognised when not given.")
+@click.option("--reasoning", is_flag=True, help="Unfold the reasoning.")
+@click.option("--full", is_flag=True, help="Unfold everything.")
+def command(file: str, spoken: str | None, *, reasoning: bool, full: bool) -> None:
+    """Show the conversation in FILE; what FILE may be is said by "palaver convert --help"."""
+    source = load(file, spoken, guess=True)
+    out = console()
+    for drawn in render.conversation(source.value, source.wire, render.View(reasoning=reasoning, full=full)):
+        out.print(drawn)
+    notes = list(source.notes)
+    if source.maybe:
+        notes.append(f"read as {source.wire}; it may also be of {', '.join(source.maybe)} (--from)")
+    for note in notes:
+        click.echo(f"{files.shown(file)}: {note}", err=True)
+    out.print(Text())

@@ -1,0 +1,177 @@
+"""What a file holds: a request or a response, read by its wire or as Palaver's own form.
+
+Rules:
+
+- The wire is the one that was named, else the one that is recognised (``wires.detect``). A file that several wires may
+  have written is refused with their names, unless the caller is content with the likeliest.
+- A bare list of messages becomes a request. An exchange, ``{"request": …, "response": …}``, becomes a request whose
+  last message is the answer; an answer that is an error or a recorded stream is left out, with a note.
+- Whatever is wrong is one line that names the file, the place and the cause.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import Struct
+
+from palaver import wires
+from palaver.cli import files
+from palaver.cli.failure import bad_input
+from palaver.core import canonical, jsontext
+from palaver.core.errors import DecodeError, PalaverError, ProviderError, excerpt
+from palaver.core.request import Request, Response
+from palaver.wires import detect
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palaver.wires.wire import Wire
+
+PALAVER: Final = "palaver"
+"""The name of the canonical form where a wire's is asked for."""
+
+_STREAM_STARTS: Final = (b"data:", b"event:", b"id:", b"retry:", b":")
+
+
+class Source(Struct, frozen=True):
+    """What was read: ``wire`` is a name, with its accent, or ``palaver``; ``maybe`` are the others it may have been."""
+
+    value: Request | Response
+    wire: str
+    maybe: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def load(path: str, wire: str | None, *, guess: bool = False) -> Source:
+    """Read a file, as ``wire`` when it is named. ``guess`` takes the likeliest of several wires.
+
+    Raises ``click.ClickException``, and ``UnknownNameError`` for the name of a wire.
+    """
+    named = None if wire in {None, PALAVER} else wires.get(wire or "")
+    place = files.shown(path)
+    try:
+        data = files.read(path)
+    except OSError as error:
+        bad_input(place, (error.strerror or str(error)).lower())
+    if not data.strip():
+        bad_input(place, "the file is empty")
+    try:
+        body = jsontext.source(data)
+        return _canonical(body) if wire == PALAVER else _source(body, place, named, guess=guess)
+    except PalaverError as error:
+        bad_input(place, error)
+
+
+def _source(body: bytes, place: str, named: Wire | None, *, guess: bool) -> Source:
+    try:
+        value = jsontext.value(body)
+    except DecodeError:
+        if named is None and _is_lines(body):
+            return _canonical(body)
+        if body.lstrip().startswith(_STREAM_STARTS):
+            bad_input(place, "a recorded stream of events; save the body of a request or a response instead")
+        raise
+    known = tuple(name for name in detect.WIRES if name in wires.names())
+    found = detect.detect(value, known if named is None else (named.name,))
+    if found is None:
+        whose = "a known wire" if named is None else named.name
+        bad_input(place, f"neither a request nor a response of {whose} (it is {_outline(value)})")
+    if found.kind == "canonical":
+        return _canonical(body)
+    likeliest, *others = found.wires
+    wire = wires.get(likeliest) if named is None else named
+    try:
+        source = _READERS[found.kind](body, wire)
+    except ProviderError as error:
+        bad_input(place, f"an error of {_either(found.wires)}: {error.message}")
+    if others and not guess:
+        bad_input(place, f"this {found.kind} may be of {_either(found.wires)}; say which with --from")
+    return Source(source.value, source.wire, tuple(others), source.notes)
+
+
+def _is_lines(body: bytes) -> bool:
+    """Whether this is JSON Lines of the canonical form."""
+    first, _, rest = body.lstrip().partition(b"\n")
+    if not rest.strip() or not jsontext.is_json(first):
+        return False
+    found = detect.detect(jsontext.value(first))
+    return found is not None and found.kind == "canonical"
+
+
+def _outline(value: Any) -> str:
+    """Say what a value is that nobody knows, without showing what it says."""
+    if isinstance(value, dict):
+        keys = ", ".join(cast("dict[str, Any]", value))
+        return f"an object with {excerpt(keys, 60)}" if keys else "an empty object"
+    if isinstance(value, list):
+        return f"a list of {len(cast('Sequence[Any]', value))}"
+    return jsontext.kind(jsontext.encode(value))
+
+
+def _either(names: tuple[str, ...]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+# -- one reader for each kind --------------------------------------------------------------------------------------
+
+
+def _canonical(body: bytes) -> Source:
+    head = body.lstrip()
+    if head.startswith(b"{") and b"\n" not in head.strip():
+        tag = jsontext.value(head).get("type")
+        if tag == "request":
+            return Source(canonical.decode(body, Request), PALAVER)
+        if tag == "response":
+            return Source(canonical.decode(body, Response), PALAVER)
+    return Source(canonical.load_conversation(body), PALAVER)
+
+
+def _request(body: bytes, wire: Wire) -> Source:
+    return Source(wire.decode_request(body), _name(wire))
+
+
+def _response(body: bytes, wire: Wire) -> Source:
+    return Source(wire.decode_response(body), _name(wire))
+
+
+def _conversation(body: bytes, wire: Wire) -> Source:
+    key = detect.LIST_KEYS[wire.name]
+    return _request(b'{"%s":%s}' % (key.encode(), body), wire)
+
+
+def _exchange(body: bytes, wire: Wire) -> Source:
+    fields = jsontext.fields(body)
+    request = _within("request", wire.decode_request, fields["request"])
+    answer = fields.get("response")
+    if answer is None or jsontext.is_null(answer):
+        streamed = "stream" in fields or "stream_base64" in fields
+        note = "the answer is a recorded stream, which is left out" if streamed else "there is no answer"
+        return Source(request, _name(wire), notes=(note,))
+    try:
+        response = _within("response", wire.decode_response, answer)
+    except ProviderError as error:
+        return Source(request, _name(wire), notes=(f"the answer is an error, which is left out: {error.message}",))
+    return Source(request.append(response.message), _name(wire))
+
+
+def _within(key: str, decode: Any, body: Any) -> Any:
+    try:
+        return decode(bytes(body))
+    except DecodeError as error:
+        raise error.within(key) from None
+
+
+def _name(wire: Wire) -> str:
+    return wire.name if wire.accent is None else f"{wire.name}:{wire.accent}"
+
+
+_READERS: Final = {
+    "request": _request,
+    "response": _response,
+    "conversation": _conversation,
+    "exchange": _exchange,
+}

@@ -1,0 +1,81 @@
+"""``palaver wires``: every wire, and what each can say.
+
+Rules:
+
+- What is shown is ``wire.speech``, the data that decides a conversion. A sign says that a thing goes over as it is;
+  what has none is converted, approximated or dropped, and the receipt says so.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from palaver import wires
+from palaver.cli.screen import console
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from palaver.wires.speech import MediaRule, Speech
+
+_YES: Final = "✓"
+_NO: Final = "·"
+_FROM: Final = {"inline": "bytes", "url": "URL", "file_id": "id"}
+
+
+def _media(rule: MediaRule | None) -> str:
+    return _NO if rule is None else " ".join(short for name, short in _FROM.items() if name in rule.sources)
+
+
+def _flag(value: bool) -> str:  # noqa: FBT001 (a cell of the table)
+    return _YES if value else _NO
+
+
+_ROWS: Final[dict[str, Callable[[Speech], str]]] = {
+    "images": lambda speech: _media(speech.media.get("image")),
+    "audio": lambda speech: _media(speech.media.get("audio")),
+    "video": lambda speech: _media(speech.media.get("video")),
+    "files": lambda speech: _media(speech.media.get("file")),
+    "images in tool results": lambda speech: _media(speech.result_media.get("image")),
+    "tool error flag": lambda speech: _flag(speech.error_flag),
+    "free-text tool calls": lambda speech: _flag(speech.custom_calls),
+    "arguments as text": lambda speech: _flag(not speech.object_arguments),
+    "text behind a tool call": lambda speech: _flag(speech.interleaving),
+    "refusals": lambda speech: _flag(speech.refusal),
+    "developer role": lambda speech: _flag(speech.developer),
+    "system in mid-conversation": lambda speech: _flag(speech.later_system),
+}
+
+
+def table(names: tuple[str, ...]) -> Table:
+    """Draw what these wires can say, one column a wire."""
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    drawn.add_column("")
+    for name in names:
+        drawn.add_column(Text("\n".join(name.replace("_", "_\n", 1).split("\n"))), justify="center")
+    for what, cell in _ROWS.items():
+        drawn.add_row(what, *(_cell(cell(wires.get(name).speech)) for name in names))
+    return drawn
+
+
+def _cell(text: str) -> Text:
+    return Text(text, {_YES: "green", _NO: "dim"}.get(text, ""))
+
+
+@click.command(name="wires")
+def command() -> None:
+    """List the wires and what each can say."""
+    out = console()
+    names = wires.names()
+    out.print(table(names))
+    for name in names:
+        if accents := wires.accents(name):
+            out.print(Text.assemble(("accents of ", "dim"), name, (": ", "dim"), ", ".join(accents)))
+    out.print(Text("An accent is named behind its wire: --to openai_chat:mistral.", "dim"))

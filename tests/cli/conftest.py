@@ -1,0 +1,73 @@
+"""A command is run in this process and gives its exit code and both outputs; a few tests run the real one."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from palaver.cli import main
+
+HI = {"role": "user", "content": "hi"}
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+    """Run a command in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run_(*args):
+        code = main([str(arg) for arg in args])
+        return Ran(code, *capsys.readouterr())
+
+    return run_
+
+
+@pytest.fixture
+def process(tmp_path):
+    """Run the real process, in a folder of its own."""
+
+    def process_(*args, data=b"", **env):
+        done = subprocess.run(
+            [sys.executable, "-m", "palaver", *map(str, args)],
+            cwd=tmp_path,
+            input=data,
+            capture_output=True,
+            env={**os.environ, **env},
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return process_
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Write a JSON value, or text, into a file of the folder."""
+
+    def saved_(value, name="body.json"):
+        file = tmp_path / name
+        file.write_text(value if isinstance(value, str) else json.dumps(value), "utf-8")
+        return file
+
+    return saved_
+
+
+@pytest.fixture
+def chat():
+    """A request of Chat Completions with a loss for every other wire: a name."""
+    return {"model": "gpt-5", "messages": [{**HI, "name": "ada"}, {"role": "assistant", "content": "yes"}, HI]}

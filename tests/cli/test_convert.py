@@ -1,0 +1,189 @@
+"""One provider's file becomes another's, with a receipt; the two never mix."""
+
+import json
+import os
+
+import pytest
+
+from palaver import wires
+
+HI = {"role": "user", "content": "hi"}
+ANSWER = {
+    "id": "x",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "gpt-5",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hello"}}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
+}
+
+
+def test_a_request_becomes_a_request_and_the_receipt_stands_apart(run, saved, chat):
+    done = run("convert", saved(chat), "--to", "ollama_chat")
+    assert done.code == 0
+    assert [m["content"] for m in done.json["messages"]] == ["hi", "yes", "hi"]
+    assert (
+        done.err.splitlines()[0] == "openai_chat → ollama_chat: a request of 3 messages, 1 thing not carried as it was"
+    )
+    assert done.err.splitlines()[2].split()[:4] == ["dropped", "name", "1", "messages[0]"]
+
+
+def test_a_response_becomes_a_response(run, saved):
+    done = run("convert", saved(ANSWER), "--to", "ollama_chat")
+    assert done.code == 0
+    assert done.json["message"]["content"] == "hello"
+    assert done.json["done"] is True
+
+
+def test_an_exchange_becomes_the_whole_conversation(run, saved):
+    done = run(
+        "convert", saved({"request": {"model": "gpt-5", "messages": [HI]}, "response": ANSWER}), "--to", "palaver"
+    )
+    assert done.code == 0
+    _, *messages = map(json.loads, done.out.splitlines())
+    assert [m["role"] for m in messages] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize(
+    ("beside", "note"),
+    [
+        (
+            {"response": {"error": {"message": "no credit", "type": "x"}}},
+            "the answer is an error, which is left out: no",
+        ),
+        ({"stream": "data: {}\n\n"}, "the answer is a recorded stream, which is left out"),
+        ({"response": None}, "there is no answer"),
+    ],
+)
+def test_an_answer_that_is_none_is_left_out_with_a_note(run, saved, beside, note):
+    done = run("convert", saved({"request": {"model": "gpt-5", "messages": [HI]}, **beside}), "--to", "ollama_chat")
+    assert done.code == 0
+    assert len(done.json["messages"]) == 1
+    assert f"body.json: {note}" in done.err
+
+
+def test_a_bare_list_of_messages_becomes_a_request(run, saved):
+    done = run("convert", saved([{"role": "developer", "content": "be brief"}, HI]), "--to", "openai_chat")
+    assert done.code == 0
+    assert len(done.json["messages"]) == 2
+
+
+def test_the_same_wire_gives_the_same_values(run, saved, chat):
+    assert run("convert", saved(chat), "--to", "openai_chat").json == chat
+
+
+def test_an_accent_is_fitted_though_its_wire_is_the_same(run, saved):
+    body = {"model": "gpt-5", "messages": [{"role": "developer", "content": "be brief"}, HI]}
+    done = run("convert", saved(body), "--to", "openai_chat:groq")
+    assert done.json["messages"][0]["role"] == "system"
+    assert "developer" in done.err
+
+
+def test_the_canonical_form_is_read_back_by_itself(run, saved, chat):
+    first = run("convert", saved(chat), "--to", "palaver")
+    assert first.err.endswith("nothing lost\n")
+    again = run("convert", saved(first.out, "body.jsonl"), "--to", "openai_chat")
+    assert again.json == chat
+    assert run("convert", saved(ANSWER), "--to", "palaver").json["type"] == "response"
+    response = saved(run("convert", saved(ANSWER), "--to", "palaver").out, "response.json")
+    assert run("convert", response, "--to", "openai_chat").json == ANSWER
+
+
+def test_one_message_of_the_canonical_form_is_a_conversation(run, saved):
+    line = '{"role":"user","content":[{"type":"text","text":"hi"}]}'
+    for text in (line, f"{line}\n{line}\n", f"\ufeff{line}\n"):
+        done = run("convert", saved(text), "--to", "ollama_chat")
+        assert done.code == 0, done.err
+        assert done.json["messages"][0] == HI
+
+
+def test_numbers_are_written_as_they_were(run, saved):
+    text = '{"model":"gpt-5","messages":[{"role":"user","content":"\u2028"}],"temperature":2.0,"top_p":5e-1}'
+    done = run("convert", saved(text), "--to", "openai_chat", "--pretty")
+    assert done.code == 0, done.err
+    assert '"temperature": 2.0' in done.out
+    assert '"top_p": 5e-1' in done.out
+    assert '"content": "\u2028"' in done.out
+
+
+def test_text_that_cannot_be_indented_stays_one_line(run, saved):
+    body = {"model": "gpt-5", "messages": [{"role": "user", "content": "\ud800"}]}
+    done = run("convert", saved(body), "--to", "openai_chat", "--pretty")
+    assert (done.code, done.out.count("\n")) == (0, 1)
+    assert done.json == body
+
+
+# -- the receipt ---------------------------------------------------------------------------------------------------
+
+
+def test_a_receipt_is_json_when_asked(run, saved, chat):
+    done = run("convert", saved(chat), "--to", "ollama_chat", "--losses", "json")
+    (loss,) = json.loads(done.err)
+    assert loss.keys() == {"kind", "what", "why", "where", "message", "part"}
+    assert (loss["what"], loss["message"], loss["part"]) == ("name", 0, None)
+    assert run("convert", saved(chat), "--to", "openai_chat", "--losses", "json").err == "[]\n"
+
+
+def test_losses_can_be_refused_and_then_nothing_is_written(run, saved, chat, tmp_path):
+    out = tmp_path / "out.json"
+    out.write_text("before")
+    done = run("convert", saved(chat), "--to", "ollama_chat", "--losses", "raise", "-o", out)
+    assert (done.code, done.out, out.read_text()) == (1, "", "before")
+    assert "nothing was written" in done.err
+    assert "messages[0]" in done.err
+    assert run("convert", saved(chat), "--to", "openai_chat", "--losses", "raise", "-o", out).code == 0
+
+
+# -- which wire ----------------------------------------------------------------------------------------------------
+
+
+def test_an_ambiguous_file_says_what_it_may_be(run, saved):
+    body = saved({"model": "m", "messages": [HI]})
+    done = run("convert", body, "--to", "palaver")
+    assert (done.code, done.out) == (1, "")
+    assert "openai_chat" in done.err
+    assert "ollama_chat" in done.err
+    assert done.err.endswith("say which with --from\n")
+    assert run("convert", body, "--to", "palaver", "--from", "ollama_chat").code == 0
+    assert run("convert", body, "--to", "palaver", "--from", "openai_chat:groq").err.startswith("openai_chat:groq → ")
+
+
+def test_every_wire_converts_to_every_other(run, saved, chat):
+    for source in wires.names():
+        body = saved(run("convert", saved(chat), "--to", source).out, f"{source}.json")
+        for target in wires.names():
+            assert run("convert", body, "--from", source, "--to", target).code == 0
+
+
+# -- a file of its own ---------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_written_whole_and_keeps_its_mode(run, saved, chat, tmp_path):
+    out = tmp_path / "out.json"
+    out.write_text("before")
+    out.chmod(0o640)
+    link = tmp_path / "link.json"
+    link.symlink_to(out)
+    done = run("convert", saved(chat), "--to", "openai_chat", "-o", link)
+    assert (done.code, done.out) == (0, "")
+    assert json.loads(out.read_bytes()) == chat
+    assert link.is_symlink()
+    assert out.stat().st_mode & 0o777 == 0o640
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["body.json", "link.json", "out.json"]
+
+
+def test_a_file_may_be_replaced_by_its_conversion(run, saved, chat):
+    body = saved(chat)
+    assert run("convert", body, "--to", "ollama_chat", "-o", body).code == 0
+    assert json.loads(body.read_bytes())["messages"][0] == HI
+
+
+def test_what_is_no_plain_file_is_written_to(run, saved, chat):
+    assert run("convert", saved(chat), "--to", "ollama_chat", "-o", os.devnull).code == 0
+    assert not os.path.isfile(os.devnull)  # noqa: PTH113 (it is still a device)
+
+
+def test_a_place_that_cannot_be_written_is_one_line(run, saved, chat, tmp_path):
+    done = run("convert", saved(chat), "--to", "ollama_chat", "-o", tmp_path / "none" / "out.json")
+    assert done.code == 1
+    assert done.err == f"palaver: {tmp_path}/none/out.json: no such file or directory\n"
