@@ -198,7 +198,7 @@ def _undeclared(block: Any, context: Context) -> str | None:
         case {"type": "tool_addition" | "tool_removal", "tool": {"type": "tool_reference", "name": str(name)}}:
             names = [name]
         case {"type": "tool_search_tool_result", "content": {"tool_references": [*found]}}:
-            tables = [cast("dict[str, Any]", each) for each in cast("list[Any]", found) if isinstance(each, dict)]
+            tables = [cast("dict[str, Any]", each) for each in found if isinstance(each, dict)]
             names = [str(each["tool_name"]) for each in tables if "tool_name" in each]
         case _:
             return None
