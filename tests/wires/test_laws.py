@@ -117,9 +117,30 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 
 
 _DATA = frozenset(
-    """parameters input_schema inputSchema parametersJsonSchema parameters_json_schema arguments args input json response
-    schema responseSchema responseJsonSchema metadata properties labels json_schema jsonSchema format output options
-    data""".split()
+    [
+        "parameters",
+        "input_schema",
+        "inputSchema",
+        "parametersJsonSchema",
+        "parameters_json_schema",
+        "arguments",
+        "args",
+        "input",
+        "json",
+        "response",
+        "schema",
+        "responseSchema",
+        "responseJsonSchema",
+        "metadata",
+        "properties",
+        "labels",
+        "json_schema",
+        "jsonSchema",
+        "format",
+        "output",
+        "options",
+        "data",
+    ]
 )
 
 

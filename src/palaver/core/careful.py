@@ -130,6 +130,7 @@ def _reader(hint: Any) -> Reader:
 
 def _union(arguments: tuple[Any, ...]) -> Reader:
     members = [each for each in arguments if each not in {NoneType, UnsetType}]
+    inner: Reader
     if set(members) == {int, float}:
         inner = _whole_or_not
     else:

@@ -75,7 +75,7 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
             "type": "allowed_tools",
             "allowed_tools": {"mode": "auto" | "required" as mode, "tools": [*tools]},
         }:
-            names = [_name_of(tool) for tool in tools]  # pyright: ignore[reportUnknownVariableType] (parsed JSON)
+            names = [_name_of(tool) for tool in tools]
             found = tuple(name for name in names if name is not None)
             return ToolChoice(mode, found) if found and len(found) == len(names) else None
         case _:

@@ -5,7 +5,7 @@ A part of an unknown type is ``Opaque``; a known type with a missing or wrong fi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
