@@ -78,6 +78,7 @@ _IN_RESULTS: Final[dict[MediaKind, MediaRule]] = {
 }
 
 SPEECH: Final = Speech(
+    names_model=False,
     later_system=False,
     developer=False,
     blank_text=False,
