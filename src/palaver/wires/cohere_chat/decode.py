@@ -5,7 +5,8 @@ What the neutral message cannot say stays under ``provider["cohere_chat"]``, whe
 - fields of the body, of a message, a part, a call or a tool that have no neutral place, verbatim (``documents``,
   ``safety_mode``, ``strict_tools``, ``logprobs``, …);
 - hints on form: ``@content`` (``list``, ``string``, ``null``, ``absent``), ``@field`` (``tool_plan``: where a text
-  stood), ``@type`` and ``@id`` (``absent``), ``@arguments`` (``absent``, ``null``, ``object``), ``@role``, ``@tools``;
+  stood), ``@type`` and ``@id`` (``absent``), ``@arguments`` (``absent``, ``null``, ``object``), ``@role``,
+  ``@no_role``, ``@tools``;
 - ``citations``, where they do not point at texts in order. Else each is a ``Citation`` on the text that it cites.
 
 Source: wires.md 7; https://docs.cohere.com/v2/reference/chat.
@@ -13,7 +14,7 @@ Source: wires.md 7; https://docs.cohere.com/v2/reference/chat.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -261,49 +262,52 @@ _PARTS: Final[dict[str, Callable[[Fields], AnyPart]]] = {"text": _text, "thinkin
 # -- citations -------------------------------------------------------------------------------------
 
 
+class _Cited(Struct, gc=False):
+    """What we read of a citation; its sources are kept in the raw object."""
+
+    type: str | None = None
+    content_index: int | None = None
+    text: str | None = None
+    start: int | None = None
+    end: int | None = None
+
+
+_citations = msgspec.json.Decoder(list[_Cited]).decode
+
+
 def _cited(content: tuple[Any, ...], rest: Fields) -> tuple[Any, ...]:
     """Put each citation on the text that it cites, where taking them off again gives the same list."""
     raw = rest["citations"]
-    found = jsontext.items(raw) if jsontext.kind(raw) == "an array" else []
-    tables = [jsontext.value(each) for each in found]
-    if not found or not all(isinstance(table, dict) for table in tables):
+    try:
+        found = _citations(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return content
-    places = [_place(table, content) for table in tables]
-    if None in places or places != sorted(cast("list[int]", places)):
+    plan = next((at for at, part in enumerate(content) if is_plan(part)), None)
+    texts = [at for at, part in enumerate(content) if isinstance(part, Text) and at != plan]
+    places = [_place(each, texts, plan) for each in found]
+    known = [place for place in places if place is not None]
+    if not known or len(known) != len(places) or known != sorted(known):
         return content
     del rest["citations"]
-    parts = list(content)
-    for place in dict.fromkeys(cast("list[int]", places)):
-        made = [_citation(table, each) for table, each, at in zip(tables, found, places, strict=True) if at == place]
-        parts[place] = parts[place].replace(citations=tuple(made))
-    return tuple(parts)
+    made: dict[int, list[Citation]] = {}
+    for place, each, own in zip(known, found, jsontext.items(raw), strict=True):
+        citation = Citation(wire=WIRE, quote=each.text, start=each.start, end=each.end, raw_json=jsontext.own(own))
+        made.setdefault(place, []).append(citation)
+    return tuple([part.replace(citations=made[at]) if at in made else part for at, part in enumerate(content)])
 
 
-def _place(table: dict[str, Any], content: tuple[Any, ...]) -> int | None:
+def _place(cited: _Cited, texts: list[int], plan: int | None) -> int | None:
     """Where the text stands that a citation points at; ``None`` when it points at none."""
-    planned = [is_plan(part) for part in content]
-    if table.get("type") == "PLAN":
-        return planned.index(True) if True in planned else None
-    texts = [at for at, part in enumerate(content) if isinstance(part, Text) and not planned[at]]
-    index = table.get("content_index")
-    if index is None:
-        return texts[0] if len(texts) == 1 and table.get("type") != "THINKING_CONTENT" else None
-    return index if index in texts and not isinstance(index, bool) else None
+    if cited.type == "PLAN":
+        return plan
+    if cited.content_index is not None:
+        return cited.content_index if cited.content_index in texts else None
+    return texts[0] if len(texts) == 1 and cited.type != "THINKING_CONTENT" else None
 
 
 def is_plan(part: AnyPart) -> bool:
     """Whether a part stood in ``tool_plan``."""
     return isinstance(part, Text) and reading.is_hint(reading.native(part, WIRE), "field", "tool_plan")
-
-
-def _citation(table: dict[str, Any], raw: Raw) -> Citation:
-    def of(key: str, kind: type) -> Any:
-        found = table.get(key)
-        return found if isinstance(found, kind) and not isinstance(found, bool) else None
-
-    return Citation(
-        wire=WIRE, quote=of("text", str), start=of("start", int), end=of("end", int), raw_json=jsontext.own(raw)
-    )
 
 
 # -- tool calls ------------------------------------------------------------------------------------
@@ -388,8 +392,10 @@ def response(body: bytes) -> Response:
         raise _provider_error(rest, body)
     fields = reading.need_fields(rest, "message")
     role = fields.pop("role", None)
-    if role != _ASSISTANT:
-        fields["@role"] = hint("absent") if role is None else role
+    if role is None:
+        fields["@no_role"] = jsontext.TRUE
+    elif role != _ASSISTANT:
+        fields["@role"] = role
     try:
         content = _answer(fields, "call", response=True)
     except DecodeError as error:

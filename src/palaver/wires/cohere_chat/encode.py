@@ -1,9 +1,9 @@
 """Write Cohere v2 chat bodies.
 
 What this wire cannot say (wires.md 7): an error flag on results, media in results and in answers, documents and
-recordings, cache marks, reasoning and citations from elsewhere, the developer role, the choice of a named tool, free-text
-calls, refusals, more than one answer. Beside calls there is no text: it becomes ``tool_plan``. Unknown fields are
-refused, so nothing but Cohere's own leftovers is written beside what this module names.
+recordings, cache marks, reasoning and citations from elsewhere, the developer role, the choice of a named tool,
+free-text calls, refusals, more than one answer. Beside calls there is no text: it becomes ``tool_plan``. Unknown fields
+are refused, so nothing but Cohere's own leftovers is written beside what this module names.
 
 Source: wires.md 7; https://docs.cohere.com/v2/reference/chat.
 """
@@ -177,7 +177,7 @@ def _tool(tool: AnyTool, context: Context) -> object:
 
 
 _INPUT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-_NO_PARAMETERS: Final = {"type": "object", "properties": {}}
+_NO_PARAMETERS: Final[dict[str, object]] = {"type": "object", "properties": {}}
 
 
 def _parameters(tool: Tool, context: Context) -> object:
@@ -245,9 +245,10 @@ def _answer(
 ) -> dict[str, Any]:
     """Write what an assistant says, of a request or a response."""
     calls = [_call(part) for part in message.content if isinstance(part, (ToolCall, MalformedToolCall))]
-    parts = [part for part in message.content if not isinstance(part, (ToolCall, MalformedToolCall))]
+    parts: list[AnyPart] = [part for part in message.content if not isinstance(part, (ToolCall, MalformedToolCall))]
     plan = [part for part in parts if isinstance(part, Text) and is_plan(part)]
-    parts = [part for part in parts if part not in plan]
+    if plan:
+        parts = [part for part in parts if not is_plan(part)]
     if not context.own:
         plan, parts = _planned(plan, parts, context, index, called=bool(calls))
     fields: dict[str, Any] = {}
@@ -258,7 +259,7 @@ def _answer(
     elif form is not None:
         fields["content"] = NULL if form == hint("null") else []
     if plan:
-        fields["tool_plan"] = "\n\n".join(part.text for part in plan)
+        fields["tool_plan"] = "\n\n".join(part.text for part in plan if part.text)
     if calls:
         fields["tool_calls"] = calls
     citations = [cited.raw_json for part in (*parts, *plan) if isinstance(part, Text) for cited in part.citations]
@@ -279,10 +280,10 @@ def _planned(
     texts = [part for part in parts if isinstance(part, Text)]
     if not texts:
         return plan, parts
-    context.lose("converted", "text", "not taken beside tool calls; sent as “tool_plan”", index)
+    said = [part.replace(citations=()) for part in texts if part.text]
+    context.lose("converted" if said else "dropped", "text", "not taken beside tool calls, where “tool_plan” is", index)
     if any(part.citations for part in texts):
         context.lose("dropped", "citations", "their text moved to “tool_plan”", index)
-    said = [part.replace(citations=()) for part in texts if part.text]
     return [*said, *plan], [part for part in parts if not isinstance(part, Text)]
 
 
@@ -312,9 +313,10 @@ def _part(part: AnyPart) -> object:
         case Reasoning():
             return {"type": "thinking", "thinking": part.text, **visible(rest)}
         case Image():
-            inner = jsontext.fields(rest.pop("image_url", jsontext.EMPTY_OBJECT))
             url = part.source.url if isinstance(part.source, Url) else part.data_uri
-            return {"type": "image_url", "image_url": {"url": url or "", **inner}, **visible(rest)}
+            inner: dict[str, Any] = {"url": url or ""}
+            inner.update(jsontext.fields(rest.pop("image_url", jsontext.EMPTY_OBJECT)))
+            return {"type": "image_url", "image_url": inner, **visible(rest)}
         case Opaque():
             return part.raw_json
         case _:  # nothing else is held by a message that came from here or was fitted
@@ -330,8 +332,8 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     message = response.message
     held = native(message, WIRE)
     role = held.pop("@role", None)
-    body = _answer(message, held, context, 0, response=True)
-    if role != hint("absent"):
+    body: dict[str, Any] = _answer(message, held, context, 0, response=True)
+    if "@no_role" not in held:
         body = {"role": "assistant" if role is None else role, **body}
     fields: dict[str, Any] = {}
     if message.response_id is not None or not context.own:

@@ -140,12 +140,18 @@ def read_usage(raw: Raw) -> Usage:
     )
 
 
-def write_usage(usage: Usage) -> dict[str, Any]:
-    """Write usage from its counters; what was billed is not known."""
-    fields: dict[str, Any] = {
-        "tokens": {
-            "input_tokens": (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0),
-            "output_tokens": (usage.output or 0) + (usage.reasoning or 0),
-        }
-    }
+def write_usage(usage: Usage) -> object:
+    """Write usage: Cohere's own object when it still says the same, else one made of the counters that are known."""
+    raw = usage.raw_json
+    if isinstance(raw, Raw) and "tokens" in jsontext.fields(raw) and read_usage(raw) == usage:
+        return raw
+    tokens: dict[str, int] = {}
+    for key, counts in (
+        ("input_tokens", (usage.input, usage.cache_read, usage.cache_write)),
+        ("output_tokens", (usage.output, usage.reasoning)),
+    ):
+        known = [count for count in counts if count is not None]
+        if known:
+            tokens[key] = sum(known)
+    fields: dict[str, Any] = {"tokens": tokens}
     return fields if usage.cache_read is None else {**fields, "cached_tokens": usage.cache_read}
