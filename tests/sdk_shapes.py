@@ -25,8 +25,7 @@ import botocore.session
 import botocore.validate
 import ollama
 from anthropic.types import Message, message_create_params
-from anthropic.types.beta import BetaMessage
-from anthropic.types.beta import message_create_params as beta_message_create_params
+from anthropic.types.beta import BetaMessage, message_create_params as beta_message_create_params
 from cohere.v2.client import V2Client
 from cohere.v2.types import V2ChatResponse
 from google.genai import types as genai

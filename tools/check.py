@@ -50,9 +50,7 @@ def run(name: str) -> bool:
         check=False,
     )
     failed = done.returncode != 0
-    print(
-        f"{name:<10}{time.monotonic() - started:6.1f} s  {'FAILED' if failed else 'ok'}", flush=True
-    )
+    print(f"{name:<10}{time.monotonic() - started:6.1f} s  {'FAILED' if failed else 'ok'}", flush=True)
     if failed:
         print(done.stdout, flush=True)
     return not failed

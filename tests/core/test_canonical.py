@@ -5,8 +5,7 @@ import hashlib
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec import UNSET, Raw
 
 import palaver

@@ -147,9 +147,8 @@ def histories(draw: Any, max_size: int = 8) -> tuple[p.Message, ...]:
         elif role == "assistant":
             parts = [_assistant_part(draw, tokens) for _ in range(draw(st.integers(0, 4)))]
             messages.append(p.assistant(*parts))
-            for call in client_calls(messages[-1]):
-                if draw(st.integers(0, 3)):
-                    messages.append(_result(draw, tokens, call.id))
+            answered = [call for call in client_calls(messages[-1]) if draw(st.integers(0, 3))]
+            messages += [_result(draw, tokens, call.id) for call in answered]
         elif role == "tool":
             messages.append(_result(draw, tokens, draw(st.sampled_from([*IDS, None]))))
         else:

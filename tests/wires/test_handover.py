@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import palaver as p
 from palaver import wires
@@ -113,7 +113,7 @@ def test_growing_gives_what_encoding_at_once_gives(
     wire = wires.get(target)
     encoder = wire.request_encoder(p.Request(tools=TOOLS))
     marks = sorted({min(cut, len(messages)) for cut in cuts} | {0, len(messages)})
-    for start, end in zip(marks, marks[1:], strict=False):
+    for start, end in itertools.pairwise(marks):
         encoder.append(*messages[start:end])
         at_once = wire.encode_request(p.Request(messages=messages[:end], tools=TOOLS))
         assert b"".join(encoder.chunks()) == at_once.body
@@ -180,7 +180,7 @@ def test_a_longer_conversation_begins_with_the_same_bytes(target: str) -> None:
         ]
     wire = wires.get(target)
     bodies = [wire.encode_request(p.Request(messages=tuple(messages[: 2 + 4 * n]), tools=TOOLS)).body for n in range(6)]
-    for shorter, longer in zip(bodies, bodies[1:], strict=False):
+    for shorter, longer in itertools.pairwise(bodies):
         assert longer.startswith(shorter.rstrip(b"]}"))
 
 

@@ -178,7 +178,7 @@ def _header(line: bytes | str) -> Request | None:
 
 def content_hash(message: Message) -> str:
     """Hash what the message says, and nothing of its envelope: ``palaver1:sha256:…``."""
-    import hashlib
+    import hashlib  # noqa: PLC0415 (OpenSSL takes longer to load than all of this)
 
     cls = type(message)
     said = {name: getattr(message, name) for name in _SAID if name in cls.__struct_fields__}

@@ -130,7 +130,11 @@ def _reader(hint: Any) -> Reader:
 
 def _union(arguments: tuple[Any, ...]) -> Reader:
     members = [each for each in arguments if each not in {NoneType, UnsetType}]
-    inner = _reader(members[0]) if len(members) == 1 else _tagged(members)
+    inner: Reader
+    if set(members) == {int, float}:
+        inner = _whole_or_not
+    else:
+        inner = _reader(members[0]) if len(members) == 1 else _tagged(members)
     if NoneType not in arguments:
         return inner
     return lambda data: None if jsontext.is_null(data) else inner(data)
@@ -153,7 +157,7 @@ def _tagged(members: list[type[Struct]]) -> Reader:
             tag = _at(tag_field, jsontext.text, table[tag_field])
             cls = by_tag.get(tag)
             if cls is None:
-                raise _UnknownTagError(f"unknown {tag_field} {excerpt(tag)!r}", path=tag_field)
+                raise _UnknownTagError(f"unknown {tag_field} {excerpt(tag)!r}", path=tag_field)  # noqa: TRY301 (one way out for both kinds of error)
             return _made(cls, table)
         except _UnknownTagError:
             if keeper is None:
@@ -261,6 +265,11 @@ def _number(data: Raw) -> object:
     if number - number != 0:
         raise DecodeError("number out of range")
     return number
+
+
+def _whole_or_not(data: Raw) -> object:
+    found = jsontext.value(data)
+    return found if type(found) is int else _number(data)
 
 
 def _truth(data: Raw) -> object:

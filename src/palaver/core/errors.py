@@ -78,7 +78,7 @@ class LossError(EncodeError):
     def __init__(self, wire: str, losses: tuple[Loss, ...]) -> None:
         """Keep the receipt; the text names the first losses."""
         shown = "; ".join(str(loss) for loss in losses[:3])
-        more = f"; and {len(losses) - 3} more" if len(losses) > 3 else ""
+        more = f"; and {len(losses) - 3} more" if len(losses) > 3 else ""  # noqa: PLR2004 (the three shown)
         super().__init__(f"{wire}: {len(losses)} not carried: {shown}{more}")
         self.wire = wire
         self.losses = losses

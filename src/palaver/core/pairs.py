@@ -31,7 +31,7 @@ REPAIR = "repair"
 class Placed(NamedTuple):
     """A message and its position in the conversation it came from. A ``note`` gives way to tool results."""
 
-    index: int  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleMethodOverride] (hides tuple.index)
+    index: int  # type: ignore[assignment]  # (hides tuple.index, which nobody needs)
     message: Message
     note: bool = False
 

@@ -180,7 +180,7 @@ class Media(Part, frozen=True):
 
         Its first bytes, else its ending, tell the type. Raises ``OSError``.
         """
-        with open(path, "rb") as file:
+        with open(path, "rb") as file:  # noqa: PTH123 (pathlib takes longer to load than this module)
             data = file.read()
         return cls.from_bytes(data, media_type or mediatypes.of_bytes(data) or mediatypes.of_name(str(path)))
 

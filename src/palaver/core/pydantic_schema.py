@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def core_schema(cls: type[Struct]) -> CoreSchema:
     """Tell pydantic how to read and write one class."""
-    from pydantic_core import core_schema as build
+    from pydantic_core import core_schema as build  # noqa: PLC0415 (pydantic is not a dependency)
 
     return build.no_info_plain_validator_function(
         partial(_validated, cls),

@@ -47,7 +47,7 @@ def assert_law_1_conversation(request: Request) -> None:
 
 def assert_law_1_copies(value: Record) -> None:
     """Law 1 for what Python itself copies with: pickle and ``copy``."""
-    if pickle.loads(pickle.dumps(value)) != value:
+    if pickle.loads(pickle.dumps(value)) != value:  # noqa: S301 (a law about pickle)
         raise AssertionError(f"pickled to another value: {value!r}")
     if copy.deepcopy(value) != value or copy.copy(value) != value:
         raise AssertionError(f"copied to another value: {value!r}")

@@ -114,7 +114,7 @@ class Context:
         """
         if rule.pattern.fullmatch(old) and old not in taken and (not rule.unique or self.take(f"id {old}")):
             return old
-        import hashlib
+        import hashlib  # noqa: PLC0415 (OpenSSL takes longer to load than all of this)
 
         count = 0
         while True:

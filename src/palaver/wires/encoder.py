@@ -59,7 +59,7 @@ class Writer(Protocol):
     """The half of a codec that writes requests: the functions of a wire's ``encode`` module."""
 
     @property
-    def LIST(self) -> str:
+    def LIST(self) -> str:  # noqa: N802 (a constant of the module)
         """Name of the list of messages in the body."""
         ...
 
@@ -91,7 +91,7 @@ class RequestEncoder:
         speech: Speech,
         *,
         accent: str | None = None,
-        options: Options = Options(),
+        options: Options = Options(),  # noqa: B008 (frozen)
     ) -> None:
         """Encode ``request``, and stand ready for what is appended."""
         self._writer = writer
@@ -133,12 +133,18 @@ class RequestEncoder:
 
     def _reopens(self, messages: Sequence[Message]) -> bool:
         """Whether a result comes for a call of a sealed turn, and for none behind it."""
-        open_calls = {call.id for item in self._open for call in client_calls(item.message)}
+        sealed: set[str | None] = set()
+        open_calls: set[str | None] = {call.id for item in self._open for call in client_calls(item.message)}
+        before = self._open[-1].message if self._open else None
         for message in messages:
+            if isinstance(message, AssistantMessage) and not isinstance(before, AssistantMessage):
+                sealed |= open_calls
+                open_calls = set()
             open_calls.update(call.id for call in client_calls(message))
             answers = message.tool_call_id if isinstance(message, ToolMessage) else None
-            if answers in self._sealed_calls and answers not in open_calls:
+            if (answers in sealed or answers in self._sealed_calls) and answers not in open_calls:
                 return True
+            before = message
         return False
 
     def _new_context(self) -> Context:

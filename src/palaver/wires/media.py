@@ -31,6 +31,7 @@ _P = TypeVar("_P", bound=Media)
 
 
 def kind_of(part: AnyPart | Media) -> MediaKind | None:
+    """Which kind of medium a part is; ``None`` when it is none."""
     return cast("MediaKind", type(part).__struct_config__.tag) if isinstance(part, Media) else None
 
 
@@ -106,6 +107,7 @@ def refusal_of(part: Media, rule: MediaRule) -> str | None:
 def medium(
     part: Media, context: Context, index: int, position: int, media: dict[MediaKind, MediaRule]
 ) -> AnyPart | None:
+    """Fit one medium to the rules of a place; ``None`` when it cannot be sent there."""
     kind = cast("MediaKind", kind_of(part))
     takes = context.options.takes
     rule = media.get(kind)

@@ -171,10 +171,11 @@ def string_or_items(raw: Raw) -> str | list[Raw] | None:
 def string_or_rows(raw: Raw) -> str | list[Fields] | None:
     """Read a field that is a string, an array of objects or null. Raises ``DecodeError`` for anything else."""
     try:
-        return _content_rows(raw)
+        found: str | list[Fields] | None = _content_rows(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = string_or_items(raw)
-        return jsontext.rows(raw) if isinstance(found, list) else found
+        items = string_or_items(raw)
+        return jsontext.rows(raw) if isinstance(items, list) else items
+    return found
 
 
 def each(rest_items: list[Raw], path: str, decode: Callable[[Raw], T]) -> Iterator[T]:

@@ -42,7 +42,7 @@ class Codec(Writer, Protocol):
     """A wire's ``encode`` module: requests (see ``Writer``) and responses."""
 
     @property
-    def SPEECH(self) -> Speech:
+    def SPEECH(self) -> Speech:  # noqa: N802 (a constant of the module)
         """The wire's row of data."""
         ...
 

@@ -454,6 +454,11 @@ def test_a_reason_without_a_word_is_approximated():
     ]
 
 
+def test_an_answer_of_our_own_with_an_odd_type_is_written():
+    odd = answer({"type": None, "role": "assistant", "content": "x"})
+    assert json.loads(WIRE.encode_response(WIRE.decode_response(odd).replace()).body)["output"] == odd["output"]
+
+
 def test_further_answers_are_dropped():
     made = WIRE.encode_response(p.Response(p.assistant("a"), (p.assistant("b"),)))
     assert [loss.what for loss in made.losses] == ["alternative"]

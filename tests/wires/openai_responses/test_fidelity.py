@@ -103,6 +103,14 @@ def test_responses(body: Any):
 VALID = [
     REQUEST,
     {"model": "m", "input": "hi"},
+    asked(
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_file", "file_data": "data:text/plain; charset=utf-8;base64,YQ==", "filename": "a"}
+            ],
+        }
+    ),
     {"model": "m", "instructions": "be", "input": "hi"},
     {"model": "m", "previous_response_id": "resp_1"},
     {"model": "m", "prompt": {"id": "p"}, "instructions": "be"},

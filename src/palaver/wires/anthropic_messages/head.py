@@ -274,7 +274,7 @@ def _schema(tool: Tool, context: Context) -> Raw:
 
 def _load_one(fields: dict[str, Any], context: Context) -> None:
     """Load one tool from the start, when every tool is deferred."""
-    tools: list[Any] = fields.get("tools", [])
+    tools: list[Any] = fields["tools"] if isinstance(fields.get("tools"), list) else []
     if tools and all(as_fields(each).get(_DEFERS) == jsontext.TRUE for each in tools):
         context.lose("dropped", _DEFERS, "not every tool may be deferred")
         tools[0] = {key: held for key, held in as_fields(tools[0]).items() if key != _DEFERS}

@@ -74,8 +74,8 @@ def answer_parts(blocks: Raw) -> tuple[AssistantPart, ...]:
         return tuple(reading.each(jsontext.items(blocks), "", _answer_part))
 
 
-def _answer_part(raw: Raw) -> AnyPart:
-    return _part(raw, _ASSISTANT)
+def _answer_part(raw: Raw) -> AssistantPart:
+    return cast("AssistantPart", _part(raw, _ASSISTANT))
 
 
 class _PlainText(Struct, tag_field="type", tag="text", gc=False, forbid_unknown_fields=True):

@@ -114,8 +114,6 @@ def _standing(before: Standing, placed: Sequence[Placed]) -> Standing:
 
 def _allowed(item: Placed, context: Context) -> Message:
     message, index = item.message, item.index
-    if _is_empty(message):
-        context.lose("dropped", "message", "empty, which the wire refuses", index)
     kept: list[AnyPart] = []
     for part in message.content:
         why = _refusal(part, message, context)
@@ -192,7 +190,7 @@ def is_new(raw: Raw) -> bool:
             return False
 
 
-def _undeclared(block: object, context: Context) -> str | None:
+def _undeclared(block: Any, context: Context) -> str | None:
     """Why a block is refused that refers to a tool which the request does not declare."""
     match block:
         case {"type": "tool_reference", "tool_name": str(name)}:
@@ -200,7 +198,7 @@ def _undeclared(block: object, context: Context) -> str | None:
         case {"type": "tool_addition" | "tool_removal", "tool": {"type": "tool_reference", "name": str(name)}}:
             names = [name]
         case {"type": "tool_search_tool_result", "content": {"tool_references": [*found]}}:
-            tables = cast("list[dict[str, Any]]", [each for each in found if isinstance(each, dict)])
+            tables = [cast("dict[str, Any]", each) for each in found if isinstance(each, dict)]
             names = [str(each["tool_name"]) for each in tables if "tool_name" in each]
         case _:
             return None
@@ -302,13 +300,9 @@ def _ended(placed: list[Placed], context: Context) -> list[Placed]:
     return placed
 
 
-def _is_empty(message: Message) -> bool:
-    return not (message.content or isinstance(message, ToolMessage) or "output_config" in native(message, WIRE))
-
-
 def _filled(placed: Sequence[Placed]) -> list[Placed]:
     """Leave out messages without content."""
-    return [item for item in placed if not _is_empty(item.message)]
+    return [item for item in placed if item.message.content or isinstance(item.message, ToolMessage)]
 
 
 def _answered(placed: list[Placed], before: Standing, context: Context) -> list[Placed]:

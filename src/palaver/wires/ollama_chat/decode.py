@@ -174,7 +174,7 @@ def _answer(rest: Fields, place: str) -> tuple[AssistantPart, ...]:
     reasoning: tuple[Reasoning, ...] = ()
     if thinking is not None and jsontext.kind(thinking) == "a string" and thinking != Raw(b'""'):
         reasoning = (Reasoning(reading.need_text(rest, "thinking"), wire=WIRE),)
-    content = (*_text(rest), *_images(rest))
+    content: tuple[AssistantPart, ...] = (*_text(rest), *_images(rest))
     raw = reading.take_items(rest, "tool_calls")
     if raw == []:
         rest["tool_calls"] = Raw(b"[]")

@@ -221,7 +221,7 @@ _NO_TIME: Final = "1970-01-01T00:00:00Z"
 
 def _counts(message: AssistantMessage, context: Context) -> dict[str, Any]:
     usage = message.usage
-    assert usage is not None
+    assert usage is not None  # noqa: S101 (asked by the caller)
     if context.own and isinstance(usage.raw_json, Raw):
         return dict(jsontext.fields(usage.raw_json))
     counts = {

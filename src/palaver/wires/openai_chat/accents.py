@@ -2,7 +2,7 @@
 
 Rules:
 
-- A row changes ``Speech`` and the few words that differ. The codec reads rows; it never asks for a vendor's name or URL.
+- A row changes ``Speech`` and the few words that differ. The codec reads rows; it never asks for a name or a URL.
 - Reasoning that a vendor wrote goes back in the field that the vendor reads. The base wire has no such field: reasoning
   that was read from one goes back where it stood, any other is dropped with a loss.
 - A row says what a vendor is known to refuse; what is not known is left as on the base wire.

@@ -130,7 +130,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     return {**fields, **visible(rest)}
 
 
-def _formed(
+def _formed(  # noqa: PLR0917 (a field, its two functions, and where it goes)
     fields: dict[str, Any],
     rest: Fields,
     key: str,
@@ -264,7 +264,7 @@ def assistant(
     return {**fields, **visible(rest)}
 
 
-def _put_reasoning(
+def _put_reasoning(  # noqa: PLR0917 (a field, its two functions, and where it goes)
     part: Reasoning,
     held: Fields,
     fields: dict[str, Any],

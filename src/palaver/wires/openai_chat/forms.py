@@ -73,7 +73,7 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
             return ToolChoice("required", (name,))
         case {
             "type": "allowed_tools",
-            "allowed_tools": {"mode": "auto" | "required" as mode, "tools": list(tools)},
+            "allowed_tools": {"mode": "auto" | "required" as mode, "tools": [*tools]},
         }:
             names = [_name_of(tool) for tool in tools]
             found = tuple(name for name in names if name is not None)

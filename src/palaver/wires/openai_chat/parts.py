@@ -5,7 +5,7 @@ A part of an unknown type is ``Opaque``; a known type with a missing or wrong fi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
@@ -137,8 +137,15 @@ def thinking_text(raw: Raw) -> str:
         return found
     if not isinstance(found, list):
         raise DecodeError(f"expected an array, got {jsontext.kind(raw)}", path="thinking")
-    blocks = cast("list[Any]", found)
-    return "".join(block["text"] for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    return "".join(_block_text(block) for block in found)  # pyright: ignore[reportUnknownVariableType] (parsed JSON)
+
+
+def _block_text(block: Any) -> str:
+    match block:
+        case {"text": str(text)}:
+            return text
+        case _:
+            return ""
 
 
 _PARTS: Final[dict[str, Callable[[Fields, Raw], AnyPart]]] = {

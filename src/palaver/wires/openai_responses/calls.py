@@ -112,8 +112,7 @@ def read_custom(rest: Fields) -> AnyPart:
     call_id, name = reading.need_text(rest, "call_id"), reading.need_text(rest, "name")
     raw = rest.pop("input", None)
     if raw is None or jsontext.kind(raw) != "a string":
-        wrong = "missing" if raw is None else f"expected a string, got {jsontext.kind(raw)}"
-        raise DecodeError(wrong, path="input")
+        raise DecodeError("missing" if raw is None else f"expected a string, got {jsontext.kind(raw)}", path="input")
     text = bytes(raw).decode()
     return ToolCall(call_id, name, text, custom=True, provider_json=provider(WIRE, rest))
 
@@ -248,8 +247,7 @@ def read_output(kind: str, rest: Fields) -> ToolMessage:
     content: tuple[Any, ...]
     if raw is None:
         if kind != "apply_patch_call_output":
-            missing = "missing"
-            raise DecodeError(missing, path=key)
+            raise DecodeError("missing", path=key)
         rest["@output"] = hint("absent")
         content = ()
     elif kind in _READ:

@@ -60,6 +60,7 @@ from palaver.wires.openai_responses.forms import (
     write_output_format,
     write_tool_choice,
 )
+from palaver.wires.openai_responses.usage import read_usage
 from palaver.wires.reading import hint, provider
 
 if TYPE_CHECKING:
@@ -359,8 +360,7 @@ def _is_loose(part: AnyPart) -> bool:
 
 def _need(rest: Fields, key: str) -> Raw:
     if key not in rest:
-        missing = "missing"
-        raise DecodeError(missing, path=key)
+        raise DecodeError("missing", path=key)
     return rest.pop(key)
 
 
@@ -383,8 +383,7 @@ def reasoning_text(raw: Raw, path: str) -> str:
     """Join the texts of a summary, or of the content of a reasoning item."""
     found = jsontext.value(raw)
     if not isinstance(found, list):
-        wrong = f"expected an array, got {jsontext.kind(raw)}"
-        raise DecodeError(wrong, path=path)
+        raise DecodeError(f"expected an array, got {jsontext.kind(raw)}", path=path)
     return "\n\n".join(text for each in cast("list[object]", found) if (text := _told(each)) is not None)
 
 
@@ -468,22 +467,4 @@ def _usage(rest: Fields) -> Usage | None:
     if raw is None or jsontext.kind(raw) != "an object":
         return None
     del rest["usage"]
-    return usage(raw)
-
-
-def usage(raw: Raw) -> Usage:
-    """Read the usage object into disjoint counters (wires.md 1.2)."""
-    table = jsontext.value(raw)
-    count = reading.counter
-    prompt, completion = count(table, "input_tokens"), count(table, "output_tokens")
-    read = count(table, "input_tokens_details", "cached_tokens")
-    written = count(table, "input_tokens_details", "cache_write_tokens")
-    reasoning = count(table, "output_tokens_details", "reasoning_tokens")
-    return Usage(
-        input=reading.uncached(prompt, read, written),
-        cache_read=read,
-        cache_write=written,
-        output=completion if completion is None else max(0, completion - (reasoning or 0)),
-        reasoning=reasoning,
-        raw_json=jsontext.own(raw),
-    )
+    return read_usage(raw)

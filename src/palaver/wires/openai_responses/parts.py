@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, Raw
 
-from palaver.core import jsontext, mediatypes
-from palaver.core.errors import DecodeError, MessageError
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
 from palaver.core.jsontext import Fields
 from palaver.core.parts import (
     AnyPart,
@@ -133,11 +133,8 @@ def _file(rest: Fields) -> AnyPart | None:
 def source(url: str) -> tuple[MediaSource, str | None]:
     """Take a data URI apart where writing it again gives the same text; else the URL stays whole."""
     if url[:5] == "data:":
-        try:
-            media_type, data = mediatypes.split_data_uri(url)
-        except MessageError:
-            return Url(url), None
-        if url == f"data:{media_type};base64,{data}":
+        media_type, marked, data = url[5:].partition(";base64,")
+        if marked and media_type and "," not in media_type:
             return Inline(data), media_type
     return Url(url), None
 

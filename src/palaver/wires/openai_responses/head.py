@@ -1,0 +1,185 @@
+"""Write what stands beside the items of a request: model, instructions, settings, tools, and ``input`` that is no list.
+
+Rules:
+
+- ``instructions`` are written for the message that came from there; any other system message is an item,
+  which a chained request keeps and in which the word JSON counts (wires.md 3.3.7).
+- A function without ``strict`` gets ``false``: left out, it would mean true here, and it means false everywhere else.
+- What the provider refuses beside other fields is left out (wires.md 3.3.7, 3.3.9).
+
+Source: wires.md 3.1 to 3.3; https://platform.openai.com/docs/api-reference/responses/create.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET
+
+from palaver.core import jsontext
+from palaver.core.messages import SystemMessage, ToolMessage
+from palaver.core.parts import Text
+from palaver.core.tools import ProviderTool
+from palaver.wires import reading
+from palaver.wires.encoder import ABSENT
+from palaver.wires.handover import fitting_effort, fitting_name
+from palaver.wires.openai_responses import calls
+from palaver.wires.openai_responses.forms import (
+    ELSEWHERE,
+    WIRE,
+    peek,
+    read_output_format,
+    read_tool_choice,
+    write_output_format,
+    write_tool_choice,
+)
+from palaver.wires.reading import is_hint, native, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palaver.core.jsontext import Fields
+    from palaver.core.request import Request, ToolChoice
+    from palaver.core.tools import AnyTool
+    from palaver.wires.context import Context
+
+
+def hoists(message: SystemMessage, context: Context) -> bool:
+    """Whether a leading system message came from ``instructions``, and can go back there."""
+    return (
+        is_hint(native(message, WIRE), "field", "instructions")
+        and calls.is_plain(message.content)
+        and context.take("instructions")
+    )
+
+
+_SETTINGS: Final = {
+    "max_output_tokens": "max_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "parallel_tool_calls": "parallel_tool_calls",
+    "stream": "stream",
+}
+_EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_UNSAID: Final = ("stop", "seed", "frequency_penalty", "presence_penalty", "top_k", "reasoning_tokens")
+
+
+def head(request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
+    """Write model, instructions, settings and tools."""
+    rest = native(request, WIRE)
+    settings = request.settings
+    fields: dict[str, Any] = {}
+    if request.model is not None:
+        fields["model"] = request.model
+    for message in system:
+        fields["instructions"] = message.text
+    plain = {wire_key: getattr(settings, key) for wire_key, key in _SETTINGS.items()}
+    fields |= {key: value for key, value in plain.items() if value is not None}
+    _put_inner(fields, rest, "reasoning", "effort", fitting_effort(settings.effort, _EFFORTS, context))
+    for key in _UNSAID:
+        if getattr(settings, key) is not None:
+            context.lose("dropped", key, "the wire has no such setting")
+    _put_tools(fields, request, rest, context)
+    if settings.output is not None:
+        kept = reading.form(rest, "format", settings.output, read_output_format)
+        written = write_output_format(settings.output) if kept is None else kept
+        _put_inner(fields, rest, "text", "format", written)
+    for held in (request, *request.tools, settings.output):
+        for wire, key, _ in () if held is None else reading.foreign(held, WIRE):
+            context.lose("dropped", key, f"a field of {wire}")
+    _put_input(fields, request, rest, len(system), context)
+    fields |= visible(rest)
+    if not context.own:
+        _obey(fields, request, context)
+    return fields
+
+
+def _put_inner(fields: dict[str, Any], rest: Fields, outer: str, key: str, value: object) -> None:
+    """Write a field of an inner object, beside what else stood there."""
+    if value is not None:
+        fields[outer] = {key: value, **jsontext.fields(rest.pop(outer, jsontext.EMPTY_OBJECT))}
+
+
+def _put_input(fields: dict[str, Any], request: Request, rest: Fields, hoisted: int, context: Context) -> None:
+    """Write ``input`` here when it is no list: a string, null, or left out."""
+    messages = request.messages[hoisted:]
+    form = peek(rest, "@input")
+    if not messages and form == "null" and context.own:
+        fields["input"] = None
+    elif not messages and (form == "absent" if context.own else context.names(ELSEWHERE)):
+        fields["input"] = ABSENT
+    elif form == "string" and len(messages) == 1 and calls.is_plain(messages[0].content):
+        only = messages[0]
+        if only.role == "user" and only.provider_json is UNSET and (only.text or context.own):
+            fields["input"] = only.text
+
+
+def _put_tools(fields: dict[str, Any], request: Request, rest: Fields, context: Context) -> None:
+    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    if tools or is_hint(rest, "tools", "empty"):
+        fields["tools"] = tools
+    choice = request.settings.tool_choice
+    if choice is not None:
+        kept = reading.form(rest, "tool_choice", choice, read_tool_choice)
+        fields["tool_choice"] = _choice(choice, request, context) if kept is None else kept
+
+
+def _choice(choice: ToolChoice, request: Request, context: Context) -> object:
+    custom = {tool.name for tool in request.tools if not isinstance(tool, ProviderTool) and tool.custom}
+    if not context.own:
+        custom = {fitting_name(name, context) for name in custom}
+        choice = type(choice)(choice.mode, tuple(fitting_name(n, context) for n in choice.names))
+    return write_tool_choice(choice, custom)
+
+
+def _tool(tool: AnyTool, context: Context) -> object:
+    if isinstance(tool, ProviderTool):
+        if tool.wire == WIRE:
+            return tool.raw_json
+        context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
+        return None
+    rest = native(tool, WIRE)
+    name = tool.name if context.own else fitting_name(tool.name, context)
+    fields: dict[str, Any] = {"type": "custom" if tool.custom else "function", "name": name}
+    if tool.description is not None:
+        fields["description"] = tool.description
+    if not tool.custom:
+        if tool.parameters_json is not UNSET:
+            fields["parameters"] = tool.parameters_json
+        elif not is_hint(rest, "parameters", "absent"):
+            fields["parameters"] = None
+        if tool.strict is not None:
+            fields["strict"] = tool.strict
+        elif "@strict" not in rest:
+            fields["strict"] = False
+    return {**fields, **visible(rest)}
+
+
+def _obey(fields: dict[str, Any], request: Request, context: Context) -> None:
+    """Leave out what the provider refuses beside other fields (wires.md 3.3.7, 3.3.9)."""
+    if request.settings.effort in _EFFORTS[1:]:
+        for key in ("temperature", "top_p", "top_logprobs"):
+            if fields.get(key, jsontext.NULL) != jsontext.NULL:
+                del fields[key]
+                context.lose("dropped", key, "refused beside a reasoning effort")
+    choice = fields.get("tool_choice")
+    if not fields.get("tools") and choice not in (None, "auto", "none", jsontext.NULL):
+        del fields["tool_choice"]
+        context.lose("dropped", "tool_choice", "there are no tools to choose from")
+    output = request.settings.output
+    if output is not None and output.kind == "json" and not _says_json(request):
+        del fields["text"]["format"]
+        if not fields["text"]:
+            del fields["text"]
+        context.lose("dropped", "output", "the word JSON must be in a message, and is not")
+
+
+def _says_json(request: Request) -> bool:
+    texts = (
+        part.text
+        for message in request.messages
+        if not isinstance(message, ToolMessage) and not is_hint(native(message, WIRE), "field", "instructions")
+        for part in message.content
+        if isinstance(part, Text)
+    )
+    return any("json" in text.lower() for text in texts)
