@@ -27,6 +27,7 @@ _WIRES: Final = {
     "anthropic_messages": "palaver.wires.anthropic_messages",
     "google_generate": "palaver.wires.google_generate",
     "bedrock_converse": "palaver.wires.bedrock_converse",
+    "cohere_chat": "palaver.wires.cohere_chat",
     "ollama_chat": "palaver.wires.ollama_chat",
 }
 _NO_ACCENTS: Final[Mapping[str, Wire]] = {}

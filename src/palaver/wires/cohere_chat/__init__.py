@@ -1,0 +1,11 @@
+"""Cohere's wire, ``POST /v2/chat``.
+
+Source: wires.md 7; https://docs.cohere.com/v2/reference/chat.
+
+Stability: experimental.
+"""
+
+from palaver.wires.cohere_chat import decode, encode
+from palaver.wires.wire import Wire
+
+WIRE = Wire("cohere_chat", decode, encode)

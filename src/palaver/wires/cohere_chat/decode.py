@@ -1,0 +1,432 @@
+"""Read Cohere v2 chat bodies.
+
+What the neutral message cannot say stays under ``provider["cohere_chat"]``, where ``encode`` finds it:
+
+- fields of the body, of a message, a part, a call or a tool that have no neutral place, verbatim (``documents``,
+  ``safety_mode``, ``strict_tools``, ``logprobs``, …);
+- hints on form: ``@content`` (``list``, ``string``, ``null``, ``absent``), ``@field`` (``tool_plan``: where a text
+  stood), ``@type`` and ``@id`` (``absent``), ``@arguments`` (``absent``, ``null``, ``object``), ``@role``,
+  ``@no_role``, ``@tools``;
+- ``citations``, where they do not point at texts in order. Else each is a ``Citation`` on the text that it cites.
+
+Source: wires.md 7; https://docs.cohere.com/v2/reference/chat.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from palaver.core import jsontext, mediatypes
+from palaver.core.errors import DecodeError, MessageError, ProviderError
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+    holds,
+)
+from palaver.core.parts import (
+    AnyPart,
+    AssistantPart,
+    Citation,
+    Image,
+    Inline,
+    MalformedToolCall,
+    MediaSource,
+    Opaque,
+    Reasoning,
+    Text,
+    ToolCall,
+    Url,
+)
+from palaver.core.request import Request, Response, Settings
+from palaver.core.tools import AnyTool, ProviderTool, Tool
+from palaver.wires import reading
+from palaver.wires.cohere_chat.forms import (
+    FINISH,
+    INTEGERS,
+    SETTINGS,
+    WIRE,
+    read_output_format,
+    read_thinking,
+    read_tool_choice,
+    read_usage,
+    write_output_format,
+    write_thinking,
+)
+from palaver.wires.reading import hint, nested, provider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from palaver.core.usage import Usage
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def request(body: bytes) -> Request:
+    """Read a request body. Raises ``DecodeError``."""
+    rest = jsontext.fields(body)
+    raw_messages = reading.need_items(rest, "messages")
+    raw_tools = reading.take_items(rest, "tools")
+    if raw_tools == []:
+        rest["@tools"] = hint("empty")
+    return Request(
+        messages=_messages(raw_messages),
+        model=reading.take_text(rest, "model"),
+        tools=tuple(reading.each(raw_tools or [], "tools", _tool)),
+        settings=_settings(rest),
+        origin=WIRE,
+        provider_json=provider(WIRE, rest),
+    )
+
+
+def _settings(rest: Fields) -> Settings:
+    found: dict[str, Any] = {
+        name: (reading.take_int if name in INTEGERS else reading.take_number)(rest, key)
+        for name, key in SETTINGS.items()
+    }
+    raw = rest.get("tool_choice")
+    choice = None if raw is None else read_tool_choice(raw)
+    if choice is not None:
+        del rest["tool_choice"]
+    raw = rest.get("response_format")
+    output = None if raw is None else read_output_format(raw)
+    if raw is not None and output is not None:
+        del rest["response_format"]
+        reading.keep_form(rest, "response_format", raw, write_output_format(output))
+    raw = rest.get("thinking")
+    budget = None if raw is None else read_thinking(raw)
+    if raw is not None and budget is not None:
+        del rest["thinking"]
+        reading.keep_form(rest, "thinking", raw, write_thinking(budget))
+    return Settings(
+        stop=reading.take_texts(rest, "stop_sequences"),
+        tool_choice=choice,
+        output=output,
+        reasoning_tokens=budget,
+        stream=reading.take_bool(rest, "stream"),
+        **found,
+    )
+
+
+def _tool(raw: Raw) -> AnyTool:
+    rest = jsontext.fields(raw)
+    kind = reading.take_text(rest, "type")
+    if kind is None and "type" not in rest:
+        rest["@type"] = hint("absent")
+    elif kind != "function":
+        return ProviderTool(WIRE, jsontext.own(raw))
+    inner = reading.need_fields(rest, "function")
+    try:
+        parameters = inner.pop("parameters", UNSET)
+        return Tool(
+            reading.need_text(inner, "name"),
+            reading.take_text(inner, "description"),
+            parameters if isinstance(parameters, UnsetType) else jsontext.own(parameters),
+            provider_json=provider(WIRE, nested(rest, "function", inner)),
+        )
+    except DecodeError as error:
+        raise error.within("function") from None
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def _messages(raws: list[Raw]) -> tuple[Message, ...]:
+    messages: list[Message] = []
+    for index, raw in enumerate(raws):
+        try:
+            messages.append(_message(raw, index))
+        except DecodeError as error:
+            raise error.within(f"messages[{index}]") from None
+    return tuple(messages)
+
+
+_ROLES: Final[dict[str, type[SystemMessage | UserMessage]]] = {"system": SystemMessage, "user": UserMessage}
+
+
+def _message(raw: Raw, index: int) -> Message:
+    rest = jsontext.fields(raw)
+    role = reading.need_text(rest, "role")
+    if role == "assistant":
+        return AssistantMessage(content=_answer(rest, f"call_{index}"), provider_json=provider(WIRE, rest))
+    cls = _ROLES.get(role)
+    if cls is not None:
+        return cls(content=_content(rest, cls), provider_json=provider(WIRE, rest))
+    if role == "tool":
+        content = _content(rest, ToolMessage)
+        call_id = reading.take_text(rest, "tool_call_id")
+        return ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest))
+    raise DecodeError(f"unknown role {role[:40]!r}", path="role")
+
+
+def _content(rest: Fields, cls: type, *, response: bool = False) -> tuple[Any, ...]:
+    """Read ``content`` into parts that ``cls`` can hold; the hint says which form it had, where we would write another.
+
+    A part that the role cannot hold is kept as it is, unread.
+    """
+    raw = rest.pop("content", None)
+    if raw is None:
+        if cls is not AssistantMessage:
+            rest["@content"] = hint("absent")
+        return ()
+    try:
+        found = reading.string_or_items(raw)
+    except DecodeError as error:
+        raise error.within("content") from None
+    if found is None:
+        rest["@content"] = hint("null")
+        return ()
+    if isinstance(found, str):
+        if response:
+            rest["@content"] = hint("string")
+        return (Text(found),)
+    parts: tuple[Any, ...] = tuple(
+        [
+            each if holds(cls, each) else Opaque(WIRE, jsontext.own(raw))
+            for each, raw in zip(reading.each(found, "content", _part), found, strict=True)
+        ]
+    )
+    if not parts or (not response and len(parts) == 1 and isinstance(parts[0], Text)):
+        rest["@content"] = hint("list")
+    return parts
+
+
+def _answer(rest: Fields, place: str, *, response: bool = False) -> tuple[AssistantPart, ...]:
+    """Read what an assistant message says, of a request or a response. ``place`` makes ids for calls without."""
+    content: tuple[Any, ...] = (*_content(rest, AssistantMessage, response=response), *_plan(rest))
+    if "citations" in rest:
+        content = _cited(content, rest)
+    return (*content, *_calls(rest, place))
+
+
+_PLAN: Final = provider(WIRE, {"@field": hint("tool_plan")})
+
+
+def _plan(rest: Fields) -> tuple[Text, ...]:
+    """Read ``tool_plan``: what the model says before it calls."""
+    plan = reading.take_text(rest, "tool_plan")
+    return () if plan is None else (Text(plan, provider_json=_PLAN),)
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def _part(raw: Raw) -> AnyPart:
+    """Read one content part; one of an unknown type, documents included, is kept as it is."""
+    rest = jsontext.fields(raw)
+    read = _PARTS.get(reading.need_text(rest, "type"))
+    return Opaque(WIRE, jsontext.own(raw)) if read is None else read(rest)
+
+
+def _text(rest: Fields) -> Text:
+    text = reading.need_text(rest, "text")
+    return Text(text, provider_json=provider(WIRE, rest)) if rest else Text(text)
+
+
+def _thinking(rest: Fields) -> Reasoning:
+    text = reading.need_text(rest, "thinking")
+    return Reasoning(text, wire=WIRE, provider_json=provider(WIRE, rest))
+
+
+def _image(rest: Fields) -> Image:
+    inner = reading.need_fields(rest, "image_url")
+    try:
+        source, media_type = _source(reading.need_text(inner, "url"))
+    except DecodeError as error:
+        raise error.within("image_url") from None
+    return Image(source, media_type, provider_json=provider(WIRE, nested(rest, "image_url", inner)))
+
+
+def _source(url: str) -> tuple[MediaSource, str | None]:
+    """Take a data URI apart where writing it again gives the same text; else the URL stays whole."""
+    if url[:5] == "data:":
+        try:
+            media_type, data = mediatypes.split_data_uri(url)
+        except MessageError:
+            return Url(url), None
+        if url == f"data:{media_type};base64,{data}":
+            return Inline(data), media_type
+    return Url(url), None
+
+
+_PARTS: Final[dict[str, Callable[[Fields], AnyPart]]] = {"text": _text, "thinking": _thinking, "image_url": _image}
+
+
+# -- citations -------------------------------------------------------------------------------------
+
+
+class _Cited(Struct, gc=False):
+    """What we read of a citation; its sources are kept in the raw object."""
+
+    type: str | None = None
+    content_index: int | None = None
+    text: str | None = None
+    start: int | None = None
+    end: int | None = None
+
+
+_citations = msgspec.json.Decoder(list[_Cited]).decode
+
+
+def _cited(content: tuple[Any, ...], rest: Fields) -> tuple[Any, ...]:
+    """Put each citation on the text that it cites, where taking them off again gives the same list."""
+    raw = rest["citations"]
+    try:
+        found = _citations(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return content
+    plan = next((at for at, part in enumerate(content) if is_plan(part)), None)
+    texts = [at for at, part in enumerate(content) if isinstance(part, Text) and at != plan]
+    places = [_place(each, texts, plan) for each in found]
+    known = [place for place in places if place is not None]
+    if not known or len(known) != len(places) or known != sorted(known):
+        return content
+    del rest["citations"]
+    made: dict[int, list[Citation]] = {}
+    for place, each, own in zip(known, found, jsontext.items(raw), strict=True):
+        citation = Citation(wire=WIRE, quote=each.text, start=each.start, end=each.end, raw_json=jsontext.own(own))
+        made.setdefault(place, []).append(citation)
+    return tuple([part.replace(citations=made[at]) if at in made else part for at, part in enumerate(content)])
+
+
+def _place(cited: _Cited, texts: list[int], plan: int | None) -> int | None:
+    """Where the text stands that a citation points at; ``None`` when it points at none."""
+    if cited.type == "PLAN":
+        return plan
+    if cited.content_index is not None:
+        return cited.content_index if cited.content_index in texts else None
+    return texts[0] if len(texts) == 1 and cited.type != "THINKING_CONTENT" else None
+
+
+def is_plan(part: AnyPart) -> bool:
+    """Whether a part stood in ``tool_plan``."""
+    return isinstance(part, Text) and reading.is_hint(reading.native(part, WIRE), "field", "tool_plan")
+
+
+# -- tool calls ------------------------------------------------------------------------------------
+
+
+class _Function(Struct, gc=False, forbid_unknown_fields=True):
+    name: str
+    arguments: str
+
+
+class _PlainCall(Struct, gc=False, forbid_unknown_fields=True):
+    """A call with the fields that all calls have, and no other."""
+
+    id: str
+    type: Literal["function"]
+    function: _Function
+
+
+_plain = msgspec.json.Decoder(list[_PlainCall]).decode
+
+
+def _calls(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]:
+    raw = rest.get("tool_calls")
+    if raw is None or raw in (NULL, Raw(b"[]")):
+        return ()
+    try:
+        found = _plain(raw)
+        calls = tuple([reading.call(each.id, each.function.name, each.function.arguments, UNSET) for each in found])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        try:
+            calls = tuple([_call(each, place, index) for index, each in enumerate(jsontext.items(raw))])
+        except DecodeError as error:
+            raise error.within("tool_calls") from None
+    if calls:
+        del rest["tool_calls"]
+    return calls
+
+
+def _call(raw: Raw, place: str, index: int) -> ToolCall | MalformedToolCall:
+    try:
+        rest = jsontext.fields(raw)
+        call_id = reading.take_text(rest, "id")
+        if call_id is None:
+            rest["@id"] = hint("absent")
+        kind = reading.take_text(rest, "type")
+        if kind is None:
+            rest["@type"] = hint("absent")
+        elif kind != "function":
+            rest["type"] = jsontext.raw(kind)
+        inner = reading.need_fields(rest, "function")
+        name = reading.need_text(inner, "name")
+        arguments = _arguments(inner, rest)
+        held = provider(WIRE, nested(rest, "function", inner))
+        return reading.call(f"{place}_{index}" if call_id is None else call_id, name, arguments, held)
+    except DecodeError as error:
+        raise error.within(f"[{index}]") from None
+
+
+def _arguments(inner: Fields, rest: Fields) -> str:
+    """Read the arguments text; for a call without parameters it may be ``null``, ``{}``, empty or missing."""
+    raw = inner.pop("arguments", None)
+    if raw is None or raw == NULL:
+        rest["@arguments"] = hint("absent" if raw is None else "null")
+        return ""
+    if jsontext.kind(raw) == "an object":
+        rest["@arguments"] = hint("object")
+        return bytes(raw).decode()
+    try:
+        return jsontext.text(raw)
+    except DecodeError as error:
+        raise error.within("function.arguments") from None
+
+
+# -- responses -------------------------------------------------------------------------------------
+
+
+def response(body: bytes) -> Response:
+    """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for an error or no message at all."""
+    rest = jsontext.fields(body)
+    raw = rest.get("message")
+    if raw is None or raw == NULL or jsontext.kind(raw) == "a string":
+        raise _provider_error(rest, body)
+    fields = reading.need_fields(rest, "message")
+    role = fields.pop("role", None)
+    if role is None:
+        fields["@no_role"] = jsontext.TRUE
+    elif role != _ASSISTANT:
+        fields["@role"] = role
+    try:
+        content = _answer(fields, "call", response=True)
+    except DecodeError as error:
+        raise error.within("message") from None
+    word = reading.take_text(rest, "finish_reason")
+    finish_raw: str | UnsetType | None = word
+    if word is None:
+        finish_raw = UNSET if rest.pop("finish_reason", None) is None else None
+    message = AssistantMessage(
+        content=content,
+        usage=_usage(rest),
+        finish_reason=FINISH.get(word or "", "other"),
+        finish_reason_raw=finish_raw,
+        response_id=reading.take_text(rest, "id"),
+        provider_json=provider(WIRE, fields),
+    )
+    return Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
+
+
+_ASSISTANT: Final = Raw(b'"assistant"')
+
+
+def _provider_error(rest: Fields, body: bytes) -> ProviderError:
+    """Read ``{"message": "…"}``, which is all that an error says."""
+    raw = rest.get("message", NULL)
+    found = jsontext.value(raw)
+    return ProviderError(WIRE, found if isinstance(found, str) else "no message in the body", body=body)
+
+
+def _usage(rest: Fields) -> Usage | None:
+    raw = rest.get("usage")
+    if raw is None or jsontext.kind(raw) != "an object":
+        return None
+    return read_usage(rest.pop("usage"))

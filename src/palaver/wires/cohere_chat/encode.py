@@ -1,0 +1,364 @@
+"""Write Cohere v2 chat bodies.
+
+What this wire cannot say (wires.md 7): an error flag on results, media in results and in answers, documents and
+recordings, cache marks, reasoning and citations from elsewhere, the developer role, the choice of a named tool,
+free-text calls, refusals, more than one answer. Beside calls there is no text: it becomes ``tool_plan``. Unknown fields
+are refused, so nothing but Cohere's own leftovers is written beside what this module names.
+
+Source: wires.md 7; https://docs.cohere.com/v2/reference/chat.
+"""
+
+from __future__ import annotations
+
+import re
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Raw, UnsetType
+
+from palaver.core import jsontext
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
+from palaver.core.parts import AnyPart, Image, Json, MalformedToolCall, Opaque, Reasoning, Text, ToolCall, Url
+from palaver.core.tools import ProviderTool
+from palaver.wires import reading
+from palaver.wires.cohere_chat.decode import is_plan
+from palaver.wires.cohere_chat.forms import (
+    FINISH,
+    FINISH_WORD,
+    SETTINGS,
+    WIRE,
+    read_output_format,
+    read_thinking,
+    write_output_format,
+    write_thinking,
+    write_usage,
+)
+from palaver.wires.handover import fitting_name
+from palaver.wires.reading import hint, is_hint, native, visible
+from palaver.wires.speech import MediaRule, Speech
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palaver.core.messages import Message
+    from palaver.core.pairs import Placed
+    from palaver.core.request import OutputFormat, Request, Response, Settings
+    from palaver.core.tools import AnyTool, Tool
+    from palaver.wires.context import Context
+
+__all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
+
+LIST: Final = "messages"
+
+_IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
+
+SPEECH: Final = Speech(
+    ranges={
+        "max_tokens": (1, inf),
+        "temperature": (0, inf),
+        "top_p": (0.01, 0.99),
+        "top_k": (0, 500),
+        "frequency_penalty": (0, 1),
+        "presence_penalty": (0, 1),
+    },
+    developer=False,
+    error_flag=False,
+    custom_calls=False,
+    refusal=False,
+    text_beside_calls=False,
+    interleaving=False,
+    media={"image": MediaRule(frozenset({"inline", "url"}), types=_IMAGES)},
+    tool_name=re.compile(r"(?s).+"),
+)
+
+_STOPS: Final = 5
+"""So many stop sequences are taken."""
+
+
+def hoists(_message: SystemMessage, _context: Context) -> bool:
+    """System messages stand among the others."""
+    return False
+
+
+# -- the head --------------------------------------------------------------------------------------
+
+
+def head(request: Request, _system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
+    """Write model, settings and tools."""
+    rest = native(request, WIRE)
+    settings = request.settings
+    fields: dict[str, Any] = {} if request.model is None else {"model": request.model}
+    if settings.stream is not None:
+        fields["stream"] = settings.stream
+    for name, key in SETTINGS.items():
+        if (value := getattr(settings, name)) is not None:
+            fields[key] = value
+    if settings.stop is not None:
+        fields["stop_sequences"] = _stop(settings.stop, context)
+    if settings.output is not None:
+        kept = reading.form(rest, "response_format", settings.output, read_output_format)
+        fields["response_format"] = _output(settings.output, context) if kept is None else kept
+    _put_thinking(fields, settings, rest, context)
+    if settings.parallel_tool_calls is not None:
+        context.lose("dropped", "parallel_tool_calls", "the wire has no such setting")
+    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    if tools or (context.own and is_hint(rest, "tools", "empty")):
+        fields["tools"] = tools
+    _put_choice(fields, settings, context)
+    for wire, key, _ in reading.foreign(request, WIRE):
+        context.lose("dropped", key, f"a field of {wire}")
+    return {**fields, **visible(rest)}
+
+
+def _stop(stop: tuple[str, ...], context: Context) -> list[str]:
+    if len(stop) > _STOPS and not context.own:
+        context.lose("approximated", "stop", f"{len(stop)} sequences, of which the first {_STOPS} were sent")
+        stop = stop[:_STOPS]
+    return list(stop)
+
+
+def _output(output: OutputFormat, context: Context) -> dict[str, Any]:
+    for key in ("name", "description", "strict"):
+        if getattr(output, key) is not None:
+            context.lose("dropped", f"output {key}", "the wire has no such field")
+    return write_output_format(output)
+
+
+def _put_thinking(fields: dict[str, Any], settings: Settings, rest: Fields, context: Context) -> None:
+    """Write ``thinking``: a budget turns it on; no budget, or the effort ``none``, turns it off."""
+    budget, effort = settings.reasoning_tokens, settings.effort
+    if budget is not None and (budget > 0 or context.own):
+        kept = reading.form(rest, "thinking", budget, read_thinking)
+        fields["thinking"] = write_thinking(budget) if kept is None else kept
+    elif budget == 0:
+        fields["thinking"] = {"type": "disabled"}
+    elif budget is not None:
+        context.lose("dropped", "reasoning_tokens", f"{budget} is no number of tokens")
+    if effort == "none" and budget is None:
+        fields["thinking"] = {"type": "disabled"}
+    elif effort is not None:
+        context.lose("dropped", "effort", "the wire has no such setting")
+
+
+def _put_choice(fields: dict[str, Any], settings: Settings, context: Context) -> None:
+    """Write ``tool_choice``; ``auto`` is what the provider does when nothing is said."""
+    choice = settings.tool_choice
+    if choice is None:
+        return
+    if choice.names and choice.mode != "none":
+        context.lose("converted", "tool_choice", "no tool can be named; the model may choose among all")
+    if choice.mode == "none":
+        fields["tool_choice"] = "NONE"
+    elif choice.mode == "required" and (fields.get("tools") or context.own):
+        fields["tool_choice"] = "REQUIRED"
+    elif choice.mode == "required":
+        context.lose("dropped", "tool_choice", "there is no tool to choose")
+
+
+def _tool(tool: AnyTool, context: Context) -> object:
+    if isinstance(tool, ProviderTool):
+        if tool.wire == WIRE:
+            return tool.raw_json
+        context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
+        return None
+    rest = native(tool, WIRE)
+    inner: dict[str, Any] = {"name": tool.name if context.own else fitting_name(tool.name, context)}
+    if tool.description is not None:
+        inner["description"] = tool.description
+    parameters = _parameters(tool, context)
+    if not isinstance(parameters, UnsetType):
+        inner["parameters"] = parameters
+    if tool.strict is not None:
+        context.lose("dropped", "strict", "the wire has it for all tools only, as “strict_tools”")
+    inner.update(jsontext.fields(rest.pop("function", jsontext.EMPTY_OBJECT)))
+    written: dict[str, Any] = {} if is_hint(rest, "type", "absent") else {"type": "function"}
+    return {**written, "function": inner, **visible(rest)}
+
+
+_INPUT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+_NO_PARAMETERS: Final[dict[str, object]] = {"type": "object", "properties": {}}
+
+
+def _parameters(tool: Tool, context: Context) -> object:
+    """Give the schema of a tool's parameters, which must be there; a tool without any takes none."""
+    schema = tool.parameters_json
+    if context.own or (isinstance(schema, Raw) and jsontext.kind(schema) == "an object"):
+        return schema
+    if tool.custom:
+        context.lose("converted", "custom tool", "declared as a function with one text argument, “input”")
+        return _INPUT
+    return _NO_PARAMETERS
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
+    """Write each message as one; one of the assistant that says nothing is left out."""
+    written: list[dict[str, Any]] = []
+    for item in messages:
+        fields = _message(item.message, context, item.index)
+        if (
+            not context.own
+            and fields["role"] == "assistant"
+            and not (fields.get("content") or fields.get("tool_calls"))
+        ):
+            context.lose("dropped", "assistant message", "holds neither text nor a call", item.index)
+            continue
+        written.append(fields)
+    return written
+
+
+def _message(message: Message, context: Context, index: int) -> dict[str, Any]:
+    rest = native(message, WIRE)
+    if isinstance(message, AssistantMessage):
+        return {"role": "assistant", **_answer(message, rest, context, index)}
+    fields: dict[str, Any] = {"role": message.role}
+    if isinstance(message, ToolMessage) and message.tool_call_id is not None:
+        fields["tool_call_id"] = message.tool_call_id
+    form = rest.get("@content")
+    if message.content or form is None or not (context.own or form == hint("list")):
+        fields["content"] = _content(message.content, form)
+    elif form != hint("absent"):
+        fields["content"] = [] if form == hint("list") else NULL
+    return {**fields, **visible(rest)}
+
+
+def _content(parts: Sequence[AnyPart], form: Raw | None) -> object:
+    """Write parts in the form that was found, else the plainest that holds them."""
+    match list(parts):
+        case []:
+            return ""
+        case [Text() | Json() as only] if form != hint("list") and not visible(native(only, WIRE)):
+            return _string(only)
+        case found:
+            return [_part(part) for part in found]
+
+
+def _string(part: Text | Json) -> str:
+    return part.text if isinstance(part, Text) else bytes(part.value_json).decode()
+
+
+def _answer(
+    message: AssistantMessage, rest: Fields, context: Context, index: int, *, response: bool = False
+) -> dict[str, Any]:
+    """Write what an assistant says, of a request or a response."""
+    calls = [_call(part) for part in message.content if isinstance(part, (ToolCall, MalformedToolCall))]
+    parts: list[AnyPart] = [part for part in message.content if not isinstance(part, (ToolCall, MalformedToolCall))]
+    plan = [part for part in parts if isinstance(part, Text) and is_plan(part)]
+    if plan:
+        parts = [part for part in parts if not is_plan(part)]
+    if not context.own:
+        plan, parts = _planned(plan, parts, context, index, called=bool(calls))
+    fields: dict[str, Any] = {}
+    form = rest.get("@content")
+    if parts:
+        alone = response and form != hint("string")
+        fields["content"] = _content(parts, hint("list") if alone else form)
+    elif form is not None:
+        fields["content"] = NULL if form == hint("null") else []
+    if plan:
+        fields["tool_plan"] = "\n\n".join(part.text for part in plan if part.text)
+    if calls:
+        fields["tool_calls"] = calls
+    citations = [cited.raw_json for part in (*parts, *plan) if isinstance(part, Text) for cited in part.citations]
+    if citations:
+        fields["citations"] = citations
+    return {**fields, **visible(rest)}
+
+
+def _planned(
+    plan: list[Text], parts: list[AnyPart], context: Context, index: int, *, called: bool
+) -> tuple[list[Text], list[AnyPart]]:
+    """Move text beside calls into the plan, and a plan that nothing follows into the text."""
+    if not called:
+        if parts or not plan:
+            return plan, parts
+        context.lose("converted", "tool_plan", "no call follows; sent as text", index)
+        return [], list(plan)
+    texts = [part for part in parts if isinstance(part, Text)]
+    if not texts:
+        return plan, parts
+    said = [part.replace(citations=()) for part in texts if part.text]
+    context.lose("converted" if said else "dropped", "text", "not taken beside tool calls, where “tool_plan” is", index)
+    if any(part.citations for part in texts):
+        context.lose("dropped", "citations", "their text moved to “tool_plan”", index)
+    return [*said, *plan], [part for part in parts if not isinstance(part, Text)]
+
+
+def _call(part: ToolCall | MalformedToolCall) -> dict[str, Any]:
+    held = native(part, WIRE)
+    fields: dict[str, Any] = {} if is_hint(held, "id", "absent") else {"id": part.id}
+    if not is_hint(held, "type", "absent"):
+        fields["type"] = "function"
+    inner: dict[str, Any] = {"name": part.name}
+    text = part.arguments_json if isinstance(part, ToolCall) else part.raw
+    form = held.get("@arguments")
+    if form == hint("object") and jsontext.is_json(text):
+        inner["arguments"] = Raw(text.encode())
+    elif text or form is None or form == hint("object"):
+        inner["arguments"] = text
+    elif form == hint("null"):
+        inner["arguments"] = None
+    inner.update(jsontext.fields(held.pop("function", jsontext.EMPTY_OBJECT)))
+    return {**fields, "function": inner, **visible(held)}
+
+
+def _part(part: AnyPart) -> object:
+    rest = native(part, WIRE)
+    match part:
+        case Text() | Json():
+            return {"type": "text", "text": _string(part), **visible(rest)}
+        case Reasoning():
+            return {"type": "thinking", "thinking": part.text, **visible(rest)}
+        case Image():
+            url = part.source.url if isinstance(part.source, Url) else part.data_uri
+            inner: dict[str, Any] = {"url": url or ""}
+            inner.update(jsontext.fields(rest.pop("image_url", jsontext.EMPTY_OBJECT)))
+            return {"type": "image_url", "image_url": inner, **visible(rest)}
+        case Opaque():
+            return part.raw_json
+        case _:  # nothing else is held by a message that came from here or was fitted
+            return {"type": "text", "text": ""}
+
+
+# -- responses -------------------------------------------------------------------------------------
+
+
+def response(response: Response, context: Context) -> dict[str, Any]:
+    """Write a response body; a foreign one gets the fields that the official client requires."""
+    rest = native(response, WIRE)
+    message = response.message
+    held = native(message, WIRE)
+    role = held.pop("@role", None)
+    body: dict[str, Any] = _answer(message, held, context, 0, response=True)
+    if "@no_role" not in held:
+        body = {"role": "assistant" if role is None else role, **body}
+    fields: dict[str, Any] = {}
+    if message.response_id is not None or not context.own:
+        fields["id"] = message.response_id or ""
+    word = _finish_word(message, context)
+    if not isinstance(word, UnsetType):
+        fields["finish_reason"] = word
+    fields["message"] = body
+    if message.usage is not None:
+        raw = message.usage.raw_json
+        fields["usage"] = raw if context.own and isinstance(raw, Raw) else write_usage(message.usage)
+    if message.model is not None:
+        context.lose("dropped", "model", "an answer here does not name it", 0)
+    for number, _ in enumerate(response.alternatives, 1):
+        context.lose("dropped", "alternative", f"choice {number}: the wire has one answer")
+    return {**fields, **visible(rest)}
+
+
+def _finish_word(message: AssistantMessage, context: Context) -> str | UnsetType | None:
+    raw = message.finish_reason_raw
+    if context.own:
+        return raw
+    reason = message.finish_reason or "stop"
+    if isinstance(raw, str) and FINISH.get(raw) == reason:
+        return raw
+    if reason not in FINISH_WORD:
+        context.lose("approximated", "finish_reason", f"{reason!r} has no word here; “COMPLETE” was sent", 0)
+    return FINISH_WORD.get(reason, "COMPLETE")
