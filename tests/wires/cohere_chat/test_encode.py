@@ -121,6 +121,18 @@ def test_citations_of_text_that_moved_are_dropped() -> None:
     assert sent[1] == assistant(tool_plan="found", tool_calls=[call("c1")])
 
 
+def test_an_edit_wins_over_a_null_that_was_found() -> None:
+    request = WIRE.decode_request(
+        asking(user(), assistant("a", tool_calls=None, tool_plan=None), temperature=None, k=None)
+    )
+    asked, answer = request.messages
+    grown = answer.replace(content=(*answer.content, p.tool_call("find", {}, id="c1")))
+    messages = (asked, grown, p.tool("r", tool_call_id="c1"))
+    body = _body(request.replace(messages=messages, settings=p.Settings(temperature=1, top_k=2)), "converted text")
+    assert (body["temperature"], body["k"]) == (1, 2)
+    assert body["messages"][1] == assistant(tool_plan="a", tool_calls=[call("c1")])
+
+
 # -- the head --
 
 

@@ -108,7 +108,9 @@ def test_recorded_requests_survive_an_edit(exchange: Exchange) -> None:
 
 
 def _spots(value: Any) -> list[tuple[Any, Any]]:
-    pairs = list(value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ())
+    pairs: list[Any] = list(
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
     return [(value, key) for key, _ in pairs] + [spot for _, each in pairs for spot in _spots(each)]
 
 
