@@ -48,6 +48,13 @@ def test_text_beside_calls_is_the_plan() -> None:
     assert sent[1] == {"role": "assistant", "tool_plan": "first\n\nthen", "tool_calls": [call("c1")]}
 
 
+def test_text_behind_a_call_goes_before_it() -> None:
+    message = p.assistant(p.tool_call("find", {}, id="c1"), "after")
+    told = ("converted order of parts", "converted text")
+    sent = _sent(p.user("go"), message, p.tool("r", tool_call_id="c1"), told=told)
+    assert sent[1]["tool_plan"] == "after"
+
+
 def test_a_plan_goes_back_as_the_plan() -> None:
     answer = WIRE.decode_response(CALLING).message
     sent = _sent(p.user("go"), answer, p.tool("r", tool_call_id="find_1"))
