@@ -126,7 +126,7 @@ def test_damaged_bodies_give_the_same_back_or_one_error(what: str, body: dict[st
         node, key = data.draw(st.sampled_from(_spots(value)))
         action = data.draw(st.sampled_from(["replace", "delete", "rename"]))
         if action == "replace":
-            node[key] = data.draw(ODD)
+            node[key] = copy.deepcopy(data.draw(ODD))
         elif action == "delete":
             del node[key]
         elif isinstance(node, dict):
