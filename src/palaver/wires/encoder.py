@@ -38,7 +38,7 @@ from palaver.wires.context import Context, Options
 from palaver.wires.handover import fit, fit_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from palaver.core.messages import Message
     from palaver.core.request import Loss, Request
@@ -100,6 +100,7 @@ class RequestEncoder:
         self._own = request.origin == (wire if accent is None else f"{wire}:{accent}")
         self._source: list[Message] = list(request.messages)
         self._open: list[Placed] = []
+        self._tail: bytes | None = None
         self._rebuild()
 
     # -- growing --
@@ -115,10 +116,12 @@ class RequestEncoder:
             self._rebuild()
             return
         placed = self._fitted(start)
-        if placed and _begins(placed[0]) and self._tail_stays and self._complete():
-            self._seal(self._tail)
-        else:
-            self._context.rollback(self._mark)
+        if self._tail is not None:
+            if placed and _begins(placed[0]) and self._tail_stays and self._complete():
+                self._seal(self._tail)
+            else:
+                self._context.rollback(self._mark)
+            self._tail = None
         self._grow(placed)
 
     def _seal(self, chunk: bytes) -> None:
@@ -161,8 +164,9 @@ class RequestEncoder:
         self._open = []
         self._sealed_calls: set[str] = set()
         self._leading = True
+        self._tail = None
         self._tail_stays = False
-        self._head: tuple[object, dict[str, Any], Context] | None = None
+        self._head: tuple[object, bytes, Context] | None = None
         placed = self._fitted(0)
         if not self._own:
             placed, losses = settle(placed, runs=self._speech.answers_run)
@@ -193,7 +197,12 @@ class RequestEncoder:
             if self._open and _begins(item) and self._complete():
                 self._seal(self._turn(self._open, final=False))
             self._open.append(item)
-        self._tail = self._turn(self._open, final=True)
+
+    def _written_tail(self) -> bytes:
+        """The bytes of the open turn, written when somebody asks for them."""
+        if self._tail is None:
+            self._tail = self._turn(self._open, final=True)
+        return self._tail
 
     def _complete(self) -> bool:
         """Whether the open turn ends with the other side, also when its results stand where they belong."""
@@ -261,35 +270,39 @@ class RequestEncoder:
 
     # -- giving --
 
-    def _head_fields(self) -> tuple[dict[str, Any], Context]:
+    def _written_head(self) -> tuple[bytes, Context]:
+        """All that stands before the first message; when the list is among the fields, the whole body."""
+        self._written_tail()  # tells which tools were called
         key = (tuple(self._context.called), self._context.state)
         if self._head is None or self._head[0] != key:
             context = self._new_context()
             context.called, context.left = self._context.called, self._context.left
-            request = self._request
-            if not self._own:
-                request = structs.replace(request, settings=fit_settings(request.settings, context))
-            fields = self._writer.head(request, self._system, context)
-            if self._speech.names_model and not self._own and "model" not in fields:
-                context.lose("approximated", "model", f"none was named, and the body must; {UNNAMED!r} stands there")
-                fields = {"model": UNNAMED, **fields}
-            self._head = (key, fields, context)
+            self._head = (key, self._write_head(context), context)
         return self._head[1], self._head[2]
 
-    def chunks(self) -> Iterator[bytes]:
-        """Hand out the body in pieces; what was sealed is neither written nor copied again."""
-        fields, _ = self._head_fields()
-        name = self._writer.LIST
+    def _write_head(self, context: Context) -> bytes:
+        request, name = self._request, self._writer.LIST
+        if not self._own:
+            request = structs.replace(request, settings=fit_settings(request.settings, context))
+        fields = self._writer.head(request, self._system, context)
+        if self._speech.names_model and not self._own and "model" not in fields:
+            context.lose("approximated", "model", f"none was named, and the body must; {UNNAMED!r} stands there")
+            fields = {"model": UNNAMED, **fields}
         if name in fields:
-            shown = {key: value for key, value in fields.items() if value is not ABSENT}
-            return iter((jsontext.encode(shown),))
-        head = jsontext.encode(fields)[:-1] + (b"," if fields else b"") + b'"' + name.encode() + b'":['
-        return iter((head, *self._chunks, self._tail, b"]}"))
+            return jsontext.encode({key: value for key, value in fields.items() if value is not ABSENT})
+        return jsontext.encode(fields)[:-1] + (b"," if fields else b"") + b'"' + name.encode() + b'":['
+
+    def chunks(self) -> Sequence[bytes]:
+        """Hand out the body in pieces; what was sealed is neither written nor copied again."""
+        head, _ = self._written_head()
+        if not head.endswith(b"["):
+            return (head,)
+        return (head, *self._chunks, self._written_tail(), b"]}")
 
     @property
     def losses(self) -> tuple[Loss, ...]:
         """The receipt for all that was encoded so far."""
-        found = dict.fromkeys((*self._head_fields()[1].losses, *self._kept.losses, *self._context.losses))
+        found = dict.fromkeys((*self._written_head()[1].losses, *self._kept.losses, *self._context.losses))
         return tuple(sorted(found, key=_place))
 
     def encoded(self) -> Encoded:

@@ -273,6 +273,8 @@ def _proves(part: Text, context: Context) -> bool:
 
 
 def _utf8(text: str) -> bool:
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -344,6 +344,13 @@ def test_other_settings() -> None:
     assert len(lost) == 5
 
 
+@pytest.mark.parametrize(("asked", "sent"), [(1.5, 1), (-1, 0), (0.3, 0.3), (1, 1)])
+def test_a_temperature_fits(asked: float, sent: float) -> None:
+    found, lost = _sent(p.user("Hi."), settings={"temperature": asked})
+    assert found["temperature"] == sent
+    assert bool(lost) == (asked != sent)
+
+
 def test_nothing_is_invented_without_tools() -> None:
     sent, lost = _sent(p.user("Hi."), settings={"tool_choice": p.ToolChoice("auto"), "parallel_tool_calls": True})
     assert "tool_choice" not in sent

@@ -335,7 +335,7 @@ def test_settings_that_the_wire_cannot_say_are_told() -> None:
             settings=settings,
             provider_json=p.Json.of({"openai_chat": {"user": "me"}}).value_json,
         ),
-        *("dropped max_tokens", "approximated temperature", "dropped stop", "dropped output", "dropped effort"),
+        *("approximated temperature", "dropped max_tokens", "dropped stop", "dropped output", "approximated effort"),
         *("dropped reasoning_tokens", "dropped top_k", "dropped seed", "dropped frequency_penalty"),
         *("dropped parallel_tool_calls", "dropped user"),
     )

@@ -6,7 +6,7 @@ Rules, for a request that does not go back as it came:
 - Thinking is switched off when a tool is forced, and when the open tool loop does not begin with thinking
   (wires.md 4.3.4, 4.3.8). While it is on, the provider takes no ``temperature`` and no ``top_k``
   (docs.anthropic.com, "Extended thinking").
-- A temperature is at most 1; stop sequences hold more than white space (BerriAI/litellm#3286).
+- A temperature is from 0 to 1; stop sequences hold more than white space (BerriAI/litellm#3286).
 - The schema of a tool is an object; not every tool is deferred (wires.md 4.3.10).
 - Four cache marks at most, the top-level one first, then tools, then ``system`` (wires.md 4.3.7).
 
@@ -118,9 +118,10 @@ def _fitted(request: Request, rest: Fields, context: Context) -> Settings:
             if found[key] is not None and not (key == "temperature" and found[key] == 1):
                 context.lose("dropped", key, "not taken beside thinking")
                 found[key] = None
-    elif found["temperature"] is not None and found["temperature"] > 1:
-        context.lose("approximated", "temperature", f"{found['temperature']} is above 1, the most there is; 1 was sent")
-        found["temperature"] = 1
+    elif found["temperature"] is not None and not 0 <= found["temperature"] <= 1:
+        nearest = 1 if found["temperature"] > 1 else 0
+        context.lose("approximated", "temperature", f"{found['temperature']} is not within 0 to 1; {nearest} was sent")
+        found["temperature"] = nearest
     if found["stop"] is not None and not all(word.strip() for word in found["stop"]):
         context.lose("dropped", "stop", "a stop sequence of white space only is not taken")
         found["stop"] = tuple(word for word in found["stop"] if word.strip()) or None

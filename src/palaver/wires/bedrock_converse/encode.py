@@ -78,9 +78,13 @@ _IN_RESULTS: Final[dict[MediaKind, MediaRule]] = {
 }
 
 SPEECH: Final = Speech(
+    names_model=False,
+    ranges={"temperature": (0, 1), "top_p": (0, 1)},
     later_system=False,
     developer=False,
     blank_text=False,
+    blank_proofs=frozenset({"@blank", "@kind"}),
+    blank_result=True,
     media={**_IN_RESULTS, "audio": _rule("audio")},
     result_media=_IN_RESULTS,
     custom_calls=False,
@@ -89,6 +93,7 @@ SPEECH: Final = Speech(
     call_id=IdRule(re.compile(r"[a-zA-Z0-9_.:-]{1,64}"), prefix="tooluse_", unique=True),
     first_user=True,
     blank_end=False,
+    elsewhere=frozenset({"promptVariables"}),
 )
 
 
@@ -110,13 +115,15 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         told = _few_marks(told, _marks(context).system, context)
     if told or is_hint(rest, "system", "empty"):
         fields["system"] = [block.body for block in told]
+    kept_elsewhere = not request.messages and context.names(SPEECH.elsewhere)
+    if is_hint(rest, "messages", "absent") and (context.own or kept_elsewhere):
+        fields[LIST] = ABSENT
     if context.own:
         _put_own_tools(fields, rest, request, context)
-        if is_hint(rest, "messages", "absent"):
-            fields[LIST] = ABSENT
         return fields
     _put_tools(fields, rest, request, context)
-    fields.pop(LIST, None)
+    if fields.get(LIST) is not ABSENT:
+        fields.pop(LIST, None)
     for wire, key, _ in reading.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     return fields
@@ -339,7 +346,8 @@ def _cut(run: list[Placed], context: Context) -> int:
     """Find the first message that may not stand beside the results before it."""
     alone = context.request is not None and family(context.request.model) in _RESULTS_ALONE
     answered = False
-    for position, (_, message, _) in enumerate(run):
+    for position, item in enumerate(run):
+        message = item.message
         if isinstance(message, ToolMessage):
             answered = True
         elif answered and (alone or (_moves(message) and "@joined" not in native(message, WIRE))):

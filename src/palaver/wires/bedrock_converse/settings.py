@@ -23,6 +23,7 @@ from palaver.core import jsontext
 from palaver.core.jsontext import Fields
 from palaver.core.request import OutputFormat, Settings, ToolChoice
 from palaver.wires import reading
+from palaver.wires.handover import fitting_effort
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ Path: TypeAlias = "tuple[str, ...]"
 
 _MORE: Final = "additionalModelRequestFields"
 TOOL_CHOICE: Final = ("toolConfig", "toolChoice")
-EFFORTS: Final = frozenset({"low", "medium", "high", "xhigh", "max"})
+EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
 """The words that ``outputConfig.effort`` takes."""
 
 
@@ -260,18 +261,14 @@ def write(fields: dict[str, Any], rest: Fields, settings: Settings, model: str |
 def _fitted(name: str, value: Any, place: Place, context: Context) -> Any:
     """Fit a value into what its place takes; ``None`` when nothing fits."""
     match name:
-        case "temperature" | "top_p" if not 0 <= value <= 1:
-            context.lose("approximated", name, f"{value} is outside of 0 to 1")
-            return 1.0 if value > 1 else 0.0
         case "max_tokens" if value < 1:
             context.lose("dropped", name, f"{value} is less than 1")
             return None
         case "stop" if not all(value):
             context.lose("dropped", "stop", "an empty stop sequence is refused")
             return tuple(word for word in value if word) or None
-        case "effort" if place.path[0] == "outputConfig" and value not in EFFORTS:
-            context.lose("dropped", name, f"{value!r} is none of {', '.join(sorted(EFFORTS))}")
-            return None
+        case "effort" if place.path[0] == "outputConfig":
+            return fitting_effort(value, EFFORTS, context)
         case "output":
             return _fitted_output(value, context)
         case _:

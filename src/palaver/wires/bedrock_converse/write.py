@@ -13,7 +13,6 @@ Source: wires.md 6.1, 6.2.
 
 from __future__ import annotations
 
-import binascii
 import re
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec import Raw
 
 from palaver.core import jsontext, mediatypes
-from palaver.core.errors import MessageError
 from palaver.core.jsontext import EMPTY_OBJECT, Fields
 from palaver.core.messages import AssistantMessage, ToolMessage
 from palaver.core.parts import (
@@ -66,8 +64,19 @@ def blocks(message: Message, held: Fields, context: Context, index: int) -> list
         message = _uncited(message, context, index)
     if isinstance(message, ToolMessage):
         return _result(message, held, context, index)
-    found = (_block(part, context, index, position) for position, part in enumerate(message.content))
-    return [block for block in found if block is not None]
+    found: list[Block] = []
+    for position, part in enumerate(message.content):
+        block = _block(part, context, index, position)
+        if block is not None and block.kind == "text" and isinstance(part, Text) and _is_refused(part, context):
+            context.lose("dropped", "text", "blank, which the wire refuses", index, position)
+        elif block is not None:
+            found.append(block)
+    return found
+
+
+def _is_refused(part: Text, context: Context) -> bool:
+    """Whether a text is a blank one. A result may hold such, also one that is now told as user text."""
+    return not context.own and not part.text.strip()
 
 
 def _uncited(message: Message, context: Context, index: int) -> Message:
@@ -96,7 +105,7 @@ def _block(part: AnyPart, context: Context, index: int, position: int | None) ->
     rest = native(part, WIRE)
     match part:
         case Text():
-            return _text(part, rest, context, index, position)
+            return _text(part, rest)
         case Reasoning():
             return _reasoning(part, rest, context, index, position)
         case ToolCall():
@@ -126,11 +135,8 @@ def kind_of(raw: Raw) -> str:
 # -- text and reasoning ----------------------------------------------------------------------------
 
 
-def _text(part: Text, rest: Fields, context: Context, index: int, position: int | None) -> Block | None:
+def _text(part: Text, rest: Fields) -> Block:
     if not (part.citations or is_hint(rest, "kind", "citationsContent")):
-        if not (context.own or part.text.strip() or "@blank" in rest):
-            context.lose("dropped", "text", "blank, which the wire refuses", index, position)
-            return None
         return _wrapped("text", part.text, rest)
     inner: dict[str, Any] = {}
     kept = rest.pop("content", None)
@@ -211,10 +217,9 @@ def _media(
     kind = KINDS[type(part)]
     media_type = (part.media_type or "").partition(";")[0].strip().lower()
     word = WORDS[kind].get(media_type)
-    source = _source(part, rest, context)
+    source = _source(part, rest)
     if source is None or word is None:
-        why = "it holds no bytes" if source is None else f"{part.media_type} is not taken"
-        context.lose("dropped", kind, why, index, position)
+        context.lose("dropped", kind, f"{part.media_type} is not taken", index, position)
         return None
     kept = rest.get("@format")
     if kept is not None and FORMATS[kind].get(jsontext.text(kept)) == media_type:
@@ -226,7 +231,7 @@ def _media(
     return _wrapped(kind, {**inner, **visible(rest)}, rest)
 
 
-def _source(part: Image | File | Video | Audio, rest: Fields, context: Context) -> dict[str, Any] | None:
+def _source(part: Image | File | Video | Audio, rest: Fields) -> dict[str, Any] | None:
     left = jsontext.fields(rest.pop("source", EMPTY_OBJECT))
     match part.source:
         case Url(uri):
@@ -235,22 +240,9 @@ def _source(part: Image | File | Video | Audio, rest: Fields, context: Context) 
         case Inline() as found if is_hint(rest, "source", "text"):
             return {"text": found.bytes.decode(errors="replace"), **left}
         case Inline() as found:
-            data = found.data if context.own else _base64(found)
-            return None if data is None else {"bytes": data, **left}
+            return {"bytes": found.data, **left}
         case _:
             return None
-
-
-def _base64(found: Inline) -> str | None:
-    """Give base64 of the standard alphabet with its padding, which is all that the service reads."""
-    try:
-        binascii.a2b_base64(found.data, strict_mode=True)
-    except ValueError:
-        try:
-            return binascii.b2a_base64(found.bytes, newline=False).decode() or None
-        except MessageError:
-            return None
-    return found.data or None
 
 
 _REFUSED: Final = re.compile(r"[^a-zA-Z0-9()\[\]-]+")

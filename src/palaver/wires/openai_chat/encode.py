@@ -221,7 +221,7 @@ def _put_content(
             if form == reading.hint("absent"):
                 return
             fields["content"] = [] if form == reading.hint("list") else NULL if form == reading.hint("null") else none
-        case [Text() as only] if only.provider_json is UNSET and form != reading.hint("list"):
+        case [Text() as only] if form != reading.hint("list") and not native(only, WIRE):
             fields["content"] = only.text
         case found:
             fields["content"] = [_part(part, context) for part in found]
@@ -450,6 +450,7 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
         body["role"] = role
     if not context.own:
         body.setdefault("refusal", None)
+        _join_texts(body, context, index)
     fields: dict[str, Any] = {"message": body}
     word = _finish_word(message, context)
     if word is not UNSET:
@@ -457,6 +458,19 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
     if beside is not None and context.own:
         return {**fields, **jsontext.fields(beside)}
     return {"index": index, **fields} if context.own else {"index": index, "logprobs": None, **fields}
+
+
+def _join_texts(body: dict[str, Any], context: Context, index: int) -> None:
+    """Make several texts of an answer one: its content is a string, where a message of a request may hold a list."""
+    content: Any = body.get("content")
+    if not isinstance(content, list):
+        return
+    rows: list[Any] = content  # pyright: ignore[reportUnknownVariableType] (what `_part` wrote)
+    texts = [row["text"] for row in rows if isinstance(row, dict) and row["type"] == "text"]
+    if len(texts) == len(rows):
+        body["content"] = "".join(texts)
+        if len(texts) > 1:
+            context.lose("converted", "text", "several texts became one; an answer has one string", index)
 
 
 def _finish_word(message: AssistantMessage, context: Context) -> Any:
