@@ -1,0 +1,342 @@
+"""Vendors that speak Chat Completions with an accent, row by row (wires.md 2.9)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+import palaver as p
+from palaver import wires
+from palaver.testing import rules
+
+ACCENTS = wires.accents("openai_chat")
+TOOLS = (p.Tool.of("f", "Do it.", {"type": "object"}),)
+CALL = p.tool_call("f", {"a": 1}, id="call_1")
+DETAILS = [
+    {"type": "reasoning.summary", "summary": "s", "id": "d1", "format": "openai-responses-v1", "index": 0},
+    {"type": "reasoning.encrypted", "data": "ZW5j", "id": "d2", "format": "openai-responses-v1", "index": 0},
+    {"type": "reasoning.text", "text": "t", "signature": "c2ln", "format": "anthropic-claude-v1", "index": 1},
+]
+
+
+def encoded(accent: str, *messages: p.Message, **fields: Any) -> tuple[dict[str, Any], list[str]]:
+    made = wires.get("openai_chat", accent).encode_request(p.Request(messages=messages, model="m", **fields))
+    assert rules.check_request("openai_chat", made.body, accent) == []
+    return json.loads(made.body), [f"{loss.what} {loss.kind}" for loss in made.losses]
+
+
+def rows(accent: str, *messages: p.Message, **fields: Any) -> list[dict[str, Any]]:
+    return encoded(accent, *messages, **fields)[0]["messages"]
+
+
+def answered(accent: str, message: dict[str, Any], **fields: Any) -> p.Response:
+    """A reply of the vendor, read."""
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi", **message}}
+    return wires.get("openai_chat", accent).decode_response({"id": "r", "model": "m", "choices": [choice], **fields})
+
+
+def thought(accent: str, *parts: p.Part, **message: Any) -> p.AssistantMessage:
+    """An answer of the vendor with reasoning in it, and more parts behind."""
+    read = answered(accent, message).message
+    return read.replace(content=(*read.content, *parts))
+
+
+# -- every vendor ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accent", ACCENTS)
+def test_a_developer_speaks_as_the_system(accent: str):
+    assert rows(accent, p.developer("d"), p.user("u"))[0] == {"role": "system", "content": "d"}
+
+
+@pytest.mark.parametrize("accent", ACCENTS)
+def test_custom_tools_are_calls_with_one_text(accent: str):
+    call = p.tool_call("sql", "SELECT", id="call_1", custom=True)
+    _, told, *_ = rows(accent, p.user("u"), p.assistant(tool_calls=[call]), p.tool("r", tool_call_id="call_1"))
+    (made,) = told["tool_calls"]
+    assert made["type"] == "function"
+    assert json.loads(made["function"]["arguments"]) == {"input": "SELECT"}
+
+
+@pytest.mark.parametrize(
+    ("accent", "key"),
+    [
+        *((name, "max_completion_tokens") for name in ("groq", "cerebras")),
+        *((name, "max_tokens") for name in ACCENTS if name not in ("groq", "cerebras")),
+    ],
+)
+def test_the_word_for_max_tokens(accent: str, key: str):
+    body, losses = encoded(accent, p.user("u"), settings=p.Settings(max_tokens=7))
+    assert {name: value for name, value in body.items() if name.startswith("max")} == {key: 7}
+    assert losses == []
+
+
+@pytest.mark.parametrize("accent", ACCENTS)
+def test_the_word_for_must_call(accent: str):
+    body, _ = encoded(accent, p.user("u"), tools=TOOLS, settings=p.Settings(tool_choice=p.ToolChoice("required")))
+    assert body["tool_choice"] == ("any" if accent == "mistral" else "required")
+
+
+@pytest.mark.parametrize(
+    ("accent", "field"),
+    [
+        ("groq", "reasoning"),
+        ("cerebras", "reasoning"),
+        ("ollama", "reasoning"),
+        ("zai", "reasoning_content"),
+        ("vllm", "reasoning_content"),
+    ],
+)
+def test_reasoning_goes_back_in_the_field_that_the_vendor_reads(accent: str, field: str):
+    for written in ("reasoning", "reasoning_content"):
+        spoken = thought(accent, **{written: "because"})
+        assert rows(accent, p.user("u"), spoken, p.user("on"))[1] == {
+            "role": "assistant",
+            "content": "hi",
+            field: "because",
+        }
+
+
+@pytest.mark.parametrize("accent", ["xai", "huggingface"])
+def test_reasoning_that_no_field_takes_is_dropped(accent: str):
+    body, losses = encoded(accent, p.user("u"), thought(accent, reasoning_content="because"), p.user("on"))
+    assert body["messages"][1] == {"role": "assistant", "content": "hi"}
+    assert losses == ["reasoning dropped"]
+
+
+@pytest.mark.parametrize("accent", ACCENTS)
+def test_reasoning_of_another_wire_goes_to_no_vendor(accent: str):
+    said = p.assistant("hi", p.Reasoning("because", "sig", wire="anthropic_messages"))
+    body, losses = encoded(accent, p.user("u"), said, p.user("on"))
+    assert "because" not in json.dumps(body)
+    assert "reasoning dropped" in losses
+
+
+@pytest.mark.parametrize("accent", [name for name in ACCENTS if name != "ollama"])
+def test_arguments_are_text_as_the_model_wrote_them(accent: str):
+    call = p.ToolCall("call_1", "f", '{ "a" : 1E2 }')
+    _, told, *_ = rows(accent, p.user("u"), p.assistant(tool_calls=[call]), p.tool("r", tool_call_id="call_1"))
+    assert told["tool_calls"][0]["function"]["arguments"] == '{ "a" : 1E2 }'
+
+
+@pytest.mark.parametrize("accent", ["deepseek", "cerebras"])
+def test_vendors_without_eyes_get_no_image(accent: str):
+    body, losses = encoded(accent, p.user("see", p.Image(p.Url("https://a.example/a.png"))))
+    assert body["messages"] == [{"role": "user", "content": "see"}]
+    assert losses == ["image dropped"]
+
+
+# -- Mistral ---------------------------------------------------------------------------------------
+
+
+def test_mistral_ids_have_nine_characters():
+    _, told, result, *_ = rows(
+        "mistral", p.user("u"), p.assistant(tool_calls=[CALL]), p.tool("r", tool_call_id="call_1")
+    )
+    (call,) = told["tool_calls"]
+    assert len(call["id"]) == 9
+    assert call["id"].isalnum()
+    assert result["tool_call_id"] == call["id"]
+
+
+def test_mistral_ids_that_fit_stay():
+    call = CALL.replace(id="abcDEF123")
+    _, told, *_ = rows("mistral", p.user("u"), p.assistant(tool_calls=[call]), p.tool("r", tool_call_id="abcDEF123"))
+    assert told["tool_calls"][0]["id"] == "abcDEF123"
+
+
+def test_mistral_hears_an_assistant_between_a_tool_and_a_user():
+    history = (p.user("u"), p.assistant(tool_calls=[CALL]), p.tool("r", tool_call_id="call_1"), p.user("on"))
+    body, losses = encoded("mistral", *history)
+    assert [row["role"] for row in body["messages"]] == ["user", "assistant", "tool", "assistant", "user"]
+    assert body["messages"][3]["content"]
+    assert "user message converted" in losses
+    assert [row["role"] for row in rows("groq", *history)] == ["user", "assistant", "tool", "user"]
+
+
+def test_mistral_documents_are_links():
+    linked = p.File(p.Url("https://a.example/a.pdf"))
+    inline = p.File(p.Inline("JVBERi0="), "application/pdf")
+    (row,) = rows("mistral", p.user("read", linked, inline))
+    assert row["content"][1:] == [
+        {"type": "document_url", "document_url": {"url": "https://a.example/a.pdf"}},
+        {"type": "document_url", "document_url": {"url": "data:application/pdf;base64,JVBERi0="}},
+    ]
+
+
+def test_mistral_gets_no_tools_that_it_may_not_call():
+    body, losses = encoded("mistral", p.user("u"), tools=TOOLS, settings=p.Settings(tool_choice=p.ToolChoice("none")))
+    assert "tools" not in body
+    assert "tool_choice" not in body
+    assert losses == ["tool_choice converted"]
+    other, losses = encoded("groq", p.user("u"), tools=TOOLS, settings=p.Settings(tool_choice=p.ToolChoice("none")))
+    assert (len(other["tools"]), other["tool_choice"], losses) == (1, "none", [])
+
+
+def test_mistral_thinking_goes_back_as_the_block_it_was():
+    block = {
+        "type": "thinking",
+        "thinking": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+        "closed": True,
+    }
+    spoken = answered("mistral", {"content": [block, {"type": "text", "text": "hi"}]}).message
+    assert spoken.reasoning
+    assert rows("mistral", p.user("u"), spoken, p.user("on"))[1]["content"] == [block, {"type": "text", "text": "hi"}]
+
+
+def test_mistral_ends_with_a_user():
+    body, _ = encoded("mistral", p.user("u"), p.assistant("a"))
+    assert body["messages"][-1]["role"] == "user"
+
+
+# -- DeepSeek --------------------------------------------------------------------------------------
+
+
+def test_deepseek_reasoning_goes_back_on_turns_with_calls():
+    result = p.tool("r", tool_call_id="call_1")
+    told = rows("deepseek", p.user("u"), thought("deepseek", CALL, reasoning_content="because"), result)[1]
+    assert told["reasoning_content"] == "because"
+    empty = rows("deepseek", p.user("u"), p.assistant(tool_calls=[CALL]), result)[1]
+    assert empty["reasoning_content"] == ""
+
+
+def test_deepseek_reasoning_goes_back_on_no_other_turn():
+    body, losses = encoded("deepseek", p.user("u"), thought("deepseek", reasoning_content="because"), p.user("on"))
+    assert body["messages"][1] == {"role": "assistant", "content": "hi"}
+    assert losses == ["reasoning dropped"]
+    assert "reasoning_content" not in rows("deepseek", p.user("u"), p.assistant("a"), p.user("on"))[1]
+
+
+# -- OpenRouter ------------------------------------------------------------------------------------
+
+
+def test_openrouter_details_go_back_unmodified_in_order():
+    spoken = thought("openrouter", reasoning="s", reasoning_details=DETAILS)
+    assert [part.text for part in spoken.content if isinstance(part, p.Reasoning)] == ["s", "", "t"]
+    told = rows("openrouter", p.user("u"), spoken, p.user("on"))[1]
+    assert told["reasoning_details"] == DETAILS
+
+
+def test_openrouter_details_go_to_no_other_vendor():
+    body, _ = encoded("mistral", p.user("u"), thought("openrouter", reasoning_details=DETAILS), p.user("on"))
+    assert "c2ln" not in json.dumps(body)
+    assert "ZW5j" not in json.dumps(body)
+
+
+def test_openrouter_reasoning_without_details_goes_back_as_text():
+    told = rows("openrouter", p.user("u"), thought("openrouter", reasoning="because"), p.user("on"))[1]
+    assert told["reasoning"] == "because"
+
+
+# -- Ollama ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ['["a"]', '"a"', "7", ""])
+def test_ollama_arguments_are_the_text_of_an_object(text: str):
+    call = p.ToolCall("call_1", "f", text)
+    _, told, *_ = rows("ollama", p.user("u"), p.assistant(tool_calls=[call]), p.tool("r", tool_call_id="call_1"))
+    arguments = told["tool_calls"][0]["function"]["arguments"]
+    assert isinstance(arguments, str)
+    assert isinstance(json.loads(arguments), dict)
+
+
+def test_ollama_sees_no_links():
+    body, losses = encoded("ollama", p.user("see", p.Image(p.Url("https://a.example/a.png"))))
+    assert body["messages"] == [{"role": "user", "content": "see"}]
+    assert losses == ["image dropped"]
+
+
+# -- usage -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("accent", "raw", "usage"),
+    [
+        pytest.param(
+            "xai",
+            {
+                "prompt_tokens": 10,
+                "completion_tokens": 5,
+                "total_tokens": 22,
+                "completion_tokens_details": {"reasoning_tokens": 7},
+            },
+            p.Usage(input=10, output=5, reasoning=7),
+            id="xai-reasoning-beside",
+        ),
+        pytest.param(
+            "xai",
+            {"prompt_tokens": 4, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 9}},
+            p.Usage(input=4, cache_read=9, output=5),
+            id="xai-cached-left-out",
+        ),
+        pytest.param(
+            "deepseek",
+            {"prompt_tokens": 10, "completion_tokens": 5, "prompt_cache_hit_tokens": 8, "prompt_cache_miss_tokens": 2},
+            p.Usage(input=2, cache_read=8, output=5),
+            id="deepseek",
+        ),
+        pytest.param(
+            "mistral",
+            {"prompt_tokens": 10, "completion_tokens": 5, "num_cached_tokens": 3},
+            p.Usage(input=7, cache_read=3, output=5),
+            id="mistral",
+        ),
+        pytest.param(
+            "huggingface",
+            {"prompt_tokens": 10, "completion_tokens": 5, "cached_tokens": 4},
+            p.Usage(input=6, cache_read=4, output=5),
+            id="huggingface",
+        ),
+        pytest.param(
+            "openrouter",
+            {
+                "prompt_tokens": 2168,
+                "completion_tokens": 5,
+                "cost": 0.5,
+                "prompt_tokens_details": {"cached_tokens": 2161, "cache_write_tokens": 2161},
+            },
+            p.Usage(input=7, cache_read=2161, cache_write=2161, output=5),
+            id="openrouter-read-and-written",
+        ),
+    ],
+)
+def test_usage(accent: str, raw: dict[str, Any], usage: p.Usage):
+    found = answered(accent, {}, usage=raw).usage
+    assert found is not None
+    assert structs.replace(found, raw_json=usage.raw_json) == usage
+    assert found.raw == raw
+
+
+# -- replies of vendors ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("accent", "body"),
+    [
+        ("xai", {"code": "invalid", "error": "no such model"}),
+        ("openrouter", {"id": None, "choices": None, "error": {"message": "no such model", "code": 404}}),
+        ("mistral", {"object": "error", "message": "no such model", "type": "invalid"}),
+    ],
+)
+def test_an_error_with_status_200_is_one_error(accent: str, body: dict[str, Any]):
+    with pytest.raises(p.ProviderError, match="no such model"):
+        wires.get("openai_chat", accent).decode_response(body)
+
+
+def test_empty_things_of_snowflake_are_no_parts():
+    odd = {
+        "audio": {"id": ""},
+        "function_call": {"name": "", "arguments": ""},
+        "refusal": "",
+        "content": "hi",
+        "role": "assistant",
+    }
+    body = {"choices": [{"index": 0, "finish_reason": "", "message": odd}], "service_tier": ""}
+    wire = wires.get("openai_chat")
+    response = wire.decode_response(body)
+    assert response.message.content == (p.Text("hi"),)
+    assert response.finish_reason == "stop"
+    assert json.loads(wire.encode_response(response).body) == body
