@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec import structs
 
 import palaver as p
 from palaver import wires
@@ -268,3 +269,55 @@ def test_counters_add_up_to_the_provider_total(exchange: Exchange) -> None:
     if total is not None and (usage.input or overlap <= 0):
         read_and_written = min(usage.cache_read or 0, usage.cache_write or 0) if usage.total > total else 0
         assert usage.total - read_and_written == total
+
+
+# -- edits -----------------------------------------------------------------------------------------
+
+NULLED = {
+    "openai_chat": {"model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": None},
+    "openai_responses": {"model": "m", "input": [{"role": "user", "content": "hi"}], "temperature": None},
+    "anthropic_messages": {
+        "model": "m",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "hi"}],
+        "temperature": None,
+    },
+    "google_generate": {
+        "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
+        "generationConfig": {"temperature": None},
+    },
+    "bedrock_converse": {
+        "messages": [{"role": "user", "content": [{"text": "hi"}]}],
+        "inferenceConfig": {"temperature": None},
+    },
+    "cohere_chat": {"model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": None},
+    "ollama_chat": {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+        "options": {"temperature": None},
+    },
+}
+
+
+@pytest.mark.parametrize("wire", wires.names())
+def test_an_edit_wins_over_a_null_that_was_found(wire: str) -> None:
+    request = wires.get(wire).decode_request(NULLED[wire])
+    assert b"null" in wires.get(wire).encode_request(request).body
+    edited = request.replace(settings=structs.replace(request.settings, temperature=0.25))
+    body = wires.get(wire).encode_request(edited).body
+    assert b"0.25" in body
+    assert b"null" not in body
+
+
+@pytest.mark.parametrize("wire", wires.names())
+def test_the_usage_object_of_another_provider_is_not_sent(wire: str) -> None:
+    usage = canonical.decode(b'{"raw": {"strange_counter": 3}}', p.Usage)
+    response = p.Response(message=p.assistant("hi", usage=usage, finish_reason="stop"))
+    assert b"strange_counter" not in wires.get(wire).encode_response(response).body
+
+
+@pytest.mark.law(2)
+@pytest.mark.parametrize("wire", wires.names())
+def test_a_provider_field_may_begin_with_an_at_sign(wire: str) -> None:
+    body = {**NULLED[wire], "@content": "list", "@": None}
+    _round_trip(wire, "request", body)

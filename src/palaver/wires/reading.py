@@ -6,8 +6,8 @@ Rules:
   what remains under ``provider[wire]``, verbatim. That is what makes ``encode(decode(w)) == w`` hold for fields
   nobody has heard of.
 - A field that holds ``null`` remains: ``null`` and absent differ.
-- A name that begins with ``@`` is no field of the provider but a hint of ours on the form that was found, such as
-  ``"@content": "string"``, kept only where the form is not the one the encoder would choose.
+- A name that begins with ``@@`` is no field of the provider but a hint of ours on the form that was found, such as
+  ``"@@content": "string"``, kept only where the form is not the one the encoder would choose.
 - A known field of the wrong type is a ``DecodeError`` that names the path; it is never passed off as unknown.
 
 Stability: experimental.
@@ -221,7 +221,7 @@ _FRAMING: Final = frozenset({"id", "index", "status", "type", "object", "created
 """Names of fields by which every provider keeps its books; outside their wire they mean nothing, and nothing is lost."""
 
 
-_AROUND: Final = frozenset({"@choice", "@candidate", "@beside", "@message"})
+_AROUND: Final = frozenset({"@@choice", "@@candidate", "@@beside", "@@message"})
 """Hints that hold the provider's own fields from around a message."""
 
 
@@ -236,7 +236,7 @@ def foreign(value: Value, wire: str) -> Iterator[tuple[str, str, Raw]]:
                 if key in _AROUND and jsontext.kind(item) == "an object":
                     around = jsontext.fields(item).items()
                     yield from ((name, each, found) for each, found in around if each not in _FRAMING and found != NULL)
-                elif key[:1] != "@" and item != NULL and key not in _FRAMING:
+                elif key[:2] != "@@" and item != NULL and key not in _FRAMING:
                     path = _inside(key, item)
                     if path is not None:
                         yield name, path, item
@@ -273,25 +273,25 @@ def call(
 
 
 def keep_form(rest: Fields, key: str, raw: Raw, canonical: object) -> None:
-    """Keep how a field was written, as the hint ``@key``, where the encoder would write it differently."""
+    """Keep how a field was written, as the hint ``@@key``, where the encoder would write it differently."""
     if jsontext.normal(raw) != jsontext.normal(jsontext.encode(canonical)):
-        rest[f"@{key}"] = raw
+        rest[f"@@{key}"] = raw
 
 
 def form(rest: Fields, key: str, value: object, read: Callable[[Raw], object]) -> Raw | None:
     """Give the kept form of a field, if what it says is still ``value``; an edited value is written anew."""
-    raw = rest.pop(f"@{key}", None)
+    raw = rest.pop(f"@@{key}", None)
     return raw if raw is not None and read(raw) == value else None
 
 
 def visible(rest: Fields) -> Fields:
     """Drop hints: what is left are the provider's own fields."""
-    return {key: raw for key, raw in rest.items() if key[:1] != "@"}
+    return {key: raw for key, raw in rest.items() if key[:2] != "@@"}
 
 
 def is_hint(rest: Fields, key: str, word: str) -> bool:
     """Whether a hint says ``word``."""
-    raw = rest.get(f"@{key}")
+    raw = rest.get(f"@@{key}")
     return raw is not None and raw == hint(word)
 
 

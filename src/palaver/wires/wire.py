@@ -17,12 +17,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
+from msgspec import UNSET, structs
+
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, LossError
 from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import Placed
 from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.core.request import Encoded, Request, Response
+from palaver.core.usage import Usage
 from palaver.wires import reading
 from palaver.wires.context import Context, Options
 from palaver.wires.encoder import RequestEncoder, Writer, renumbered
@@ -142,7 +145,9 @@ class Wire:
         if not own:
             for wire, key, _ in reading.foreign(response, self.name):
                 context.lose("dropped", key, f"a field of {wire}")
-            answers = [_fitted(each, i, context) for i, each in enumerate((response.message, *response.alternatives))]
+            foreign = response.origin is not None and response.origin.partition(":")[0] != self.name
+            choices = (response.message, *response.alternatives)
+            answers = [_fitted(_with_own_usage(each, foreign=foreign), i, context) for i, each in enumerate(choices)]
             response = response.replace(message=answers[0], alternatives=tuple(answers[1:]))
         body = jsontext.encode(self._codec.response(response, context))
         return self._checked(Encoded((body,), context.losses), losses)
@@ -151,6 +156,14 @@ class Wire:
         if losses == "raise" and encoded.losses:
             raise LossError(self.name, encoded.losses)
         return encoded
+
+
+def _with_own_usage(message: AssistantMessage, *, foreign: bool) -> AssistantMessage:
+    """Leave behind a usage object of another provider; the counters stay."""
+    usage = message.usage
+    if usage is None or usage.raw_json is UNSET or not (foreign or usage == Usage(raw_json=usage.raw_json)):
+        return message
+    return message.replace(usage=structs.replace(usage, raw_json=UNSET))
 
 
 def _fitted(message: AssistantMessage, index: int, context: Context) -> AssistantMessage:

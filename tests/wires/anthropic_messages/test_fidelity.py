@@ -97,7 +97,7 @@ def mutated(draw: st.DrawFn, bodies: dict[str, dict[str, Any]]) -> Any:
             holder = holder[key]
         match draw(st.sampled_from(["replace", "drop", "rename", "repeat"])):
             case "rename" if isinstance(holder, dict) and path[-1] in holder:
-                new = draw(st.text(max_size=6).filter(lambda name: not name.startswith("@")))
+                new = draw(st.text(max_size=6).filter(lambda name: not name.startswith("@@")))
                 holder[new] = holder.pop(path[-1])
             case "drop" if path[-1] in holder or isinstance(holder, list):
                 del holder[path[-1]]

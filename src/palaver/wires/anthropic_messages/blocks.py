@@ -95,7 +95,7 @@ def _reasoning(part: Reasoning, context: Context) -> dict[str, Any]:
 
 def _call(part: ToolCall) -> dict[str, Any]:
     rest = native(part, WIRE)
-    kind = rest.get("@type", "tool_use")
+    kind = rest.get("@@type", "tool_use")
     arguments = Raw(part.arguments_json.encode() or b"{}")
     return {"type": kind, "id": part.id, "name": part.name, "input": arguments, **visible(rest)}
 
@@ -119,7 +119,7 @@ def _source(part: Media, rest: Fields, index: int, context: Context) -> dict[str
         case FileId(file_id):
             return {"type": "file", "file_id": file_id}
         case Inline(data) as held:
-            if isinstance(part, File) and _media_type(part) in TEXT_TYPES and "@source" not in rest:
+            if isinstance(part, File) and _media_type(part) in TEXT_TYPES and "@@source" not in rest:
                 return {"type": "text", "media_type": PLAIN_TEXT, "data": _decoded(part, held, index, context)}
             media_type = part.media_type if context.own else _media_type(part)
             return {"type": "base64", "media_type": media_type, "data": data}

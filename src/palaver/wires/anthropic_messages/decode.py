@@ -8,14 +8,14 @@
 
 Hints on form:
 
-- ``@content``: ``string`` (else a list of blocks), ``null``, ``absent``; on a result also ``list`` when it was empty;
-- ``@joined``: ``true`` on a message that shares the wire message of the one before it; ``apart`` on a result that opens
+- ``@@content``: ``string`` (else a list of blocks), ``null``, ``absent``; on a result also ``list`` when it was empty;
+- ``@@joined``: ``true`` on a message that shares the wire message of the one before it; ``apart`` on a result that opens
   a wire message although a result stands before it;
-- ``@message``: on a tool message, what else its wire message held; ``@place``: ``messages``, a system message that
-  stood there; ``@is_error``: ``false`` was written;
-- ``@tools`` (``empty``), ``@type`` and ``@role`` (absent in a response), ``@max_tokens`` (``warm``: 0, which only warms
-  the cache), ``@budget`` (``beyond``: the thinking budget was
-  not below ``max_tokens``), ``@tool_choice``, ``@thinking``, ``@format`` and ``@effort``: the field as it was written.
+- ``@@message``: on a tool message, what else its wire message held; ``@@place``: ``messages``, a system message that
+  stood there; ``@@is_error``: ``false`` was written;
+- ``@@tools`` (``empty``), ``@@type`` and ``@@role`` (absent in a response), ``@@max_tokens`` (``warm``: 0, which only warms
+  the cache), ``@@budget`` (``beyond``: the thinking budget was
+  not below ``max_tokens``), ``@@tool_choice``, ``@@thinking``, ``@@format`` and ``@@effort``: the field as it was written.
 
 Source: wires.md 4.1 to 4.4.
 """
@@ -72,7 +72,7 @@ def request(body: bytes) -> Request:
     raw_messages = reading.need_items(rest, "messages")
     raw_tools = reading.take_items(rest, "tools")
     if raw_tools == []:
-        rest["@tools"] = hint("empty")
+        rest["@@tools"] = hint("empty")
     messages: list[Message] = [*_leading(rest)]
     for index, raw in enumerate(raw_messages):
         try:
@@ -106,10 +106,10 @@ def _settings(rest: Fields) -> Settings:
     choosing: Choosing | None = _formed(rest, "tool_choice", read_tool_choice, write_tool_choice)
     max_tokens = reading.take_int(rest, "max_tokens")
     if max_tokens == 0:
-        rest["@max_tokens"] = hint("warm")
+        rest["@@max_tokens"] = hint("warm")
     budget: int | None = _formed(rest, "thinking", read_thinking, write_thinking)
     if budget is not None and max_tokens is not None and budget >= max_tokens:
-        rest["@budget"] = hint("beyond")
+        rest["@@budget"] = hint("beyond")
     output, effort = _output_config(rest)
     return Settings(
         max_tokens=max_tokens,
@@ -149,7 +149,7 @@ def _output_config(rest: Fields) -> tuple[OutputFormat | None, str | None]:
         reading.keep_form(rest, "format", found, write_output_format(output))
     effort = reading.take_text(inner, "effort")
     if effort is not None and effort not in EFFORTS:
-        rest["@effort"] = jsontext.raw(effort)
+        rest["@@effort"] = jsontext.raw(effort)
     if output is not None or effort is not None:
         del rest["output_config"]
         if inner:
@@ -161,7 +161,7 @@ def _tool(raw: Raw) -> AnyTool:
     rest = jsontext.fields(raw)
     kind = rest.get("type")
     if kind == _CUSTOM:
-        rest["@type"] = rest.pop("type")
+        rest["@@type"] = rest.pop("type")
     elif kind is not None and kind != NULL:
         return ProviderTool(WIRE, jsontext.own(raw))
     schema = rest.get("input_schema", NULL)
@@ -195,7 +195,7 @@ def _message(raw: Raw, messages: list[Message]) -> None:
             messages.append(AssistantMessage(content=_answer(content, rest), provider_json=provider(WIRE, rest)))
         case "system":
             if all(isinstance(message, SystemMessage) for message in messages):
-                rest["@place"] = hint("messages")
+                rest["@@place"] = hint("messages")
             parts = _content(content, rest, "content", system_part)
             messages.append(SystemMessage(content=parts, provider_json=provider(WIRE, rest)))
         case _:
@@ -205,7 +205,7 @@ def _message(raw: Raw, messages: list[Message]) -> None:
 def _content(raw: Raw | None, rest: Fields, path: str, read: Callable[[Raw], Any]) -> tuple[Any, ...]:
     """Read content into parts; the hint says which form it had where that is not the one we would write."""
     if raw is None or raw == NULL:
-        rest["@content"] = hint("absent" if raw is None else "null")
+        rest["@@content"] = hint("absent" if raw is None else "null")
         return ()
     inside = "" if path == "system" else path
     try:
@@ -213,7 +213,7 @@ def _content(raw: Raw | None, rest: Fields, path: str, read: Callable[[Raw], Any
     except DecodeError as error:
         raise (error.within(inside) if inside else error) from None
     if isinstance(found, str):
-        rest["@content"] = hint("string")
+        rest["@@content"] = hint("string")
         return (Text(found),)
     return tuple(reading.each(cast("list[Raw]", found), inside, read))
 
@@ -252,7 +252,7 @@ def _user(raw: Raw | None, rest: Fields, *, follows_result: bool) -> list[Messag
 
 
 def _said(parts: list[UserPart], rest: Fields, *, first: bool) -> UserMessage:
-    held = rest if first else {"@joined": jsontext.TRUE}
+    held = rest if first else {"@@joined": jsontext.TRUE}
     return UserMessage(content=tuple(parts), provider_json=provider(WIRE, held))
 
 
@@ -263,13 +263,13 @@ def _result(fields: Fields, rest: Fields, *, first: bool, apart: bool) -> ToolMe
     if is_error:
         del fields["is_error"]
     elif fields.get("is_error") == _FALSE:
-        fields["@is_error"] = fields.pop("is_error")
+        fields["@@is_error"] = fields.pop("is_error")
     if not first:
-        fields["@joined"] = jsontext.TRUE
+        fields["@@joined"] = jsontext.TRUE
     elif apart:
-        fields["@joined"] = hint("apart")
+        fields["@@joined"] = hint("apart")
     if first and rest:
-        fields["@message"] = Raw(jsontext.encode(rest))
+        fields["@@message"] = Raw(jsontext.encode(rest))
     return ToolMessage(content=content, tool_call_id=call_id, is_error=is_error, provider_json=provider(WIRE, fields))
 
 
@@ -282,7 +282,7 @@ def _result_content(fields: Fields) -> tuple[ToolPart, ...]:
         return ()
     content = _content(raw, fields, "content", result_part)
     if not content and raw != NULL:
-        fields["@content"] = hint("list")
+        fields["@@content"] = hint("list")
     return content
 
 
@@ -305,7 +305,7 @@ def response(body: bytes) -> Response:
         if found == usual:
             del rest[key]
         elif found is None:
-            rest[f"@{key}"] = hint("absent")
+            rest[f"@@{key}"] = hint("absent")
     word = reading.take_text(rest, "stop_reason")
     finish_raw: str | UnsetType | None = word
     if word is None:

@@ -96,7 +96,7 @@ def _joins(message: Message, rest: Fields, before: Message) -> bool:
     """Whether a message goes into the wire message of the one before it."""
     if isinstance(message, (AssistantMessage, SystemMessage)) or isinstance(before, (AssistantMessage, SystemMessage)):
         return False
-    joined = rest.get("@joined")
+    joined = rest.get("@@joined")
     if joined is None:
         return isinstance(message, ToolMessage) and isinstance(before, ToolMessage)
     return joined == jsontext.TRUE
@@ -104,9 +104,9 @@ def _joins(message: Message, rest: Fields, before: Message) -> bool:
 
 def _message(message: Message, rest: Fields, index: int, context: Context) -> dict[str, Any]:
     role = "user" if isinstance(message, ToolMessage) else message.role
-    beside, form = rest, rest.get("@content")
+    beside, form = rest, rest.get("@@content")
     if isinstance(message, ToolMessage):
-        beside = jsontext.fields(rest.get("@message", jsontext.EMPTY_OBJECT))
+        beside = jsontext.fields(rest.get("@@message", jsontext.EMPTY_OBJECT))
         form = None
     fields: dict[str, Any] = {"role": role}
     if form == _STRING and is_plain(message.content):
@@ -131,7 +131,7 @@ def _blocks(message: Message, rest: Fields, index: int, context: Context) -> lis
 
 def _result(message: ToolMessage, rest: Fields, index: int, context: Context) -> dict[str, Any]:
     fields: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id}
-    form = rest.get("@content")
+    form = rest.get("@@content")
     match message.content:
         case () if form == _LIST and context.own:
             fields["content"] = []
@@ -145,7 +145,7 @@ def _result(message: ToolMessage, rest: Fields, index: int, context: Context) ->
             fields["content"] = [block(part, index, context) for part in found]
     if message.is_error:
         fields["is_error"] = True
-    elif "@is_error" in rest:
+    elif "@@is_error" in rest:
         fields["is_error"] = False
     return {**fields, **visible(rest)}
 
@@ -160,7 +160,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if message.response_id is not None or not context.own:
         fields["id"] = "msg_0" if message.response_id is None else message.response_id
-    fields |= {key: word for key, word in _ENVELOPE.items() if f"@{key}" not in rest or not context.own}
+    fields |= {key: word for key, word in _ENVELOPE.items() if f"@@{key}" not in rest or not context.own}
     if message.model is not None or not context.own:
         fields["model"] = message.model or ""
     fields["content"] = [block(part, 0, context) for part in message.content]

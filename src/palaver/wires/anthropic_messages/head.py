@@ -85,7 +85,7 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         _put_system(fields, system, context)
     for wire, key, _ in reading.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
-    fields |= visible(rest)
+    fields = {**fields, **visible(rest), **fields}  # an edit wins over a null that was found
     if not context.own:
         _thin_marks(fields, context)
         _load_one(fields, context)
@@ -111,7 +111,7 @@ def _fitted(request: Request, rest: Fields, context: Context) -> Settings:
     forced = found["tool_choice"] is not None and found["tool_choice"].mode == "required" and declares(request)
     _fit_budget(found, context, forced=forced)
     if found["reasoning_tokens"] is None and request.settings.reasoning_tokens is not None:
-        rest.pop("@thinking", None)
+        rest.pop("@@thinking", None)
     _fit_max_tokens(found, rest, context)
     if found["reasoning_tokens"] is not None or is_adaptive(rest.get("thinking")):
         for key in ("temperature", "top_k"):
@@ -154,10 +154,10 @@ def _fit_max_tokens(found: dict[str, Any], rest: Fields, context: Context) -> No
         found["max_tokens"] = DEFAULT_MAX_TOKENS + (budget or 0)
         context.lose("approximated", "max_tokens", f"required, and not given; {found['max_tokens']} was sent")
         return
-    if most < 1 and "@max_tokens" not in rest:
+    if most < 1 and "@@max_tokens" not in rest:
         context.lose("approximated", "max_tokens", f"{most} is below 1; 1 was sent")
         found["max_tokens"] = most = 1
-    if budget is None or budget < most or "@budget" in rest:
+    if budget is None or budget < most or "@@budget" in rest:
         return
     if most > LEAST_BUDGET:
         context.lose("approximated", "reasoning_tokens", f"{budget} is not below max_tokens; {most - 1} was sent")
@@ -197,7 +197,7 @@ def _put_tool_choice(
 ) -> None:
     choice, parallel = settings.tool_choice, settings.parallel_tool_calls
     if choice is None:
-        rest.pop("@tool_choice", None)
+        rest.pop("@@tool_choice", None)
         if parallel is not False:
             return
         choice = ToolChoice("auto")
@@ -235,8 +235,8 @@ def _tool(tool: AnyTool, context: Context) -> object:
     for wire, key, _ in reading.foreign(tool, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     fields: dict[str, Any] = {}
-    if "@type" in rest:
-        fields["type"] = rest["@type"]
+    if "@@type" in rest:
+        fields["type"] = rest["@@type"]
     fields["name"] = tool.name if context.own else fitting_name(tool.name, context)
     if fields["name"] != tool.name:
         context.lose("converted", "tool name", f"{tool.name!r} is not taken; sent as {fields['name']!r}")

@@ -4,8 +4,8 @@
   one with a missing or wrong field is a ``DecodeError``.
 - A document given as text becomes an inline file of that text, so that other wires can carry it; its ``title`` is the
   name of the file. A document made of content blocks stays ``Opaque``.
-- Calls that the provider runs keep their type as the hint ``@type``; their results are kept whole.
-- ``@source`` says ``base64`` where a document of text came that way.
+- Calls that the provider runs keep their type as the hint ``@@type``; their results are kept whole.
+- ``@@source`` says ``base64`` where a document of text came that way.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _call(rest: Fields, _raw: Raw, kind: str) -> AnyPart:
         raise DecodeError("missing", path="input")
     served = kind in SERVER_CALLS
     if served:
-        rest["@type"] = hint(kind)
+        rest["@@type"] = hint(kind)
     held = provider(WIRE, rest)
     return ToolCall(call_id, name, _object(arguments), provider_executed=served, provider_json=held)
 
@@ -268,7 +268,7 @@ def _source(inner: Fields, rest: Fields) -> tuple[MediaSource | None, str | None
         case "base64":
             media_type = reading.need_text(inner, "media_type")
             if media_type in TEXT_TYPES:
-                rest["@source"] = hint(kind)
+                rest["@@source"] = hint(kind)
             return Inline(reading.need_text(inner, "data")), media_type
         case "url":
             return Url(reading.need_text(inner, "url")), None

@@ -82,7 +82,7 @@ def _part(raw: Raw, table: dict[str, Read]) -> AnyPart:
 
 def _held(rest: Fields, beside: Fields) -> Raw | UnsetType:
     if beside:
-        rest["@beside"] = Raw(jsontext.encode(beside))
+        rest["@@beside"] = Raw(jsontext.encode(beside))
     return provider(WIRE, rest)
 
 
@@ -98,7 +98,7 @@ def _result_text(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
     """Read text of a result, which may be blank; elsewhere blank text is refused (wires.md 6.2.3)."""
     text = jsontext.text(inner)
     if not text.strip():
-        return Text(text, provider_json=_held({"@blank": TRUE}, beside))
+        return Text(text, provider_json=_held({"@@blank": TRUE}, beside))
     return Text(text, provider_json=_held({}, beside)) if beside else Text(text)
 
 
@@ -107,7 +107,7 @@ def _cited(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
     raw = rest.get("content")
     text = "" if raw is None else cited_text(raw)
     if raw is None:
-        rest["@content"] = hint("absent")
+        rest["@@content"] = hint("absent")
     elif jsontext.equal(raw, jsontext.raw([{"text": text}])):
         del rest["content"]
     found = rest.get("citations")
@@ -115,7 +115,7 @@ def _cited(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
     if found is not None and jsontext.kind(found) == "an array" and (blocks := jsontext.items(found)):
         citations = tuple(_citation(block) for block in blocks)
         del rest["citations"]
-    rest["@kind"] = hint("citationsContent")
+    rest["@@kind"] = hint("citationsContent")
     return Text(text, citations, provider_json=_held(rest, beside))
 
 
@@ -231,16 +231,16 @@ def _media(cls: type[Image | Audio | Video | File]) -> Read:
             raise error.within("source") from None
         if found is None:
             return None
-        if word is None and found.rest.get("@text") is not None and "format" not in rest:
-            rest["@format"] = hint("absent")
+        if word is None and found.rest.get("@@text") is not None and "format" not in rest:
+            rest["@@format"] = hint("absent")
             word = "txt"
         media_type = formats.get(word or "")
         if media_type is None:
             return None
         if words[media_type] != word:
-            rest["@format"] = hint(cast("str", word))
-        if found.rest.pop("@text", None) is not None:
-            rest["@source"] = hint("text")
+            rest["@@format"] = hint(cast("str", word))
+        if found.rest.pop("@@text", None) is not None:
+            rest["@@source"] = hint("text")
         held = _held(nested(rest, "source", found.rest), beside)
         if cls is File:
             return File(found.source, media_type, name, provider_json=held)
@@ -269,7 +269,7 @@ def _source(rest: Fields, *, textual: bool) -> _Found | None:
             except UnicodeEncodeError:  # a lone surrogate has no bytes
                 return None
             encoded = binascii.b2a_base64(data, newline=False).decode()
-            return _Found(Inline(encoded), {**rest, "@text": TRUE})
+            return _Found(Inline(encoded), {**rest, "@@text": TRUE})
         case _:
             return None
 
@@ -304,13 +304,13 @@ _RESULT: Final[dict[str, Read]] = {
 def user_messages(blocks: list[Raw], rest: Fields) -> list[Message]:
     """Take a user message apart: each tool result is a message, and so is each run of other blocks.
 
-    ``rest``, what stands beside role and content, stays with the first; the others say ``@joined``.
+    ``rest``, what stands beside role and content, stays with the first; the others say ``@@joined``.
     """
     messages: list[Message] = []
     run: list[Any] = []
 
     def beside() -> Fields:
-        return {"@joined": TRUE} if messages else rest
+        return {"@@joined": TRUE} if messages else rest
 
     def close() -> None:
         if run or not (blocks or messages):
@@ -356,13 +356,13 @@ def _result(inner: Raw, beside: Fields, message: Fields, mark: Raw | None) -> To
     if is_error:
         del rest["status"]
     if not found:
-        rest["@content"] = hint("empty")
+        rest["@@content"] = hint("empty")
     if "cachePoint" in rest:  # a field that nobody knows; the name is taken by the block behind the result
-        rest["@cachePoint"] = rest.pop("cachePoint")
+        rest["@@cachePoint"] = rest.pop("cachePoint")
     if mark is not None:
         rest["cachePoint"] = mark
-    if message.pop("@joined", None) is not None:
-        rest["@joined"] = TRUE
+    if message.pop("@@joined", None) is not None:
+        rest["@@joined"] = TRUE
     elif message:
-        rest["@message"] = Raw(jsontext.encode(message))
+        rest["@@message"] = Raw(jsontext.encode(message))
     return ToolMessage(content=content, tool_call_id=call_id, is_error=is_error, provider_json=_held(rest, beside))

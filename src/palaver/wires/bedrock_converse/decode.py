@@ -4,10 +4,10 @@ What the neutral message cannot say stays under ``provider["bedrock_converse"]``
 
 - fields of the body, of a message, a block or a tool that have no neutral place, verbatim;
 - ``cachePoint`` of a tool result: the one that stands right behind it. Other cache points are ``Opaque`` parts;
-- hints on form: ``@joined`` (stands in the wire message of the one before), ``@message`` (what stood beside the role of
-  the wire message that begins with a tool result), ``@beside`` (what stood beside the one key of a block), ``@place``
-  (a system message that stood among the messages), ``@system`` and ``@content`` (``empty``, ``absent``), ``@kind``,
-  ``@format``, ``@source``, ``@blank``, ``@role``, and for settings ``@<name>`` and ``@<name>_at``.
+- hints on form: ``@@joined`` (stands in the wire message of the one before), ``@@message`` (what stood beside the role of
+  the wire message that begins with a tool result), ``@@beside`` (what stood beside the one key of a block), ``@@place``
+  (a system message that stood among the messages), ``@@system`` and ``@@content`` (``empty``, ``absent``), ``@@kind``,
+  ``@@format``, ``@@source``, ``@@blank``, ``@@role``, and for settings ``@@<name>`` and ``@@<name>_at``.
 
 A user message of the wire may hold results and words: it becomes tool messages and user messages, in their order. The
 model's name and whether to stream stand in the URL, so ``Request.model`` and ``Settings.stream`` are ``None``.
@@ -43,7 +43,7 @@ def request(body: bytes) -> Request:
     rest = jsontext.fields(body)
     raw_messages = reading.take_items(rest, "messages")
     if raw_messages is None and "messages" not in rest:  # a prompt that the service keeps needs none
-        rest["@messages"] = hint("absent")
+        rest["@@messages"] = hint("absent")
     tools = _tools(rest)
     return Request(
         messages=(*_system(rest), *_messages(raw_messages or [])),
@@ -57,7 +57,7 @@ def request(body: bytes) -> Request:
 def _system(rest: Fields) -> tuple[SystemMessage, ...]:
     raws = reading.take_items(rest, "system")
     if raws == []:
-        rest["@system"] = hint("empty")
+        rest["@@system"] = hint("empty")
     return (SystemMessage(content=tuple(reading.each(raws, "system", system_part))),) if raws else ()
 
 
@@ -97,7 +97,7 @@ def _tool(raw: Raw) -> AnyTool:
     strict = optional(reading.take_bool, rest, "strict")
     rest = nested(rest, "inputSchema", schema)
     if beside:
-        rest["@beside"] = Raw(jsontext.encode(beside))
+        rest["@@beside"] = Raw(jsontext.encode(beside))
     return Tool(name, description, jsontext.own(parameters), strict, provider_json=provider(WIRE, rest))
 
 
@@ -124,7 +124,7 @@ def _message(raw: Raw) -> list[Message]:
         content = tuple(reading.each(blocks, "content", assistant_part))
         return [AssistantMessage(content=content, provider_json=provider(WIRE, rest))]
     if role == "system":
-        rest["@place"] = hint("messages")
+        rest["@@place"] = hint("messages")
         content = tuple(reading.each(blocks, "content", system_part))
         return [SystemMessage(content=content, provider_json=provider(WIRE, rest))]
     raise DecodeError(f"unknown role {role[:40]!r}", path="role")
@@ -171,7 +171,7 @@ def response_by_field(body: bytes) -> Response:
 def _answer(fields: Fields) -> tuple[Any, ...]:
     role = fields.pop("role", None)
     if role != _ASSISTANT:
-        fields["@role"] = hint("absent") if role is None else role
+        fields["@@role"] = hint("absent") if role is None else role
     try:
         blocks = reading.need_items(fields, "content")
         return tuple(reading.each(blocks, "content", assistant_part))

@@ -83,7 +83,7 @@ SPEECH: Final = Speech(
     later_system=False,
     developer=False,
     blank_text=False,
-    blank_proofs=frozenset({"@blank", "@kind"}),
+    blank_proofs=frozenset({"@@blank", "@@kind"}),
     blank_result=True,
     media={**_IN_RESULTS, "audio": _rule("audio")},
     result_media=_IN_RESULTS,
@@ -209,7 +209,7 @@ def _tool(tool: AnyTool, context: Context) -> Any:
     if tool.strict is not None:
         spec["strict"] = tool.strict
     written = {"toolSpec": {**spec, **visible(rest)}}
-    return {**written, **jsontext.fields(rest.get("@beside", EMPTY_OBJECT))}
+    return {**written, **jsontext.fields(rest.get("@@beside", EMPTY_OBJECT))}
 
 
 def _schema(tool: Tool, context: Context) -> object:
@@ -247,7 +247,7 @@ def _as_found(messages: Sequence[Placed], context: Context) -> list[dict[str, An
         index, message = item.index, item.message
         held = native(message, WIRE)
         content = [block.body for block in blocks(message, held, context, index)]
-        if "@joined" in held and written:
+        if "@@joined" in held and written:
             written[-1]["content"] += content
         else:
             role = "user" if isinstance(message, ToolMessage) else message.role
@@ -258,7 +258,7 @@ def _as_found(messages: Sequence[Placed], context: Context) -> list[dict[str, An
 def _beside(message: Message, held: Fields) -> Fields:
     """Give what stood beside role and content of the wire message."""
     if isinstance(message, ToolMessage):
-        return jsontext.fields(held.get("@message", EMPTY_OBJECT))
+        return jsontext.fields(held.get("@@message", EMPTY_OBJECT))
     return visible(held)
 
 
@@ -350,7 +350,7 @@ def _cut(run: list[Placed], context: Context) -> int:
         message = item.message
         if isinstance(message, ToolMessage):
             answered = True
-        elif answered and (alone or (_moves(message) and "@joined" not in native(message, WIRE))):
+        elif answered and (alone or (_moves(message) and "@@joined" not in native(message, WIRE))):
             return position
     return len(run)
 
@@ -378,7 +378,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     """Write a response body; a foreign one gets the fields that the service's schema requires."""
     rest, message = native(response, WIRE), response.message
     held = native(message, WIRE)
-    role = held.get("@role")
+    role = held.get("@@role")
     body: dict[str, Any] = {"role": "assistant"}
     if role == hint("absent"):
         del body["role"]

@@ -1,7 +1,7 @@
 """What both halves of the Converse codec share: words and formats, and optional fields of an odd type.
 
 A block is an object with one key; ``blocks`` and ``encode`` call that key its kind. Fields of the object under the key
-that have no neutral place stand under ``provider["bedrock_converse"]``; what stands beside the key, under ``@beside``.
+that have no neutral place stand under ``provider["bedrock_converse"]``; what stands beside the key, under ``@@beside``.
 
 Source: wires.md 6.1, 6.4; the shapes of ``bedrock-runtime`` in botocore.
 """

@@ -4,8 +4,8 @@ Rules:
 
 - A setting may stand in several places: what Converse itself does not name stands in ``additionalModelRequestFields``,
   where each model family has words of its own and an unknown one is refused (wires.md 6.1). The first place that holds
-  it wins; a place that is not the first is kept as the hint ``@<setting>_at``, and its form, where it is not the one we
-  write, as ``@<setting>``.
+  it wins; a place that is not the first is kept as the hint ``@@<setting>_at``, and its form, where it is not the one we
+  write, as ``@@<setting>``.
 - A value of an odd type is no setting: it stays where it stands.
 - A setting without a place of its own is written only where the model, which stands in the URL, is known by
   ``Request.model`` to belong to a family that reads it; else it is a loss.
@@ -191,7 +191,7 @@ def take(rest: Fields) -> Settings:
         _drop(rest, place.path)
         reading.keep_form(rest, place.setting, raw, place.write(value))
         if place is not _USUAL.get(place.setting):
-            rest[f"@{place.setting}_at"] = reading.hint(".".join(place.path))
+            rest[f"@@{place.setting}_at"] = reading.hint(".".join(place.path))
     return Settings(**found)
 
 
@@ -241,7 +241,7 @@ def write(fields: dict[str, Any], rest: Fields, settings: Settings, model: str |
         value = getattr(settings, name)
         if value is None:
             continue
-        at = rest.get(f"@{name}_at")
+        at = rest.get(f"@@{name}_at")
         place = None if at is None else _BY_PATH.get((name, jsontext.text(at)))
         if place is None:
             place = _FAMILIES.get((name, family(model) or "")) or _USUAL.get(name)

@@ -97,7 +97,7 @@ def plain(text: str) -> Block:
 
 
 def _wrapped(kind: str, inner: object, rest: Fields) -> Block:
-    beside = rest.get("@beside")
+    beside = rest.get("@@beside")
     return Block(kind, {kind: inner} if beside is None else {kind: inner, **jsontext.fields(beside)})
 
 
@@ -202,8 +202,8 @@ def _result(message: ToolMessage, held: Fields, context: Context, index: int) ->
     inner: dict[str, Any] = {"toolUseId": message.tool_call_id, "content": content, **visible(held)}
     if message.is_error:
         inner["status"] = "error"
-    if "@cachePoint" in held:
-        inner["cachePoint"] = held["@cachePoint"]
+    if "@@cachePoint" in held:
+        inner["cachePoint"] = held["@@cachePoint"]
     written = [_wrapped("toolResult", inner, held)]
     return written if mark is None else [*written, Block("cachePoint", {"cachePoint": mark})]
 
@@ -221,7 +221,7 @@ def _media(
     if source is None or word is None:
         context.lose("dropped", kind, f"{part.media_type} is not taken", index, position)
         return None
-    kept = rest.get("@format")
+    kept = rest.get("@@format")
     if kept is not None and FORMATS[kind].get(jsontext.text(kept)) == media_type:
         word = jsontext.text(kept)
     inner: dict[str, Any] = {} if is_hint(rest, "format", "absent") else {"format": word}

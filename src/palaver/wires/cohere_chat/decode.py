@@ -4,9 +4,9 @@ What the neutral message cannot say stays under ``provider["cohere_chat"]``, whe
 
 - fields of the body, of a message, a part, a call or a tool that have no neutral place, verbatim (``documents``,
   ``safety_mode``, ``strict_tools``, ``logprobs``, …);
-- hints on form: ``@content`` (``list``, ``string``, ``null``, ``absent``), ``@field`` (``tool_plan``: where a text
-  stood), ``@type`` and ``@id`` (``absent``), ``@arguments`` (``absent``, ``null``, ``object``), ``@role``,
-  ``@no_role``, ``@tools``;
+- hints on form: ``@@content`` (``list``, ``string``, ``null``, ``absent``), ``@@field`` (``tool_plan``: where a text
+  stood), ``@@type`` and ``@@id`` (``absent``), ``@@arguments`` (``absent``, ``null``, ``object``), ``@@role``,
+  ``@@no_role``, ``@@tools``;
 - ``citations``, where they do not point at texts in order. Else each is a ``Citation`` on the text that it cites.
 
 Source: wires.md 7; https://docs.cohere.com/v2/reference/chat.
@@ -75,7 +75,7 @@ def request(body: bytes) -> Request:
     raw_messages = reading.need_items(rest, "messages")
     raw_tools = reading.take_items(rest, "tools")
     if raw_tools == []:
-        rest["@tools"] = hint("empty")
+        rest["@@tools"] = hint("empty")
     return Request(
         messages=_messages(raw_messages),
         model=reading.take_text(rest, "model"),
@@ -119,7 +119,7 @@ def _tool(raw: Raw) -> AnyTool:
     rest = jsontext.fields(raw)
     kind = reading.take_text(rest, "type")
     if kind is None and "type" not in rest:
-        rest["@type"] = hint("absent")
+        rest["@@type"] = hint("absent")
     elif kind != "function":
         return ProviderTool(WIRE, jsontext.own(raw))
     inner = reading.need_fields(rest, "function")
@@ -174,18 +174,18 @@ def _content(rest: Fields, cls: type, *, response: bool = False) -> tuple[Any, .
     raw = rest.pop("content", None)
     if raw is None:
         if cls is not AssistantMessage:
-            rest["@content"] = hint("absent")
+            rest["@@content"] = hint("absent")
         return ()
     try:
         found = reading.string_or_items(raw)
     except DecodeError as error:
         raise error.within("content") from None
     if found is None:
-        rest["@content"] = hint("null")
+        rest["@@content"] = hint("null")
         return ()
     if isinstance(found, str):
         if response:
-            rest["@content"] = hint("string")
+            rest["@@content"] = hint("string")
         return (Text(found),)
     parts: tuple[Any, ...] = tuple(
         [
@@ -194,7 +194,7 @@ def _content(rest: Fields, cls: type, *, response: bool = False) -> tuple[Any, .
         ]
     )
     if not parts or (not response and len(parts) == 1 and isinstance(parts[0], Text)):
-        rest["@content"] = hint("list")
+        rest["@@content"] = hint("list")
     return parts
 
 
@@ -206,7 +206,7 @@ def _answer(rest: Fields, place: str, *, response: bool = False) -> tuple[Assist
     return (*content, *_calls(rest, place))
 
 
-_PLAN: Final = provider(WIRE, {"@field": hint("tool_plan")})
+_PLAN: Final = provider(WIRE, {"@@field": hint("tool_plan")})
 
 
 def _plan(rest: Fields) -> tuple[Text, ...]:
@@ -351,10 +351,10 @@ def _call(raw: Raw, place: str, index: int) -> ToolCall | MalformedToolCall:
         rest = jsontext.fields(raw)
         call_id = reading.take_text(rest, "id")
         if call_id is None:
-            rest["@id"] = hint("absent")
+            rest["@@id"] = hint("absent")
         kind = reading.take_text(rest, "type")
         if kind is None:
-            rest["@type"] = hint("absent")
+            rest["@@type"] = hint("absent")
         elif kind != "function":
             rest["type"] = jsontext.raw(kind)
         inner = reading.need_fields(rest, "function")
@@ -370,10 +370,10 @@ def _arguments(inner: Fields, rest: Fields) -> str:
     """Read the arguments text; for a call without parameters it may be ``null``, ``{}``, empty or missing."""
     raw = inner.pop("arguments", None)
     if raw is None or raw == NULL:
-        rest["@arguments"] = hint("absent" if raw is None else "null")
+        rest["@@arguments"] = hint("absent" if raw is None else "null")
         return ""
     if jsontext.kind(raw) == "an object":
-        rest["@arguments"] = hint("object")
+        rest["@@arguments"] = hint("object")
         return bytes(raw).decode()
     try:
         return jsontext.text(raw)
@@ -393,9 +393,9 @@ def response(body: bytes) -> Response:
     fields = reading.need_fields(rest, "message")
     role = fields.pop("role", None)
     if role is None:
-        fields["@no_role"] = jsontext.TRUE
+        fields["@@no_role"] = jsontext.TRUE
     elif role != _ASSISTANT:
-        fields["@role"] = role
+        fields["@@role"] = role
     try:
         content = _answer(fields, "call", response=True)
     except DecodeError as error:

@@ -108,7 +108,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     _put_choice(fields, settings, context)
     for wire, key, _ in reading.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
-    return {**visible(rest), **fields}  # a null that was found gives way to what an edit says
+    return {**fields, **visible(rest), **fields}  # a null that was found gives way to what an edit says
 
 
 def _stop(stop: tuple[str, ...], context: Context) -> list[str]:
@@ -217,12 +217,12 @@ def _message(message: Message, context: Context, index: int) -> dict[str, Any]:
     fields: dict[str, Any] = {"role": message.role}
     if isinstance(message, ToolMessage) and message.tool_call_id is not None:
         fields["tool_call_id"] = message.tool_call_id
-    form = rest.get("@content")
+    form = rest.get("@@content")
     if message.content or form is None or not (context.own or form == hint("list")):
         fields["content"] = _content(message.content, form)
     elif form != hint("absent"):
         fields["content"] = [] if form == hint("list") else NULL
-    return {**visible(rest), **fields}
+    return {**fields, **visible(rest), **fields}
 
 
 def _content(parts: Sequence[AnyPart], form: Raw | None) -> object:
@@ -252,7 +252,7 @@ def _answer(
     if not context.own:
         plan, parts = _planned(plan, parts, context, index, called=bool(calls))
     fields: dict[str, Any] = {}
-    form = rest.get("@content")
+    form = rest.get("@@content")
     if parts:
         alone = response and form != hint("string")
         fields["content"] = _content(parts, hint("list") if alone else form)
@@ -265,7 +265,7 @@ def _answer(
     citations = [cited.raw_json for part in (*parts, *plan) if isinstance(part, Text) for cited in part.citations]
     if citations:
         fields["citations"] = citations
-    return {**visible(rest), **fields}
+    return {**fields, **visible(rest), **fields}
 
 
 def _planned(
@@ -294,7 +294,7 @@ def _call(part: ToolCall | MalformedToolCall) -> dict[str, Any]:
         fields["type"] = "function"
     inner: dict[str, Any] = {"name": part.name}
     text = part.arguments_json if isinstance(part, ToolCall) else part.raw
-    form = held.get("@arguments")
+    form = held.get("@@arguments")
     if form == hint("object") and jsontext.is_json(text):
         inner["arguments"] = Raw(text.encode())
     elif text or form is None or form == hint("object"):
@@ -331,9 +331,9 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     rest = native(response, WIRE)
     message = response.message
     held = native(message, WIRE)
-    role = held.pop("@role", None)
+    role = held.pop("@@role", None)
     body: dict[str, Any] = _answer(message, held, context, 0, response=True)
-    if "@no_role" not in held:
+    if "@@no_role" not in held:
         body = {"role": "assistant" if role is None else role, **body}
     fields: dict[str, Any] = {}
     if message.response_id is not None or not context.own:

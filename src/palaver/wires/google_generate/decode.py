@@ -3,11 +3,11 @@
 What the neutral message cannot say stays under ``provider["google_generate"]``, where ``encode`` finds it:
 
 - fields of the body, of a content, a part, a call or a tool that have no neutral place, verbatim;
-- ``@snake``: fields that were spelled in snake_case (``spelling``); ``@role`` and ``@parts`` (``null``: absent);
-- ``@joined``: the message shared a content with the one before it; ``@content`` on a part: a second content of the
+- ``@@snake``: fields that were spelled in snake_case (``spelling``); ``@@role`` and ``@@parts`` (``null``: absent);
+- ``@@joined``: the message shared a content with the one before it; ``@@content`` on a part: a second content of the
   model began here (calls spread over two contents are one message, since one user content answers them all);
-- ``@candidate``: what stood beside the content of an answer (``index``, ``avgLogprobs``, …). Grounding, citations and
-  URL metadata stand among the fields of the message, whole; ``@cited`` names them, so that they are not sent back.
+- ``@@candidate``: what stood beside the content of an answer (``index``, ``avgLogprobs``, …). Grounding, citations and
+  URL metadata stand among the fields of the message, whole; ``@@cited`` names them, so that they are not sent back.
 
 A function response belongs to the call of its id; without one to the first open call of its name. One whose response
 is ``{"error": …}`` and nothing else is an error (message-fields.md F70; the word is Google's own).
@@ -63,7 +63,7 @@ def request(body: bytes) -> Request:
     rest = jsontext.fields(body)
     raw = rest.get("contents")
     if raw is not None and jsontext.kind(raw) == "an object":
-        rest["@contents"] = hint("object")
+        rest["@@contents"] = hint("object")
         contents = [rest.pop("contents")]
     else:
         contents = reading.need_items(rest, "contents")
@@ -72,7 +72,7 @@ def request(body: bytes) -> Request:
     settings = read_settings(rest)
     model = spelling.soft(rest, "model", reading.take_text)
     if model is not None:
-        rest["@model"] = TRUE
+        rest["@@model"] = TRUE
     return Request(
         messages=(*system, *_contents(contents)),
         model=model,
@@ -87,9 +87,9 @@ def _system(rest: Fields) -> tuple[SystemMessage, ...]:
     found = spelling.take(rest, "systemInstruction", reading.take_fields)
     if found is None:
         return ()
-    if "@snake" in rest:  # the only field taken out so far; the message keeps its spelling
-        del rest["@snake"]
-        found["@field"] = hint("system_instruction")
+    if "@@snake" in rest:  # the only field taken out so far; the message keeps its spelling
+        del rest["@@snake"]
+        found["@@field"] = hint("system_instruction")
     try:
         parts = tuple([text_part(fields) for fields in _parts(found)])
     except DecodeError as error:
@@ -125,11 +125,11 @@ def _role(rest: Fields) -> str:
     """Take the role; the user's when there is none. ``function`` is what results had in the first version."""
     raw = rest.get("role")
     if raw is None or raw == NULL:
-        rest["@role"] = NULL
+        rest["@@role"] = NULL
         return "user"
     role = reading.need_text(rest, "role")
     if role == "function":
-        rest["@role"] = raw
+        rest["@@role"] = raw
     elif role not in ("user", "model"):
         raise DecodeError(f"unknown role {role[:40]!r}", path="role")
     return role
@@ -142,7 +142,7 @@ def _parts(rest: Fields) -> list[Fields]:
     """Take the parts, split."""
     raw = rest.get("parts")
     if raw is None or raw == NULL:
-        rest["@parts"] = NULL
+        rest["@@parts"] = NULL
         return []
     del rest["parts"]
     try:
@@ -150,7 +150,7 @@ def _parts(rest: Fields) -> list[Fields]:
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     if jsontext.kind(raw) == "an object":
-        rest["@parts"] = hint("object")
+        rest["@@parts"] = hint("object")
         return [jsontext.fields(raw)]
     return list(reading.each(jsontext.items(raw), "parts", jsontext.fields))
 
@@ -172,7 +172,7 @@ def _said(found: list[Fields], place: str) -> tuple[AssistantPart, ...]:
 
 def _begins(part: AssistantPart, rest: Fields) -> AssistantPart:
     """Note on a part that a content began with it, and what that content had beside its parts."""
-    held = {**native(part, WIRE), "@content": Raw(jsontext.encode(rest))}
+    held = {**native(part, WIRE), "@@content": Raw(jsontext.encode(rest))}
     return part.replace(provider_json=provider(WIRE, held))
 
 
@@ -206,7 +206,7 @@ def _user(rest: Fields, found: list[Fields], pending: list[ToolCall]) -> list[Me
             groups.append([part])
     messages: list[Message] = []
     for group in groups or [[]]:
-        beside = {"@joined": TRUE} if messages else rest
+        beside = {"@@joined": TRUE} if messages else rest
         if isinstance(group, list):
             messages.append(UserMessage(content=tuple(group), provider_json=provider(WIRE, beside)))
         else:
@@ -231,9 +231,9 @@ def _result(rest: Fields, pending: list[ToolCall]) -> _Result:
     if match_id is not None:
         pending.remove(match_id)
         return _Result(content, name, found, {})
-    held: Fields = {"@id": NULL if found is None else jsontext.raw(found)}
+    held: Fields = {"@@id": NULL if found is None else jsontext.raw(found)}
     for call in pending:
-        if call.name == name and (not found or "@id" in native(call, WIRE)):
+        if call.name == name and (not found or "@@id" in native(call, WIRE)):
             pending.remove(call)
             return _Result(content, name, call.id, held)
     return _Result(content, name, found or None, {} if found else held)
@@ -258,7 +258,7 @@ def response(body: bytes) -> Response:
     response_id = spelling.word(rest, "responseId")
     place = f"call_{response_id}" if response_id else "call"
     if not raws:
-        rest["@candidates"] = NULL if raws is None else Raw(b"[]")
+        rest["@@candidates"] = NULL if raws is None else Raw(b"[]")
         return Response(
             message=AssistantMessage(
                 model=model,
@@ -354,7 +354,7 @@ def _answer(beside: Fields, place: str) -> tuple[Fields, tuple[AssistantPart, ..
     """Take the content of a candidate: what remains of it, and its parts."""
     raw = beside.get("content")
     if raw is None or raw == NULL:
-        return {"@content": NULL}, ()
+        return {"@@content": NULL}, ()
     del beside["content"]
     rest: Fields = {}
     try:
@@ -366,7 +366,7 @@ def _answer(beside: Fields, place: str) -> tuple[Fields, tuple[AssistantPart, ..
             if role != NULL:
                 del rest["role"]
             if role != _MODEL:
-                rest["@role"] = role
+                rest["@@role"] = role
             found = _parts(rest)
         return rest, _said(found, place)
     except DecodeError as error:
@@ -378,9 +378,9 @@ def _put_beside(beside: Fields, rest: Fields) -> None:
     if not _CITED.isdisjoint(beside):
         cited = [key for key in beside if key in _CITED and key not in rest]
         rest.update({key: beside.pop(key) for key in cited})
-        rest["@cited"] = jsontext.raw(cited)
+        rest["@@cited"] = jsontext.raw(cited)
     if beside:
-        rest["@candidate"] = Raw(jsontext.encode(beside))
+        rest["@@candidate"] = Raw(jsontext.encode(beside))
 
 
 def _finish(word: str | None, content: tuple[AssistantPart, ...]) -> FinishReason | None:

@@ -75,7 +75,7 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
     """Write the system instruction, tools and settings."""
     rest = native(request, WIRE)
     fields: dict[str, Any] = {}
-    if "@model" in rest and request.model is not None:
+    if "@@model" in rest and request.model is not None:
         fields["model"] = request.model
     instruction = _instruction(system) if system else {}
     tools = write_tools(request.tools, context)
@@ -102,7 +102,7 @@ def _instruction(system: Sequence[SystemMessage]) -> dict[str, Any]:
     rest = native(system[0], WIRE)
     for message in system[1:]:
         rest = {**native(message, WIRE), **rest}
-    key = jsontext.text(rest.pop("@field")) if "@field" in rest else "systemInstruction"
+    key = jsontext.text(rest.pop("@@field")) if "@@field" in rest else "systemInstruction"
     parts = [write_plain(part) for message in system for part in message.content]
     return {key: write_content(parts, rest, None)}
 
@@ -125,7 +125,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     """Write a response body."""
     rest = native(response, WIRE)
     message = response.message
-    none = rest.pop("@candidates", None)
+    none = rest.pop("@@candidates", None)
     fields: dict[str, Any] = {}
     if none is None or message.content or response.alternatives:
         answers = (message, *response.alternatives)
@@ -146,11 +146,11 @@ _NO_NAMES: Final = Raw(b"[]")
 
 def _candidate(message: AssistantMessage, index: int, context: Context) -> dict[str, Any]:
     rest = native(message, WIRE)
-    beside = jsontext.fields(rest.pop("@candidate", jsontext.EMPTY_OBJECT))
-    for key in jsontext.value(rest.pop("@cited", _NO_NAMES)):
+    beside = jsontext.fields(rest.pop("@@candidate", jsontext.EMPTY_OBJECT))
+    for key in jsontext.value(rest.pop("@@cited", _NO_NAMES)):
         beside[key] = rest.pop(key)
     fields: dict[str, Any] = {}
-    if message.content or "@content" not in rest:
+    if message.content or "@@content" not in rest:
         parts = [write_part(part, native(part, WIRE)) for part in message.content]
         fields["content"] = write_content(parts, rest, "model")
     word = _finish_word(message, context)

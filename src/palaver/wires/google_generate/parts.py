@@ -4,9 +4,9 @@
   message at hand cannot hold (a call of the user's, a result of the model's) is ``Opaque`` too.
 - The marks beside the data field stay with the part. ``thoughtSignature`` is never decoded; on a thought it is the
   signature of the ``Reasoning`` (5.2.4).
-- A call without an id gets one from its place; the hint ``@id`` holds the id as it was found: ``null`` for none. A call
-  without a signature is hinted ``@thoughtSignature``: Gemini itself left it unsigned, so it needs no stand-in (5.2.5).
-- Code that Google ran, and tools it called, are calls it executed. The hint ``@part`` names the data field.
+- A call without an id gets one from its place; the hint ``@@id`` holds the id as it was found: ``null`` for none. A call
+  without a signature is hinted ``@@thoughtSignature``: Gemini itself left it unsigned, so it needs no stand-in (5.2.5).
+- Code that Google ran, and tools it called, are calls it executed. The hint ``@@part`` names the data field.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _media(rest: Fields, name: str) -> Image | Audio | Video | File:
         raise error.within(name) from None
     media_type = spelling.soft(inner, "mimeType", reading.take_text)
     if media_type is None:
-        rest["@mimeType"] = NULL
+        rest["@@mimeType"] = NULL
     cls = _MEDIA.get((media_type or "").partition("/")[0].lower())
     if cls is not None:
         spelling.keep(rest, name, inner)
@@ -178,11 +178,11 @@ def _call(rest: Fields, made_id: str) -> ToolCall:
         del rest["functionCall"]
         name, text = plain.name, bytes(plain.args).decode()
         if isinstance(plain.id, UnsetType):
-            call_id, rest["@id"] = made_id, NULL
+            call_id, rest["@@id"] = made_id, NULL
         else:
             call_id = plain.id
     if "thoughtSignature" not in rest and "thought_signature" not in rest:
-        rest["@thoughtSignature"] = NULL
+        rest["@@thoughtSignature"] = NULL
     return ToolCall(call_id, name, text, provider_json=provider(WIRE, rest))
 
 
@@ -204,7 +204,7 @@ def _odd_call(rest: Fields, made_id: str) -> tuple[str, str, str]:
     call_id = _id(inner, rest, made_id)
     arguments = spelling.pull(inner, "args")
     if arguments is None:
-        rest["@args"] = NULL
+        rest["@@args"] = NULL
     spelling.keep(rest, "functionCall", inner)
     return call_id, name, "" if arguments is None else bytes(arguments).decode()
 
@@ -214,14 +214,14 @@ def _id(inner: Fields, rest: Fields, made_id: str) -> str:
     found = spelling.soft(inner, "id", reading.take_text) if "id" in inner else None
     if found:
         return found
-    rest["@id"] = NULL if found is None else Raw(b'""')
+    rest["@@id"] = NULL if found is None else Raw(b'""')
     return made_id
 
 
 def _executable(rest: Fields, made_id: str, _last_run: str) -> ToolCall:
     raw, inner = _block(rest, "executableCode", "code")
     call_id = _id(inner, rest, made_id)
-    rest["@part"] = hint("executableCode")
+    rest["@@part"] = hint("executableCode")
     text = bytes(raw).decode()
     return ToolCall(call_id, "code_execution", text, provider_executed=True, provider_json=provider(WIRE, rest))
 
@@ -230,7 +230,7 @@ def _executed(rest: Fields, _made_id: str, last_run: str) -> ServerToolResult:
     raw, inner = _block(rest, "codeExecutionResult", "outcome")
     call_id = _id(inner, rest, last_run)
     failed = inner["outcome"] != Raw(b'"OUTCOME_OK"')
-    rest["@part"] = hint("codeExecutionResult")
+    rest["@@part"] = hint("codeExecutionResult")
     held = provider(WIRE, rest)
     return ServerToolResult(call_id, raw, WIRE, "code_execution", failed, provider_json=held)
 
@@ -244,9 +244,9 @@ def _tool_call(rest: Fields, made_id: str, _last_run: str) -> ToolCall:
     call_id = _id(inner, rest, made_id)
     arguments = spelling.pull(inner, "args")
     if arguments is None:
-        rest["@args"] = NULL
+        rest["@@args"] = NULL
     spelling.keep(rest, "toolCall", inner)
-    rest["@part"] = hint("toolCall")
+    rest["@@part"] = hint("toolCall")
     text = "" if arguments is None else bytes(arguments).decode()
     return ToolCall(call_id, name, text, provider_executed=True, provider_json=provider(WIRE, rest))
 
@@ -255,7 +255,7 @@ def _tool_response(rest: Fields, _made_id: str, last_run: str) -> ServerToolResu
     raw, inner = _block(rest, "toolResponse", "toolType")
     name = spelling.take(inner, "toolType", reading.take_text)
     call_id = _id(inner, rest, last_run)
-    rest["@part"] = hint("toolResponse")
+    rest["@@part"] = hint("toolResponse")
     return ServerToolResult(call_id, raw, WIRE, name, provider_json=provider(WIRE, rest))
 
 
@@ -347,20 +347,20 @@ def write_media(part: Media, rest: Fields) -> dict[str, Any]:
 def write_call(part: ToolCall, rest: Fields) -> dict[str, Any]:
     """Write a call, of a function or of a tool that Google ran."""
     default = "toolCall" if part.provider_executed else "functionCall"
-    name = jsontext.text(rest["@part"]) if "@part" in rest else default
+    name = jsontext.text(rest["@@part"]) if "@@part" in rest else default
     if name == "executableCode":
         return spelling.spelled({name: Raw(part.arguments_json.encode())}, rest)
     held = spelling.kept(rest, name) or {}
     fields: dict[str, Any] = {"name" if name == "functionCall" else "toolType": part.name}
     _write_id(fields, part.id, rest)
     text = part.arguments_json
-    if "@args" not in rest or text.strip() not in ("", "{}"):
+    if "@@args" not in rest or text.strip() not in ("", "{}"):
         fields["args"] = Raw(text.encode() if text.strip() else b"{}")
     return spelling.spelled({name: spelling.spelled(fields, held)}, rest)
 
 
 def _write_id(fields: dict[str, Any], call_id: str | None, rest: Fields) -> None:
-    found = rest.pop("@id", None)
+    found = rest.pop("@@id", None)
     if found is None:
         if call_id is not None:
             fields["id"] = call_id
@@ -370,7 +370,7 @@ def _write_id(fields: dict[str, Any], call_id: str | None, rest: Fields) -> None
 
 def write_server_result(part: ServerToolResult, rest: Fields) -> dict[str, Any]:
     """Write the result of a tool that Google ran, as it was."""
-    name = jsontext.text(rest["@part"]) if "@part" in rest else "toolResponse"
+    name = jsontext.text(rest["@@part"]) if "@@part" in rest else "toolResponse"
     return spelling.spelled({name: part.output_json}, rest)
 
 

@@ -105,7 +105,7 @@ def _output(config: Fields) -> OutputFormat | None:
         if name == "responseJsonSchema":
             return OutputFormat(kind="json_schema", schema_json=jsontext.own(schema))
         converted = json_schema(schema)
-        config["@responseSchema"] = TRUE if converted == schema else schema
+        config["@@responseSchema"] = TRUE if converted == schema else schema
         return OutputFormat(kind="json_schema", schema_json=converted)
     return OutputFormat(kind="json")
 
@@ -179,7 +179,7 @@ def _write_output(output: OutputFormat, held: Fields, context: Context) -> dict[
             context.lose("dropped", f"output {key}", "the wire has no such setting")
     for wire, key, _ in reading.foreign(output, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
-    form = held.pop("@responseSchema", None)
+    form = held.pop("@@responseSchema", None)
     if output.kind == "text":
         return {"responseMimeType": "text/plain"}
     written: dict[str, Any] = {"responseMimeType": "application/json"}

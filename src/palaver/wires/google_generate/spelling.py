@@ -3,10 +3,10 @@
 Rules:
 
 - Both spellings are read, anywhere, also mixed in one object. camelCase is the one we write.
-- A field that is taken out under its snake_case name is noted in the hint ``@snake`` of its object, a list of
+- A field that is taken out under its snake_case name is noted in the hint ``@@snake`` of its object, a list of
   camelCase names, and ``spelled`` writes it the same way. Fields that are not taken out keep their name anyway.
 - What remains of an object inside another stays there under its camelCase name; its hints stand beside it, under
-  ``@`` and the same name, so that an object of which only hints remain does not look like a field of the provider.
+  ``@@`` and the same name, so that an object of which only hints remain does not look like a field of the provider.
 
 Stability: experimental.
 """
@@ -125,8 +125,8 @@ def raw(rest: Fields, name: str) -> Raw | None:
 
 
 def _note(rest: Fields, name: str) -> None:
-    before: list[str] = jsontext.value(rest["@snake"]) if "@snake" in rest else []
-    rest["@snake"] = jsontext.raw([*before, name])
+    before: list[str] = jsontext.value(rest["@@snake"]) if "@@snake" in rest else []
+    rest["@@snake"] = jsontext.raw([*before, name])
 
 
 def pull(rest: Fields, key: str) -> Raw | None:
@@ -141,11 +141,11 @@ def pull(rest: Fields, key: str) -> Raw | None:
 def keep(rest: Fields, name: str, inner: Fields, *, bare: bool = False) -> None:
     """Leave what remains of an inner object in ``rest``. ``bare`` says that nothing was taken out of it."""
     seen = visible(inner)
-    hints = {key: item for key, item in inner.items() if key[:1] == "@"}
+    hints = {key: item for key, item in inner.items() if key[:2] == "@@"}
     if seen:
         rest[name] = Raw(jsontext.encode(seen))
     if hints or (bare and not seen):
-        rest[f"@{name}"] = Raw(jsontext.encode(hints))
+        rest[f"@@{name}"] = Raw(jsontext.encode(hints))
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def keep(rest: Fields, name: str, inner: Fields, *, bare: bool = False) -> None:
 
 def kept(rest: Fields, name: str) -> Fields | None:
     """Take out what ``keep`` left; ``None`` when there was no such object."""
-    hints = rest.pop(f"@{name}", None)
+    hints = rest.pop(f"@@{name}", None)
     seen = rest.get(name)
     if seen is None or jsontext.kind(seen) != "an object":
         return None if hints is None else jsontext.fields(hints)
@@ -163,7 +163,7 @@ def kept(rest: Fields, name: str) -> Fields | None:
 
 def spelled(fields: dict[str, Any], rest: Fields) -> dict[str, Any]:
     """Join written fields and what remained beside them, in the spelling that was found."""
-    noted = rest.get("@snake")
+    noted = rest.get("@@snake")
     if noted is not None:
         names = jsontext.value(noted)
         fields = {SNAKE.get(key, key) if key in names else key: each for key, each in fields.items()}

@@ -2,7 +2,7 @@
 
 An entry of ``tools`` may hold function declarations, tools that Google runs, or both. Each declaration is a ``Tool``,
 what else an entry holds a ``ProviderTool``. Declarations that follow each other go out in one entry; hints tell where
-that was not so: ``@entry`` on a declaration that began an entry (the name its list had), ``@joined`` on a tool of
+that was not so: ``@@entry`` on a declaration that began an entry (the name its list had), ``@@joined`` on a tool of
 Google that stood in the entry before it.
 """
 
@@ -39,12 +39,12 @@ def read_tools(rest: Fields) -> tuple[AnyTool, ...]:
     if raw is None or raw == jsontext.NULL:
         return ()
     if jsontext.kind(raw) == "an object":
-        rest["@tools"] = hint("object")
+        rest["@@tools"] = hint("object")
         entries = [rest.pop("tools")]
     else:
         entries = reading.need_items(rest, "tools")
         if not entries:
-            rest["@tools"] = hint("empty")
+            rest["@@tools"] = hint("empty")
     tools: list[AnyTool] = []
     for found in reading.each(entries, "tools", _entry):
         if tools and isinstance(tools[-1], Tool) and isinstance(found[0], Tool):
@@ -55,7 +55,7 @@ def read_tools(rest: Fields) -> tuple[AnyTool, ...]:
 
 def _begun(tool: Tool, key: str) -> Tool:
     held = native(tool, WIRE)
-    return tool.replace(provider_json=provider(WIRE, {"@entry": hint(key), **held}))
+    return tool.replace(provider_json=provider(WIRE, {"@@entry": hint(key), **held}))
 
 
 def _entry(raw: Raw) -> list[AnyTool]:
@@ -72,7 +72,7 @@ def _entry(raw: Raw) -> list[AnyTool]:
     if key == _SNAKE_LIST and isinstance(tools[0], Tool):
         tools[0] = _begun(tools[0], key)
     if rest:
-        joined = provider(WIRE, {"@joined": TRUE})
+        joined = provider(WIRE, {"@@joined": TRUE})
         tools.append(ProviderTool(WIRE, jsontext.raw(rest), provider_json=joined))
     return tools
 
@@ -82,7 +82,7 @@ def _declaration(raw: Raw) -> Tool:
     parameters = spelling.take(rest, "parametersJsonSchema", spelling.pull)
     if parameters is None and (schema := spelling.pull(rest, "parameters")) is not None:
         parameters = json_schema(schema)
-        rest["@parameters"] = TRUE if parameters == schema else schema
+        rest["@@parameters"] = TRUE if parameters == schema else schema
     return Tool(
         reading.need_text(rest, "name"),
         spelling.soft(rest, "description", reading.take_text),
@@ -104,13 +104,13 @@ def write_tools(tools: Sequence[AnyTool], context: Context) -> list[Any]:
                 context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
                 continue
             declared = None
-            if "@joined" in native(tool, WIRE) and entries and isinstance(entries[-1], dict):
+            if "@@joined" in native(tool, WIRE) and entries and isinstance(entries[-1], dict):
                 entries[-1] = {**entries[-1], **jsontext.fields(tool.raw_json)}
             else:
                 entries.append(tool.raw_json)
             continue
         rest = native(tool, WIRE)
-        key = rest.pop("@entry", None)
+        key = rest.pop("@@entry", None)
         if declared is None or key is not None:
             declared = []
             entries.append({_LIST if key is None else jsontext.text(key): declared})
@@ -126,7 +126,7 @@ def _write_declaration(tool: Tool, rest: Fields, context: Context) -> dict[str, 
     fields: dict[str, Any] = {"name": tool.name if context.own else fitting_name(tool.name, context)}
     if tool.description is not None:
         fields["description"] = tool.description
-    form = rest.pop("@parameters", None)
+    form = rest.pop("@@parameters", None)
     schema: Raw | UnsetType = tool.parameters_json
     if tool.custom:
         why = "declared as a function with one text argument, “input”"

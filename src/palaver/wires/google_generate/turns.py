@@ -111,7 +111,7 @@ class Turn:
         """Begin a content, or go on with the one before, where the message was or must be joined to it."""
         before = self._contents
         if self._own:
-            if not before or "@joined" not in rest:
+            if not before or "@@joined" not in rest:
                 before.append(_Content(kind, rest, index, []))
             return
         if not before or before[-1].kind is not kind or not (joins or kind is ToolMessage):
@@ -127,14 +127,14 @@ class Turn:
     # -- the model --
 
     def _answer(self, message: AssistantMessage, rest: Fields, index: int) -> None:
-        for key in jsontext.value(rest.pop("@cited", _NO_NAMES)):
+        for key in jsontext.value(rest.pop("@@cited", _NO_NAMES)):
             del rest[key]
         calls = [part for part in message.content if isinstance(part, ToolCall) and not part.provider_executed]
         self._begin(AssistantMessage, rest, index, joins=bool(calls))
         first = calls[0] if calls and not self._names else None
         for position, part in enumerate(message.content):
             held = native(part, WIRE)
-            began = held.pop("@content", None)
+            began = held.pop("@@content", None)
             if began is not None:
                 self._contents.append(_Content(AssistantMessage, jsontext.fields(began), index, []))
             if self._own or self._fits(part, held, index, position):
@@ -146,7 +146,7 @@ class Turn:
 
     def _call(self, part: ToolCall, held: Fields) -> None:
         self._names[part.id] = part.name
-        if "@id" in held:
+        if "@@id" in held:
             self._unsent.add(part.id)
 
     def _fits(self, part: AnyPart, held: Fields, index: int, position: int) -> bool:
@@ -159,7 +159,7 @@ class Turn:
         if isinstance(part, (ToolCall, ServerToolResult)) and (
             is_hint(held, "part", "toolCall") or is_hint(held, "part", "toolResponse")
         ):
-            if self._older or "@id" in held:
+            if self._older or "@@id" in held:
                 why = "taken back only with its id, and by Gemini 3 or later"
                 self._context.lose("dropped", "server tool", why, index, position)
                 return False
@@ -171,7 +171,7 @@ class Turn:
     def _sign(self, held: Fields, index: int, position: int) -> None:
         if spelling.raw(held, "thoughtSignature") is not None or self._older:
             return
-        if "@thoughtSignature" in held and generation(self._model) is None:
+        if "@@thoughtSignature" in held and generation(self._model) is None:
             return
         held["thoughtSignature"] = hint(STAND_IN)
         why = "no signature of Gemini; sent with the documented stand-in"
@@ -189,7 +189,7 @@ class Turn:
             media = []
         response = self._response(values, message, index)
         held = native(values[0], WIRE) if values and isinstance(values[0], Json) else {}
-        found = rest.pop("@id", None)
+        found = rest.pop("@@id", None)
         call_id: Raw | str | None = message.tool_call_id
         if found is not None:
             call_id = None if found == NULL else found
@@ -234,9 +234,9 @@ def write_content(parts: list[Any], rest: Fields, role: str | None, *, own: bool
     fields: dict[str, Any] = {}
     if own and len(parts) == 1 and is_hint(rest, "parts", "object"):
         fields["parts"] = parts[0]
-    elif parts or rest.get("@parts") != NULL:
+    elif parts or rest.get("@@parts") != NULL:
         fields["parts"] = parts
-    found = rest.get("@role")
+    found = rest.get("@@role")
     if found is None:
         if role is not None:
             fields["role"] = role

@@ -1,7 +1,7 @@
 """Read Ollama chat bodies.
 
-What the neutral message cannot say stays under ``provider["ollama_chat"]``, with hints on form: ``@id`` (``absent``: a
-call had none and got one from its place), ``@image`` (images stand beside the text, after it), ``@content`` (absent).
+What the neutral message cannot say stays under ``provider["ollama_chat"]``, with hints on form: ``@@id`` (``absent``: a
+call had none and got one from its place), ``@@image`` (images stand beside the text, after it), ``@@content`` (absent).
 A result without ``tool_call_id`` answers the call of its ``tool_name``, else the first that is open (wires.md 8).
 
 Source: wires.md 8; ollama/ollama ``api/types.go``.
@@ -41,7 +41,7 @@ def request(body: bytes) -> Request:
     raw_messages = reading.need_items(rest, "messages")
     raw_tools = reading.take_items(rest, "tools")
     if raw_tools == []:
-        rest["@tools"] = hint("empty")
+        rest["@@tools"] = hint("empty")
     return Request(
         messages=_messages(raw_messages),
         model=reading.take_text(rest, "model"),
@@ -78,7 +78,7 @@ def _tool(raw: Raw) -> AnyTool:
     rest = jsontext.fields(raw)
     kind = reading.take_text(rest, "type")
     if kind is None and "type" not in rest:
-        rest["@type"] = hint("absent")
+        rest["@@type"] = hint("absent")
     elif kind != "function":
         return ProviderTool(WIRE, jsontext.own(raw))
     inner = reading.need_fields(rest, "function")
@@ -140,9 +140,9 @@ def _result(content: tuple[Text | Image, ...], rest: Fields, open_calls: list[To
     if call_id is None:
         matching = [call for call in open_calls if name is None or call.name == name]
         call_id = matching[0].id if matching else None
-        rest["@id"] = hint("absent")
+        rest["@@id"] = hint("absent")
     if name is None:
-        rest["@name"] = hint("absent")
+        rest["@@name"] = hint("absent")
     for call in open_calls:
         if call.id == call_id:
             open_calls.remove(call)
@@ -153,7 +153,7 @@ def _result(content: tuple[Text | Image, ...], rest: Fields, open_calls: list[To
 def _text(rest: Fields) -> tuple[Text, ...]:
     text = reading.take_text(rest, "content")
     if text is None and "content" not in rest:
-        rest["@content"] = hint("absent")
+        rest["@@content"] = hint("absent")
     return () if text is None else (Text(text),)
 
 
@@ -190,15 +190,15 @@ def _call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
         rest = jsontext.fields(raw)
         call_id = reading.take_text(rest, "id")
         if call_id is None:
-            rest["@id"] = hint("absent")
+            rest["@@id"] = hint("absent")
         inner = reading.need_fields(rest, "function")
         name = reading.need_text(inner, "name")
         arguments = inner.pop("arguments", None)
         if arguments is None or arguments == NULL:
-            rest["@arguments"] = hint("absent" if arguments is None else "null")
+            rest["@@arguments"] = hint("absent" if arguments is None else "null")
             text = ""
         elif jsontext.kind(arguments) == "a string":
-            rest["@arguments"] = hint("text")
+            rest["@@arguments"] = hint("text")
             text = jsontext.text(arguments)
         else:
             text = bytes(arguments).decode()
@@ -218,7 +218,7 @@ def response(body: bytes) -> Response:
         raise _provider_error(rest, body)
     role = fields.pop("role", None)
     if role != Raw(b'"assistant"'):
-        fields["@role"] = NULL if role is None else role
+        fields["@@role"] = NULL if role is None else role
     try:
         content = _answer(fields, "call")
     except DecodeError as error:

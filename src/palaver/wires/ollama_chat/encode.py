@@ -71,7 +71,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         options["stop"] = list(settings.stop)
     kept = rest.pop("options", None)
     if kept is not None and jsontext.kind(kept) == "an object":
-        options |= jsontext.fields(kept)
+        options = {**options, **jsontext.fields(kept), **options}
         fields["options"] = options
     elif options:
         fields["options"] = options
@@ -93,7 +93,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         fields["tools"] = tools
     for wire, key, _ in reading.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
-    return {**fields, **visible(rest)}
+    return {**fields, **visible(rest), **fields}
 
 
 def _tool(tool: AnyTool, context: Context) -> object:
@@ -140,7 +140,7 @@ def _message(message: Message, context: Context) -> dict[str, Any]:
             fields["tool_call_id"] = message.tool_call_id
         if message.tool_name is not None and not is_hint(rest, "name", "absent"):
             fields["tool_name"] = message.tool_name
-    return {**fields, **visible(rest)}
+    return {**fields, **visible(rest), **fields}
 
 
 def _put_content(fields: dict[str, Any], parts: Sequence[AnyPart], rest: Fields) -> None:
@@ -168,7 +168,7 @@ def _answer(message: AssistantMessage, rest: Fields, context: Context) -> dict[s
     calls = [_call(part, context) for part in message.content if isinstance(part, (ToolCall, MalformedToolCall))]
     if calls:
         fields["tool_calls"] = calls
-    return {**fields, **visible(rest)}
+    return {**fields, **visible(rest), **fields}
 
 
 def _call(part: ToolCall | MalformedToolCall, context: Context) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     rest = native(response, WIRE)
     message = response.message
     body = native(message, WIRE)
-    role = body.pop("@role", None)
+    role = body.pop("@@role", None)
     written = _answer(message, body, context)
     if role == NULL:
         del written["role"]
@@ -213,7 +213,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
         fields |= _counts(message, context)
     for number, _ in enumerate(response.alternatives, 1):
         context.lose("dropped", "alternative", f"choice {number}: the wire has one answer")
-    return {**fields, **visible(rest)}
+    return {**fields, **visible(rest), **fields}
 
 
 _NO_TIME: Final = "1970-01-01T00:00:00Z"

@@ -3,9 +3,9 @@
 What the neutral message cannot say stays under ``provider["openai_chat"]``, where ``encode`` finds it:
 
 - fields of the body, of a message, a part, a call or a tool that have no neutral place, verbatim;
-- hints on form: ``@content`` (``list``, ``null``, ``absent``), ``@field`` (where reasoning, a refusal or an old
-  function call stood), ``@type`` and ``@id`` (``absent``), ``@arguments`` (``object``), ``@role``, ``@max_tokens``;
-- ``@choice``: what stood beside a message in its choice (``index``, ``logprobs``, …).
+- hints on form: ``@@content`` (``list``, ``null``, ``absent``), ``@@field`` (where reasoning, a refusal or an old
+  function call stood), ``@@type`` and ``@@id`` (``absent``), ``@@arguments`` (``object``), ``@@role``, ``@@max_tokens``;
+- ``@@choice``: what stood beside a message in its choice (``index``, ``logprobs``, …).
 
 Source: wires.md 2.1 to 2.7.
 """
@@ -71,7 +71,7 @@ def request(body: bytes) -> Request:
     raw_messages = reading.need_items(rest, "messages")
     raw_tools = reading.take_items(rest, "tools")
     if raw_tools == []:
-        rest["@tools"] = hint("empty")
+        rest["@@tools"] = hint("empty")
     return Request(
         messages=_messages(raw_messages),
         model=reading.take_text(rest, "model"),
@@ -87,7 +87,7 @@ def _settings(rest: Fields) -> Settings:
     if max_tokens is None:
         max_tokens = reading.take_int(rest, "max_tokens")
         if max_tokens is not None:
-            rest["@max_tokens"] = hint("max_tokens")
+            rest["@@max_tokens"] = hint("max_tokens")
     return Settings(
         max_tokens=max_tokens,
         temperature=reading.take_number(rest, "temperature"),
@@ -107,7 +107,7 @@ def _settings(rest: Fields) -> Settings:
 def _stop(rest: Fields) -> tuple[str, ...] | None:
     raw = rest.get("stop")
     if raw is not None and jsontext.kind(raw) == "a string":
-        rest["@stop"] = hint("string")
+        rest["@@stop"] = hint("string")
         return (reading.need_text(rest, "stop"),)
     return reading.take_texts(rest, "stop")
 
@@ -127,7 +127,7 @@ def _tool(raw: Raw) -> AnyTool:
     rest = jsontext.fields(raw)
     kind = reading.take_text(rest, "type")
     if kind is None and "type" not in rest:
-        rest["@type"] = hint("absent")
+        rest["@@type"] = hint("absent")
         kind = "function"
     if kind not in ("function", "custom"):
         return ProviderTool(WIRE, jsontext.own(raw))
@@ -180,7 +180,7 @@ def _message(raw: Raw, index: int, before: list[Message]) -> Message:
         return ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest))
     if role == "function":
         name = reading.take_text(rest, "name")
-        rest["@role"] = hint("function")
+        rest["@@role"] = hint("function")
         call_id = next((c.id for m in reversed(before) for c in m.tool_calls if c.name == name), None)
         return ToolMessage(
             content=content,
@@ -198,7 +198,7 @@ def _content(rest: Fields, cls: type) -> tuple[Any, ...]:
     """
     raw = rest.pop("content", None)
     if raw is None:
-        rest["@content"] = hint("absent")
+        rest["@@content"] = hint("absent")
         return ()
     try:
         found = reading.string_or_items(raw)
@@ -206,7 +206,7 @@ def _content(rest: Fields, cls: type) -> tuple[Any, ...]:
         raise error.within("content") from None
     if found is None:
         if cls is not AssistantMessage:
-            rest["@content"] = hint("null")
+            rest["@@content"] = hint("null")
         return ()
     if isinstance(found, str):
         return (Text(found),)
@@ -217,7 +217,7 @@ def _content(rest: Fields, cls: type) -> tuple[Any, ...]:
         ]
     )
     if len(parts) == 0 or (len(parts) == 1 and isinstance(parts[0], Text) and parts[0].provider_json is UNSET):
-        rest["@content"] = hint("list")
+        rest["@@content"] = hint("list")
     return parts
 
 
@@ -263,7 +263,7 @@ def _reasoning(rest: Fields) -> tuple[Reasoning, ...]:
     for field in ("reasoning_content", "reasoning"):
         raw = rest.get(field)
         if raw is not None and jsontext.kind(raw) == "a string" and raw != Raw(b'""'):
-            held = provider(WIRE, {"@field": hint(field)})
+            held = provider(WIRE, {"@@field": hint(field)})
             return (Reasoning(reading.need_text(rest, field), wire=WIRE, provider_json=held),)
     return ()
 
@@ -273,12 +273,12 @@ def _detail(raw: Raw) -> Reasoning:
     text = reading.take_text(rest, "text")
     summary = reading.take_text(rest, "summary") if text is None else None
     if summary is not None:
-        rest["@text"] = hint("summary")
+        rest["@@text"] = hint("summary")
     elif text is None:
-        rest["@text"] = hint("absent")
+        rest["@@text"] = hint("absent")
     signature = reading.take_text(rest, "signature")
     encrypted = reading.take_text(rest, "data")
-    rest["@field"] = hint("reasoning_details")
+    rest["@@field"] = hint("reasoning_details")
     return Reasoning(text or summary or "", signature, encrypted, WIRE, provider_json=provider(WIRE, rest))
 
 
@@ -374,7 +374,7 @@ def _function_call(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCa
         return ()
     arguments = reading.take_text(inner, "arguments") or ""
     del rest["function_call"]
-    held = provider(WIRE, {"@field": hint("function_call"), **inner})
+    held = provider(WIRE, {"@@field": hint("function_call"), **inner})
     return (reading.call(f"{place}_function", name, arguments, held),)
 
 
@@ -383,10 +383,10 @@ def _call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
         rest = jsontext.fields(raw)
         call_id = reading.take_text(rest, "id")
         if call_id is None:
-            rest["@id"] = hint("absent")
+            rest["@@id"] = hint("absent")
         kind = reading.take_text(rest, "type")
         if kind is None:
-            rest["@type"] = hint("absent")
+            rest["@@type"] = hint("absent")
         key = "custom" if kind == "custom" else "function"
         inner = reading.need_fields(rest, key)
         name = reading.need_text(inner, "name")
@@ -406,10 +406,10 @@ def _arguments(inner: Fields, rest: Fields) -> str:
     """Read the arguments text; some servers write an object, and some nothing."""
     raw = inner.pop("arguments", None)
     if raw is None or raw == NULL:
-        rest["@arguments"] = hint("absent" if raw is None else "null")
+        rest["@@arguments"] = hint("absent" if raw is None else "null")
         return ""
     if jsontext.kind(raw) == "an object":
-        rest["@arguments"] = hint("object")
+        rest["@@arguments"] = hint("object")
         return bytes(raw).decode()
     try:
         return jsontext.text(raw)
@@ -461,13 +461,13 @@ def _choice(
         rest = reading.need_fields(beside, "message")
         role = rest.pop("role", None)
         if role != _ASSISTANT:
-            rest["@role"] = NULL if role is None else role
+            rest["@@role"] = NULL if role is None else role
         word = reading.take_text(beside, "finish_reason")
         finish_raw: str | UnsetType | None = word
         if word is None:
             finish_raw = UNSET if beside.pop("finish_reason", None) is None else None
         if beside != _PLAIN_CHOICE:
-            rest["@choice"] = Raw(jsontext.encode(beside))
+            rest["@@choice"] = Raw(jsontext.encode(beside))
         content = _answer(rest, "call")
     except DecodeError as error:
         raise error.within(f"[{index}]") from None

@@ -92,7 +92,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if request.model is not None:
         fields["model"] = request.model
     if settings.max_tokens is not None:
-        fields["max_tokens" if "@max_tokens" in rest else accent.max_tokens] = settings.max_tokens
+        fields["max_tokens" if "@@max_tokens" in rest else accent.max_tokens] = settings.max_tokens
     for key in (
         "temperature",
         "top_p",
@@ -127,7 +127,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         context.lose("dropped", "tool_choice", "there is no tool to choose")
     _formed(fields, rest, "response_format", settings.output, read_output_format, write_output_format)
     _list_foreign(request, context)
-    return {**fields, **visible(rest)}
+    return {**fields, **visible(rest), **fields}
 
 
 def _formed(  # noqa: PLR0917 (a field, its two functions, and where it goes)
@@ -203,7 +203,7 @@ def _message(message: Message, context: Context, accent: Accent, index: int) -> 
         context,
         none="" if isinstance(message, ToolMessage) else None,
     )
-    return {**fields, **visible(rest)}
+    return {**fields, **visible(rest), **fields}
 
 
 def _put_content(
@@ -215,7 +215,7 @@ def _put_content(
     none: str | None,
 ) -> None:
     """Write ``content`` in the form that was found, else the plainest that holds the parts."""
-    form = rest.get("@content")
+    form = rest.get("@@content")
     match list(parts):
         case []:
             if form == reading.hint("absent"):
@@ -261,7 +261,7 @@ def assistant(
     citations = [c.raw_json for part in content if isinstance(part, Text) for c in part.citations]
     if citations:
         fields["annotations"] = citations
-    return {**fields, **visible(rest)}
+    return {**fields, **visible(rest), **fields}
 
 
 def _put_reasoning(  # noqa: PLR0917 (a field, its two functions, and where it goes)
@@ -274,7 +274,7 @@ def _put_reasoning(  # noqa: PLR0917 (a field, its two functions, and where it g
     index: int | None,
 ) -> None:
     """Put reasoning where it stood; where a vendor was chosen, into the field which that vendor reads."""
-    found = None if "@field" not in held else jsontext.text(held["@field"])
+    found = None if "@@field" not in held else jsontext.text(held["@@field"])
     target = found if context.accent is None or context.own else accent.reasoning
     if found == "reasoning_details" and (context.accent is None or context.own or accent.details):
         fields.setdefault("reasoning_details", []).append(_detail(part, held))
@@ -325,7 +325,7 @@ def _call(part: ToolCall | MalformedToolCall, held: Fields) -> dict[str, Any]:
         fields["type"] = key
     inner: dict[str, Any] = {"name": part.name}
     text = part.arguments_json if isinstance(part, ToolCall) else part.raw
-    form = held.get("@arguments")
+    form = held.get("@@arguments")
     if custom:
         inner["input"] = Raw(text.encode())
     elif form is None or (text and form != reading.hint("object")):
@@ -436,13 +436,13 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     fields["choices"] = [_choice(each, index, context) for index, each in enumerate(choices)]
     if message.usage is not None:
         fields["usage"] = write_usage(message.usage)
-    return {**fields, **visible(rest)}
+    return {**fields, **visible(rest), **fields}
 
 
 def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str, Any]:
     rest = native(message, WIRE)
-    beside = rest.pop("@choice", None)
-    role = rest.pop("@role", None)
+    beside = rest.pop("@@choice", None)
+    role = rest.pop("@@role", None)
     body = assistant(message, rest, context, row(context.accent))
     if role == NULL:
         del body["role"]

@@ -50,7 +50,7 @@ def _text(rest: Fields, _raw: Raw) -> AnyPart:
 
 def _refused(rest: Fields, _raw: Raw) -> AnyPart:
     text = reading.need_text(rest, "refusal")
-    rest["@field"] = hint("part")
+    rest["@@field"] = hint("part")
     return Refusal(text, provider_json=provider(WIRE, rest))
 
 
@@ -62,7 +62,7 @@ def _linked(cls: type[Image | Video | File], key: str) -> Callable[[Fields, Raw]
         if raw is None:
             raise DecodeError("missing", path=key)
         if jsontext.kind(raw) == "a string":
-            rest["@form"] = hint("string")
+            rest["@@form"] = hint("string")
             url, inner = jsontext.text(raw), {}
         else:
             try:
@@ -71,7 +71,7 @@ def _linked(cls: type[Image | Video | File], key: str) -> Callable[[Fields, Raw]
             except DecodeError as error:
                 raise error.within(key) from None
         if cls is File:
-            rest["@field"] = hint(key)
+            rest["@@field"] = hint(key)
         source, media_type = _source(url)
         return cls(source, media_type, provider_json=provider(WIRE, nested(rest, key, inner)))
 
@@ -126,7 +126,7 @@ def _thinking(rest: Fields, _raw: Raw) -> AnyPart:
     if raw is None:
         raise DecodeError("missing", path="thinking")
     text = thinking_text(raw)
-    rest["@field"] = hint("thinking")
+    rest["@@field"] = hint("thinking")
     return Reasoning(text, wire=WIRE, provider_json=provider(WIRE, rest))
 
 

@@ -6,9 +6,9 @@ Rules:
   own text.
 - The provider's own tools have an item type each (``NATIVE``). Those that the provider runs are calls with
   ``provider_executed``, and what came back, which stands in the same item, is a ``ServerToolResult`` (an
-  ``Image``, for a generated one) with the hint ``@field``. Those that the application runs (computer, shell, patches, a
+  ``Image``, for a generated one) with the hint ``@@field``. Those that the application runs (computer, shell, patches, a
   tool search of its own) are calls that wait for a tool message.
-- The type of a native item is the hint ``@type``; what has no neutral place stays beside it.
+- The type of a native item is the hint ``@@type``; what has no neutral place stays beside it.
 - A native call whose result cannot be said in the native form is sent, with its result, as a plain function call.
 
 Source: wires.md 3.1, 3.3; https://platform.openai.com/docs/guides/tools.
@@ -94,7 +94,7 @@ _PLAIN: Final = ("function_call_output", "custom_tool_call_output")
 
 def item_type(held: Fields) -> str | None:
     """Give the native item type that a part or message came with."""
-    return peek(held, "@type")
+    return peek(held, "@@type")
 
 
 # -- reading calls ---------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def read_native(kind: str, rest: Fields, place: str) -> list[AnyPart] | None:
     known = peek(rest, "call_id") or peek(rest, "id") or place
     call_id = known if served else reading.need_text(rest, "call_id")
     results = [found for key in native.results if (found := _result(call_id, name, key, rest)) is not None]
-    rest["@type"] = hint(kind)
+    rest["@@type"] = hint(kind)
     call = ToolCall(call_id, name, arguments, provider_executed=served, provider_json=provider(WIRE, rest))
     return [call, *results]
 
@@ -164,7 +164,7 @@ def _result(call_id: str, name: str, key: str, rest: Fields) -> AnyPart | None:
     raw = rest.get(key)
     if raw is None or raw == NULL:
         return None
-    held = provider(WIRE, {"@field": hint(key)})
+    held = provider(WIRE, {"@@field": hint(key)})
     if name == "image_generation" and jsontext.kind(raw) == "a string":
         del rest[key]
         return Image(Inline(jsontext.text(raw)), _image_type(rest), provider_json=held)
@@ -220,7 +220,7 @@ def _write_native(part: ToolCall, kind: str, held: Fields) -> dict[str, Any]:
 
 def write_result(part: ServerToolResult | Image, held: Fields, item: dict[str, Any] | None) -> bool:
     """Put what came back into the item of its call; ``False`` when that is not the item before it."""
-    key = jsontext.text(held["@field"])
+    key = jsontext.text(held["@@field"])
     native = None if item is None else NATIVE.get(str(item.get("type")))
     if item is None or native is None or key not in native.results:
         return False
@@ -237,18 +237,18 @@ def write_result(part: ServerToolResult | Image, held: Fields, item: dict[str, A
 def read_output(kind: str, rest: Fields) -> ToolMessage:
     """Read the result of a call that the application ran."""
     if kind != "function_call_output":
-        rest["@type"] = hint(kind)
+        rest["@@type"] = hint(kind)
     call_id = optional(reading.take_text, rest, "call_id")
     if call_id is None and kind == "local_shell_call_output":
         call_id = reading.take_text(rest, "id")
-        rest["@call_id"] = hint("id")
+        rest["@@call_id"] = hint("id")
     key = OUTPUTS[kind]
     raw = rest.pop(key, None)
     content: tuple[Any, ...]
     if raw is None:
         if kind != "apply_patch_call_output":
             raise DecodeError("missing", path=key)
-        rest["@output"] = hint("absent")
+        rest["@@output"] = hint("absent")
         content = ()
     elif kind in _READ:
         content = _READ[kind](raw)
@@ -258,19 +258,19 @@ def read_output(kind: str, rest: Fields) -> ToolMessage:
 
 
 def read_content(raw: Raw, rest: Fields, key: str) -> tuple[Any, ...]:
-    """Read a field that is a text or a list of input parts; ``@key`` keeps a form that we would not write."""
+    """Read a field that is a text or a list of input parts; ``@@key`` keeps a form that we would not write."""
     try:
         found = reading.string_or_rows(raw)
         if isinstance(found, str):
             return (Text(found),)
         if found is None:
-            rest[f"@{key}"] = hint("null")
+            rest[f"@@{key}"] = hint("null")
             return ()
         content = tuple(parts.read(found, raw, "input_text"))
     except DecodeError as error:
         raise error.within(key) from None
     if not content or is_plain(content):
-        rest[f"@{key}"] = hint("list")
+        rest[f"@@{key}"] = hint("list")
     return content
 
 
@@ -312,7 +312,7 @@ def write_output(message: ToolMessage, held: Fields, kind: str, context: Context
     """Write the result of a call as an item of type ``kind``."""
     fields: dict[str, Any] = {"type": kind}
     if message.tool_call_id is not None:
-        fields["id" if "@call_id" in held else "call_id"] = message.tool_call_id
+        fields["id" if "@@call_id" in held else "call_id"] = message.tool_call_id
     found = item_type(held) or _PLAIN[0]
     if kind in _PLAIN:
         key = OUTPUTS[kind]
@@ -332,7 +332,7 @@ def write_content(
     none: str | None,
 ) -> object:
     """Write a field that is a text or a list of parts: the form found, else the plainest that holds it."""
-    form = held.get(f"@{key}")
+    form = held.get(f"@@{key}")
     if not content:
         return [] if form == hint("list") else None if form == hint("null") else none
     if form != hint("list"):

@@ -4,13 +4,13 @@ Items that the model made, in a row, form one assistant message; an item of anyb
 the neutral message cannot say stays under ``provider["openai_responses"]``, where ``encode`` finds it:
 
 - fields of the body, of an item, a part or a tool that have no neutral place, verbatim;
-- ``item`` (``@item``, when only its form is told) on the first part of a message of the assistant: the fields of that
-  item; ``@joined`` on the parts that stand in the same item as the part before;
-- ``@reasoning`` on an item with an id: the id of the reasoning item that led to it (wires.md 3.3.2);
-- ``@summary`` and ``@content`` on reasoning: how its text was written; ``@field`` on instructions, and on what came
+- ``item`` (``@@item``, when only its form is told) on the first part of a message of the assistant: the fields of that
+  item; ``@@joined`` on the parts that stand in the same item as the part before;
+- ``@@reasoning`` on an item with an id: the id of the reasoning item that led to it (wires.md 3.3.2);
+- ``@@summary`` and ``@@content`` on reasoning: how its text was written; ``@@field`` on instructions, and on what came
   back from a tool of the provider;
-- hints on form: ``@type``, ``@content``, ``@output``, ``@input``, ``@tools``, ``@parameters``, ``@strict``,
-  ``@tool_choice``, ``@format``.
+- hints on form: ``@@type``, ``@@content``, ``@@output``, ``@@input``, ``@@tools``, ``@@parameters``, ``@@strict``,
+  ``@@tool_choice``, ``@@format``.
 
 Items that we do not know, or that mean something to the provider only, are ``Opaque`` at their place.
 
@@ -79,12 +79,12 @@ def request(body: bytes) -> Request:
     rest = jsontext.fields(body)
     raw_tools = optional(reading.take_items, rest, "tools")
     if raw_tools == []:
-        rest["@tools"] = hint("empty")
+        rest["@@tools"] = hint("empty")
     tools = tuple(reading.each(raw_tools or [], "tools", _tool))
     instructions = optional(reading.take_text, rest, "instructions")
     messages = _input(rest)
     if instructions is not None:
-        held = provider(WIRE, {"@field": hint("instructions")})
+        held = provider(WIRE, {"@@field": hint("instructions")})
         messages = [SystemMessage(content=(Text(instructions),), provider_json=held), *messages]
     return Request(
         messages=tuple(messages),
@@ -99,15 +99,15 @@ def request(body: bytes) -> Request:
 def _input(rest: Fields) -> list[Message]:
     raw = rest.pop("input", None)
     if raw is None:
-        rest["@input"] = _ABSENT
+        rest["@@input"] = _ABSENT
         return []
     try:
         found = reading.string_or_rows(raw)
         if found is None:
-            rest["@input"] = hint("null")
+            rest["@@input"] = hint("null")
             return []
         if isinstance(found, str):
-            rest["@input"] = hint("string")
+            rest["@@input"] = hint("string")
             return [UserMessage(content=(Text(found),))]
         return _Items(raw).read(found).messages
     except DecodeError as error:
@@ -136,9 +136,9 @@ def _inner(rest: Fields, key: str, take: Callable[[Fields], Any]) -> Any:
     found = take(inner)
     if found is not None:
         del rest[key]
-        form = inner.pop("@format", None)
+        form = inner.pop("@@format", None)
         if form is not None:
-            rest["@format"] = form
+            rest["@@format"] = form
         if inner:
             rest[key] = jsontext.raw(inner)
     return found
@@ -169,10 +169,10 @@ def _tool(raw: Raw) -> AnyTool:
     if kind == "function":
         parameters = rest.pop("parameters", UNSET)
         if parameters is UNSET or parameters == NULL:
-            rest["@parameters"] = _ABSENT if parameters is UNSET else hint("null")
+            rest["@@parameters"] = _ABSENT if parameters is UNSET else hint("null")
             parameters = UNSET
         if "strict" not in rest:
-            rest["@strict"] = _ABSENT
+            rest["@@strict"] = _ABSENT
     return Tool(
         reading.need_text(rest, "name"),
         optional(reading.take_text, rest, "description"),
@@ -259,7 +259,7 @@ class _Items:
         elif kind in calls.OUTPUTS:
             self._output(kind, rest)
         elif kind in _ASIDE and not self._answer:
-            held = provider(WIRE, {"@item": _TRUE})
+            held = provider(WIRE, {"@@item": _TRUE})
             part = Opaque(WIRE, self._raw())
             self._other(_ASIDE[kind](content=(part,), provider_json=held))
         else:
@@ -268,7 +268,7 @@ class _Items:
     def _welded(self, rest: Fields) -> None:
         """Remember which reasoning an item with an id needs."""
         if self._reasoning is not None and "id" in rest and self._reasoning != NULL:
-            rest["@reasoning"] = self._reasoning
+            rest["@@reasoning"] = self._reasoning
 
     def _native(self, kind: str, rest: Fields) -> None:
         self._welded(rest)
@@ -309,7 +309,7 @@ class _Items:
         else:
             content = calls.read_content(_need(rest, "content"), rest, "content")
             if kind is not None:
-                rest["@type"] = hint(kind)
+                rest["@@type"] = hint(kind)
             self._other(cls(content=content, provider_json=provider(WIRE, rest)))
 
     def _said(self, rest: Fields, kind: str | None) -> None:
@@ -326,11 +326,11 @@ class _Items:
             return
         self._welded(rest)
         beside: Fields = {}
-        if "@reasoning" in rest:
-            beside["@reasoning"] = rest.pop("@reasoning")
-        told = "item" if rest else "@item"
+        if "@@reasoning" in rest:
+            beside["@@reasoning"] = rest.pop("@@reasoning")
+        told = "item" if rest else "@@item"
         if easy:
-            rest["@type"] = _ABSENT
+            rest["@@type"] = _ABSENT
         if found and not isinstance(found, str):
             beside[told] = jsontext.raw(rest)
             try:
@@ -338,7 +338,7 @@ class _Items:
             except DecodeError as error:
                 raise error.within("content") from None
             return
-        rest["@content"] = _FORMS[type(found)]
+        rest["@@content"] = _FORMS[type(found)]
         beside[told] = jsontext.raw(rest)
         text = found if isinstance(found, str) else ""
         self.parts.append(Text(text, provider_json=provider(WIRE, beside)))
@@ -349,7 +349,7 @@ _FORMS: Final[dict[type, Raw]] = {
     list: hint("list"),
     type(None): hint("null"),
 }
-_APART: Final = provider(WIRE, {"@item": jsontext.raw({"@type": _ABSENT, "@content": hint("string")})})
+_APART: Final = provider(WIRE, {"@@item": jsontext.raw({"@@type": _ABSENT, "@@content": hint("string")})})
 """Keeps a plain message from being taken into the plain message before it."""
 
 
@@ -371,10 +371,10 @@ def _reasoning(rest: Fields) -> Reasoning:
     content = rest.get("content")
     text = ""
     if summary != _EMPTY_LIST:
-        rest["@summary"] = summary
+        rest["@@summary"] = summary
         text = reasoning_text(summary, "summary")
     if content is not None and jsontext.kind(content) == "an array":
-        rest["@content"] = rest.pop("content")
+        rest["@@content"] = rest.pop("content")
         text = reasoning_text(content, "content") or text
     return Reasoning(text, None, encrypted, WIRE, provider_json=provider(WIRE, rest))
 
@@ -408,7 +408,7 @@ def response(body: bytes) -> Response:
     if raw_output is None and peek(rest, "object") != "response":
         raise _provider_error(body)
     if raw_output is None or raw_output == NULL:
-        rest["@output"] = _ABSENT if raw_output is None else hint("null")
+        rest["@@output"] = _ABSENT if raw_output is None else hint("null")
         content: tuple[AnyPart, ...] = ()
     else:
         try:

@@ -150,12 +150,12 @@ def _message(message: Message, kinds: dict[str, str], context: Context) -> list[
         return [calls.write_output(message, held, kind, context)]
     items: list[Any] = []
     content = message.content
-    if "@item" in held:
+    if "@@item" in held:
         items = [part.raw_json for part in content if isinstance(part, Opaque)]
         content = tuple(part for part in content if not isinstance(part, Opaque))
         if items and not content:
             return items
-    fields: dict[str, Any] = {"type": "message"} if "@type" in held else {}
+    fields: dict[str, Any] = {"type": "message"} if "@@type" in held else {}
     fields["role"] = message.role
     fields["content"] = calls.write_content(content, held, "content", context, "input_text", none="")
     return [*items, {**fields, **visible(held)}]
@@ -165,7 +165,7 @@ def _spoken(pieces: list[_Piece], context: Context) -> list[_Piece]:
     """Leave out what an answer cannot hold here: images that no tool of the provider made."""
     kept: list[_Piece] = []
     for piece in pieces:
-        if isinstance(piece.part, Media) and "@field" not in piece.held:
+        if isinstance(piece.part, Media) and "@@field" not in piece.held:
             what = type(piece.part).__name__.lower()
             context.lose("dropped", what, "the wire takes none from the assistant", piece.at)
         else:
@@ -196,7 +196,7 @@ def _unwelded(pieces: list[_Piece], context: Context) -> list[_Piece]:
                 continue
             if "id" in piece.held:
                 sent.append(piece.held["id"])
-        elif "@reasoning" in piece.held and piece.held["@reasoning"] not in sent:
+        elif "@@reasoning" in piece.held and piece.held["@@reasoning"] not in sent:
             if isinstance(piece.part, ToolCall) and piece.part.provider_executed:
                 context.lose("dropped", "server tool call", "its reasoning is not sent", piece.at)
                 continue
@@ -212,7 +212,7 @@ def _unreadable(piece: _Piece, *, stored: bool) -> str | None:
         return None
     if piece.held.get("id", jsontext.NULL) == jsontext.NULL:
         return "it has neither an id nor encrypted content"
-    told = "@content" in piece.held  # open models read their own text
+    told = "@@content" in piece.held  # open models read their own text
     return None if stored or told else "not stored, and without encrypted content"
 
 
@@ -265,15 +265,15 @@ def answer(pieces: Iterable[_Piece], context: Context) -> list[Any]:
     for piece in pieces:
         part, held = piece.part, piece.held
         said = last if isinstance(last, _Said) and not piece.first else None
-        if "@field" in held and isinstance(part, (ServerToolResult, Image)):
+        if "@@field" in held and isinstance(part, (ServerToolResult, Image)):
             item = cast("dict[str, Any]", last) if isinstance(last, dict) else None
             if not calls.write_result(part, held, item):
                 context.lose("dropped", "server tool result", "its call is not sent", piece.at)
             continue
         if _is_said(part, held):
-            beside = held.pop("item", held.pop("@item", None))
-            loose = beside is None and "@joined" not in held
-            if said is not None and ("@joined" in held or (loose and said.item is None)):
+            beside = held.pop("item", held.pop("@@item", None))
+            loose = beside is None and "@@joined" not in held
+            if said is not None and ("@@joined" in held or (loose and said.item is None)):
                 said.content.append((part, held))
                 continue
             last = _Said(None if beside is None else jsontext.fields(beside), [(part, held)])
@@ -286,7 +286,7 @@ def answer(pieces: Iterable[_Piece], context: Context) -> list[Any]:
 def _is_said(part: AnyPart, held: Fields) -> bool:
     if isinstance(part, (Text, Refusal, Media)):
         return True
-    return isinstance(part, Opaque) and not held.keys().isdisjoint(("item", "@item", "@joined"))
+    return isinstance(part, Opaque) and not held.keys().isdisjoint(("item", "@@item", "@@joined"))
 
 
 def _item(part: AnyPart, held: Fields, context: Context) -> Any:
@@ -311,7 +311,7 @@ def _said(said: _Said, context: Context) -> dict[str, Any]:
                 return {"role": "assistant", "content": only.text}
             case _:
                 item = {}
-    fields: dict[str, Any] = {} if "@type" in item else {"type": "message"}
+    fields: dict[str, Any] = {} if "@@type" in item else {"type": "message"}
     fields["role"] = "assistant"
     fields["content"] = _said_content(said, item, context)
     return {**fields, **visible(item)}
@@ -320,7 +320,7 @@ def _said(said: _Said, context: Context) -> dict[str, Any]:
 def _said_content(said: _Said, item: Fields, context: Context) -> object:
     match said.content:
         case [(Text() as only, held)] if not visible(held) and not only.citations:
-            form = peek(item, "@content")
+            form = peek(item, "@@content")
             if form == "string":
                 return only.text
             if form is not None and not only.text:
@@ -333,7 +333,7 @@ def _said_content(said: _Said, item: Fields, context: Context) -> object:
 def _reasoning(part: Reasoning, held: Fields) -> dict[str, Any]:
     """Write a reasoning item, with its texts as they were while they still say the same."""
     fields: dict[str, Any] = {"type": "reasoning"}
-    summary, content = held.get("@summary"), held.get("@content")
+    summary, content = held.get("@@summary"), held.get("@@content")
     text = ("" if content is None else reasoning_text(content, "content")) or (
         "" if summary is None else reasoning_text(summary, "summary")
     )
@@ -371,7 +371,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
         fields["model"] = message.model
     if context.own and message.finish_reason_raw is not UNSET:
         fields["status"] = message.finish_reason_raw
-    form = peek(rest, "@output")
+    form = peek(rest, "@@output")
     if output or form is None:
         fields["output"] = output
     elif form == "null":

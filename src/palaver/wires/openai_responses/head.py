@@ -88,7 +88,7 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         for wire, key, _ in () if held is None else reading.foreign(held, WIRE):
             context.lose("dropped", key, f"a field of {wire}")
     _put_input(fields, request, rest, len(system), context)
-    fields |= visible(rest)
+    fields = {**fields, **visible(rest), **fields}  # an edit wins over a null that was found
     if not context.own:
         _obey(fields, request, context)
     return fields
@@ -103,7 +103,7 @@ def _put_inner(fields: dict[str, Any], rest: Fields, outer: str, key: str, value
 def _put_input(fields: dict[str, Any], request: Request, rest: Fields, hoisted: int, context: Context) -> None:
     """Write ``input`` here when it is no list: a string, null, or left out."""
     messages = request.messages[hoisted:]
-    form = peek(rest, "@input")
+    form = peek(rest, "@@input")
     if not messages and form == "null" and context.own:
         fields["input"] = None
     elif not messages and (form == "absent" if context.own else context.names(ELSEWHERE)):
@@ -150,7 +150,7 @@ def _tool(tool: AnyTool, context: Context) -> object:
             fields["parameters"] = None
         if tool.strict is not None:
             fields["strict"] = tool.strict
-        elif "@strict" not in rest:
+        elif "@@strict" not in rest:
             fields["strict"] = False
     return {**fields, **visible(rest)}
 

@@ -3,11 +3,11 @@
 Rules:
 
 - A text part is ``input_text`` in what the model reads and ``output_text`` in what it said; the hint
-  ``@type`` keeps another word, which is valid only where it was found.
-- ``annotations`` are citations of an ``output_text``; the hint ``@annotations`` says that there were none at all.
-- A data URI becomes bytes where writing it again gives the same text. ``@field`` says in which field
+  ``@@type`` keeps another word, which is valid only where it was found.
+- ``annotations`` are citations of an ``output_text``; the hint ``@@annotations`` says that there were none at all.
+- A data URI becomes bytes where writing it again gives the same text. ``@@field`` says in which field
   a file stood that is no data URI.
-- An image without ``detail`` and bytes without ``filename`` are told by ``@detail`` and ``@filename``; ours have both.
+- An image without ``detail`` and bytes without ``filename`` are told by ``@@detail`` and ``@@filename``; ours have both.
 - A part without a source that we can read is kept as it is.
 
 Source: wires.md 3.1; https://platform.openai.com/docs/api-reference/responses/object.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _EMPTY_LIST: Final = Raw(b"[]")
 _ABSENT: Final = hint("absent")
-_JOINED: Final[Fields] = {"@joined": Raw(b"true")}
+_JOINED: Final[Fields] = {"@@joined": Raw(b"true")}
 """Kept with every part of a message of the assistant but the first."""
 _TEXTS: Final = ("input_text", "output_text")
 
@@ -83,7 +83,7 @@ def _part(rest: Fields, usual: str, beside: Fields | None) -> AnyPart | None:
         text = reading.need_text(rest, "text")
         citations = _citations(rest) if kind == "output_text" else ()
         if kind != usual:
-            rest["@type"] = hint(kind)
+            rest["@@type"] = hint(kind)
         if beside:
             rest.update(beside)
         return Text(text, citations, provider_json=provider(WIRE, rest))
@@ -102,7 +102,7 @@ def _refusal(rest: Fields) -> AnyPart:
 
 def _image(rest: Fields) -> AnyPart | None:
     if "detail" not in rest:
-        rest["@detail"] = _ABSENT
+        rest["@@detail"] = _ABSENT
     url = optional(reading.take_text, rest, "image_url")
     if url is not None:
         return Image(*source(url))
@@ -116,7 +116,7 @@ def _file(rest: Fields) -> AnyPart | None:
     if (data := optional(reading.take_text, rest, "file_data")) is not None:
         found, media_type = source(data)
         if isinstance(found, Url):
-            rest["@field"] = hint("file_data")
+            rest["@@field"] = hint("file_data")
             found = found if data[:5] == "data:" else Inline(data)
     elif (file_id := optional(reading.take_text, rest, "file_id")) is not None:
         found = FileId(file_id, WIRE)
@@ -126,7 +126,7 @@ def _file(rest: Fields) -> AnyPart | None:
         return None
     name = optional(reading.take_text, rest, "filename")
     if name is None and isinstance(found, Inline):
-        rest["@filename"] = _ABSENT
+        rest["@@filename"] = _ABSENT
     return File(found, media_type, name)
 
 
@@ -152,7 +152,7 @@ def _citations(rest: Fields) -> tuple[Citation, ...]:
         del rest["annotations"]
         return ()
     if raw is None:
-        rest["@annotations"] = _ABSENT
+        rest["@@annotations"] = _ABSENT
         return ()
     found = optional(reading.take_items, rest, "annotations")
     return () if found is None else tuple(_citation(each) for each in found)
@@ -190,7 +190,7 @@ def write(part: AnyPart, held: Fields, usual: str, context: Context) -> Any:
             return {"type": "refusal", "refusal": part.text, **visible(held)}
         case Image():
             fields: dict[str, Any] = {"type": "input_image", **linked(part, "image_url")}
-            if "@detail" not in held:
+            if "@@detail" not in held:
                 fields["detail"] = "auto"
             return {**fields, **visible(held)}
         case File():
@@ -204,10 +204,10 @@ def write(part: AnyPart, held: Fields, usual: str, context: Context) -> Any:
 
 def _write_text(part: Text, held: Fields, usual: str, *, own: bool) -> dict[str, Any]:
     kind = usual
-    if own and "@type" in held:
-        kind = jsontext.text(held["@type"])
+    if own and "@@type" in held:
+        kind = jsontext.text(held["@@type"])
     fields: dict[str, Any] = {"type": kind, "text": part.text}
-    if kind == "output_text" and ("@annotations" not in held or part.citations):
+    if kind == "output_text" and ("@@annotations" not in held or part.citations):
         fields["annotations"] = [
             each.raw_json for each in part.citations if each.wire == WIRE and each.raw_json is not UNSET
         ]
@@ -237,6 +237,6 @@ def _write_file(part: File, held: Fields) -> dict[str, Any]:
         fields |= linked(part, "file_data" if inline or bare else "file_url")
     if part.name is not None:
         fields["filename"] = part.name
-    elif inline and "@filename" not in held:
+    elif inline and "@@filename" not in held:
         fields["filename"] = "document"
     return {**fields, **visible(held)}
