@@ -389,7 +389,10 @@ def _call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
             rest["@type"] = hint("absent")
         key = "custom" if kind == "custom" else "function"
         inner = reading.need_fields(rest, key)
-        name = reading.need_text(inner, "name")
+        try:
+            name = reading.need_text(inner, "name")
+        except DecodeError as error:
+            raise error.within(key) from None
         if kind == "custom":
             text = inner.pop("input", Raw(b'""'))
             held = provider(WIRE, nested(rest, key, inner))
@@ -468,7 +471,10 @@ def _choice(
             finish_raw = UNSET if beside.pop("finish_reason", None) is None else None
         if beside != _PLAIN_CHOICE:
             rest["@choice"] = Raw(jsontext.encode(beside))
-        content = _answer(rest, "call")
+        try:
+            content = _answer(rest, "call")
+        except DecodeError as error:
+            raise error.within("message") from None
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
     return AssistantMessage(
