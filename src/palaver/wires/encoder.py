@@ -100,6 +100,7 @@ class RequestEncoder:
         self._own = request.origin == (wire if accent is None else f"{wire}:{accent}")
         self._source: list[Message] = list(request.messages)
         self._open: list[Placed] = []
+        self._tail: bytes | None = None
         self._rebuild()
 
     # -- growing --
@@ -163,7 +164,7 @@ class RequestEncoder:
         self._open = []
         self._sealed_calls: set[str] = set()
         self._leading = True
-        self._tail: bytes | None = None
+        self._tail = None
         self._tail_stays = False
         self._head: tuple[object, bytes, Context] | None = None
         placed = self._fitted(0)

@@ -15,7 +15,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -217,16 +217,39 @@ def native(value: Value, wire: str) -> Fields:
         return {} if raw is None else jsontext.fields(raw)
 
 
+_FRAMING: Final = frozenset({"id", "index", "status", "type", "object", "created"})
+"""Names of fields by which every provider keeps its books; outside their wire they mean nothing, and nothing is lost."""
+
+
+_AROUND: Final = frozenset({"@choice", "@candidate", "@beside", "@message"})
+"""Hints that hold the provider's own fields from around a message."""
+
+
 def foreign(value: Value, wire: str) -> Iterator[tuple[str, str, Raw]]:
-    """Name what a value keeps for other wires: wire, field, value. Hints and nulls are left out."""
+    """Name what a value keeps for other wires: wire, field, value. Hints, nulls and mere framing are left out."""
     held = value.provider_json
     if held is UNSET:
         return
     for name, raw in jsontext.fields(held).items():
         if name != wire and jsontext.kind(raw) == "an object":
             for key, item in jsontext.fields(raw).items():
-                if not key.startswith("@") and item != NULL:
-                    yield name, key, item
+                if key in _AROUND and jsontext.kind(item) == "an object":
+                    around = jsontext.fields(item).items()
+                    yield from ((name, each, found) for each, found in around if each not in _FRAMING and found != NULL)
+                elif key[:1] != "@" and item != NULL and key not in _FRAMING:
+                    path = _inside(key, item)
+                    if path is not None:
+                        yield name, path, item
+
+
+def _inside(key: str, item: Raw) -> str | None:
+    """The name of what is kept: of the one field inside an object, else of the object; ``None`` for mere framing."""
+    if jsontext.kind(item) != "an object":
+        return key
+    inner = list(jsontext.fields(item))
+    if len(inner) == 1 and inner[0] != "type":
+        return None if inner[0] in _FRAMING else f"{key}.{inner[0]}"
+    return key
 
 
 # -- tool calls ------------------------------------------------------------------------------------

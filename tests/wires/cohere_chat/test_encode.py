@@ -48,6 +48,13 @@ def test_text_beside_calls_is_the_plan() -> None:
     assert sent[1] == {"role": "assistant", "tool_plan": "first\n\nthen", "tool_calls": [call("c1")]}
 
 
+def test_text_behind_a_call_goes_before_it() -> None:
+    message = p.assistant(p.tool_call("find", {}, id="c1"), "after")
+    told = ("converted order of parts", "converted text")
+    sent = _sent(p.user("go"), message, p.tool("r", tool_call_id="c1"), told=told)
+    assert sent[1]["tool_plan"] == "after"
+
+
 def test_a_plan_goes_back_as_the_plan() -> None:
     answer = WIRE.decode_response(CALLING).message
     sent = _sent(p.user("go"), answer, p.tool("r", tool_call_id="find_1"))
@@ -119,6 +126,18 @@ def test_citations_of_text_that_moved_are_dropped() -> None:
     told = ("converted text", "dropped citations")
     sent = _sent(p.user("go"), grown, p.tool("r", tool_call_id="c1"), told=told)
     assert sent[1] == assistant(tool_plan="found", tool_calls=[call("c1")])
+
+
+def test_an_edit_wins_over_a_null_that_was_found() -> None:
+    request = WIRE.decode_request(
+        asking(user(), assistant("a", tool_calls=None, tool_plan=None), temperature=None, k=None)
+    )
+    asked, answer = request.messages
+    grown = answer.replace(content=(*answer.content, p.tool_call("find", {}, id="c1")))
+    messages = (asked, grown, p.tool("r", tool_call_id="c1"))
+    body = _body(request.replace(messages=messages, settings=p.Settings(temperature=1, top_k=2)), "converted text")
+    assert (body["temperature"], body["k"]) == (1, 2)
+    assert body["messages"][1] == assistant(tool_plan="a", tool_calls=[call("c1")])
 
 
 # -- the head --

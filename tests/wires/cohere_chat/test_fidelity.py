@@ -108,7 +108,9 @@ def test_recorded_requests_survive_an_edit(exchange: Exchange) -> None:
 
 
 def _spots(value: Any) -> list[tuple[Any, Any]]:
-    pairs = list(value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ())
+    pairs: list[Any] = list(
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
     return [(value, key) for key, _ in pairs] + [spot for _, each in pairs for spot in _spots(each)]
 
 
@@ -124,7 +126,7 @@ def test_damaged_bodies_give_the_same_back_or_one_error(what: str, body: dict[st
         node, key = data.draw(st.sampled_from(_spots(value)))
         action = data.draw(st.sampled_from(["replace", "delete", "rename"]))
         if action == "replace":
-            node[key] = data.draw(ODD)
+            node[key] = copy.deepcopy(data.draw(ODD))
         elif action == "delete":
             del node[key]
         elif isinstance(node, dict):

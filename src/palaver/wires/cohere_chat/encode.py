@@ -108,7 +108,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     _put_choice(fields, settings, context)
     for wire, key, _ in reading.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
-    return {**fields, **visible(rest)}
+    return {**visible(rest), **fields}  # a null that was found gives way to what an edit says
 
 
 def _stop(stop: tuple[str, ...], context: Context) -> list[str]:
@@ -222,7 +222,7 @@ def _message(message: Message, context: Context, index: int) -> dict[str, Any]:
         fields["content"] = _content(message.content, form)
     elif form != hint("absent"):
         fields["content"] = [] if form == hint("list") else NULL
-    return {**fields, **visible(rest)}
+    return {**visible(rest), **fields}
 
 
 def _content(parts: Sequence[AnyPart], form: Raw | None) -> object:
@@ -265,7 +265,7 @@ def _answer(
     citations = [cited.raw_json for part in (*parts, *plan) if isinstance(part, Text) for cited in part.citations]
     if citations:
         fields["citations"] = citations
-    return {**fields, **visible(rest)}
+    return {**visible(rest), **fields}
 
 
 def _planned(
