@@ -25,7 +25,8 @@ class MediaRule(Struct, frozen=True):
     """Where a medium may come from, and of which types (``None``: any).
 
     ``needs_type`` says that the wire refuses a medium whose type is not known (``"inline"``: only its bytes); bytes
-    of an unknown type are also refused where ``types`` names those it takes. ``refuses`` are beginnings of types it never takes, from anywhere.
+    of an unknown type are also refused where ``types`` names those it takes. ``refuses`` are beginnings of types it
+    never takes, from anywhere.
     ``schemes`` are those that a URL may have (``None``: any).
     """
 
