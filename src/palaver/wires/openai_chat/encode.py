@@ -466,7 +466,7 @@ def _join_texts(body: dict[str, Any], context: Context, index: int) -> None:
     if not isinstance(content, list):
         return
     rows: list[Any] = content  # pyright: ignore[reportUnknownVariableType] (what `_part` wrote)
-    texts = [row["text"] for row in rows if isinstance(row, dict) and row["type"] == "text"]
+    texts: list[str] = [part["text"] for part in rows if isinstance(part, dict) and part["type"] == "text"]
     if len(texts) == len(rows):
         body["content"] = "".join(texts)
         if len(texts) > 1:
