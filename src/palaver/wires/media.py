@@ -97,7 +97,7 @@ def refusal_of(part: Media, rule: MediaRule) -> str | None:
         if scheme not in rule.schemes:
             return f"not taken as a URL of {scheme[:20]!r}"
     if part.media_type is None:
-        unknown = rule.needs_type or (rule.types is not None and word == "inline")
+        unknown = rule.needs_type is True or (word == "inline" and bool(rule.needs_type or rule.types is not None))
         return "its media type is not known" if unknown else None
     if rule.types is not None and word == "inline" and part.media_type.partition(";")[0].lower() not in rule.types:
         return f"{part.media_type} is not taken"

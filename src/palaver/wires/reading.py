@@ -218,7 +218,7 @@ def native(value: Value, wire: str) -> Fields:
 
 
 _FRAMING: Final = frozenset({"id", "index", "status", "type", "object", "created"})
-"""Names of fields by which every provider keeps its books; outside their wire they mean nothing, and nothing is lost."""
+"""Fields by which every provider keeps its books; outside their wire they mean nothing, and nothing is lost."""
 
 
 _AROUND: Final = frozenset({"@@choice", "@@candidate", "@@beside", "@@message"})

@@ -24,14 +24,15 @@ MEDIA_KINDS: tuple[MediaKind, ...] = ("image", "audio", "video", "file")
 class MediaRule(Struct, frozen=True):
     """Where a medium may come from, and of which types (``None``: any).
 
-    ``needs_type`` says that the wire refuses a medium whose type is not known; bytes of an unknown type are also
-    refused where ``types`` names those it takes. ``refuses`` are beginnings of types it never takes, from anywhere.
+    ``needs_type`` says that the wire refuses a medium whose type is not known (``"inline"``: only its bytes); bytes
+    of an unknown type are also refused where ``types`` names those it takes. ``refuses`` are beginnings of types it
+    never takes, from anywhere.
     ``schemes`` are those that a URL may have (``None``: any).
     """
 
     sources: frozenset[Literal["inline", "url", "file_id"]]
     types: frozenset[str] | None = None
-    needs_type: bool = False
+    needs_type: bool | Literal["inline"] = False
     refuses: tuple[str, ...] = ()
     schemes: frozenset[str] | None = None
 

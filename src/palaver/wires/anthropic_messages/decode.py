@@ -9,14 +9,14 @@
 Hints on form:
 
 - ``@@content``: ``string`` (else a list of blocks), ``null``, ``absent``; on a result also ``list`` when it was empty;
-- ``@@joined``: ``true`` on a message that shares the wire message of the one before it; ``apart`` on a result that opens
-  a wire message although a result stands before it;
+- ``@@joined``: ``true`` on a message that shares the wire message of the one before it; ``apart`` on a result that
+  opens a wire message although a result stands before it;
 - ``@@message``: on a tool message, what else its wire message held; ``@@place``: ``messages``, a system message that
   stood there; ``@@is_error``: ``false`` was written;
-- ``@@tools`` (``empty``), ``@@type`` and ``@@role`` (absent in a response), ``@@max_tokens`` (``warm``: 0, which only warms
-  the cache), ``@@budget`` (``beyond``: the thinking budget was
-  not below ``max_tokens``), ``@@tool_choice``, ``@@thinking``, ``@@format`` and ``@@effort``: the field as it was written.
-
+- ``@@tools`` (``empty``), ``@@type`` and ``@@role`` (absent in a response), ``@@max_tokens`` (``warm``: 0, which only
+  warms the cache), ``@@budget`` (``beyond``: the thinking budget was
+  not below ``max_tokens``), ``@@tool_choice``, ``@@thinking``, ``@@format`` and ``@@effort``: the field as it was
+written.
 Source: wires.md 4.1 to 4.4.
 """
 

@@ -4,10 +4,10 @@ What the neutral message cannot say stays under ``provider["bedrock_converse"]``
 
 - fields of the body, of a message, a block or a tool that have no neutral place, verbatim;
 - ``cachePoint`` of a tool result: the one that stands right behind it. Other cache points are ``Opaque`` parts;
-- hints on form: ``@@joined`` (stands in the wire message of the one before), ``@@message`` (what stood beside the role of
-  the wire message that begins with a tool result), ``@@beside`` (what stood beside the one key of a block), ``@@place``
-  (a system message that stood among the messages), ``@@system`` and ``@@content`` (``empty``, ``absent``), ``@@kind``,
-  ``@@format``, ``@@source``, ``@@blank``, ``@@role``, and for settings ``@@<name>`` and ``@@<name>_at``.
+- hints on form: ``@@joined`` (stands in the wire message of the one before), ``@@message`` (what stood beside the role
+  of the wire message that begins with a tool result), ``@@beside`` (what stood beside the one key of a block),
+  ``@@place`` (a system message that stood among the messages), ``@@system`` and ``@@content`` (``empty``, ``absent``),
+  ``@@kind``, ``@@format``, ``@@source``, ``@@blank``, ``@@role``, and for settings ``@@<name>`` and ``@@<name>_at``.
 
 A user message of the wire may hold results and words: it becomes tool messages and user messages, in their order. The
 model's name and whether to stream stand in the URL, so ``Request.model`` and ``Settings.stream`` are ``None``.

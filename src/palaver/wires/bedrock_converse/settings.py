@@ -4,8 +4,8 @@ Rules:
 
 - A setting may stand in several places: what Converse itself does not name stands in ``additionalModelRequestFields``,
   where each model family has words of its own and an unknown one is refused (wires.md 6.1). The first place that holds
-  it wins; a place that is not the first is kept as the hint ``@@<setting>_at``, and its form, where it is not the one we
-  write, as ``@@<setting>``.
+  it wins; a place that is not the first is kept as the hint ``@@<setting>_at``, and its form, where it is not the one
+  we write, as ``@@<setting>``.
 - A value of an odd type is no setting: it stays where it stands.
 - A setting without a place of its own is written only where the model, which stands in the URL, is known by
   ``Request.model`` to belong to a family that reads it; else it is a loss.

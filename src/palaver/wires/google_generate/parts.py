@@ -4,9 +4,9 @@
   message at hand cannot hold (a call of the user's, a result of the model's) is ``Opaque`` too.
 - The marks beside the data field stay with the part. ``thoughtSignature`` is never decoded; on a thought it is the
   signature of the ``Reasoning`` (5.2.4).
-- A call without an id gets one from its place; the hint ``@@id`` holds the id as it was found: ``null`` for none. A call
-  without a signature is hinted ``@@thoughtSignature``: Gemini itself left it unsigned, so it needs no stand-in (5.2.5).
-- Code that Google ran, and tools it called, are calls it executed. The hint ``@@part`` names the data field.
+- A call without an id gets one from its place; the hint ``@@id`` holds the id as it was found: ``null`` for none. A
+  call without a signature is hinted ``@@thoughtSignature``: Gemini itself left it unsigned, so it needs no stand-in
+(5.2.5). - Code that Google ran, and tools it called, are calls it executed. The hint ``@@part`` names the data field.
 """
 
 from __future__ import annotations

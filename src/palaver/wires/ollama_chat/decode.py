@@ -192,7 +192,10 @@ def _call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
         if call_id is None:
             rest["@@id"] = hint("absent")
         inner = reading.need_fields(rest, "function")
-        name = reading.need_text(inner, "name")
+        try:
+            name = reading.need_text(inner, "name")
+        except DecodeError as error:
+            raise error.within("function") from None
         arguments = inner.pop("arguments", None)
         if arguments is None or arguments == NULL:
             rest["@@arguments"] = hint("absent" if arguments is None else "null")

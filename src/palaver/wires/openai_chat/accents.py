@@ -25,7 +25,7 @@ _IMAGE: Final = MediaRule(
     frozenset({"inline", "url"}), frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"}), schemes=_WEB
 )
 _AUDIO: Final = MediaRule(frozenset({"inline"}), frozenset(AUDIO_WORDS), needs_type=True)
-_FILE: Final = MediaRule(frozenset({"inline", "file_id"}), needs_type=True)
+_FILE: Final = MediaRule(frozenset({"inline", "file_id"}), needs_type="inline")
 _LINKED: Final = MediaRule(frozenset({"inline", "url"}), schemes=_WEB)
 
 SPEECH: Final = Speech(

@@ -4,8 +4,8 @@ What the neutral message cannot say stays under ``provider["openai_chat"]``, whe
 
 - fields of the body, of a message, a part, a call or a tool that have no neutral place, verbatim;
 - hints on form: ``@@content`` (``list``, ``null``, ``absent``), ``@@field`` (where reasoning, a refusal or an old
-  function call stood), ``@@type`` and ``@@id`` (``absent``), ``@@arguments`` (``object``), ``@@role``, ``@@max_tokens``;
-- ``@@choice``: what stood beside a message in its choice (``index``, ``logprobs``, …).
+  function call stood), ``@@type`` and ``@@id`` (``absent``), ``@@arguments`` (``object``), ``@@role``,
+``@@max_tokens``; - ``@@choice``: what stood beside a message in its choice (``index``, ``logprobs``, …).
 
 Source: wires.md 2.1 to 2.7.
 """
@@ -389,7 +389,10 @@ def _call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
             rest["@@type"] = hint("absent")
         key = "custom" if kind == "custom" else "function"
         inner = reading.need_fields(rest, key)
-        name = reading.need_text(inner, "name")
+        try:
+            name = reading.need_text(inner, "name")
+        except DecodeError as error:
+            raise error.within(key) from None
         if kind == "custom":
             text = inner.pop("input", Raw(b'""'))
             held = provider(WIRE, nested(rest, key, inner))
@@ -468,7 +471,10 @@ def _choice(
             finish_raw = UNSET if beside.pop("finish_reason", None) is None else None
         if beside != _PLAIN_CHOICE:
             rest["@@choice"] = Raw(jsontext.encode(beside))
-        content = _answer(rest, "call")
+        try:
+            content = _answer(rest, "call")
+        except DecodeError as error:
+            raise error.within("message") from None
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
     return AssistantMessage(

@@ -9,7 +9,7 @@ Source: wires.md 2.1 to 2.5, 2.8, 2.9.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, Raw
 
@@ -462,15 +462,22 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
 
 def _join_texts(body: dict[str, Any], context: Context, index: int) -> None:
     """Make several texts of an answer one: its content is a string, where a message of a request may hold a list."""
-    content: Any = body.get("content")
-    if not isinstance(content, list):
+    if not isinstance(body.get("content"), list):
         return
-    rows: list[Any] = content  # pyright: ignore[reportUnknownVariableType] (what `_part` wrote)
-    texts = [row["text"] for row in rows if isinstance(row, dict) and row["type"] == "text"]
-    if len(texts) == len(rows):
-        body["content"] = "".join(texts)
-        if len(texts) > 1:
+    texts = [_text_of(part) for part in cast("list[Any]", body["content"])]
+    found = [text for text in texts if text is not None]
+    if len(found) == len(texts):
+        body["content"] = "".join(found)
+        if len(found) > 1:
             context.lose("converted", "text", "several texts became one; an answer has one string", index)
+
+
+def _text_of(part: Any) -> str | None:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case _:
+            return None
 
 
 def _finish_word(message: AssistantMessage, context: Context) -> Any:

@@ -6,8 +6,8 @@ Rules:
   own text.
 - The provider's own tools have an item type each (``NATIVE``). Those that the provider runs are calls with
   ``provider_executed``, and what came back, which stands in the same item, is a ``ServerToolResult`` (an
-  ``Image``, for a generated one) with the hint ``@@field``. Those that the application runs (computer, shell, patches, a
-  tool search of its own) are calls that wait for a tool message.
+  ``Image``, for a generated one) with the hint ``@@field``. Those that the application runs (computer, shell, patches,
+  a tool search of its own) are calls that wait for a tool message.
 - The type of a native item is the hint ``@@type``; what has no neutral place stays beside it.
 - A native call whose result cannot be said in the native form is sent, with its result, as a plain function call.
 
