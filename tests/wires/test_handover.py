@@ -166,6 +166,17 @@ def test_a_model_without_vision_gets_no_image(target: str) -> None:
     assert messages[0].images == (image, image)
 
 
+@pytest.mark.row("MSG-11")
+def test_a_request_of_its_own_wire_is_stripped_too() -> None:
+    url = "data:image/png;base64,iVBORw0KGgo="
+    content = [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": url}}]
+    body = {"model": "m", "messages": [{"role": "user", "content": content}]}
+    request = wires.get("openai_chat").decode_request(body)
+    encoded = wires.get("openai_chat").encode_request(request, takes=())
+    assert b"iVBORw0KGgo" not in encoded.body
+    assert [(x.message, x.part, x.what) for x in encoded.losses] == [(0, 1, "image")]
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_longer_conversation_begins_with_the_same_bytes(target: str) -> None:
     """pains.md 10: prompt caches live on byte prefixes."""

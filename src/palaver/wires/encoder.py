@@ -97,7 +97,7 @@ class RequestEncoder:
         self._writer = writer
         self._wire, self._speech, self._accent, self._options = wire, speech, accent, options
         self._request = request
-        self._own = request.origin == (wire if accent is None else f"{wire}:{accent}")
+        self._own = request.origin == (wire if accent is None else f"{wire}:{accent}") and options.takes is None
         self._source: list[Message] = list(request.messages)
         self._open: list[Placed] = []
         self._tail: bytes | None = None

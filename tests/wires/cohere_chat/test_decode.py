@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -154,3 +155,20 @@ def test_errors_name_the_place(message: dict[str, Any], path: str) -> None:
     with pytest.raises(p.DecodeError) as caught:
         WIRE.decode_request(asking(message))
     assert caught.value.path == path
+
+
+@pytest.mark.parametrize("text", ["null", "{}", ""])
+def test_arguments_of_a_call_without_parameters_read_as_an_empty_object(text: str) -> None:
+    """wires.md 7: the text is kept, and read as ``{}``."""
+    call = {"id": "f_1", "type": "function", "function": {"name": "f", "arguments": text}}
+    body = {
+        "model": "m",
+        "messages": [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "f_1", "content": "done"},
+        ],
+    }
+    request = wires.get("cohere_chat").decode_request(body)
+    assert request.messages[1].tool_calls[0].arguments == {}
+    assert json.loads(wires.get("cohere_chat").encode_request(request).body) == body

@@ -5,8 +5,8 @@ What the neutral message cannot say stays under ``provider["cohere_chat"]``, whe
 - fields of the body, of a message, a part, a call or a tool that have no neutral place, verbatim (``documents``,
   ``safety_mode``, ``strict_tools``, ``logprobs``, …);
 - hints on form: ``@@content`` (``list``, ``string``, ``null``, ``absent``), ``@@field`` (``tool_plan``: where a text
-  stood), ``@@type`` and ``@@id`` (``absent``), ``@@arguments`` (``absent``, ``null``, ``object``), ``@@role``,
-  ``@@no_role``, ``@@tools``;
+  stood), ``@@type`` and ``@@id`` (``absent``), ``@@arguments`` (``absent``, ``null``, ``null text``, ``object``),
+  ``@@role``, ``@@no_role``, ``@@tools``;
 - ``citations``, where they do not point at texts in order. Else each is a ``Citation`` on the text that it cites.
 
 Source: wires.md 7; https://docs.cohere.com/v2/reference/chat.
@@ -335,6 +335,8 @@ def _calls(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]
         return ()
     try:
         found = _plain(raw)
+        if any(each.function.arguments == "null" for each in found):
+            raise msgspec.DecodeError  # noqa: TRY301 (not of the plain shape)
         calls = tuple([reading.call(each.id, each.function.name, each.function.arguments, UNSET) for each in found])
     except (msgspec.DecodeError, UnicodeDecodeError):
         try:
@@ -376,9 +378,13 @@ def _arguments(inner: Fields, rest: Fields) -> str:
         rest["@@arguments"] = hint("object")
         return bytes(raw).decode()
     try:
-        return jsontext.text(raw)
+        text = jsontext.text(raw)
     except DecodeError as error:
         raise error.within("function.arguments") from None
+    if text == "null":
+        rest["@@arguments"] = hint("null text")
+        return ""
+    return text
 
 
 # -- responses -------------------------------------------------------------------------------------

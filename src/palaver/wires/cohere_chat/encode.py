@@ -301,6 +301,8 @@ def _call(part: ToolCall | MalformedToolCall) -> dict[str, Any]:
         inner["arguments"] = text
     elif form == hint("null"):
         inner["arguments"] = None
+    elif form == hint("null text"):
+        inner["arguments"] = "null"
     inner.update(jsontext.fields(held.pop("function", jsontext.EMPTY_OBJECT)))
     return {**fields, "function": inner, **visible(held)}
 
