@@ -149,6 +149,7 @@ def test_a_malformed_call_is_never_sent_as_a_call(target: str) -> None:
 
 
 @pytest.mark.row("MSG-11")
+@pytest.mark.conflict("C25")
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_model_without_vision_gets_no_image(target: str) -> None:
     image = p.Image(p.Inline("iVBORw0KGgo="), "image/png")
