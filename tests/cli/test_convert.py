@@ -187,3 +187,13 @@ def test_a_place_that_cannot_be_written_is_one_line(run, saved, chat, tmp_path):
     done = run("convert", saved(chat), "--to", "ollama_chat", "-o", tmp_path / "none" / "out.json")
     assert done.code == 1
     assert done.err == f"palaver: {tmp_path}/none/out.json: no such file or directory\n"
+
+
+def test_the_model_that_a_body_is_to_name(run, saved):
+    gemini = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+    unnamed = run("convert", saved(gemini), "--from", "google_generate", "--to", "anthropic_messages")
+    assert unnamed.json["model"] == "unspecified"
+    assert "model" in unnamed.err
+    named = run("convert", saved(gemini), "--from", "google_generate", "--to", "anthropic_messages", "--model", "m-1")
+    assert named.json["model"] == "m-1"
+    assert "unspecified" not in named.err

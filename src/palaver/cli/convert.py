@@ -16,6 +16,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
+from msgspec import structs
 
 from palaver import wires
 from palaver.cli import files, receipt
@@ -34,13 +35,21 @@ _CHOICES: Final = ("show", "json", "raise")
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.option("--to", "target", required=True, metavar="WIRE", help="A wire, wire:accent, or palaver.")
 @click.option("--from", "spoken", metavar="WIRE", help="The file's own wire; recognised when not given.")
+@click.option("--model", metavar="NAME", help="The model that the body is to name.")
 @click.option("-o", "--output", default=files.STANDARD, metavar="OUT", help="Write to a file, whole or not at all.")
 @click.option(
     "--losses", type=click.Choice(_CHOICES), default="show", show_default=True, help="How to show the receipt."
 )
 @click.option("--pretty", is_flag=True, help="Indent the JSON, as on a terminal.")
 def command(
-    file: str, target: str, spoken: str | None, output: str, losses: Literal["show", "json", "raise"], *, pretty: bool
+    file: str,
+    *,
+    target: str,
+    spoken: str | None,
+    model: str | None,
+    output: str,
+    losses: Literal["show", "json", "raise"],
+    pretty: bool,
 ) -> int:
     """Convert FILE to another wire.
 
@@ -50,7 +59,7 @@ def command(
     """
     wire = None if target == PALAVER else wires.get(target)
     source = load(file, spoken)
-    encoded = _encode(source, wire)
+    encoded = _encode(source, wire, model)
     if losses == "raise" and encoded.losses:
         click.echo(f"{_summary(source, target, encoded)}; nothing was written", err=True)
         _show(encoded)
@@ -67,8 +76,10 @@ def command(
     return 0
 
 
-def _encode(source: Source, wire: Wire | None) -> Encoded:
+def _encode(source: Source, wire: Wire | None, model: str | None) -> Encoded:
     value: Any = source.value
+    if model is not None and isinstance(value, Request):
+        value = structs.replace(value, model=model)  # the rest of the request is as it was
     if wire is None:
         whole = canonical.dump_conversation(value) if isinstance(value, Request) else canonical.encode(value) + b"\n"
         return Encoded((whole,))
