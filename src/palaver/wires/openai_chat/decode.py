@@ -12,10 +12,10 @@ Source: wires.md 2.1 to 2.7.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, ProviderError
@@ -55,6 +55,7 @@ from palaver.wires.openai_chat.forms import (
     write_tool_choice,
 )
 from palaver.wires.openai_chat.parts import part
+from palaver.wires.openai_chat.plain import PlainCall, plain_answer
 from palaver.wires.openai_chat.usage import read_usage
 from palaver.wires.reading import hint, nested, provider
 
@@ -338,20 +339,7 @@ def _calls(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]
     return calls + _function_call(rest, place)
 
 
-class _Function(Struct, gc=False, forbid_unknown_fields=True):
-    name: str
-    arguments: str
-
-
-class _PlainCall(Struct, gc=False, forbid_unknown_fields=True):
-    """A call with the fields that all calls have, and no other."""
-
-    id: str
-    type: Literal["function"]
-    function: _Function
-
-
-_plain = msgspec.json.Decoder(list[_PlainCall]).decode
+_plain = msgspec.json.Decoder(list[PlainCall]).decode
 
 
 def _plain_calls(raw: Raw) -> tuple[ToolCall | MalformedToolCall, ...]:
@@ -433,6 +421,19 @@ def response(body: bytes) -> Response:
     usage = _usage(rest)
     model = reading.take_text(rest, "model")
     response_id = reading.take_text(rest, "id")
+    plain = plain_answer(raw_choices)
+    if plain is not None:
+        content, word, held = plain
+        message = AssistantMessage(
+            content=content,
+            model=model,
+            usage=usage,
+            finish_reason=_finish(word, content),
+            finish_reason_raw=word,
+            response_id=response_id,
+            provider_json=held,
+        )
+        return Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
     try:
         first, *others = jsontext.items(raw_choices)
         message = _choice(first, 0, model, usage, response_id)
