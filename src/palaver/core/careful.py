@@ -7,7 +7,8 @@ Rules:
 - A field that a struct does not know is kept as text in ``extra`` and written back in its place.
   So is a word that an optional field of fixed words (``mode``, ``finish_reason``) does not know.
 - A part, or a tool, of an unknown ``type`` becomes the member of its union that keeps anything
-  (``Opaque``, ``ProviderTool``), with ``wire="palaver"``, and is written back as the block itself.
+  (``Opaque``, ``ProviderTool``), with ``wire="palaver"`` and an empty ``extra`` as
+  its mark, and is written back as the block itself.
   The same goes for a part that is known but that this role cannot hold, and for one whose media
   comes from an unknown place.
 - A known field of a wrong type is a ``DecodeError`` with its path. Nothing is guessed.
@@ -140,6 +141,10 @@ def _union(arguments: tuple[Any, ...]) -> Reader:
     return lambda data: None if jsontext.is_null(data) else inner(data)
 
 
+_AS_IT_WAS: Final = Extra(jsontext.EMPTY_OBJECT)
+"""Marks a block that was kept whole, so that only this path writes it back."""
+
+
 def _tagged(members: list[type[Struct]]) -> Reader:
     """Read the member that the tag names.
 
@@ -162,7 +167,7 @@ def _tagged(members: list[type[Struct]]) -> Reader:
         except _UnknownTagError:
             if keeper is None:
                 raise
-            return cast("Any", keeper)(WIRE, data)
+            return cast("Any", keeper)(WIRE, data, extra=_AS_IT_WAS)
 
     return read_member
 

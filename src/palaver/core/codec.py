@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -27,9 +27,6 @@ from palaver.core import careful, jsontext
 from palaver.core.errors import DecodeError, EncodeError
 
 Data: TypeAlias = bytes | bytearray | memoryview | str | Mapping[str, Any] | Raw
-
-_KEPT: Final = b'"wire":"palaver"'
-"""What the fast path writes for a block that must go out as itself: its sign to fail over."""
 
 
 class _CarefulError(Exception):
@@ -78,14 +75,14 @@ def encode(value: Struct) -> bytes:
         return _carefully(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise EncodeError(str(error)) from None
-    return _carefully(value) if _KEPT in line else one_line(line)
+    return one_line(line)
 
 
 def encode_lines(values: list[Any]) -> bytes:
     """Write many values, each on a line of its own that ends in a line break."""
     try:
         lines = _encoder.encode_lines(values)
-        if _KEPT not in lines and lines.count(b"\n") == len(values):
+        if lines.count(b"\n") == len(values):
             return lines
     except (_CarefulError, TypeError, ValueError, RecursionError):
         pass  # one of them: each tells for itself
