@@ -340,3 +340,16 @@ def test_empty_things_of_snowflake_are_no_parts():
     assert response.message.content == (p.Text("hi"),)
     assert response.finish_reason == "stop"
     assert json.loads(wire.encode_response(response).body) == body
+
+
+def test_a_free_text_tool_is_declared_as_a_function_where_there_are_none() -> None:
+    tool = p.Tool("patch", "Apply a patch.", custom=True).replace(
+        provider={"anthropic_messages": {"cache_control": {}}}
+    )
+    encoded = wires.get("openai_chat:groq").encode_request(
+        p.Request(messages=(p.user("hi"),), model="m", tools=(tool,))
+    )
+    (written,) = json.loads(encoded.body)["tools"]
+    assert written["type"] == "function"
+    assert written["function"]["parameters"]["required"] == ["input"]
+    assert {x.what for x in encoded.losses} == {"custom tool", "cache_control"}

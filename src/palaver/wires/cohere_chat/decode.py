@@ -45,7 +45,7 @@ from palaver.core.parts import (
     Url,
 )
 from palaver.core.request import Request, Response, Settings
-from palaver.core.tools import AnyTool, ProviderTool, Tool
+from palaver.core.tools import AnyTool
 from palaver.wires import reading
 from palaver.wires.cohere_chat.forms import (
     FINISH,
@@ -60,6 +60,7 @@ from palaver.wires.cohere_chat.forms import (
     write_thinking,
 )
 from palaver.wires.reading import hint, nested, provider
+from palaver.wires.tools import read_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,23 +117,7 @@ def _settings(rest: Fields) -> Settings:
 
 
 def _tool(raw: Raw) -> AnyTool:
-    rest = jsontext.fields(raw)
-    kind = reading.take_text(rest, "type")
-    if kind is None and "type" not in rest:
-        rest["@@type"] = hint("absent")
-    elif kind != "function":
-        return ProviderTool(WIRE, jsontext.own(raw))
-    inner = reading.need_fields(rest, "function")
-    try:
-        parameters = inner.pop("parameters", UNSET)
-        return Tool(
-            reading.need_text(inner, "name"),
-            reading.take_text(inner, "description"),
-            parameters if isinstance(parameters, UnsetType) else jsontext.own(parameters),
-            provider_json=provider(WIRE, nested(rest, "function", inner)),
-        )
-    except DecodeError as error:
-        raise error.within("function") from None
+    return read_tool(raw, WIRE)
 
 
 # -- messages --------------------------------------------------------------------------------------

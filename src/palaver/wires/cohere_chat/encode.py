@@ -20,7 +20,6 @@ from palaver.core import jsontext
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Image, Json, MalformedToolCall, Opaque, Reasoning, Text, ToolCall, Url
-from palaver.core.tools import ProviderTool
 from palaver.wires import reading
 from palaver.wires.cohere_chat.decode import is_plan
 from palaver.wires.cohere_chat.forms import (
@@ -34,9 +33,9 @@ from palaver.wires.cohere_chat.forms import (
     write_thinking,
     write_usage,
 )
-from palaver.wires.handover import fitting_name
 from palaver.wires.reading import hint, is_hint, native, visible
 from palaver.wires.speech import MediaRule, Speech
+from palaver.wires.tools import write_tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.pairs import Placed
     from palaver.core.request import OutputFormat, Request, Response, Settings
-    from palaver.core.tools import AnyTool, Tool
     from palaver.wires.context import Context
 
 __all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
@@ -102,7 +100,9 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     _put_thinking(fields, settings, rest, context)
     if settings.parallel_tool_calls is not None:
         context.lose("dropped", "parallel_tool_calls", "the wire has no such setting")
-    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    tools = [
+        written for tool in request.tools if (written := write_tool(tool, context, needs_parameters=True)) is not None
+    ]
     if tools or (context.own and is_hint(rest, "tools", "empty")):
         fields["tools"] = tools
     _put_choice(fields, settings, context)
@@ -154,41 +154,6 @@ def _put_choice(fields: dict[str, Any], settings: Settings, context: Context) ->
         fields["tool_choice"] = "REQUIRED"
     elif choice.mode == "required":
         context.lose("dropped", "tool_choice", "there is no tool to choose")
-
-
-def _tool(tool: AnyTool, context: Context) -> object:
-    if isinstance(tool, ProviderTool):
-        if tool.wire == WIRE:
-            return tool.raw_json
-        context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
-        return None
-    rest = native(tool, WIRE)
-    inner: dict[str, Any] = {"name": tool.name if context.own else fitting_name(tool.name, context)}
-    if tool.description is not None:
-        inner["description"] = tool.description
-    parameters = _parameters(tool, context)
-    if not isinstance(parameters, UnsetType):
-        inner["parameters"] = parameters
-    if tool.strict is not None:
-        context.lose("dropped", "strict", "the wire has it for all tools only, as “strict_tools”")
-    inner.update(jsontext.fields(rest.pop("function", jsontext.EMPTY_OBJECT)))
-    written: dict[str, Any] = {} if is_hint(rest, "type", "absent") else {"type": "function"}
-    return {**written, "function": inner, **visible(rest)}
-
-
-_INPUT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-_NO_PARAMETERS: Final[dict[str, object]] = {"type": "object", "properties": {}}
-
-
-def _parameters(tool: Tool, context: Context) -> object:
-    """Give the schema of a tool's parameters, which must be there; a tool without any takes none."""
-    schema = tool.parameters_json
-    if context.own or (isinstance(schema, Raw) and jsontext.kind(schema) == "an object"):
-        return schema
-    if tool.custom:
-        context.lose("converted", "custom tool", "declared as a function with one text argument, “input”")
-        return _INPUT
-    return _NO_PARAMETERS
 
 
 # -- messages --------------------------------------------------------------------------------------

@@ -26,11 +26,12 @@ from palaver.core.messages import (
 )
 from palaver.core.parts import AssistantPart, Image, Inline, MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.core.request import Request, Response, Settings
-from palaver.core.tools import AnyTool, ProviderTool, Tool
+from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires import reading
 from palaver.wires.ollama_chat.forms import FINISH, INTEGERS, OPTIONS, WIRE, read_format, write_format
 from palaver.wires.reading import hint, nested, provider
+from palaver.wires.tools import read_tool
 
 # -- requests --------------------------------------------------------------------------------------
 
@@ -75,23 +76,7 @@ def _settings(rest: Fields) -> Settings:
 
 
 def _tool(raw: Raw) -> AnyTool:
-    rest = jsontext.fields(raw)
-    kind = reading.take_text(rest, "type")
-    if kind is None and "type" not in rest:
-        rest["@@type"] = hint("absent")
-    elif kind != "function":
-        return ProviderTool(WIRE, jsontext.own(raw))
-    inner = reading.need_fields(rest, "function")
-    try:
-        parameters = inner.pop("parameters", UNSET)
-        return Tool(
-            reading.need_text(inner, "name"),
-            reading.take_text(inner, "description"),
-            parameters if isinstance(parameters, UnsetType) else jsontext.own(parameters),
-            provider_json=provider(WIRE, nested(rest, "function", inner)),
-        )
-    except DecodeError as error:
-        raise error.within("function") from None
+    return read_tool(raw, WIRE)
 
 
 # -- messages --------------------------------------------------------------------------------------

@@ -17,12 +17,12 @@ from palaver.core import jsontext
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Image, Inline, Json, MalformedToolCall, Reasoning, Text, ToolCall
-from palaver.core.tools import ProviderTool
 from palaver.wires import reading
-from palaver.wires.handover import fitting_effort, fitting_name
+from palaver.wires.handover import fitting_effort
 from palaver.wires.ollama_chat.forms import FINISH, FINISH_WORD, OPTIONS, WIRE, read_format, write_format
 from palaver.wires.reading import is_hint, native, visible
 from palaver.wires.speech import MediaRule, Speech
+from palaver.wires.tools import write_tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.pairs import Placed
     from palaver.core.request import Request, Response
-    from palaver.core.tools import AnyTool
     from palaver.wires.context import Context
 
 __all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
@@ -88,37 +87,12 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     for key in ("tool_choice", "parallel_tool_calls", "reasoning_tokens"):
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
-    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    tools = [written for tool in request.tools if (written := write_tool(tool, context)) is not None]
     if tools or (context.own and is_hint(rest, "tools", "empty")):
         fields["tools"] = tools
     for wire, key, _ in reading.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     return {**fields, **visible(rest), **fields}
-
-
-def _tool(tool: AnyTool, context: Context) -> object:
-    if isinstance(tool, ProviderTool):
-        if tool.wire == WIRE:
-            return tool.raw_json
-        context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
-        return None
-    rest = native(tool, WIRE)
-    inner: dict[str, Any] = {"name": tool.name if context.own else fitting_name(tool.name, context)}
-    if tool.description is not None:
-        inner["description"] = tool.description
-    if isinstance(tool.parameters_json, Raw):
-        inner["parameters"] = tool.parameters_json
-    elif tool.custom:
-        context.lose("converted", "custom tool", "declared as a function with one text argument, “input”")
-        inner["parameters"] = _INPUT
-    if tool.strict is not None:
-        context.lose("dropped", "strict", "the wire has no such field")
-    inner.update(jsontext.fields(rest.pop("function", jsontext.EMPTY_OBJECT)))
-    written: dict[str, Any] = {} if is_hint(rest, "type", "absent") else {"type": "function"}
-    return {**written, "function": inner, **visible(rest)}
-
-
-_INPUT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 # -- messages --------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ from palaver.core.parts import (
     ToolCall,
 )
 from palaver.core.request import Request, Response, Settings
-from palaver.core.tools import AnyTool, ProviderTool, Tool
+from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires import reading
 from palaver.wires.openai_chat.forms import (
@@ -58,6 +58,7 @@ from palaver.wires.openai_chat.parts import part
 from palaver.wires.openai_chat.plain import PlainCall, plain_answer
 from palaver.wires.openai_chat.usage import read_usage
 from palaver.wires.reading import hint, nested, provider
+from palaver.wires.tools import read_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,26 +126,7 @@ def _formed(rest: Fields, key: str, read: Callable[[Raw], Any], write: Callable[
 
 
 def _tool(raw: Raw) -> AnyTool:
-    rest = jsontext.fields(raw)
-    kind = reading.take_text(rest, "type")
-    if kind is None and "type" not in rest:
-        rest["@@type"] = hint("absent")
-        kind = "function"
-    if kind not in ("function", "custom"):
-        return ProviderTool(WIRE, jsontext.own(raw))
-    inner = reading.need_fields(rest, kind)
-    try:
-        parameters = inner.pop("parameters", UNSET) if kind == "function" else UNSET
-        return Tool(
-            reading.need_text(inner, "name"),
-            reading.take_text(inner, "description"),
-            UNSET if parameters is UNSET else jsontext.own(parameters),
-            reading.take_bool(inner, "strict"),
-            kind == "custom",
-            provider_json=provider(WIRE, nested(rest, kind, inner)),
-        )
-    except DecodeError as error:
-        raise error.within(kind) from None
+    return read_tool(raw, WIRE, kinds=("function", "custom"), strict=True)
 
 
 # -- messages --------------------------------------------------------------------------------------

@@ -39,9 +39,8 @@ from palaver.core.parts import (
     Url,
     Video,
 )
-from palaver.core.tools import ProviderTool
 from palaver.wires import reading
-from palaver.wires.handover import fitting_effort, fitting_name
+from palaver.wires.handover import fitting_effort
 from palaver.wires.openai_chat.accents import SPEECH, Accent, row
 from palaver.wires.openai_chat.forms import (
     AUDIO_WORDS,
@@ -56,6 +55,7 @@ from palaver.wires.openai_chat.forms import (
 from palaver.wires.openai_chat.parts import thinking_text
 from palaver.wires.openai_chat.usage import write_usage
 from palaver.wires.reading import is_hint, native, visible
+from palaver.wires.tools import write_tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.pairs import Placed
     from palaver.core.request import Request, Response
-    from palaver.core.tools import AnyTool
     from palaver.wires.context import Context
 
 __all__ = ["LIST", "SPEECH", "assistant", "head", "hoists", "response", "turn"]
@@ -114,7 +113,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     for key in ("top_k", "reasoning_tokens"):
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
-    tools = [written for tool in request.tools if (written := _tool(tool, context)) is not None]
+    tools = [written for tool in request.tools if (written := write_tool(tool, context, strict=True)) is not None]
     if tools or (context.own and is_hint(rest, "tools", "empty")):
         fields["tools"] = tools
     _formed(fields, rest, "tool_choice", settings.tool_choice, read_tool_choice, write_tool_choice)
@@ -146,26 +145,6 @@ def _formed(  # noqa: PLR0917 (a field, its two functions, and where it goes)
 def _list_foreign(request: Request, context: Context) -> None:
     for wire, key, _ in reading.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
-
-
-def _tool(tool: AnyTool, context: Context) -> object:
-    if isinstance(tool, ProviderTool):
-        if tool.wire == WIRE:
-            return tool.raw_json
-        context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
-        return None
-    rest = native(tool, WIRE)
-    key = "custom" if tool.custom else "function"
-    inner: dict[str, Any] = {"name": tool.name if context.own else fitting_name(tool.name, context)}
-    if tool.description is not None:
-        inner["description"] = tool.description
-    if tool.parameters_json is not UNSET:
-        inner["parameters"] = tool.parameters_json
-    if tool.strict is not None:
-        inner["strict"] = tool.strict
-    inner.update(jsontext.fields(rest.pop(key, jsontext.EMPTY_OBJECT)))
-    written: dict[str, Any] = {} if is_hint(rest, "type", "absent") else {"type": key}
-    return {**written, key: inner, **visible(rest)}
 
 
 # -- messages --------------------------------------------------------------------------------------
