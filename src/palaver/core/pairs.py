@@ -38,7 +38,9 @@ class Placed(NamedTuple):
 
 def client_calls(message: Message) -> tuple[ToolCall, ...]:
     """Calls that the application, not the provider, must answer."""
-    return tuple([call for call in message.tool_calls if not call.provider_executed])
+    if not isinstance(message, AssistantMessage):
+        return ()
+    return tuple([part for part in message.content if isinstance(part, ToolCall) and not part.provider_executed])
 
 
 def whole(placed: Sequence[Placed]) -> bool:

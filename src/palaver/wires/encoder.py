@@ -273,7 +273,8 @@ class RequestEncoder:
     def _written_head(self) -> tuple[bytes, Context]:
         """All that stands before the first message; when the list is among the fields, the whole body."""
         self._written_tail()  # tells which tools were called
-        key = (tuple(self._context.called), self._context.state)
+        called = tuple(self._context.called) if self._speech.declares_called else ()
+        key = (called, self._context.state)
         if self._head is None or self._head[0] != key:
             context = self._new_context()
             context.called, context.left = self._context.called, self._context.left

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from palaver.core import jsontext
 from palaver.core.messages import (
@@ -86,8 +86,9 @@ def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
 def _list_foreign_fields(
     value: Message | AnyPart | Tool, context: Context, index: int | None, part: int | None
 ) -> None:
-    for wire, key, _ in reading.foreign(value, context.wire):
-        context.lose("dropped", key, f"a field of {wire}", index, part)
+    if value.provider_json is not UNSET:
+        for wire, key, _ in reading.foreign(value, context.wire):
+            context.lose("dropped", key, f"a field of {wire}", index, part)
 
 
 # -- one role at a time ----------------------------------------------------------------------------
@@ -246,7 +247,7 @@ def _part(
 
 
 def _text(part: Text, context: Context, index: int, position: int) -> Text | None:
-    cited = any(citation.wire != context.wire for citation in part.citations)
+    cited = part.citations and any(citation.wire != context.wire for citation in part.citations)
     if cited:
         context.lose(
             "dropped",

@@ -93,6 +93,8 @@ class Speech(Struct, frozen=True, kw_only=True):
     """The last message must be the user's or a tool's."""
     blank_end: bool = True
     """A last assistant message may end in white space."""
+    declares_called: bool = False
+    """The head must declare the tools that the messages call."""
     empty: bool = False
     """A request without messages is taken."""
     elsewhere: frozenset[str] = frozenset()

@@ -79,6 +79,7 @@ _IN_RESULTS: Final[dict[MediaKind, MediaRule]] = {
 
 SPEECH: Final = Speech(
     names_model=False,
+    declares_called=True,
     ranges={"temperature": (0, 1), "top_p": (0, 1)},
     later_system=False,
     developer=False,
