@@ -39,6 +39,8 @@ ACCESSORS = (
     "provider",
 )
 
+pytestmark = pytest.mark.row("MSG-16")
+
 
 @pytest.mark.conflict("C1")
 def test_c1_seven_roles_and_an_eighth_is_a_typed_error():

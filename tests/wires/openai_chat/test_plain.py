@@ -15,6 +15,7 @@ from tests.corpus import Exchange
 
 WIRE = wires.get("openai_chat")
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1.0}'}}
+UNTYPED = {"id": "c3", "index": 1, "function": {"name": "f", "arguments": ""}}
 BAD = {"id": "c2", "type": "function", "function": {"name": "f", "arguments": '{"a": '}}
 ABSENT = object()
 
@@ -22,6 +23,7 @@ ABSENT = object()
 def _slowly(monkeypatch: pytest.MonkeyPatch, body: bytes) -> p.Response:
     with monkeypatch.context() as patch:
         patch.setattr(decode, "plain_answer", lambda _raw: None)
+        patch.setattr(decode, "_plain_calls", lambda _raw: ())
         return WIRE.decode_response(body)
 
 
@@ -29,7 +31,7 @@ def _slowly(monkeypatch: pytest.MonkeyPatch, body: bytes) -> p.Response:
 @pytest.mark.parametrize("annotations", [ABSENT, None, []])
 @pytest.mark.parametrize("refusal", [ABSENT, None])
 def test_every_common_shape(monkeypatch: pytest.MonkeyPatch, refusal: Any, annotations: Any, logprobs: Any) -> None:
-    for content, calls in itertools.product([ABSENT, None, "", "hi"], [ABSENT, None, [], [CALL], [CALL, BAD]]):
+    for content, calls in itertools.product([ABSENT, None, "", "hi"], [ABSENT, None, [], [CALL, UNTYPED], [CALL, BAD]]):
         message = {"role": "assistant", "content": content, "tool_calls": calls, "refusal": refusal}
         choice = {"index": 0, "message": _present({**message, "annotations": annotations}), "logprobs": logprobs}
         body = {"id": "x", "model": "m", "choices": [_present({**choice, "finish_reason": "stop"})]}

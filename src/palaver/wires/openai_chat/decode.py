@@ -55,7 +55,7 @@ from palaver.wires.openai_chat.forms import (
     write_tool_choice,
 )
 from palaver.wires.openai_chat.parts import part
-from palaver.wires.openai_chat.plain import PlainCall, plain_answer
+from palaver.wires.openai_chat.plain import PlainCall, plain_answer, plain_call
 from palaver.wires.openai_chat.usage import read_usage
 from palaver.wires.reading import hint, nested, provider
 from palaver.wires.tools import read_tool
@@ -330,7 +330,7 @@ def _plain_calls(raw: Raw) -> tuple[ToolCall | MalformedToolCall, ...]:
         found = _plain(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ()
-    return tuple([reading.call(each.id, each.function.name, each.function.arguments, UNSET) for each in found])
+    return tuple([plain_call(each) for each in found])
 
 
 def _function_call(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from palaver.core import jsontext
-from palaver.core.parts import AssistantPart, Text
+from palaver.core.parts import AssistantPart, MalformedToolCall, Text, ToolCall
 from palaver.wires import reading
 from palaver.wires.openai_chat.forms import WIRE
 
@@ -25,11 +25,12 @@ class PlainFunction(Struct, gc=False, forbid_unknown_fields=True):
 
 
 class PlainCall(Struct, gc=False, forbid_unknown_fields=True):
-    """A call with the fields that all calls have, and no other."""
+    """A call with the fields that calls have. Mistral leaves the type out, and numbers them."""
 
     id: str
-    type: Literal["function"]
     function: PlainFunction
+    type: Literal["function"] | UnsetType = UNSET
+    index: int | UnsetType = UNSET
 
 
 class _Message(Struct, gc=False, forbid_unknown_fields=True):
@@ -62,10 +63,22 @@ def plain_answer(raw: Raw) -> tuple[tuple[AssistantPart, ...], str, Raw | UnsetT
     content: list[AssistantPart] = [Text(message.content)] if isinstance(message.content, str) else []
     calls = message.tool_calls
     if calls:
-        content += [reading.call(each.id, each.function.name, each.function.arguments, UNSET) for each in calls]
+        content += [plain_call(each) for each in calls]
     logprobs = found[0].logprobs is None
     fields = (message.content is UNSET, message.refusal is None, _empty(message.annotations), _empty(calls), logprobs)
     return tuple(content), found[0].finish_reason, _kept(*fields)
+
+
+def plain_call(call: PlainCall) -> ToolCall | MalformedToolCall:
+    """Make the part for a call of the common shape."""
+    held = UNSET if call.type is not UNSET and call.index is UNSET else _kept_of_call(call.type is UNSET, call.index)
+    return reading.call(call.id, call.function.name, call.function.arguments, held)
+
+
+@lru_cache(maxsize=64)
+def _kept_of_call(untyped: bool, index: int | UnsetType) -> Raw | UnsetType:  # noqa: FBT001 (a key)
+    rest: jsontext.Fields = {} if index is UNSET else {"index": jsontext.raw(index)}
+    return reading.provider(WIRE, {**rest, "@@type": reading.hint("absent")} if untyped else rest)
 
 
 def _empty(items: list[Any] | UnsetType | None) -> str:
