@@ -321,3 +321,23 @@ def test_the_usage_object_of_another_provider_is_not_sent(wire: str) -> None:
 def test_a_provider_field_may_begin_with_an_at_sign(wire: str) -> None:
     body = {**NULLED[wire], "@content": "list", "@": None}
     _round_trip(wire, "request", body)
+
+
+@pytest.mark.law(6)
+@pytest.mark.parametrize("wire", wires.names())
+def test_a_field_that_would_be_taken_for_a_hint_is_refused(wire: str) -> None:
+    """Found by atheris: hints of ours begin with two at signs, and are never sent."""
+    for key in ("@@content", "@@"):
+        with pytest.raises(p.DecodeError, match="@@"):
+            wires.get(wire).decode_request({**NULLED[wire], key: "absent"})
+    texts = json.dumps(NULLED[wire]).replace('"hi"', '"@@hi"')
+    assert json.loads(wires.get(wire).encode_request(wires.get(wire).decode_request(texts)).body) == json.loads(texts)
+
+
+def test_a_number_written_oddly_is_equal_after_storage() -> None:
+    """Found by atheris."""
+    body = {**NULLED["ollama_chat"], "options": {}}
+    text = json.dumps(body).replace('"options": {}', '"options": {"temperature": 0.50}').encode()
+    request = wires.get("ollama_chat").decode_request(text)
+    assert canonical.decode(canonical.encode(request), p.Request) == request
+    assert b"0.50" in wires.get("ollama_chat").encode_request(request).body

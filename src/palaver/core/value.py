@@ -159,13 +159,17 @@ def _values(value: Struct) -> Iterator[object]:
         yield getattr(value, name)
 
 
+def _is_number(item: object) -> bool:
+    return isinstance(item, (int, float)) and not isinstance(item, bool)
+
+
 def _same(one: object, other: object) -> bool:
     if isinstance(one, Raw) and isinstance(other, Raw):
         return jsontext.equal(one, other)
     if one is other:
         return True
-    # True is no 1, but a setting of 1 and of 1.0 is the same setting
-    alike = type(one) is type(other) or {type(one), type(other)} == {int, float}
+    # True is no 1, but a setting of 1, of 1.0 and of 1.00 is the same setting
+    alike = type(one) is type(other) or (_is_number(one) and _is_number(other))
     return alike and one == other
 
 

@@ -15,7 +15,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import UNSET, structs
 
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 Body: TypeAlias = "bytes | bytearray | memoryview | str | Mapping[str, Any]"
 T = TypeVar("T", Request, Response)
 OnLoss: TypeAlias = Literal["report", "raise"]
+
+
+_HINTS: Final = (b'"@@', b'"\\u0040', b'"@\\u0040')
+"""How a string may begin that is taken for a hint, where it is the name of a field."""
 
 
 class Codec(Writer, Protocol):
@@ -94,19 +98,23 @@ class Wire:
 
     def decode_request(self, body: Body) -> Request:
         """Read a request body. Raises ``DecodeError`` naming wire and path."""
-        return self._decoded(self._decoder.request, body)
+        return self._decoded(self._decoder.request, self.encode_request, body)
 
     def decode_response(self, body: Body) -> Response:
         """Read a response body. Raises ``DecodeError``, or ``ProviderError`` when it is the provider's error."""
-        return self._decoded(self._decoder.response, body)
+        return self._decoded(self._decoder.response, self.encode_response, body)
 
-    def _decoded(self, decode: Callable[[bytes], T], body: Body) -> T:
+    def _decoded(self, decode: Callable[[bytes], T], encode: Callable[[T], Encoded], body: Body) -> T:
         try:
-            decoded = decode(jsontext.source(body))
+            data = jsontext.source(body)
+            decoded = decode(data)
+            decoded = decoded if self.accent is None else decoded.replace(origin=self._origin)
+            if any(sign in data for sign in _HINTS) and jsontext.normal(encode(decoded).body) != jsontext.normal(data):
+                raise DecodeError("a field begins with “@@”, which marks hints of ours and would be lost")  # noqa: TRY301 (the wire is named below)
         except DecodeError as error:
             error.source = self.name
             raise
-        return decoded if self.accent is None else decoded.replace(origin=self._origin)
+        return decoded
 
     # -- out --
 
