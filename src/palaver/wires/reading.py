@@ -307,12 +307,3 @@ def uncached(prompt: int | None, read: int | None, written: int | None) -> int |
         return None
     both = (read or 0) + (written or 0)
     return max(0, prompt - (both if both <= prompt else max(read or 0, written or 0)))
-
-
-def counter(table: object, *path: str) -> int | None:
-    """Find an integer in parsed JSON by its path; ``None`` when it is not there."""
-    for key in path:
-        if not isinstance(table, dict):
-            return None
-        table = table.get(key)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    return table if isinstance(table, int) and not isinstance(table, bool) else None

@@ -79,8 +79,6 @@ class Speech(Struct, frozen=True, kw_only=True):
     """Arguments go out as a JSON object; else as text, which must still be JSON."""
     refusal: bool = True
     """There is a refusal part; else it becomes text."""
-    text_beside_calls: bool = True
-    """An assistant message may hold text and calls. (Where it may not, the wire's own codec converts.)"""
     interleaving: bool = True
     """Text may stand behind a tool call in one assistant message; else all text comes first."""
     call_id: IdRule = IdRule(re.compile(r"(?s).+"))

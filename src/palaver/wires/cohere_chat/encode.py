@@ -64,7 +64,6 @@ SPEECH: Final = Speech(
     error_flag=False,
     custom_calls=False,
     refusal=False,
-    text_beside_calls=False,
     interleaving=False,
     media={"image": MediaRule(frozenset({"inline", "url"}), types=_IMAGES)},
     tool_name=re.compile(r"(?s).+"),
