@@ -1,0 +1,4 @@
+"""Bytes and events in, messages out; no I/O.
+
+Stability: experimental.
+"""
