@@ -9,6 +9,7 @@
     ├── EncodeError       a value cannot be written as asked         (the caller's fault)
     │   └── LossError       ``losses="raise"`` and something was lost
     ├── ProviderError     the provider answered with an error        (the provider's word)
+    ├── StreamError       a stream ended badly; holds what came      (the network's, or the provider's)
     └── UnknownNameError  no wire, accent or format has that name    (the caller's fault)
 
 An error says where: ``DecodeError`` carries the wire (or format) and the path of the offending
@@ -19,10 +20,12 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 if TYPE_CHECKING:
-    from palaver.core.request import Loss
+    from palaver.core.request import Loss, Response
+
+FailureKind: TypeAlias = Literal["torn", "corrupt", "provider"]
 
 _EXCERPT = 80
 
@@ -94,6 +97,40 @@ class ProviderError(PalaverError):
         self.message = message
         self.code = code
         self.body = body
+
+
+class StreamError(PalaverError):
+    """A stream that ended badly. ``response`` is the answer so far; its finish reason is ``error``.
+
+    ``kind`` is ``torn`` (it broke off), ``corrupt`` (bytes that do not follow their format) or ``provider`` (the
+    provider sent an error, whose ``code`` and ``body`` are its own).
+    """
+
+    def __init__(
+        self,
+        wire: str,
+        reason: str,
+        *,
+        kind: FailureKind,
+        response: Response,
+        code: str | None = None,
+        body: bytes = b"",
+    ) -> None:
+        """Keep what is known of the failure, and the answer so far."""
+        super().__init__(": ".join(piece for piece in (wire, f"{_STREAM[kind]}: {excerpt(reason, 200)}") if piece))
+        self.wire = wire
+        self.reason = reason
+        self.kind: FailureKind = kind
+        self.response = response
+        self.code = code
+        self.body = body
+
+
+_STREAM: dict[FailureKind, str] = {
+    "torn": "the stream broke off",
+    "corrupt": "the stream is corrupt",
+    "provider": "the provider ended the stream with an error",
+}
 
 
 class UnknownNameError(PalaverError):

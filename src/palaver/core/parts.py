@@ -300,6 +300,18 @@ class MalformedToolCall(Part, frozen=True, tag="malformed_tool_call"):
     id: str | None = None
 
 
+def settled(call: ToolCall) -> ToolCall | MalformedToolCall:
+    """Judge a call that is whole: without a name, or with arguments that are no JSON, it is malformed (C23)."""
+    text = call.arguments_json
+    if text and not jsontext.is_json(text) and not text.isspace():
+        reason = "the arguments are not JSON"
+    elif not call.name:
+        reason = "a call without a name"
+    else:
+        return call
+    return MalformedToolCall(text, reason, call.name or None, call.id or None, provider_json=call.provider_json)
+
+
 @final
 class ServerToolResult(Part, frozen=True, tag="server_tool_result"):
     """The result of a call that the provider ran itself, verbatim.

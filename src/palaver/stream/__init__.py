@@ -1,4 +1,4 @@
-"""Streams, sans I/O: bytes and events in, frames and messages out. No socket, no thread, no clock.
+"""Bytes and events in, messages out; no I/O.
 
 Stability: experimental.
 """

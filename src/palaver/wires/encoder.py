@@ -334,14 +334,14 @@ def _fixed(text: str) -> UserMessage:
     return UserMessage(content=(Text(text),), source=REPAIR)
 
 
-def renumbered(placed: Sequence[Placed], context: Context) -> list[Placed]:
+def renumbered(placed: Sequence[Placed], context: Context, *, taken: set[str] | None = None) -> list[Placed]:
     """Give calls and their results ids that the wire takes, both alike (wires.md 1.4).
 
-    Results get the name of their tool.
+    Results get the name of their tool. ``taken`` are ids given before, for a turn that comes in pieces.
     """
     out: list[Placed] = []
     given: dict[str, list[tuple[str, str]]] = {}
-    taken: set[str] = set()
+    taken = set() if taken is None else taken
     for item in placed:
         message = item.message
         if isinstance(message, AssistantMessage):

@@ -15,6 +15,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import UNSET, structs
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from palaver.wires.speech import MediaKind, Speech
+    from palaver.wires.stream_decoder import StreamDecoder
+    from palaver.wires.stream_encoder import StreamEncoder
 
 Body: TypeAlias = "bytes | bytearray | memoryview | str | Mapping[str, Any]"
 T = TypeVar("T", Request, Response)
@@ -79,16 +82,18 @@ class Wire:
         decoder: Decoder,
         codec: Codec,
         *,
+        streams: str = "",
         speech: Speech | None = None,
         accent: str | None = None,
     ) -> None:
-        """Join the two halves of a codec."""
+        """Join the two halves of a codec. ``streams`` names the module of the third, which is loaded when asked for."""
         self.name = name
         self.accent = accent
         self.speech = codec.SPEECH if speech is None else speech
         self._origin = name if accent is None else f"{name}:{accent}"
         self._decoder = decoder
         self._codec = codec
+        self._streams = streams
 
     def __repr__(self) -> str:
         """Show the name, and the accent where there is one."""
@@ -155,10 +160,22 @@ class Wire:
                 context.lose("dropped", key, f"a field of {wire}")
             foreign = response.origin is not None and response.origin.partition(":")[0] != self.name
             choices = (response.message, *response.alternatives)
-            answers = [_fitted(_with_own_usage(each, foreign=foreign), i, context) for i, each in enumerate(choices)]
+            answers = [fit_answer(with_own_usage(each, foreign=foreign), i, context) for i, each in enumerate(choices)]
             response = response.replace(message=answers[0], alternatives=tuple(answers[1:]))
         body = jsontext.encode(self._codec.response(response, context))
         return self._checked(Encoded((body,), context.losses), losses)
+
+    # -- streams --
+
+    def stream_decoder(self) -> StreamDecoder:
+        """Read one stream: ``feed(bytes)`` gives events, ``finish()`` the answer."""
+        decoder: StreamDecoder = import_module(self._streams).Decoder(self._origin)
+        return decoder
+
+    def stream_encoder(self) -> StreamEncoder:
+        """Write one stream: ``feed(event)`` and ``finish()`` give bytes, ``losses`` the receipt."""
+        encoder: StreamEncoder = import_module(self._streams).Encoder(self.name, self.speech, accent=self.accent)
+        return encoder
 
     def _checked(self, encoded: Encoded, losses: OnLoss) -> Encoded:
         if losses == "raise" and encoded.losses:
@@ -166,7 +183,7 @@ class Wire:
         return encoded
 
 
-def _with_own_usage(message: AssistantMessage, *, foreign: bool) -> AssistantMessage:
+def with_own_usage(message: AssistantMessage, *, foreign: bool) -> AssistantMessage:
     """Leave behind a usage object of another provider; the counters stay."""
     usage = message.usage
     if usage is None or usage.raw_json is UNSET or not (foreign or usage == Usage(raw_json=usage.raw_json)):
@@ -174,15 +191,21 @@ def _with_own_usage(message: AssistantMessage, *, foreign: bool) -> AssistantMes
     return message.replace(usage=structs.replace(usage, raw_json=UNSET))
 
 
-def _fitted(message: AssistantMessage, index: int, context: Context) -> AssistantMessage:
-    """Fit one answer. In an answer a malformed call stays a call: whoever asked must see what the model wrote."""
+def fit_answer(
+    message: AssistantMessage, index: int, context: Context, *, position: int = 0, taken: set[str] | None = None
+) -> AssistantMessage:
+    """Fit one answer. In an answer a malformed call stays a call: whoever asked must see what the model wrote.
+
+    ``position`` is that of the first part, ``taken`` the ids of calls said before, for an answer that is fitted in
+    pieces.
+    """
     calls = tuple(
-        ToolCall(part.id or f"call_{index}_{position}", part.name or "unknown", part.raw)
+        ToolCall(part.id or f"call_{index}_{place}", part.name or "unknown", part.raw)
         if isinstance(part, MalformedToolCall)
         else part
-        for position, part in enumerate(message.content)
+        for place, part in enumerate(message.content, position)
     )
     placed = fit(Placed(index, message.replace(content=calls)), context, leading=False)
-    said = renumbered([item for item in placed if isinstance(item.message, AssistantMessage)], context)
+    said = renumbered([item for item in placed if isinstance(item.message, AssistantMessage)], context, taken=taken)
     found = said[0].message if said else None
     return found if isinstance(found, AssistantMessage) else message.replace(content=())

@@ -8,4 +8,4 @@ Stability: experimental.
 from palaver.wires.anthropic_messages import decode, encode
 from palaver.wires.wire import Wire
 
-WIRE = Wire("anthropic_messages", decode, encode)
+WIRE = Wire("anthropic_messages", decode, encode, streams=f"{__name__}.stream")

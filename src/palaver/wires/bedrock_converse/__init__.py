@@ -8,4 +8,4 @@ Stability: experimental.
 from palaver.wires.bedrock_converse import decode, encode
 from palaver.wires.wire import Wire
 
-WIRE = Wire("bedrock_converse", decode, encode)
+WIRE = Wire("bedrock_converse", decode, encode, streams=f"{__name__}.stream")

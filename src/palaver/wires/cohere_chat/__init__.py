@@ -8,4 +8,4 @@ Stability: experimental.
 from palaver.wires.cohere_chat import decode, encode
 from palaver.wires.wire import Wire
 
-WIRE = Wire("cohere_chat", decode, encode)
+WIRE = Wire("cohere_chat", decode, encode, streams=f"{__name__}.stream")

@@ -8,4 +8,4 @@ Stability: experimental.
 from palaver.wires.google_generate import decode, encode
 from palaver.wires.wire import Wire
 
-WIRE = Wire("google_generate", decode, encode)
+WIRE = Wire("google_generate", decode, encode, streams=f"{__name__}.stream")

@@ -8,4 +8,4 @@ Stability: experimental.
 from palaver.wires.ollama_chat import decode, encode
 from palaver.wires.wire import Wire
 
-WIRE = Wire("ollama_chat", decode, encode)
+WIRE = Wire("ollama_chat", decode, encode, streams=f"{__name__}.stream")

@@ -9,7 +9,8 @@ from palaver.wires.openai_chat import decode, encode
 from palaver.wires.openai_chat.accents import ACCENTS
 from palaver.wires.wire import Wire
 
-WIRE = Wire("openai_chat", decode, encode)
+WIRE = Wire("openai_chat", decode, encode, streams=f"{__name__}.stream")
 ACCENTED = {
-    name: Wire("openai_chat", decode, encode, speech=accent.speech, accent=name) for name, accent in ACCENTS.items()
+    name: Wire("openai_chat", decode, encode, streams=f"{__name__}.stream", speech=accent.speech, accent=name)
+    for name, accent in ACCENTS.items()
 }

@@ -8,4 +8,4 @@ Stability: experimental.
 from palaver.wires.openai_responses import decode, encode
 from palaver.wires.wire import Wire
 
-WIRE = Wire("openai_responses", decode, encode)
+WIRE = Wire("openai_responses", decode, encode, streams=f"{__name__}.stream")
