@@ -1,0 +1,118 @@
+"""Put the parts of a stream one after another, for wires on which they may not interleave.
+
+Rules:
+
+- Events of the part that is open pass at once. Text, reasoning and refusals end where another part begins; if more of
+  them comes, it is told in a new part of the same kind.
+- Any other part cannot be told in two pieces. What comes for other parts waits until it ends, or the answer does.
+- A part that began ends, at the latest before its ``Finish``. Parts are numbered anew, in the order in which they are
+  told.
+- Everything else passes at once. Nothing is lost, and the order within each part stays.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from palaver.core.events import (
+    ArgumentsDelta,
+    CitationDelta,
+    DataDelta,
+    Event,
+    Failed,
+    Finish,
+    PartEnd,
+    PartStart,
+    ReasoningDelta,
+    SignatureDelta,
+    TextDelta,
+)
+from palaver.core.parts import Reasoning, Refusal, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OfPart = PartStart | TextDelta | ReasoningDelta | ArgumentsDelta | SignatureDelta | DataDelta | CitationDelta | PartEnd
+
+
+class InTurn:
+    """One stream whose parts are put in turn."""
+
+    def __init__(self) -> None:
+        """Begin with nothing open."""
+        self._starts: dict[int, PartStart] = {}
+        self._open: int | None = None
+        self._holds = False
+        self._number = -1
+        self._queues: dict[int, list[_OfPart]] = {}
+
+    def feed(self, event: Event, /) -> list[Event]:
+        """Take one event; give those whose turn has come."""
+        if isinstance(event, _OfPart):
+            return list(self._part(event))
+        if isinstance(event, (Finish, Failed)):
+            return [*self._flush(), event]
+        return [event]
+
+    def finish(self) -> list[Event]:
+        """End what is open; give what waited."""
+        return list(self._flush())
+
+    # -- inside; nothing waits unless a part is open that holds the others up --
+
+    def _part(self, event: _OfPart) -> Iterator[Event]:
+        if self._holds and event.index != self._open:
+            self._queues.setdefault(event.index, []).append(event)
+            return
+        yield from self._tell(event)
+        while self._queues and not self._holds:
+            for each in self._queues.pop(next(iter(self._queues))):
+                yield from self._tell(each)
+
+    def _tell(self, event: _OfPart) -> Iterator[Event]:
+        if isinstance(event, PartStart):
+            yield from self._close()
+            yield self._begin(event)
+        elif isinstance(event, PartEnd):
+            if event.index != self._open and event.part is not None and event.index not in self._starts:
+                yield from self._tell(PartStart(event.index, event.part))
+            if event.index == self._open:
+                self._open, self._holds = None, False
+                yield structs.replace(event, index=self._number)
+        else:
+            if event.index != self._open:
+                yield from self._close()
+                yield from self._resume(event.index)
+            yield structs.replace(event, index=self._number)
+
+    def _resume(self, index: int) -> Iterator[Event]:
+        """Tell more of a part that ended, in a new one; a part that never began needs no start."""
+        before = self._starts.get(index)
+        if before is None:
+            self._open = index
+            self._number += 1
+        else:
+            yield self._begin(before)
+
+    def _begin(self, event: PartStart) -> PartStart:
+        self._starts[event.index] = event
+        self._open = event.index
+        self._holds = not isinstance(event.part, (Text, Reasoning, Refusal))
+        self._number += 1
+        return structs.replace(event, index=self._number)
+
+    def _close(self) -> Iterator[Event]:
+        if self._open is not None:
+            self._open, self._holds = None, False
+            yield PartEnd(self._number)
+
+    def _flush(self) -> Iterator[Event]:
+        yield from self._close()
+        while self._queues:
+            for each in self._queues.pop(next(iter(self._queues))):
+                yield from self._tell(each)
+            yield from self._close()

@@ -1,0 +1,88 @@
+"""Tell a whole answer as the events by which it would have arrived.
+
+Rules:
+
+- ``assemble(narrate(response)) == response``, whatever the size of the pieces.
+- What streams on some wire comes in pieces: text, reasoning, arguments, signatures, citations. Everything else is a
+  part that comes whole.
+
+A gateway streams with it what its upstream did not stream; a scripted model plays with it.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from palaver.core.events import (
+    ArgumentsDelta,
+    CitationDelta,
+    DataDelta,
+    Event,
+    Finish,
+    PartEnd,
+    PartStart,
+    ReasoningDelta,
+    SignatureDelta,
+    Start,
+    TextDelta,
+    UsageUpdate,
+)
+from palaver.core.parts import AssistantPart, Reasoning, Refusal, Text, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from palaver.core.messages import AssistantMessage
+    from palaver.core.request import Response
+
+
+def narrate(response: Response, *, size: int = 24) -> Iterator[Event]:
+    """Give the events of a whole answer; ``size`` is the most characters that one delta carries."""
+    choices = (response.message, *response.alternatives)
+    head, *others = map(_bare, choices)
+    yield Start(structs.replace(response, message=head, alternatives=tuple(others)))
+    index = 0
+    for choice, message in enumerate(choices):
+        for part in message.content:
+            yield from _part(part, index, choice, size)
+            index += 1
+    if response.message.usage is not None:
+        yield UsageUpdate(response.message.usage)
+    for choice, message in enumerate(choices):
+        yield Finish(message.finish_reason or "stop", message.finish_reason_raw, choice)
+
+
+def _bare(message: AssistantMessage) -> AssistantMessage:
+    return structs.replace(message, content=(), usage=None, finish_reason=None)
+
+
+def _part(part: AssistantPart, index: int, choice: int, size: int) -> Iterator[Event]:
+    match part:
+        case Text():
+            yield PartStart(index, structs.replace(part, text="", citations=()), choice)
+            yield from (TextDelta(index, piece) for piece in _pieces(part.text, size))
+            yield from (CitationDelta(index, citation) for citation in part.citations)
+        case Refusal():
+            yield PartStart(index, structs.replace(part, text=""), choice)
+            yield from (TextDelta(index, piece) for piece in _pieces(part.text, size))
+        case Reasoning():
+            yield PartStart(index, structs.replace(part, text="", signature=None, encrypted=None), choice)
+            yield from (ReasoningDelta(index, piece) for piece in _pieces(part.text, size))
+            if part.encrypted is not None:
+                yield DataDelta(index, part.encrypted)
+            if part.signature is not None:
+                yield SignatureDelta(index, part.signature)
+        case ToolCall():
+            yield PartStart(index, structs.replace(part, arguments_json=""), choice)
+            yield from (ArgumentsDelta(index, piece) for piece in _pieces(part.arguments_json, size))
+        case _:
+            yield PartStart(index, part, choice)
+    yield PartEnd(index)
+
+
+def _pieces(text: str, size: int) -> Iterator[str]:
+    return (text[start : start + size] for start in range(0, len(text), size))

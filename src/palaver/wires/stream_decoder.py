@@ -1,0 +1,168 @@
+"""Read a provider's stream: bytes as they arrive, typed events, and at the end the answer.
+
+Rules:
+
+- One shape for every wire: ``feed(bytes)`` gives the events that those bytes complete, ``close()`` those that the end
+  of the input completes, ``finish()`` the answer. A wire's ``stream`` module says what one frame means (``read``) and
+  what the end means (``end``); framing, assembling and failing are written here, once.
+- ``feed`` raises nothing, whatever the bytes: damage is a ``Failed`` event, and ``finish`` raises the one named error,
+  which holds the answer so far. What a chunk held before the damage is not lost.
+- ``done`` says that nothing that follows belongs to the answer: the provider's end mark came, or the stream failed.
+- Any split of the bytes gives the same events (law 3), and the answer is the one that the same turn gives when it is
+  not streamed (law 4): parts, words and fields go through the same functions of the wire's ``decode``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+from palaver.core.events import Failed
+from palaver.stream.assembler import Assembler
+
+if TYPE_CHECKING:
+    from palaver.core.events import Event
+    from palaver.core.jsontext import Fields
+    from palaver.core.request import Response
+    from palaver.stream.assembler import CallSoFar
+    from palaver.stream.frames import Frame, Reader
+
+
+class StreamDecoder:
+    """One stream that is being read. ``origin`` is the wire, with its accent where one was chosen."""
+
+    def __init__(self, origin: str, reader: Reader) -> None:
+        """Begin with nothing."""
+        self.origin = origin
+        self.done = False
+        self._reader = reader
+        self._assembler = Assembler(origin)
+        self._out: list[Event] = []
+        self._known = 0
+        self._closed = False
+
+    # -- for callers --
+
+    def feed(self, data: bytes, /) -> list[Event]:
+        """Take bytes as they arrive; give the events that they complete. Nothing is raised."""
+        if self.done or self._closed:
+            return []
+        self._out = []
+        self._take(self._reader.feed(data))
+        return self._gathered()
+
+    def close(self) -> list[Event]:
+        """Say that no bytes will follow; give the last events. A second time gives none."""
+        if self._closed:
+            return []
+        self._closed = True
+        self._out = []
+        if not self.done:
+            try:
+                frames = self._reader.finish()
+            except DecodeError as error:
+                self._damaged(error)
+            else:
+                self._take(frames)
+        if self.assembler.state != "failed":
+            try:
+                self.end()
+            except DecodeError as error:
+                self._damaged(error)
+        if not self.assembler.finished and self.assembler.state != "failed":
+            self.fail(Failed("torn", "it ended before the answer was finished"))
+        self.done = True
+        return self._gathered()
+
+    def finish(self) -> Response:
+        """Give the answer. Raises ``StreamError``, which holds the answer so far, when it failed or broke off."""
+        self.close()
+        return self._assembler.finish()
+
+    @property
+    def response(self) -> Response:
+        """The answer so far; until it is finished its finish reason is ``error``."""
+        return self._assembler.response()
+
+    @property
+    def calls(self) -> tuple[CallSoFar, ...]:
+        """The tool calls so far, each with ``arguments_so_far``."""
+        return self._assembler.calls
+
+    # -- for a wire's own reading --
+
+    def read(self, frame: Frame, /) -> None:
+        """Say what one frame means. Raises ``DecodeError`` when it does not follow its format."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Say what the end of the input means: parts that are over, fields that only now are known whole."""
+
+    def say(self, event: Event, /) -> None:
+        """Hand out one event."""
+        self._out.append(event)
+
+    def fail(self, failed: Failed, /) -> None:
+        """Hand out the last event of a stream that ended badly. What follows is not read."""
+        self._out.append(failed)
+        self.done = True
+
+    @property
+    def assembler(self) -> Assembler:
+        """What was said so far, gathered; a wire's finish reason may depend on it."""
+        if self._known < len(self._out):
+            new = self._out[self._known :] if self._known else self._out
+            self._known = len(self._out)
+            self._assembler.extend(new)
+        return self._assembler
+
+    # -- inside --
+
+    def _take(self, frames: list[Frame]) -> None:
+        read = self.read
+        for frame in frames:
+            try:
+                read(frame)
+            except DecodeError as error:
+                self._damaged(error)
+            if self.done:
+                return
+        if self._reader.error is not None:
+            self._damaged(self._reader.error)
+
+    def _gathered(self) -> list[Event]:
+        if self.assembler.state == "failed":
+            self.done = True
+        out, self._out, self._known = self._out, [], 0
+        return out
+
+    def _damaged(self, error: DecodeError) -> None:
+        self.fail(Failed("corrupt", str(error)))
+
+
+def opened(data: bytes) -> Fields:
+    """Split a frame into its fields. Raises ``DecodeError`` for what is no object, or would be taken for our hints."""
+    found = jsontext.fields(data)
+    if (b'"@' in data or b"\\u0040" in data) and _hints(jsontext.value(data)):
+        raise DecodeError("a field begins with “@@”, which marks hints of ours and would be lost")
+    return found
+
+
+def _hints(item: Any) -> bool:
+    """Whether a name of a field, at any depth, begins as our hints do."""
+    waiting: list[Any] = [item]
+    while waiting:
+        each = waiting.pop()
+        match each:
+            case {**table}:
+                if any(key[:2] == "@@" for key in cast("dict[str, Any]", table)):
+                    return True
+                waiting.extend(cast("dict[str, Any]", table).values())
+            case [*items]:
+                waiting.extend(items)
+            case _:
+                pass
+    return False
