@@ -1,0 +1,55 @@
+"""A real HTTP server on loopback that answers every request with given bytes, for the official clients to read.
+
+`serve(body, ...)` answers the n-th request with the n-th body and keeps what was asked in `requests`. Bodies go out
+chunked, in pieces of `piece` bytes, so that a client gets them as it would from a provider.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class Loopback:
+    """Where the server listens, and what it was asked: path and body of every request."""
+
+    url: str
+    requests: list[tuple[str, bytes]] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def serve(
+    *bodies: bytes, content_type: str = "text/event-stream", status: int = 200, piece: int = 512
+) -> Iterator[Loopback]:
+    waiting = list(bodies)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            loopback.requests.append((self.path, self.rfile.read(int(self.headers["Content-Length"] or 0))))
+            body = waiting.pop(0)
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            for start in range(0, len(body), piece):
+                part = body[start : start + piece]
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(part), part))
+            self.wfile.write(b"0\r\n\r\n")
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        loopback = Loopback(f"http://127.0.0.1:{server.server_port}")
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield loopback
+        finally:
+            server.shutdown()
+            thread.join()
