@@ -254,6 +254,11 @@ class Assembler:
         slot = self._current.get(index)
         return None if slot is None else slot.part
 
+    def choice(self, index: int) -> int:
+        """The choice that the part of that number belongs to."""
+        slot = self._current.get(index)
+        return 0 if slot is None else slot.choice
+
     @property
     def calls(self) -> tuple[CallSoFar, ...]:
         """The tool calls so far, in the order in which they began."""
