@@ -1,5 +1,6 @@
 """Arguments that are not quite an object become one, or one error; and every change is said."""
 
+import json
 import random
 import time
 
@@ -185,6 +186,16 @@ def test_what_holds_no_object_is_refused_and_says_why(text, why):
     with pytest.raises(ArgumentsError, match=why) as raised:
         repair(text)
     assert len(str(raised.value)) < 100
+
+
+@pytest.mark.law(6)
+def test_an_object_is_unpacked_from_seven_strings_and_no_more():
+    text = '{"a": 1}'
+    for _ in range(7):
+        text = json.dumps(text)
+    assert repair(text) == Repaired('{"a": 1}', ("character 0: the object was packed in a string",) * 7)
+    with pytest.raises(ArgumentsError, match="packed in strings too often"):
+        repair(json.dumps(text))
 
 
 @given(strategies.json_objects())

@@ -55,7 +55,7 @@ _AFTER_MEMBER: Final = re.compile(
     rf"{_W}(?:{_STOP}|,{_W}(?:{_STOP}|[,{_OPENING}]|[\w$-]++\s*+[\"']?\s*+:)|\"[^\"\\\n]*+\"\s*+:)"
 )
 _AFTER_ITEM: Final = re.compile(
-    rf"{_W}(?:{_STOP}|,{_W}(?:{_STOP}|[,{{\[{_OPENING}]|-?(?:\d|\Z)|[tfnTFNIu]\w*+{_W}(?:[,\]}}]|\Z))|(?<=\s)\")"
+    rf"{_W}(?:{_STOP}|,{_W}(?:{_STOP}|[,{{\[{_OPENING}]|-?\d|[tfnTFNIu]\w*+{_W}(?:[,\]}}]|\Z))|(?<=\s)\")"
 )
 
 _DELIMITER: Final = r"(?=[\s,\]}/]|\\[nrt]|\Z)"
