@@ -20,6 +20,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 from palaver.core import jsontext
@@ -101,11 +102,11 @@ _DRIVE: Final = re.compile(r"[A-Za-z]:\\(?!\\)")
 _KEPT_BACKSLASH: Final = "backslash kept as text"
 
 
-def _run(closer: str, escape: str) -> re.Pattern[str]:
+@cache  # most strings are in double quotes: the other patterns are made when they are needed
+def _run(closer: str, *, path: bool) -> re.Pattern[str]:
+    """What needs no care inside a string that ``closer`` ends."""
+    escape = _PATH_ESCAPE if path else _PLAIN_ESCAPE
     return re.compile(rf'(?:[^"\\{closer}\x00-\x1f\ud800-\udfff]++|{escape})*+')
-
-
-_RUNS: Final = {closer: (_run(closer, _PLAIN_ESCAPE), _run(closer, _PATH_ESCAPE)) for closer in (*_QUOTES.values(), "")}
 
 
 class Notes:
@@ -413,7 +414,7 @@ class Scanner:
     ) -> tuple[str, int, bool, Notes]:
         """Read the inside of a string, with its quote at the end. ``after`` is what must follow that quote."""
         text, notes, pieces = self.text, Notes(), list[str]()
-        run = _RUNS[closer][path]
+        run = _run(closer, path=path)
         while True:
             match = run.match(text, at)
             end = match.end() if match else at
