@@ -292,11 +292,12 @@ class Encoder(StreamEncoder):
 
     def begin(self, head: Response) -> None:
         """Nothing is said before the first part; every line names model and time."""
-        time = native(head, WIRE).get("created_at") if self.context.own else None
-        self._around: dict[str, Any] = {
-            "model": head.message.model or "",
-            "created_at": encode.NO_TIME if time is None else time,
-        }
+        model, time = head.message.model, native(head, WIRE).get("created_at")
+        self._around: dict[str, Any] = {} if self.context.own else {"model": "", "created_at": encode.NO_TIME}
+        if model is not None:
+            self._around["model"] = model
+        if time is not None and self.context.own:
+            self._around["created_at"] = time
         fields = native(head.message, WIRE)
         role = fields.get("@@role", _ASSISTANT)
         self._message: dict[str, Any] = {} if role == NULL else {"role": role}
