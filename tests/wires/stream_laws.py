@@ -117,7 +117,7 @@ def check_back(wire: str, events: Sequence[e.Event], response: Response) -> byte
 
 
 def _own(events: Sequence[e.Event]) -> list[tuple[str, Any]]:
-    return [(event.name, json.loads(event.data_json)) for event in events if isinstance(event, e.ProviderEvent)]
+    return [(event.name, json.loads(bytes(event.data_json))) for event in events if isinstance(event, e.ProviderEvent)]
 
 
 def recorded(exchange: Exchange) -> list[e.Event]:

@@ -129,7 +129,7 @@ class Encoder(StreamEncoder):
         self._say("citation-end", {"index": self._cited})
         self._cited += 1
 
-    def close(self, shown: Shown, part: AssistantPart | None) -> None:
+    def close(self, shown: Shown, part: AssistantPart | None, /) -> None:
         """Say where it ends, and before that what was told of it last."""
         if isinstance(shown.part, ToolCall):
             pieces = self._objects.pop(shown.number, None)

@@ -165,35 +165,39 @@ def _answer(rest: Fields, place: str) -> tuple[AssistantPart, ...]:
     if raw == []:
         rest["tool_calls"] = Raw(b"[]")
     try:
-        calls = tuple([call(each, f"{place}_{index}") for index, each in enumerate(raw or [])])
+        calls = tuple([_numbered(each, place, index) for index, each in enumerate(raw or [])])
     except DecodeError as error:
         raise error.within("tool_calls") from None
     return (*reasoning, *content, *calls)
 
 
+def _numbered(raw: Raw, place: str, index: int) -> ToolCall | MalformedToolCall:
+    try:
+        return call(raw, f"{place}_{index}")
+    except DecodeError as error:
+        raise error.within(f"[{index}]") from None
+
+
 def call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
     """Read one call, which gets ``made_id`` where it has no id of its own. Raises ``DecodeError``."""
+    rest = jsontext.fields(raw)
+    call_id = reading.take_text(rest, "id")
+    if call_id is None:
+        rest["@@id"] = hint("absent")
+    inner = reading.need_fields(rest, "function")
     try:
-        rest = jsontext.fields(raw)
-        call_id = reading.take_text(rest, "id")
-        if call_id is None:
-            rest["@@id"] = hint("absent")
-        inner = reading.need_fields(rest, "function")
-        try:
-            name = reading.need_text(inner, "name")
-        except DecodeError as error:
-            raise error.within("function") from None
-        arguments = inner.pop("arguments", None)
-        if arguments is None or arguments == NULL:
-            rest["@@arguments"] = hint("absent" if arguments is None else "null")
-            text = ""
-        elif jsontext.kind(arguments) == "a string":
-            rest["@@arguments"] = hint("text")
-            text = jsontext.text(arguments)
-        else:
-            text = bytes(arguments).decode()
+        name = reading.need_text(inner, "name")
     except DecodeError as error:
-        raise error.within(f"[{made_id.rpartition('_')[2]}]") from None
+        raise error.within("function") from None
+    arguments = inner.pop("arguments", None)
+    if arguments is None or arguments == NULL:
+        rest["@@arguments"] = hint("absent" if arguments is None else "null")
+        text = ""
+    elif jsontext.kind(arguments) == "a string":
+        rest["@@arguments"] = hint("text")
+        text = jsontext.text(arguments)
+    else:
+        text = bytes(arguments).decode()
     return reading.call(call_id or made_id, name, text, provider(WIRE, nested(rest, "function", inner)))
 
 

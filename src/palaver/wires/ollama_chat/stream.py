@@ -178,7 +178,7 @@ class Decoder(StreamDecoder):
         try:
             thinking = reading.take_text(fields, "thinking")
             content = reading.take_text(fields, "content")
-            images = [image(raw) for raw in reading.take_items(fields, "images") or ()]
+            images = list(reading.each(reading.take_items(fields, "images") or [], "images", image))
             calls = reading.take_items(fields, "tool_calls") or []
         except DecodeError as error:
             raise error.within("message") from None
@@ -327,7 +327,7 @@ class Encoder(StreamEncoder):
         """There are none here."""
         self.context.lose("dropped", "citations", "the wire has none")
 
-    def close(self, shown: Shown, part: AssistantPart | None) -> None:
+    def close(self, shown: Shown, part: AssistantPart | None, /) -> None:
         """Nothing marks the end of a text."""
 
     def whole(self, shown: Shown) -> None:
@@ -373,5 +373,15 @@ _BETWEEN: Final = "\n\n"
 
 
 def _flat(data: bytes | Raw) -> bytes:
-    """Make a line; outside of strings, where a line break is escaped, JSON takes a space for one."""
-    return ndjson.write(bytes(data).replace(b"\r", b" ").replace(b"\n", b" "))
+    """Make a line. Outside of strings, where a line break is escaped, JSON takes a space for one.
+
+    The official client takes U+0085, U+2028 and U+2029 for line ends too; the server escapes the last two, as here.
+    """
+    line = bytes(data)
+    if not line.isascii():
+        for end, escaped in _LINE_ENDS:
+            line = line.replace(end, escaped)
+    return ndjson.write(line.replace(b"\r", b" ").replace(b"\n", b" "))
+
+
+_LINE_ENDS: Final = tuple((chr(code).encode(), f"\\u{code:04x}".encode()) for code in (0x85, 0x2028, 0x2029))
