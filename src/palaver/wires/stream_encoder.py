@@ -300,7 +300,7 @@ class StreamEncoder:
                 self._delta(event)
 
     def _grow(self, shown: Shown, event: Delta) -> None:
-        if not event.text and shown.grown:
+        if not event.text and shown.grown and not isinstance(event, SignatureDelta):  # an empty proof is not none
             return
         if isinstance(event, ArgumentsDelta) and not shown.grown:
             event = self._as_object(shown, event)
