@@ -344,12 +344,15 @@ class StreamEncoder:
             why = "mean something on their own wire only; the text stays"
             self.context.lose("dropped", "citations", why, self.assembler.choice(event.index), event.index)
             return
-        if event.index in self._held:
+        if event.index in self._held and isinstance(self._held[event.index][0].part, Text):
             start, pieces = self._held.pop(event.index)
             self._open_held(start, pieces)
         shown = self._shown.get(event.index)
-        if shown is not None:
+        if shown is not None and isinstance(shown.part, Text):
             self.cite(shown, event.citation)
+        elif shown is not None or event.index in self._held:
+            self.context.offset = 0
+            self.context.lose("dropped", "citations", "belong to no text", 0, event.index)
 
     def _end(self, event: PartEnd) -> None:
         if event.index in self._held:
