@@ -41,6 +41,7 @@ from tests.wires.bedrock_converse import client, streams
 from tests.wires.bedrock_converse.streams import (
     BEGIN,
     CITATION,
+    INTERLEAVED,
     OWN,
     PLAIN,
     call,
@@ -361,6 +362,15 @@ def test_a_delta_of_another_kind_begins_a_block() -> None:
 
 def test_blocks_stand_in_the_order_of_their_indexes() -> None:
     assert read(BEGIN, *text(1, "b"), *text(0, "a"), over()).message.text == "ab"
+    begun = start(1, toolUse={"toolUseId": "t1", "name": "f"})
+    content = read(BEGIN, begun, delta(0, text="a"), stop(1), stop(0), over("tool_use")).message.content
+    assert content == (p.Text("a"), p.ToolCall("t1", "f", "{}"))
+
+
+@pytest.mark.law(4)
+def test_blocks_may_interleave() -> None:
+    same_as_whole(stream(*INTERLEAVED), INTERLEAVED)
+    split_anyhow(stream(*INTERLEAVED))
 
 
 def test_the_first_block_needs_no_start_of_the_message() -> None:
