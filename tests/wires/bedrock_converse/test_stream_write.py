@@ -106,6 +106,8 @@ def test_a_block_of_an_unknown_kind_gets_a_number_that_is_free() -> None:
     unknown = [start(0, newBlock={"x": 1}), delta(0, newBlock={"y": 2}), stop(0)]
     again = goes_back_but_numbers(BEGIN, *unknown, *text(1, "a"), *text(1, "b"), over())
     assert again == [BEGIN, *unknown, *text(1, "a"), *text(2, "b"), over()]
+    twice = goes_back_but_numbers(BEGIN, *unknown, *unknown, over())
+    assert [data["contentBlockIndex"] for _, data in twice[1:-1]] == [0, 0, 0, 1, 1, 1]
 
 
 def goes_back_but_numbers(*events: streams.Event) -> list[streams.Event]:
