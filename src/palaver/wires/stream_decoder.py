@@ -45,7 +45,7 @@ class StreamDecoder:
         self._out: list[Event] = []
         self._known = 0
         self._closed = False
-        self._told = False
+        self._damage_told = False
 
     # -- for callers --
 
@@ -141,9 +141,9 @@ class StreamDecoder:
         out, self._out, self._known = self._out, [], 0
         if failure is not None:
             self.done = True
-            if failure not in out and not self._told:
+            if failure not in out and not self._damage_told:
                 out.append(failure)
-            self._told = True
+            self._damage_told = True
         return out
 
     def _damaged(self, error: DecodeError, kind: FailureKind = "corrupt") -> None:
