@@ -91,8 +91,12 @@ def taken(chunk: Chunk) -> tuple[str | int, str] | None:
         if thought or reasoning:
             return None
         (call,) = calls
-        found = (call.index, call.function.arguments)
-        call.function.arguments = ""
+        function = call.function
+        found = (call.index, function.arguments)
+        if call.type is UNSET and call.id is UNSET and function.name is UNSET:
+            delta.tool_calls = None  # all of it was taken, and nothing is faster to compare
+        else:
+            function.arguments = ""
     elif thought:
         if reasoning:
             return None
@@ -104,5 +108,5 @@ def taken(chunk: Chunk) -> tuple[str | int, str] | None:
     else:
         return None
     chunk.created = 0
-    chunk.obfuscation = chunk.p = ""
+    chunk.obfuscation = chunk.p = None
     return found
