@@ -287,6 +287,12 @@ def test_any_bytes_give_one_error_or_nothing(stream, cuts):
     assert read(EventStreamReader(), cut(stream, cuts)) == (frames, error)
 
 
+def test_remembered_headers_are_those_of_the_message():
+    kinds = [("a", "event"), ("b", "event"), ("a", "exception"), ("", "event"), ("a", "event")]
+    stream = b"".join(eventstream.write(b"1", name, kind=kind) for name, kind in kinds) + message(b"", b"1")
+    assert [(frame.name, frame.kind) for frame in EventStreamReader().feed(stream)] == [*kinds, ("", "event")]
+
+
 def test_headers_are_remembered_only_so_far():
     reader = EventStreamReader()
     stream = b"".join(eventstream.write(b"", f"e{n}") for n in range(200)) + eventstream.write(b"", "x" * 5000)

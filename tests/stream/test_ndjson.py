@@ -32,6 +32,7 @@ def oracle(stream: bytes, limit: int) -> tuple[list[bytes], bool]:
 @example(b"12345\r\n", [6], 5)
 @example(b"12345\r\r\n", [6], 5)
 @example(b"12345\r6\n", [6], 5)
+@example(b"\x0b\n \n\x0b", [1], 5)
 def test_lines_are_the_same_at_any_cut(stream, cuts, limit):
     lines, broken = oracle(stream, limit)
     frames = [Frame("", line) for line in lines]

@@ -1,9 +1,7 @@
 """JSON that is still arriving: what is shown is certain, and in the end it is what jsontext.value gives."""
 
-import json
 import random
 import threading
-from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given, settings, strategies as st
@@ -13,6 +11,7 @@ from palaver import DecodeError
 from palaver.core import jsontext
 from palaver.stream.partial import PartialJSON
 from palaver.testing import strategies
+from tests.stream.jsontexts import contained, cut, json_texts, once, same
 
 
 def read(*pieces):
@@ -28,69 +27,6 @@ def shown(text):
     reading = PartialJSON()
     reading.feed(text)
     return reading.value
-
-
-def same(one, other):
-    """Equal, of the same types, in the same order, and numbers written alike."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, float):
-        return getattr(one, "text", None) == getattr(other, "text", None) and repr(one) == repr(other)
-    return one == other
-
-
-def contained(part, whole):
-    """Whether `part` is a view on the way to `whole`."""
-    if part is UNSET:
-        return True
-    if isinstance(part, dict):
-        return isinstance(whole, dict) and all(key in whole and contained(part[key], whole[key]) for key in part)
-    if isinstance(part, list):
-        return isinstance(whole, list) and len(part) <= len(whole) and all(map(contained, part, whole))
-    if isinstance(part, str):
-        return isinstance(whole, str) and whole.startswith(part)
-    return same(part, whole)
-
-
-def cut(text, places):
-    edges = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
-    return [text[a:b] for a, b in pairwise(edges)]
-
-
-@st.composite
-def json_texts(draw):
-    """JSON as anybody may write it: odd strings and numbers, escapes wherever they may stand, spaces, equal keys."""
-    odd = st.text(st.sampled_from('ab"\\/\n\x00é\u2028😀\ud83d\ude00\udfff'), max_size=6)
-    numbers = st.sampled_from(["0", "-0", "12", "-0.0", "1.50", "5e-6", "5e-06", "1E+2", "1e400", "9" * 25])
-    space = st.sampled_from(["", "", " ", "\n\t", "\r"])
-
-    def string(text):
-        ascii_only = draw(st.booleans())
-        return json.dumps(text, ensure_ascii=ascii_only).replace("/", draw(st.sampled_from(["/", r"\/"])))
-
-    def write(depth):
-        kind = draw(st.sampled_from("snl{[" if depth < 4 else "snl"))
-        before, after = draw(space), draw(space)
-        match kind:
-            case "s":
-                body = string(draw(odd))
-            case "n":
-                body = draw(numbers)
-            case "l":
-                body = draw(st.sampled_from(["true", "false", "null"]))
-            case "[":
-                body = "[" + (",".join(write(depth + 1) for _ in range(draw(st.integers(0, 3)))) or after) + "]"
-            case _:
-                keys = draw(st.lists(odd, max_size=3))
-                members = (f"{before}{string(key)}{after}:{write(depth + 1)}" for key in keys)
-                body = "{" + (",".join(members) or after) + "}"
-        return before + body + after
-
-    return write(0)
 
 
 places = st.lists(st.integers(0, 10_000), max_size=8)
@@ -120,10 +56,7 @@ def test_any_chunking_of_a_value_of_ours_ends_in_it(value, places):
 @settings(max_examples=200)
 @given(json_texts())
 def test_what_is_shown_is_contained_in_the_end(text):
-    def once(pairs):
-        assume(len(dict(pairs)) == len(pairs))  # of a key that comes twice the first value is shown, then the second
-
-    json.loads(text, object_pairs_hook=once)
+    assume(once(text))  # of a key that comes twice the first value is shown, then the second
     end = jsontext.value(text)
     reading = PartialJSON()
     for char in text:

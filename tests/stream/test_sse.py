@@ -99,6 +99,8 @@ def told(reader: SSEReader, chunks: list[bytes]) -> Told:
 @example(b"data: a\r\ndata: b\r\n\r\n", [8])
 @example(b"data: a\r\r\ndata: b\n\n", [8, 9])
 @example(b"id: 1\n\ndata: x\n\nid\n: c\ndata", [3])
+@example(b"data: a\rdata: b\n\ndata: c\n\n", [15])
+@example(b"data: 1\n\n\xef\xbb\xbfdata: 2\n\n", [9])
 def test_frames_are_those_of_the_specification_at_any_cut(stream, cuts):
     expected = oracle(stream)
     assert told(SSEReader(), [stream]) == expected
@@ -119,15 +121,26 @@ def test_frames_are_those_of_the_specification_at_any_cut(stream, cuts):
         pytest.param(b"data:test\n\ndata: test\n\n", [("", b"test", None)] * 2, id="missing-space"),
         pytest.param(b"event: add\ndata: 1\n\ndata: 2\n\n", [("add", b"1", None), ("", b"2", None)], id="name-reset"),
         pytest.param(b"event: a\n\ndata: 1\n\n", [("", b"1", None)], id="name-of-no-event"),
+        pytest.param(
+            b"event: a\n: c\ndata: 1\n\ndata: 2\ndata: 3\n\n",
+            [("a", b"1", None), ("", b"2\n3", None)],
+            id="name-reset-2",
+        ),
         pytest.param(b"event: a\nevent: b\ndata: 1\n\n", [("b", b"1", None)], id="last-name"),
         pytest.param(b"event\ndata: 1\n\n", [("", b"1", None)], id="empty-name"),
         pytest.param(b"id: 1\nid: a\0b\ndata: x\n\n", [("", b"x", "1")], id="id-with-nul"),
+        pytest.param(
+            b"id: 1\ndata: a\n\nevent: e\ndata: b\n\ndata: c\n\n",
+            [("", b"a", "1"), ("e", b"b", "1"), ("", b"c", "1")],
+            id="id-stays",
+        ),
         pytest.param(b"data: 1\rdata: 2\r\ndata: 3\n\r", [("", b"1\n2\n3", None)], id="mixed-line-ends"),
         pytest.param(BOM + b"data: 1\n\n" + BOM + b"data: 2\n\n", [("", b"1", None)], id="second-mark-is-text"),
         pytest.param(BOM + BOM + b"data: 1\n\n", [], id="one-mark-is-dropped"),
         pytest.param(b" data: 1\nDATA: 2\ndatax: 3\n\n", [], id="unknown-fields"),
         pytest.param(b"data: a:b: c\n\n", [("", b"a:b: c", None)], id="later-colons"),
         pytest.param(b"event: \xff\xc3\xa9\ndata: \xff\n\n", [("\ufffd\u00e9", b"\xff", None)], id="not-utf8"),
+        pytest.param(b"id: \xff\nevent: \xff\ndata: 1\n\n", [("\ufffd", b"1", "\ufffd")], id="not-utf8-2"),
         pytest.param(b": ping\ndata: 1\n: ping\ndata: 2\n: ping\n\n", [("", b"1\n2", None)], id="comments-inside"),
         pytest.param(b"\n\n\n\n\ndata: 1\n\n\n\n", [("", b"1", None)], id="many-blank-lines"),
     ],
@@ -220,6 +233,7 @@ def test_a_recorded_stream_is_the_same_byte_by_byte(recording: Exchange):
 @example(BOM + b"data: 123456\n\n", [5], 11)
 @example(b"data: 1\ndata: 2\ndata: 3\n\n", [5], 7)
 @example(b"data:1\ndata:2\ndata:3\ndata:4\n\n", [5], 6)
+@example(b"data:1\ndata:2\ndata:3\ndata:4\n\n", [5], 7)
 def test_the_limit_strikes_at_the_same_place_at_any_cut(stream, cuts, limit):
     expected = oracle(stream, limit)
     assert told(SSEReader(limit), [stream]) == expected
@@ -253,6 +267,14 @@ def test_an_error_is_known_at_once_and_raised_by_every_later_call():
         with pytest.raises(DecodeError) as caught:
             call()
         assert caught.value is reader.error
+
+
+def test_a_line_that_does_not_end_is_not_held_for_ever():
+    reader = SSEReader(limit=8)
+    for _ in range(12):
+        reader.feed(b"x")
+    assert reader.error is not None
+    assert not reader._line
 
 
 def test_finish_raises_what_it_finds_itself():

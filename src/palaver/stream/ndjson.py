@@ -42,7 +42,8 @@ class NDJSONReader:
         frames: list[Frame] = []
         try:
             if _LF in data:
-                *lines, data = (self._unfinished() + data).split(b"\n")
+                lines = (self._unfinished() + data).split(b"\n")
+                data = lines.pop()
                 for line in lines:
                     self._take(line, frames)
             self._line += data

@@ -59,6 +59,8 @@ class Context:
         """The request that is encoded; not its messages, to which others may have been appended."""
         self.system: Sequence[SystemMessage] = ()
         """The leading system messages that stand in the head."""
+        self.offset = 0
+        """The position of the first part that is looked at, for a message that is fitted part by part."""
         self.left: dict[int, Hashable] = {}
         """What turns left behind, in order; see ``leave``."""
 
@@ -82,7 +84,7 @@ class Context:
         part: int | None = None,
     ) -> None:
         """Write one thing that could not be carried into the receipt."""
-        self.add(Loss(kind, what, why, message, part))
+        self.add(Loss(kind, what, why, message, None if part is None else part + self.offset))
 
     def add(self, loss: Loss) -> None:
         """Write a loss that somebody else found into the receipt."""

@@ -7,6 +7,7 @@ Rules:
   what the end means (``end``); framing, assembling and failing are written here, once.
 - ``feed`` raises nothing, whatever the bytes: damage is a ``Failed`` event, and ``finish`` raises the one named error,
   which holds the answer so far. What a chunk held before the damage is not lost.
+- A frame that the end of the input cuts is a stream that broke off, not a corrupt one.
 - ``done`` says that nothing that follows belongs to the answer: the provider's end mark came, or the stream failed.
 - Any split of the bytes gives the same events (law 3), and the answer is the one that the same turn gives when it is
   not streamed (law 4): parts, words and fields go through the same functions of the wire's ``decode``.
@@ -24,6 +25,7 @@ from palaver.core.events import Failed
 from palaver.stream.assembler import Assembler
 
 if TYPE_CHECKING:
+    from palaver.core.errors import FailureKind
     from palaver.core.events import Event
     from palaver.core.jsontext import Fields
     from palaver.core.request import Response
@@ -64,9 +66,9 @@ class StreamDecoder:
             try:
                 frames = self._reader.finish()
             except DecodeError as error:
-                self._damaged(error)
+                self._damaged(error, "torn")
             else:
-                self._take(frames)
+                self._take(frames, "torn")
         if self.assembler.state != "failed":
             try:
                 self.end()
@@ -121,13 +123,13 @@ class StreamDecoder:
 
     # -- inside --
 
-    def _take(self, frames: list[Frame]) -> None:
+    def _take(self, frames: list[Frame], kind: FailureKind = "corrupt") -> None:
         read = self.read
         for frame in frames:
             try:
                 read(frame)
             except DecodeError as error:
-                self._damaged(error)
+                self._damaged(error, kind)
             if self.done:
                 return
         if self._reader.error is not None:
@@ -139,13 +141,13 @@ class StreamDecoder:
         out, self._out, self._known = self._out, [], 0
         return out
 
-    def _damaged(self, error: DecodeError) -> None:
-        self.fail(Failed("corrupt", str(error)))
+    def _damaged(self, error: DecodeError, kind: FailureKind = "corrupt") -> None:
+        self.fail(Failed(kind, str(error)))
 
 
 def opened(data: bytes) -> Fields:
     """Split a frame into its fields. Raises ``DecodeError`` for what is no object, or would be taken for our hints."""
-    found = jsontext.fields(data)
+    found = jsontext.fields(jsontext.source(data))
     if (b'"@' in data or b"\\u0040" in data) and _hints(jsontext.value(data)):
         raise DecodeError("a field begins with “@@”, which marks hints of ours and would be lost")
     return found

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from palaver.core.events import (
     ArgumentsDelta,
@@ -36,6 +36,7 @@ from palaver.core.events import (
     SignatureDelta,
     Start,
     TextDelta,
+    Update,
 )
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import AssistantPart, Citation, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
@@ -156,7 +157,7 @@ class StreamEncoder:
         """A citation of a text."""
         raise NotImplementedError
 
-    def close(self, shown: Shown, part: AssistantPart | None) -> None:
+    def close(self, shown: Shown, part: AssistantPart | None, /) -> None:
         """It is over; ``part`` is the provider's last word on it, for a stream that goes back to its own wire."""
         raise NotImplementedError
 
@@ -214,11 +215,19 @@ class StreamEncoder:
             return
         response = event.response
         self.context = self._context(own=response.origin == self.origin)
-        if not self.context.own:
-            for wire, key, _ in (*reading.foreign(response, self.wire), *reading.foreign(response.message, self.wire)):
-                self.context.lose("dropped", key, f"a field of {wire}")
+        self._list_foreign_fields(response)
         if not self.DEFERRED:
             self._announce()
+
+    def _update(self, event: Update) -> None:
+        self._list_foreign_fields(event.response)
+
+    def _list_foreign_fields(self, response: Response) -> None:
+        if not self.context.own:
+            for wire, key, _ in reading.foreign(response, self.wire):
+                self.context.lose("dropped", key, f"a field of {wire}")
+            for wire, key, _ in reading.foreign(response.message, self.wire):
+                self.context.lose("dropped", key, f"a field of {wire}", 0)
 
     def _announce(self) -> None:
         if not self._begun:
@@ -249,7 +258,7 @@ class StreamEncoder:
     def _open(self, event: PartStart) -> Shown | None:
         """Show a part that streams, fitted; ``None`` when this wire cannot say it."""
         part = event.part
-        fitted = self._begun_as(part, event.choice)
+        fitted = self._begun_as(event)
         shown = None if fitted is None else self._next(fitted, event.choice)
         self._shown[event.index] = shown
         if shown is None:
@@ -266,20 +275,22 @@ class StreamEncoder:
         self._count += 1
         return shown
 
-    def _fitted(self, part: AssistantPart, choice: int) -> AssistantPart | None:
+    def _fitted(self, part: AssistantPart, start: PartStart) -> AssistantPart | None:
         """Ask the hand-over what a part becomes here; ``None`` when the wire cannot say it."""
         message = AssistantMessage(content=(part,))
-        fitted = fit_answer(message, choice, self.context, position=self._count, taken=self._taken_ids)
+        self.context.offset = start.index
+        fitted = fit_answer(message, start.choice, self.context, position=self._count, taken=self._taken_ids)
         return fitted.content[0] if fitted.content else None
 
-    def _begun_as(self, part: AssistantPart, choice: int) -> AssistantPart | None:
+    def _begun_as(self, start: PartStart) -> AssistantPart | None:
         """The same for a part whose text is still to come, and is stood in for."""
+        part = start.part
         if self.context.own:
             return part
         field, stand_in = _TO_COME[type(part)]
         if isinstance(part, ToolCall) and part.custom:
             stand_in = '""'
-        fitted = self._fitted(structs.replace(part, **{field: stand_in}), choice)
+        fitted = self._fitted(structs.replace(part, **{field: stand_in}), start)
         return None if fitted is None else structs.replace(fitted, **{_TO_COME[type(fitted)][0]: ""})
 
     def _delta(self, event: Delta) -> None:
@@ -296,9 +307,22 @@ class StreamEncoder:
                 self._delta(event)
 
     def _grow(self, shown: Shown, event: Delta) -> None:
-        if event.text or not shown.grown:
-            self.grow(shown, event)
-            shown.grown = True
+        if not event.text and shown.grown and not isinstance(event, SignatureDelta):  # an empty proof is not none
+            return
+        if isinstance(event, ArgumentsDelta) and not shown.grown:
+            event = self._as_object(shown, event)
+        self.grow(shown, event)
+        shown.grown = True
+
+    def _as_object(self, shown: Shown, event: ArgumentsDelta) -> ArgumentsDelta:
+        """Wrap arguments that begin as no object, where the wire takes objects only (see ``handover``)."""
+        text = event.text.lstrip()
+        if self.context.own or not self._speech.object_arguments or not text or text[0] == "{":
+            return event
+        self.context.offset = 0
+        self.context.lose("converted", "arguments", "not an object; wrapped in one", shown.choice, event.index)
+        shown.closing = "}" + shown.closing
+        return structs.replace(event, text=f'{{"value":{event.text}')
 
     def _hold(self, event: Delta) -> None:
         start, pieces = self._held[event.index]
@@ -306,18 +330,26 @@ class StreamEncoder:
             pieces.append(event.text)
             if event.text.strip():
                 del self._held[event.index]
-                shown = self._open(structs.replace(start, part=structs.replace(start.part, text="")))
-                if shown is not None:
-                    self._grow(shown, TextDelta(event.index, "".join(pieces)))
+                self._open_held(start, pieces)
+
+    def _open_held(self, start: PartStart, pieces: list[str]) -> None:
+        part = structs.replace(start.part, text="") if isinstance(start.part, Text) else start.part
+        shown = self._open(structs.replace(start, part=part))
+        if shown is not None:
+            self._grow(shown, TextDelta(start.index, "".join(pieces)))
 
     def _citation(self, event: CitationDelta) -> None:
-        shown = self._shown.get(event.index)
-        if shown is None:
+        if event.citation.wire != self.wire or event.citation.raw_json is UNSET:
+            self.context.offset = 0
+            why = "mean something on their own wire only; the text stays"
+            self.context.lose("dropped", "citations", why, self.assembler.choice(event.index), event.index)
             return
-        if event.citation.wire == self.wire:
+        if event.index in self._held:
+            start, pieces = self._held.pop(event.index)
+            self._open_held(start, pieces)
+        shown = self._shown.get(event.index)
+        if shown is not None:
             self.cite(shown, event.citation)
-        else:
-            self.context.lose("dropped", "citations", "mean something on their own wire only; the text stays")
 
     def _end(self, event: PartEnd) -> None:
         if event.index in self._held:
@@ -332,7 +364,7 @@ class StreamEncoder:
     def _end_held(self, event: PartEnd) -> None:
         start, _ = self._held.pop(event.index)
         part = event.part or self.assembler.part(event.index) or start.part
-        fitted = self._fitted(part, start.choice) if self._must_fit(part) else part
+        fitted = self._fitted(part, start) if self._must_fit(part) else part
         if fitted is None:
             return
         shown = self._next(fitted, start.choice)
@@ -361,6 +393,7 @@ class StreamEncoder:
 
     _ACTIONS: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
         Start: _start,
+        Update: _update,
         PartStart: _part,
         TextDelta: _delta,
         ReasoningDelta: _delta,

@@ -294,12 +294,17 @@ def response(body: bytes) -> Response:
     rest = jsontext.fields(body)
     raw = rest.get("content")
     if raw is None or raw == NULL:
-        raise _provider_error(body)
+        raise provider_error(body)
     del rest["content"]
     try:
         content = answer_parts(raw)
     except DecodeError as error:
         raise error.within("content") from None
+    return around(rest, content)
+
+
+def around(rest: Fields, content: tuple[AssistantPart, ...] = ()) -> Response:
+    """Read what stands around the content of an answer."""
     for key, usual in _ENVELOPE.items():
         found = rest.get(key)
         if found == usual:
@@ -332,7 +337,8 @@ def _usage(rest: Fields) -> Usage | None:
     return read_usage(raw)
 
 
-def _provider_error(body: bytes) -> ProviderError:
+def provider_error(body: bytes) -> ProviderError:
+    """Read the provider's error."""
     table = cast("dict[str, Any]", jsontext.value(body))
     found = table.get("error")
     inner = cast("dict[str, Any]", found if isinstance(found, dict) else {})

@@ -71,10 +71,11 @@ def answer_parts(blocks: Raw) -> tuple[AssistantPart, ...]:
     try:
         return tuple([_plain_part(each) for each in _plain(blocks)])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, DecodeError):
-        return tuple(reading.each(jsontext.items(blocks), "", _answer_part))
+        return tuple(reading.each(jsontext.items(blocks), "", answer_part))
 
 
-def _answer_part(raw: Raw) -> AssistantPart:
+def answer_part(raw: Raw) -> AssistantPart:
+    """Read a block of an assistant message."""
     return cast("AssistantPart", _part(raw, _ASSISTANT))
 
 
@@ -131,7 +132,7 @@ def _text(rest: Fields, _raw: Raw, _kind: str) -> AnyPart:
     citations = rest.get("citations")
     if citations is None or jsontext.kind(citations) != "an array":
         return Text(text, provider_json=provider(WIRE, rest))
-    cited = tuple([_citation(each) for each in jsontext.items(citations)])
+    cited = tuple([citation(each) for each in jsontext.items(citations)])
     if cited:
         del rest["citations"]
     return Text(text, cited, provider_json=provider(WIRE, rest))
@@ -150,7 +151,8 @@ class _Cited(Struct, gc=False):
 _cited = msgspec.json.Decoder(_Cited).decode
 
 
-def _citation(raw: Raw) -> Citation:
+def citation(raw: Raw) -> Citation:
+    """Read a citation of a text."""
     kept = jsontext.own(raw)
     try:
         found = _cited(raw)

@@ -1,0 +1,453 @@
+"""The stream of Messages: server-sent events whose name is the ``type`` of their data (wires.md 4.5).
+
+- Blocks are told by ``index``: ``content_block_start``, its deltas, ``content_block_stop``. Results of server tools
+  come whole in the start. ``message_stop`` is the end mark; a stream that ends behind the stop reason is whole too.
+- The input of a call is the text of its ``input_json_delta`` pieces, joined; no piece at all leaves what the start
+  said, which is ``{}``.
+- ``message_delta`` tells what is known last: stop reason, usage, container, ``context_management``. They stand where
+  an answer that is not streamed has them, around the content.
+- Usage is a snapshot that replaces the earlier one field by field; ``null`` and absent replace nothing. The two
+  disagree on ``input_tokens`` when server tools add input, and the later one counts (wires.md 1.2).
+- A second ``message_start`` with the same id says nothing new; one with another id is a splice, and fails.
+- ``ping``, objects without a type (Bedrock's invocation metrics) and types that nobody knows are provider events.
+
+Source: wires.md 4.5, 4.7; https://docs.anthropic.com/en/docs/build-with-claude/streaming.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, field, structs
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+from palaver.core.events import (
+    ArgumentsDelta,
+    CitationDelta,
+    DataDelta,
+    Failed,
+    Finish,
+    PartEnd,
+    PartStart,
+    ProviderEvent,
+    ReasoningDelta,
+    SignatureDelta,
+    Start,
+    TextDelta,
+    Update,
+    UsageUpdate,
+)
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.parts import AssistantPart, Opaque, Reasoning, Text, ToolCall
+from palaver.stream import sse
+from palaver.wires import reading
+from palaver.wires.anthropic_messages.blocks import block
+from palaver.wires.anthropic_messages.decode import around, provider_error
+from palaver.wires.anthropic_messages.encode import response
+from palaver.wires.anthropic_messages.forms import WIRE
+from palaver.wires.anthropic_messages.parts import answer_part, citation
+from palaver.wires.anthropic_messages.usage import read_usage
+from palaver.wires.stream_decoder import StreamDecoder, opened
+from palaver.wires.stream_encoder import Shown, StreamEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from palaver.core.events import Delta
+    from palaver.core.parts import Citation
+    from palaver.core.request import Response
+    from palaver.stream.frames import Frame
+
+
+# -- the shape that nearly every event has ---------------------------------------------------------
+
+
+class _Text(Struct, tag_field="type", tag="text_delta", gc=False, forbid_unknown_fields=True):
+    text: str
+
+
+class _Thinking(Struct, tag_field="type", tag="thinking_delta", gc=False, forbid_unknown_fields=True):
+    text: str = field(name="thinking")
+
+
+class _Input(Struct, tag_field="type", tag="input_json_delta", gc=False, forbid_unknown_fields=True):
+    text: str = field(name="partial_json")
+
+
+class _Signature(Struct, tag_field="type", tag="signature_delta", gc=False, forbid_unknown_fields=True):
+    text: str = field(name="signature")
+
+
+class _Plain(Struct, tag_field="type", tag="content_block_delta", gc=False, forbid_unknown_fields=True):
+    index: int
+    delta: _Text | _Thinking | _Input | _Signature
+
+
+_plain = msgspec.json.Decoder(_Plain).decode
+_EVENT: Final[dict[type, Callable[[int, str], Delta]]] = {
+    _Text: TextDelta,
+    _Thinking: ReasoningDelta,
+    _Input: ArgumentsDelta,
+    _Signature: SignatureDelta,
+}
+_DELTAS: Final[dict[str, tuple[str, Callable[[int, str], Delta], AssistantPart]]] = {
+    "text_delta": ("text", TextDelta, Text("")),
+    "thinking_delta": ("thinking", ReasoningDelta, Reasoning(wire=WIRE)),
+    "input_json_delta": ("partial_json", ArgumentsDelta, ToolCall("", "")),
+    "signature_delta": ("signature", SignatureDelta, Reasoning(wire=WIRE)),
+}
+"""The field that holds what is new, its event, and the part that such a delta begins where none was announced."""
+
+
+class _Block(Struct):
+    """A block that is open: the number of its part, and what its start and its deltas left to tell at its end."""
+
+    number: int
+    part: AssistantPart
+    left: str = ""
+    """The input that the start of a call held, until a delta comes."""
+    cited: bool = False
+    compaction: Fields | None = None
+
+
+class Decoder(StreamDecoder):
+    """Reads one stream of Messages."""
+
+    def __init__(self, origin: str) -> None:
+        """Begin with nothing."""
+        super().__init__(origin, sse.SSEReader())
+        self._around: Fields = {}
+        self._usage: Fields = {}
+        self._head: Response | None = None
+        self._blocks: dict[int, _Block] = {}
+        self._count = 0
+        self._finished = False
+
+    def read(self, frame: Frame, /) -> None:
+        """Say what one event means."""
+        try:
+            found = _plain(frame.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self._careful(frame)
+            return
+        known = self._blocks.get(found.index)
+        delta = found.delta
+        if known is None or type(known.part) not in _GROWS[type(delta)]:
+            self._careful(frame)
+        elif delta.text:
+            known.left = ""
+            self.say(_EVENT[type(delta)](known.number, delta.text))
+
+    def end(self) -> None:
+        """A stream that ends behind the stop reason is whole."""
+        if FINISHED in self._around and not self._finished:
+            self._finish()
+
+    # -- one event at a time -----------------------------------------------------------------------
+
+    def _careful(self, frame: Frame) -> None:
+        if not frame.data.strip():
+            return
+        rest = opened(frame.data)
+        kind = reading.take_text(rest, "type") or ""
+        action = self._EVENTS.get(kind)
+        if action is None:
+            self.say(ProviderEvent(WIRE, kind or frame.name, Raw(frame.data)))
+            return
+        try:
+            action(self, rest, frame)
+        except DecodeError as error:
+            raise error.within(kind) from None
+
+    def _message_start(self, rest: Fields, _frame: Frame) -> None:
+        found = reading.need_fields(rest, "message")
+        if self._head is not None:
+            self.say(Start(around(found).replace(origin=self.origin)))
+            return
+        content = found.pop("content", NULL)
+        usage = found.pop("usage", NULL)
+        self._around = {key: raw for key, raw in found.items() if key != FINISHED or raw != NULL}
+        self._head = self._heading()
+        self.say(Start(self._head))
+        self._count_usage(usage)
+        if jsontext.kind(content) == "an array":
+            for part in reading.each(jsontext.items(content), "content", answer_part):
+                self._begin(-1, part)
+                self._block_stop({"index": Raw(b"-1")}, _frame)
+
+    def _block_start(self, rest: Fields, _frame: Frame) -> None:
+        index = _index(rest)
+        fields = reading.need_fields(rest, "content_block")
+        if "id" in fields and "name" in fields:
+            fields.setdefault("input", jsontext.EMPTY_OBJECT)
+        try:
+            part = answer_part(Raw(jsontext.encode(fields)))
+        except DecodeError as error:
+            raise error.within("content_block") from None
+        if index in self._blocks:
+            self._stop(index)
+        self._begin(index, part)
+
+    def _begin(self, index: int, part: AssistantPart) -> None:
+        known = self._blocks[index] = _Block(self._count, part)
+        self._count += 1
+        match part:
+            case Text(text=text):
+                self.say(PartStart(known.number, structs.replace(part, text="", citations=())))
+                if text:
+                    self.say(TextDelta(known.number, text))
+                for each in part.citations:
+                    self.say(CitationDelta(known.number, each))
+            case Reasoning(text=text):
+                self.say(PartStart(known.number, structs.replace(part, text="")))
+                if text:
+                    self.say(ReasoningDelta(known.number, text))
+            case ToolCall(arguments_json=text):
+                known.left = text
+                self.say(PartStart(known.number, structs.replace(part, arguments_json="")))
+            case _:
+                self.say(PartStart(known.number, part))
+
+    def _block_delta(self, rest: Fields, frame: Frame) -> None:
+        index = _index(rest)
+        delta = reading.need_fields(rest, "delta")
+        kind = reading.need_text(delta, "type")
+        known = self._blocks.get(index)
+        if kind == "citations_delta" and "citation" in delta:
+            known = self._fitting(index, Text(""))
+            known.cited = True
+            self.say(CitationDelta(known.number, citation(delta["citation"])))
+        elif kind == "compaction_delta" and known is not None and isinstance(known.part, Opaque):
+            self._compact(known, delta)
+        elif kind in _DELTAS:
+            name, event, bare = _DELTAS[kind]
+            try:
+                text = reading.take_text(delta, name) or ""
+            except DecodeError as error:
+                raise error.within("delta") from None
+            known = self._fitting(index, bare)
+            if text:
+                known.left = ""
+                self.say(event(known.number, text))
+        else:
+            self.say(ProviderEvent(WIRE, "content_block_delta", Raw(frame.data)))
+
+    def _fitting(self, index: int, bare: AssistantPart) -> _Block:
+        """The block of that number; a delta that fits no open block begins one."""
+        known = self._blocks.get(index)
+        if known is not None and type(known.part) is type(bare):
+            return known
+        if known is not None:
+            self._stop(index)
+        self._begin(index, bare)
+        return self._blocks[index]
+
+    def _compact(self, known: _Block, delta: Fields) -> None:
+        """Gather a summary: its text in pieces, everything else as it was said last."""
+        held = known.compaction
+        if held is None:
+            held = known.compaction = jsontext.fields(known.part.raw_json) if isinstance(known.part, Opaque) else {}
+        for key, raw in delta.items():
+            before = held.get(key, NULL)
+            if key == "content" and jsontext.kind(raw) == jsontext.kind(before) == "a string":
+                held[key] = jsontext.raw(jsontext.text(before) + jsontext.text(raw))
+            elif raw != NULL or key not in held:
+                held[key] = raw
+
+    def _block_stop(self, rest: Fields, _frame: Frame) -> None:
+        index = _index(rest)
+        if index in self._blocks:
+            self._stop(index)
+
+    def _stop(self, index: int) -> None:
+        known = self._blocks.pop(index)
+        last: AssistantPart | None = None
+        if known.left:
+            self.say(ArgumentsDelta(known.number, known.left))
+        if known.cited and "citations" in reading.native(known.part, WIRE):
+            held = reading.native(known.part, WIRE)
+            del held["citations"]
+            found = self.assembler.part(known.number)
+            last = None if found is None else found.replace(provider_json=reading.provider(WIRE, held))
+        if known.compaction is not None:
+            last = Opaque(WIRE, jsontext.raw(known.compaction))
+        self.say(PartEnd(known.number, last))
+
+    # -- the answer as a whole ---------------------------------------------------------------------
+
+    def _message_delta(self, rest: Fields, _frame: Frame) -> None:
+        usage = rest.pop("usage", NULL)
+        delta = reading.take_fields(rest, "delta") or {}
+        self._around |= rest | delta
+        self._count_usage(usage)
+        if self._around.get(FINISHED, NULL) != NULL:
+            self._finish()
+
+    def _message_stop(self, _rest: Fields, _frame: Frame) -> None:
+        self._finish()
+        self.done = True
+
+    def _error(self, _rest: Fields, frame: Frame) -> None:
+        error = provider_error(frame.data)
+        self.fail(Failed("provider", error.message, error.code, Raw(frame.data)))
+
+    def _finish(self) -> None:
+        """Tell why the answer ended; what is still open ends first."""
+        for index in list(self._blocks):
+            self._stop(index)
+        head = self._heading()
+        if head != self._head:
+            self._head = head
+            self.say(Update(head))
+        message = around(dict(self._around)).message
+        self._finished = True
+        self.say(Finish(message.finish_reason or "other", message.finish_reason_raw))
+
+    def _heading(self) -> Response:
+        """What stands around the content, but for why it ended."""
+        fields = {key: raw for key, raw in self._around.items() if key != FINISHED}
+        head = around(fields)
+        return structs.replace(head, message=head.message.replace(finish_reason=None), origin=self.origin)
+
+    def _count_usage(self, raw: Raw) -> None:
+        if jsontext.kind(raw) == "an object":
+            new = jsontext.fields(raw)
+            self._usage |= {key: each for key, each in new.items() if each != NULL or key not in self._usage}
+            self.say(UsageUpdate(read_usage(jsontext.raw(self._usage))))
+
+    _EVENTS: ClassVar[dict[str, Callable[[Any, Fields, Frame], None]]] = {
+        "message_start": _message_start,
+        "content_block_start": _block_start,
+        "content_block_delta": _block_delta,
+        "content_block_stop": _block_stop,
+        "message_delta": _message_delta,
+        "message_stop": _message_stop,
+        "error": _error,
+    }
+
+
+FINISHED: Final = "stop_reason"
+_GROWS: Final[dict[type, tuple[type, ...]]] = {
+    _Text: (Text,),
+    _Thinking: (Reasoning,),
+    _Input: (ToolCall,),
+    _Signature: (Reasoning,),
+}
+
+
+def _index(rest: Fields) -> int:
+    index = reading.take_int(rest, "index")
+    if index is None:
+        raise DecodeError("missing", path="index")
+    return index
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+class Encoder(StreamEncoder):
+    """Writes one stream of Messages. Blocks go out one after another."""
+
+    IN_TURN = True
+    DEFERRED = True
+
+    _thinking: Shown | None = None
+    """A reasoning of which it is not known yet whether it is readable."""
+    _data = ""
+    _begun_with: dict[str, Any]
+
+    def begin(self, head: Response) -> None:
+        """``message_start``."""
+        bare = structs.replace(head.message, content=(), finish_reason="stop", finish_reason_raw=None)
+        head = structs.replace(head, message=bare, alternatives=())
+        message = {**response(head, self.context), FINISHED: None}
+        message.setdefault("stop_sequence", None)
+        message.setdefault("usage", {"input_tokens": 0, "output_tokens": 0})
+        self._begun_with = message
+        self._event("message_start", {"message": message})
+
+    def open(self, shown: Shown) -> None:
+        """``content_block_start``."""
+        if isinstance(shown.part, Reasoning):
+            self._thinking = shown
+            self._data = ""
+        else:
+            self._show(shown, block(shown.part, shown.choice, self.context))
+
+    def _show(self, shown: Shown, written: Any) -> None:
+        self._event("content_block_start", {"index": shown.number, "content_block": written})
+
+    def grow(self, shown: Shown, event: Delta) -> None:
+        """``content_block_delta``."""
+        if isinstance(event, DataDelta):
+            self._data += event.text
+            return
+        self._readable()
+        kind, name = _DELTA_WORDS[type(event)]
+        self._grown(shown, {"type": kind, name: event.text})
+
+    def _readable(self) -> None:
+        """Begin a reasoning as one that can be read."""
+        if self._thinking is not None:
+            shown, self._thinking = self._thinking, None
+            bare = structs.replace(shown.part, text="", signature=None, encrypted=None)
+            self._show(shown, {**block(bare, shown.choice, self.context), "signature": ""})
+
+    def _grown(self, shown: Shown, delta: dict[str, Any]) -> None:
+        self._event("content_block_delta", {"index": shown.number, "delta": delta})
+
+    def cite(self, shown: Shown, citation: Citation) -> None:
+        """``citations_delta``."""
+        if citation.raw_json is not UNSET:
+            self._grown(shown, {"type": "citations_delta", "citation": citation.raw_json})
+
+    def close(self, shown: Shown, _part: AssistantPart | None, /) -> None:
+        """``content_block_stop``."""
+        held = self._thinking
+        if held is not None and isinstance(held.part, Reasoning) and (self._data or held.part.encrypted is not None):
+            self._thinking = None
+            data = (held.part.encrypted or "") + self._data
+            self._show(shown, block(structs.replace(held.part, encrypted=data), shown.choice, self.context))
+        self._readable()
+        self._event("content_block_stop", {"index": shown.number})
+
+    def whole(self, shown: Shown) -> None:
+        """A block that comes whole, in its start."""
+        self._show(shown, block(shown.part, shown.choice, self.context))
+        self._event("content_block_stop", {"index": shown.number})
+
+    def over(self, answer: Response) -> None:
+        """``message_delta`` with what is known last, then ``message_stop``."""
+        bare = structs.replace(answer.message, content=())
+        written = response(structs.replace(answer, message=bare), self.context)
+        usage = written.pop("usage", {"output_tokens": 0})
+        delta: dict[str, Any] = {FINISHED: written.pop(FINISHED, None), "stop_sequence": written.get("stop_sequence")}
+        new = {key: each for key, each in written.items() if self._begun_with.get(key) != each and key != "content"}
+        beside = {key: new.pop(key) for key in list(new) if key in _BESIDE}
+        self._event("message_delta", {"delta": delta | new, **beside, "usage": usage})
+        self._event("message_stop", {})
+
+    def fail(self, failed: Failed) -> None:
+        """``error``."""
+        if failed.raw_json is not UNSET and self.context.own:
+            self.write(sse.write(bytes(failed.raw_json), "error"))
+        else:
+            self._event("error", {"error": {"type": failed.code or "api_error", "message": failed.reason}})
+
+    def native(self, event: ProviderEvent) -> None:
+        """An event that says nothing neutral."""
+        self.write(sse.write(bytes(event.data_json), event.name))
+
+    def _event(self, kind: str, fields: dict[str, Any]) -> None:
+        self.write(sse.write(jsontext.encode({"type": kind, **fields}), kind))
+
+
+_BESIDE: Final = frozenset({"context_management"})
+"""Fields that stand beside the ``delta`` of ``message_delta``, not in it."""
+_DELTA_WORDS: Final[dict[type, tuple[str, str]]] = {
+    event: (kind, name) for kind, (name, event, _) in _DELTAS.items() if isinstance(event, type)
+}
