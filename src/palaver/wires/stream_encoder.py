@@ -64,7 +64,7 @@ _TO_COME: Final[dict[type, tuple[str, str]]] = {
 class Shown:
     """A part on its way out: ``number`` counts those shown, ``part`` is what it began as, fitted to the wire."""
 
-    __slots__ = ("choice", "closing", "grown", "number", "part")
+    __slots__ = ("choice", "closing", "grown", "judged", "number", "part")
 
     def __init__(self, number: int, part: AssistantPart, choice: int) -> None:
         """Begin to show a part."""
@@ -73,6 +73,8 @@ class Shown:
         self.choice = choice
         self.grown = False
         """Whether a delta was shown."""
+        self.judged = False
+        """Whether it is known that the arguments are an object, or were wrapped in one."""
         self.closing = ""
         """What ends the arguments of a custom call that is wrapped."""
 
@@ -309,15 +311,15 @@ class StreamEncoder:
     def _grow(self, shown: Shown, event: Delta) -> None:
         if not event.text and shown.grown and not isinstance(event, SignatureDelta):  # an empty proof is not none
             return
-        if isinstance(event, ArgumentsDelta) and not shown.grown:
+        if isinstance(event, ArgumentsDelta) and not shown.judged and event.text.strip():
             event = self._as_object(shown, event)
         self.grow(shown, event)
         shown.grown = True
 
     def _as_object(self, shown: Shown, event: ArgumentsDelta) -> ArgumentsDelta:
         """Wrap arguments that begin as no object, where the wire takes objects only (see ``handover``)."""
-        text = event.text.lstrip()
-        if self.context.own or not self._speech.object_arguments or not text or text[0] == "{":
+        shown.judged = True
+        if self.context.own or not self._speech.object_arguments or event.text.lstrip()[0] == "{":
             return event
         self.context.offset = 0
         self.context.lose("converted", "arguments", "not an object; wrapped in one", shown.choice, event.index)
