@@ -26,6 +26,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+import msgspec
+
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL, TRUE
@@ -41,6 +43,7 @@ Path: TypeAlias = "tuple[str | int, ...]"
 _STEP: Final = re.compile(
     r"""\.([^.\[\]]+) | \[ \s*(?: (\d{1,9}) | "((?:[^"\\]|\\.)*)" | '((?:[^'\\]|\\.)*)' )\s* \]""", re.VERBOSE
 )
+_encode = msgspec.json.Encoder().encode
 _DEEPEST: Final = 200
 _WIDEST: Final = 100
 
@@ -84,7 +87,10 @@ def _requoted(found: re.Match[str]) -> str:
 
 def quoted(text: str) -> str:
     """Write a text as JSON, without its quotation marks."""
-    return jsontext.encode(text).decode()[1:-1]
+    try:
+        return _encode(text).decode()[1:-1]
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return jsontext.encode(text).decode()[1:-1]
 
 
 class _Open:

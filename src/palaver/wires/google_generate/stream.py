@@ -106,7 +106,7 @@ class Decoder(StreamDecoder):
             self._careful(data)
             return
         around = found.around()
-        hinted = _AT in data or (_BACKSLASH in data and b"\\u0040" in data)
+        hinted = _AT in data or (_BACKSLASH in data and b"\\u0040" in data)  # maybe: see ``opened``
         if around != self._around or hinted or not self._quick(found):
             self._around = None
             self._careful(data)
