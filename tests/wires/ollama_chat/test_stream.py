@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -323,7 +324,7 @@ def test_damaged_streams_give_an_answer_or_one_error(data: st.DataObject) -> Non
     for _ in range(data.draw(st.integers(1, 3))):
         node, key = data.draw(st.sampled_from(_spots(found)))
         if data.draw(st.booleans()):
-            node[key] = data.draw(ODD)
+            node[key] = copy.deepcopy(data.draw(ODD))
         elif isinstance(node, dict):
             node[f"{key}x"] = node.pop(key)
     total(lines(*found))
@@ -421,7 +422,9 @@ def test_the_official_client_reads_streams_that_went_through_us(name: str) -> No
 
 def _content(response: Response) -> list[Any]:
     """Content as the client can know it: its type of a call has no id."""
-    return [(part.name, dict(part.arguments)) if isinstance(part, p.ToolCall) else part for part in response.message.content]
+    return [
+        (part.name, dict(part.arguments)) if isinstance(part, p.ToolCall) else part for part in response.message.content
+    ]
 
 
 @pytest.mark.parametrize(
@@ -456,7 +459,9 @@ def test_several_texts_become_one() -> None:
 def test_what_is_not_carried_is_on_the_receipt() -> None:
     cited = p.Text("a", citations=(p.Citation(wire="openai_chat", url="u"),))
     response = Response(
-        p.AssistantMessage(content=(p.Reasoning("hm", "sig", wire="anthropic_messages"), cited, p.Image(p.Inline(PNG)))),
+        p.AssistantMessage(
+            content=(p.Reasoning("hm", "sig", wire="anthropic_messages"), cited, p.Image(p.Inline(PNG)))
+        ),
         alternatives=(p.AssistantMessage(content=(p.Text("b"),)),),
     )
     data, losses = written(NAME, narrate(response))
