@@ -231,10 +231,17 @@ def test_unknown_lines_are_kept_and_go_back() -> None:
     assert b"pulling" not in written("cohere_chat", events)[0]
 
 
+@pytest.mark.parametrize("behind", [b"", lines({"error": "no"}), b"garbage\n", lines(last())])
+def test_unknown_lines_stand_behind_the_start(behind: bytes) -> None:
+    events, found = read(NAME, lines({"status": "loading"}) + behind)
+    kinds = [type(event) for event in events]
+    assert kinds[:2] == ([e.Start, e.ProviderEvent] if isinstance(found, Response) else [e.ProviderEvent, e.Failed])
+
+
 def test_a_pretty_event_is_one_line() -> None:
-    encoder = WIRE.stream_encoder()
-    assert encoder.feed(e.ProviderEvent(NAME, "", Raw(b'{\n "a": 1\r\n}')))[-1:] == b"\n"
-    assert WIRE.stream_decoder().feed(encoder.feed(e.ProviderEvent(NAME, "", Raw(b'{\n"a":1}')))) != []
+    data, _ = written(NAME, [e.ProviderEvent(NAME, "", Raw(b'{\n "a": 1\r\n}'))])
+    first, *_ = data.split(b"\n")
+    assert json.loads(first) == {"a": 1}
 
 
 # -- streams that end badly ------------------------------------------------------------------------
