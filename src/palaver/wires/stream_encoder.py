@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from palaver.core.events import (
     ArgumentsDelta,
@@ -340,7 +340,7 @@ class StreamEncoder:
             self._grow(shown, TextDelta(start.index, "".join(pieces)))
 
     def _citation(self, event: CitationDelta) -> None:
-        if event.citation.wire != self.wire:
+        if event.citation.wire != self.wire or event.citation.raw_json is UNSET:
             self.context.offset = 0
             why = "mean something on their own wire only; the text stays"
             self.context.lose("dropped", "citations", why, self.assembler.choice(event.index), event.index)
