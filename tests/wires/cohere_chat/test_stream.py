@@ -178,6 +178,7 @@ STREAMS: dict[str, list[Event]] = {
         arguments("]", 0),
         end(),
     ],
+    "a start instead of an end": [BEGIN, *text("a")[:-1], *text("b")[:-1], *call("{}")[:-1], *call("[]")[:-1], end()],
     "nothing is ended": [BEGIN, *text("a")[:-1], *call("{}")[:-1], end()],
     "nothing is begun": [
         inside("content-delta", "content", {"thinking": "hm"}, 0),
@@ -419,6 +420,17 @@ def test_citations_are_told_at_once() -> None:
     assert isinstance(told, e.CitationDelta)
     assert (told.citation.wire, told.citation.quote, told.citation.start, told.citation.end) == (NAME, "was", 3, 6)
     assert decoder.response.message.content == (p.Text("it was found", (told.citation,)),)
+
+
+def test_citations_that_point_back_are_not_told() -> None:
+    events, _ = read(NAME, sse(*STREAMS["citations out of order"]))
+    assert [each.citation.quote for each in events if isinstance(each, e.CitationDelta)] == ["two"]
+
+
+def test_text_and_thinking_in_one_delta() -> None:
+    both = inside("content-delta", "content", {"text": "b", "thinking": "m"}, 0)
+    response = answer(NAME, sse(BEGIN, *thinking("h"), *text("a"), both, end()))
+    assert response.message.content == (p.Reasoning("hm", wire=NAME), p.Text("ab"))
 
 
 def test_the_plan_is_marked_text() -> None:

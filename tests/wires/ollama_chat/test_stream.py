@@ -95,6 +95,7 @@ STREAMS: dict[str, list[Line]] = {
     "no content": [line({"thinking": "hm"}), last({"tool_calls": None})],
     "null content": [line({"content": None, "images": []}), last({"content": None, "tool_calls": [], "thinking": ""})],
     "empty thinking": [line({"content": "a", "thinking": ""}), last({"content": "b", "thinking": None})],
+    "empty thinking between": [says("a"), line({"content": "b", "thinking": ""}), last()],
     "other role": [line({"role": "tool", "content": "a"}), last({"role": "tool", "content": ""})],
     "no role": [{"model": "m", "message": {"content": "a"}}, {"model": "m", "message": {"content": "b"}, "done": True}],
     "unknown fields": [
