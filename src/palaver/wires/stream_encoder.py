@@ -102,6 +102,7 @@ class StreamEncoder:
         self._turns = InTurn() if self.IN_TURN else None
         self._out: list[bytes] = []
         self._shown: dict[int, Shown | None] = {}
+        self._closed: dict[int, Shown] = {}
         self._held: dict[int, tuple[PartStart, list[str]]] = {}
         self._count = 0
         self._taken_ids: set[str] = set()
@@ -156,7 +157,7 @@ class StreamEncoder:
         raise NotImplementedError
 
     def cite(self, shown: Shown, citation: Citation) -> None:
-        """A citation of a text."""
+        """A citation of a text, which may be over."""
         raise NotImplementedError
 
     def close(self, shown: Shown, part: AssistantPart | None, /) -> None:
@@ -349,7 +350,7 @@ class StreamEncoder:
         if event.index in self._held and isinstance(self._held[event.index][0].part, Text):
             start, pieces = self._held.pop(event.index)
             self._open_held(start, pieces)
-        shown = self._shown.get(event.index)
+        shown = self._shown.get(event.index) or self._closed.get(event.index)
         if shown is not None and isinstance(shown.part, Text):
             self.cite(shown, event.citation)
         elif shown is not None or event.index in self._held:
@@ -364,6 +365,7 @@ class StreamEncoder:
         if shown is not None:
             if shown.closing:
                 self._grow(shown, ArgumentsDelta(event.index, shown.closing))
+            self._closed[event.index] = shown
             self.close(shown, event.part if self.context.own else None)
 
     def _end_held(self, event: PartEnd) -> None:
