@@ -419,7 +419,7 @@ def response(body: bytes) -> Response:
     """
     rest = jsontext.fields(body)
     if "output" not in rest and peek(rest, "object") != "response":
-        raise _provider_error(body)
+        raise provider_error(body)
     return answered(rest)
 
 
@@ -450,7 +450,8 @@ def answered(rest: Fields) -> Response:
     )
 
 
-def _provider_error(body: bytes) -> ProviderError:
+def provider_error(body: bytes) -> ProviderError:
+    """Give the provider's words for what is no response."""
     table = jsontext.value(body)
     found = table.get("error", table) if isinstance(table, dict) else table  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (JSON)
     inner = cast("dict[str, Any]", found if isinstance(found, dict) else {"message": found})
