@@ -39,7 +39,7 @@ _ENDS: Final = _tag("tool call end")
 _SEPARATOR: Final = _tag("tool sep")
 _AROUND: Final = (_tag("tool calls begin"), _tag("tool calls end"))
 
-_FENCE: Final = re.compile(r"```\w*+(.*)```", re.DOTALL)
+_FENCE: Final = re.compile(r"```(?:json)?(.*)```", re.DOTALL)
 
 
 def read_fenced(text: str, _schemas: Schemas) -> Read:
@@ -59,10 +59,10 @@ def read_fenced(text: str, _schemas: Schemas) -> Read:
     return [ToolCall("", name, arguments)]
 
 
-def head(text: str) -> ToolCall | None:
+def head(text: str) -> tuple[ToolCall, ...]:
     """The call that a name announces."""
     name = text.strip()
-    return ToolCall("", name) if name and not name.startswith("{") else None
+    return (ToolCall("", name),) if name and not name.startswith("{") else ()
 
 
 def read_unnamed(text: str, _schemas: Schemas) -> Read:

@@ -40,13 +40,13 @@ class Probe(Protocol):
 
 @dataclass(frozen=True)
 class Head:
-    """``read`` gives the empty part that a head announces, ``None`` for a head that announces nothing.
+    """``read`` gives the empty part that a head announces, behind text that it holds besides; or nothing at all.
 
     What stands behind the head ends where the block does, and where a block of ``yields_to`` opens.
     """
 
     closes: str
-    read: Callable[[str], Text | Reasoning | ToolCall | None]
+    read: Callable[[str], tuple[Text | Reasoning | ToolCall, ...]]
     yields_to: tuple[str, ...] = ()
 
 

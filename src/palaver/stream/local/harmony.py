@@ -13,8 +13,9 @@ Rules:
 - ``analysis`` is reasoning. ``final``, ``commentary`` (a preamble, meant to be seen) and channels that the format does
   not know are text.
 - The built-in ``python`` tool takes code, not JSON: a free-text call.
-- A header that does not reach ``<|message|>`` within 1,024 characters, or before another message, is text. Models write
-  such headers, so text outside any message is an answer too.
+- Models write headers that are none. One that does not reach ``<|message|>`` within 1,024 characters, or before
+  another message, is text; one with words that the format does not know is text, and announces what it does. Text
+  outside any message is text.
 
 Source: openai/harmony, ``docs/format.md``; headers gone wrong: openai/harmony#56, #114, ggml-org/llama.cpp#27720.
 
@@ -30,18 +31,21 @@ from palaver.core.parts import Reasoning, Text, ToolCall
 from palaver.stream.local.format import Block, Format, Head
 
 _TO: Final = re.compile(r"(?:^|[\s>])to=([^\s<]+)")
-_CHANNEL: Final = re.compile(r"\s*(\w*)")
+_TAGS: Final = re.compile(r"<\|(?:start|channel|constrain)\|>")
+_WORDS: Final = frozenset({"assistant", "analysis", "commentary", "final", "json", "code"})
 _FREE_TEXT: Final = frozenset({"python"})
 
 
-def head(text: str) -> Text | Reasoning | ToolCall:
-    """The part that a header announces."""
+def head(text: str) -> tuple[Text | Reasoning | ToolCall, ...]:
+    """The part that a header announces, behind the header itself when it holds words of its own."""
     recipient = _TO.search(text)
-    if recipient and recipient[1] != "assistant":
-        name = recipient[1].removeprefix("functions.")
-        return ToolCall("", name, custom=name in _FREE_TEXT)
-    channel = _CHANNEL.match(text.rpartition("<|channel|>")[2])
-    return Reasoning() if channel and channel[1] == "analysis" else Text("")
+    name = recipient[1].removeprefix("functions.") if recipient else ""
+    words = _TAGS.sub(" ", _TO.sub(" ", text, count=1)).split()
+    if name and name != "assistant":
+        part: Text | Reasoning | ToolCall = ToolCall("", name, custom=name in _FREE_TEXT)
+    else:
+        part = Reasoning() if "analysis" in words else Text("")
+    return (part,) if _WORDS.issuperset(words) else (Text(text), part)
 
 
 _START: Final = "<|start|>"

@@ -5,8 +5,9 @@ Rules:
 - One object, several one after another (with spaces, ``,`` or ``;`` between them), or an array of them.
 - The arguments are ``arguments``, else ``parameters``; their text is taken as the model wrote it. Models also write
   them as a string that holds an object: that object's text is taken then. None at all stay empty.
-- A string ``id`` is the id of the call. Other members are dropped, like the space around them.
-- An object without a name is malformed, alone. Text that is no JSON is malformed with everything behind it.
+- A string ``id`` is the id of the call. Other members are kept in ``provider["local"]``.
+- An object without a name is malformed, alone. Text that is no JSON object is malformed with everything behind it;
+  where no call stands before it, so is the whole block.
 
 Sources: the chat templates of NousResearch/Hermes-3-Llama-3.1-8B, Qwen/Qwen3-8B and
 mistralai/Mistral-7B-Instruct-v0.3; vLLM, "Tool Calling" (hermes, mistral and llama3_json parsers).
@@ -20,8 +21,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
+from msgspec import UNSET, Raw, UnsetType
+
 from palaver.core import jsontext
+from palaver.core.errors import PalaverError
 from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.stream.local.pythonic import quoted
 from palaver.stream.partial import PartialJSON
 
 if TYPE_CHECKING:
@@ -74,7 +79,10 @@ def _members(text: str, at: int) -> tuple[dict[str, str], int]:
             raise NotJSON("not JSON: expected a member")
         start = _skip(text, at + 1)
         at = end_of_value(text, start)
-        members[jsontext.value(key)] = text[start:at]
+        key = jsontext.value(key)
+        if key in members:
+            raise NotJSON("a member comes twice")
+        members[key] = text[start:at]
         at = _skip(text, at)
         if text.startswith(",", at):
             at = _skip(text, at + 1)
@@ -88,14 +96,23 @@ def _members(text: str, at: int) -> tuple[dict[str, str], int]:
 def read_object(text: str, at: int = 0) -> tuple[ToolCall | MalformedToolCall, int]:
     """The call that begins at ``at``, and where it ends. Raises ``NotJSON``."""
     if not text.startswith("{", at):
-        end = end_of_value(text, at)
-        return MalformedToolCall(text[at:end], "not an object"), end
+        raise NotJSON("expected an object")
     members, end = _members(text, at)
     name = _string(members.get("name"))
     if not name:
         return MalformedToolCall(text[at:end], _NO_NAME), end
-    arguments = next((members[key] for key in _ARGUMENTS if key in members), "")
-    return ToolCall(_string(members.get("id")) or "", name, _unwrapped(arguments)), end
+    arguments = _unwrapped(next((members.pop(key) for key in _ARGUMENTS if key in members), ""))
+    id = _string(members.get("id"))  # noqa: A001 (the field's own word)
+    said = {"name": True, "id": bool(id), "type": members.get("type") == '"function"'}
+    rest = [f"{quoted(key)}:{value}" for key, value in members.items() if not said.get(key)]
+    return ToolCall(id or "", name, arguments, provider_json=_kept(rest)), end
+
+
+def _kept(members: list[str]) -> Raw | UnsetType:
+    try:
+        return Raw(jsontext.source('{"local":{' + ",".join(members) + "}}")) if members else UNSET
+    except PalaverError:
+        raise NotJSON("nested too deeply") from None
 
 
 def _string(text: str | None) -> str | None:
@@ -125,18 +142,17 @@ def read(text: str, _schemas: Schemas) -> Read:
             try:
                 call, at = read_object(text, at)
             except NotJSON as error:
-                found.append(unread(text[at:], str(error)))
+                found.append(unread(text[at:] if found else text, text[at:], str(error)))
                 break
             found.append(call)
         at = _skip(text, at, _BETWEEN)
     return found
 
 
-def unread(text: str, reason: str) -> MalformedToolCall:
-    """Text that is no JSON, with the name of the call as far as it can be read."""
-    text = text.strip()
+def unread(text: str, call: str, reason: str) -> MalformedToolCall:
+    """Text that holds a call that is no JSON, with the name of the call as far as it can be read."""
     probe = PartialJSON()
-    probe.feed(text)
+    probe.feed(call)
     seen: Any = probe.value
     name = cast("dict[str, Any]", seen).get("name") if isinstance(seen, dict) else None
-    return MalformedToolCall(text, reason, name if isinstance(name, str) and name else None)
+    return MalformedToolCall(text.strip(), reason, name if isinstance(name, str) and name else None)

@@ -29,10 +29,10 @@ _HEAD: Final = re.compile(r"\s*+([^\s\[\]{}]++)\s*+(?:\[CALL_ID\]\s*+([^\s\[\]{}
 _NAMED: Final = re.compile(r"\s*+([^\s\[\]{}\"]++)\s*+(?=\{)")
 
 
-def head(text: str) -> ToolCall | None:
+def head(text: str) -> tuple[ToolCall, ...]:
     """The call that a name and perhaps an id announce."""
     match = _HEAD.fullmatch(text)
-    return ToolCall(match[2] or "", match[1]) if match else None
+    return (ToolCall(match[2] or "", match[1]),) if match else ()
 
 
 def read(text: str, schemas: Schemas) -> Read:

@@ -136,10 +136,13 @@ class Inside(Mode):
     def _announce(self, head: Head) -> None:
         """Read the head, once: a second tag like this one belongs to the block."""
         self._head = None
-        part = head.read("".join(self._pieces))
-        if part is None:
+        parts = head.read("".join(self._pieces))
+        if not parts:
             self._pieces.append(head.closes)
-        elif isinstance(part, ToolCall):
+            return
+        self.voice.whole(parts[:-1])
+        part = parts[-1]
+        if isinstance(part, ToolCall):
             self.parser.mode = Arguments(self.parser, self._block, self._back, part)
         else:
             self.parser.mode = Message(self.parser, self._block, self._back, type(part))

@@ -14,7 +14,8 @@ Rules:
 
 - Arguments become JSON text, in their order. A number that JSON can spell keeps its spelling, whatever its size;
   ``.5``, ``5.``, ``+1`` and ``007`` are spelt anew. ``f(a=)`` is null; an element of an array cannot be empty.
-- A call that does not parse is malformed together with everything behind it; the calls before it stay.
+- A call that does not parse is malformed together with everything behind it; the calls before it stay. Where there are
+  none, the whole block is malformed.
 - Values nested deeper than 64 do not parse. Every step takes a character or stops.
 
 Sources: LFM2 chat template (LiquidAI/LFM2-1.2B-Tool); llama-models, ``llama3_2/text_prompt_format.md`` and
@@ -220,7 +221,8 @@ def read(text: str, _schemas: Schemas) -> Read:
                 call, at = read_call(text, at)
             except NotPythonic as error:
                 name = _CALLED.match(text, at)
-                found.append(MalformedToolCall(text[at:].strip(), str(error), name[0] if name else None))
+                raw = text[at:] if found else text
+                found.append(MalformedToolCall(raw.strip(), str(error), name[0] if name else None))
                 break
             found.append(call)
         at = after(_BETWEEN, text, at)
