@@ -5,6 +5,7 @@ import pytest
 from palaver import MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.core.tools import Tool
 from palaver.stream import local
+from palaver.stream.assembler import Assembler
 
 BAR, LOW = "\uff5c", "\u2581"
 
@@ -96,6 +97,10 @@ HERMES = {
         '<tool_call>{"name":"f","arguments":{}} and more</tool_call>',
         [call(0, "f", "{}"), bad("and more")],
     ),
+    "nested too deeply": (
+        '<tool_call>{"name":"f","arguments":' + "[" * 100_000 + "</tool_call>",
+        [bad('{"name":"f","arguments":' + "[" * 100_000, "f")],
+    ),
     "not an object": ("<tool_call>[1, 2]</tool_call>", [bad("[1, 2]")]),
     "whole but not closed": ('<tool_call>\n{"name":"f","arguments":{}}\n', [call(0, "f", "{}")]),
     "cut off": ('<tool_call>{"name":"f","argum', [bad('{"name":"f","argum', "f")]),
@@ -166,6 +171,7 @@ PYTHONIC = {
     "two": ('[f(a=1), g(b="x")]', [call(0, "f", '{"a": 1}'), call(1, "g", '{"b": "x"}')]),
     "no list": ("f()", [call(0, "f", "{}")]),
     "lines": ("f()\ng()", [call(0, "f", "{}"), call(1, "g", "{}")]),
+    "deeply nested": (f"f(a={'[' * 64}{']' * 64})", [call(0, "f", f'{{"a": {"[" * 64}{"]" * 64}}}')]),
     "nested": (
         "[f(a=[1, [2, {'k': [3]}]], b={\"x\": {y: 'z'}}, c=[], d={})]",
         [call(0, "f", '{"a": [1, [2, {"k": [3]}]], "b": {"x": {"y": "z"}}, "c": [], "d": {}}')],
@@ -216,7 +222,8 @@ PYTHONIC_BAD = {
     "no key": ("f(1)", [bad("f(1)", "f")]),
     "no value to the key": ("f(a)", [bad("f(a)", "f")]),
     "a string that does not end": ("[f(a='x)]", [bad("[f(a='x)]", "f")]),
-    "nested too deeply": ("f(a=" + "[" * 80, [bad("f(a=" + "[" * 80, "f")]),
+    "nested too deeply": (f"f(a={'[' * 65}{']' * 65})", [bad(f"f(a={'[' * 65}{']' * 65})", "f")]),
+    "nested too deeply and cut off": ("f(a=" + "[" * 80, [bad("f(a=" + "[" * 80, "f")]),
     "prose": ("no calls here", [bad("no calls here")]),
 }
 
@@ -387,6 +394,10 @@ DEEPSEEK_V3 = {
         "<{tool call begin}>function<{tool sep}>f\n```json\n{a}\n```<{tool call end}>",
         [bad("function<{tool sep}>f\n```json\n{a}\n```", "f")],
     ),
+    "another fence": (
+        "<{tool call begin}>function<{tool sep}>f\n```python\n{}\n```<{tool call end}>",
+        [bad("function<{tool sep}>f\n```python\n{}\n```", "f")],
+    ),
     "no name": ("<{tool call begin}>function<{tool sep}><{tool call end}>", [bad("function<{tool sep}>")]),
     "empty": ("<{tool calls begin}><{tool call begin}><{tool call end}><{tool calls end}>", []),
     "not closed": ("<{tool call begin}>function<{tool sep}>f\n```json\n{}\n```", [call(0, "f", "{}")]),
@@ -470,6 +481,18 @@ HARMONY = {
         "<|channel|>hello<|end|><|channel|>final<|message|>x",
         [Text("<|channel|>hello"), Text("x")],
     ),
+    "a header as long as may be": (
+        "<|channel|>" + "x" * 1023 + "<|message|>a<|end|>b",
+        [Text("x" * 1023), Text("a"), Text("b")],
+    ),
+    "a header longer than that": (
+        "<|channel|>" + "x" * 1024 + "<|message|>a<|end|>b",
+        [Text("<|channel|>" + "x" * 1024 + "<|message|>a"), Text("b")],
+    ),
+    "a header with a tag in it that is longer": (
+        "<|channel|>" + "x" * 1020 + "<|constrain|>" + "<|channel|>final<|message|>a",
+        [Text("<|channel|>" + "x" * 1020 + "<|constrain|>"), Text("a")],
+    ),
     "no header at all": ("<|channel|>" + "x" * 2000, [Text("<|channel|>" + "x" * 2000)]),
     "bad arguments": (f"{TO}f<|message|>{{a<|call|>", [bad("{a", "f")]),
     "cut off": (f'{TO}f<|message|>{{"a": ', [bad('{"a":', "f")]),
@@ -513,7 +536,7 @@ def test_a_format_reads(format, text, parts):
 @pytest.mark.parametrize(("format", "text", "parts"), CASES)
 def test_a_format_reads_single_characters(format, text, parts):
     parser = local.get(format)
-    assembler = local.Assembler()
+    assembler = Assembler()
     for char in text:
         assembler.extend(parser.feed(char))
     assembler.extend(parser.finish())

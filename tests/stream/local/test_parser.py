@@ -405,6 +405,7 @@ def test_hostile_answers_end(name):
         ("gemma4", '<|tool_call>call:f{a:<|"|>' + 'x<|"|>,' * (SIZE // 7)),
         ("qwen3_coder", "<tool_call><function=f>" + "<parameter=a>" * (SIZE // 13)),
         ("mistral", '[TOOL_CALLS]f[ARGS]{"a":"' + "\\u12" * (SIZE // 4)),
+        ("mistral", "[TOOL_CALLS] " + "[ARGS]" * (SIZE // 6)),
         ("deepseek_v31", "<" * SIZE),
         ("harmony", "<|channel|>" * (SIZE // 11)),
         ("harmony", "<|channel|>to=f<|message|>{" * (SIZE // 27)),

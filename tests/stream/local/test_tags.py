@@ -42,7 +42,7 @@ def test_the_leftmost_tag_is_found():
     assert Tags().held("anything", 0) == 8
 
 
-@pytest.mark.parametrize("names", [("",), ("<a>", "x<a>y"), ("```", "```code"), ("", "a")])
+@pytest.mark.parametrize("names", [("",), ("<a>", "x<a>y"), ("```", "```code"), ("", "a"), ("x" * 201,)])
 def test_tags_that_cannot_be_told_apart_are_refused(names):
     with pytest.raises(MessageError):
         Tags(*names)

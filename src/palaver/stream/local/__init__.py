@@ -22,7 +22,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 from palaver.core.errors import UnknownNameError
 from palaver.core.tools import Tool
@@ -94,7 +94,16 @@ def get(
     return Parser(chosen, id_of, schemas)
 
 
-def read(name: str, text: str, **options: Any) -> tuple[AssistantPart, ...]:
+class Options(TypedDict, total=False):
+    """The options of ``get``."""
+
+    reasoning: str | tuple[str, str] | None
+    start_in_think: bool | None
+    id_of: Callable[[int], str]
+    tools: Iterable[AnyTool]
+
+
+def read(name: str, text: str, **options: Unpack[Options]) -> tuple[AssistantPart, ...]:
     """The parts of a whole answer. Takes the options of ``get``, and raises what it raises."""
     parser = get(name, **options)
     assembler = Assembler()

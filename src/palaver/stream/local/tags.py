@@ -17,23 +17,26 @@ from typing import Final
 
 from palaver.core.errors import MessageError, excerpt
 
+_LIMIT: Final = 200
 _NEVER: Final = re.compile(r"(?!)")
 
 
 class Tags:
-    """A set of tags. Raises ``MessageError`` when one is empty, or part of another."""
+    """A set of tags. Raises ``MessageError`` when one is empty, very long, or part of another."""
 
-    __slots__ = ("_longest", "_names", "_pattern")
+    __slots__ = ("_beginning", "_longest", "_pattern")
 
     def __init__(self, *names: str) -> None:
-        self._names = tuple(dict.fromkeys(names))
-        if "" in self._names:
-            raise MessageError("a tag cannot be empty")
-        for one, other in permutations(self._names, 2):
+        names = tuple(dict.fromkeys(names))
+        if not all(0 < len(name) <= _LIMIT for name in names):
+            raise MessageError(f"a tag has 1 to {_LIMIT} characters")
+        for one, other in permutations(names, 2):
             if one in other:
                 raise MessageError(f"the tag {excerpt(one)!r} is part of the tag {excerpt(other)!r}")
-        self._pattern = re.compile("|".join(map(re.escape, self._names))) if names else _NEVER
-        self._longest = max(map(len, self._names), default=1)
+        self._longest = max(map(len, names), default=1)
+        self._pattern = re.compile("|".join(map(re.escape, names))) if names else _NEVER
+        beginnings = {name[:size] for name in names for size in range(1, len(name))}
+        self._beginning = re.compile(f"(?:{'|'.join(map(re.escape, sorted(beginnings)))})\\Z") if beginnings else _NEVER
 
     def find(self, text: str, at: int) -> tuple[int, str] | None:
         """Where the first tag stands, at ``at`` or behind it, and which it is."""
@@ -42,9 +45,5 @@ class Tags:
 
     def held(self, text: str, at: int) -> int:
         """Where the text begins that may become a tag, at ``at`` or behind it; the length of ``text`` when none may."""
-        size = len(text)
-        for start in range(max(at, size - self._longest + 1), size):
-            rest = text[start:]
-            if any(name.startswith(rest) for name in self._names):
-                return start
-        return size
+        match = self._beginning.search(text, max(at, len(text) - self._longest + 1))
+        return len(text) if match is None else match.start()
