@@ -19,6 +19,7 @@ import palaver as p
 from palaver import wires
 from palaver.core.errors import StreamError
 from palaver.core.events import (
+    ArgumentsDelta,
     Event,
     Failed,
     Finish,
@@ -27,6 +28,7 @@ from palaver.core.events import (
     ProviderEvent,
     Start,
     TextDelta,
+    Update,
     UsageUpdate,
 )
 from palaver.stream.narrate import narrate
@@ -326,18 +328,39 @@ def test_reasoning_of_its_own_is_told_in_its_parts() -> None:
         assert "\n\n".join(each["part"]["text"] for each in parts) == "\n\n".join(texts)
 
 
-def test_usage_that_comes_late_and_an_id_that_comes_late() -> None:
+def test_usage_and_an_id_that_come_late() -> None:
+    """The client refuses an answer whose id changes."""
     told: list[Event] = [
         Start(p.Response(p.AssistantMessage())),
         PartStart(0, p.Text("")),
         TextDelta(0, "Hi"),
         PartEnd(0),
+        Update(p.Response(p.AssistantMessage(response_id="late", model="m"))),
         Finish("stop"),
         UsageUpdate(p.Usage(input=1, output=2)),
     ]
     got = _read(_sent(told)[0])
     assert got.usage.total == 3
-    assert got.id == "resp_0"
+    assert (got.id, got.model) == ("resp_0", "m")
+    assert _asked(_sent(told)[0])[0]["id"] == "resp_0"
+
+
+def test_items_keep_their_ids_where_their_order_changes() -> None:
+    """The client refuses an item whose id changes."""
+    told: list[Event] = [
+        Start(p.Response(p.AssistantMessage())),
+        PartStart(0, p.ToolCall("call_1", "f"), place=(1,)),
+        PartStart(1, p.Text(""), place=(0,)),
+        ArgumentsDelta(0, "{}"),
+        TextDelta(1, "Hi"),
+        PartEnd(0),
+        PartEnd(1),
+        Finish("tool_calls"),
+    ]
+    out, _ = _sent(told)
+    final, _ = _asked(out)
+    assert [(each["type"], each["id"]) for each in final["output"]] == [("message", "msg_1"), ("function_call", "fc_0")]
+    _consistent(out)
 
 
 def test_unknown_fields_of_known_events_are_on_the_receipt() -> None:
