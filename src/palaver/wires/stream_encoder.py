@@ -108,7 +108,7 @@ class StreamEncoder:
         self._held: dict[int, tuple[PartStart, list[str]]] = {}
         self._count = 0
         self._taken_ids: set[str] = set()
-        self._early: list[ProviderEvent] = []
+        self._before_start: list[ProviderEvent] = []
         self._begun = False
         self._ended = False
 
@@ -239,7 +239,7 @@ class StreamEncoder:
         if not self._begun:
             self._begun = True
             self.begin(self.assembler.response())
-            early, self._early = self._early, []
+            early, self._before_start = self._before_start, []
             for event in early:
                 self.native(event)
 
@@ -428,7 +428,7 @@ class StreamEncoder:
         if event.wire != self.wire:
             return
         if self.assembler.state == "idle":
-            self._early.append(event)  # whose answer it is, and so how it begins, is not known yet
+            self._before_start.append(event)  # whose answer it is, and so how it begins, is not known yet
             return
         self._announce()
         self.native(event)
