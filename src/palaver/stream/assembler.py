@@ -118,7 +118,7 @@ class _Slot:
         fields = FIELDS.get(type(self.part), {})
         for kind, pieces in self.pieces.items():
             if pieces:
-                changes[fields[kind]] = _added(getattr(self.part, fields[kind]), pieces)
+                changes[fields[kind]] = _added(getattr(self.part, fields[kind]), pieces, kind)
                 pieces.clear()
         self._looked = 0
         if self.citations and isinstance(self.part, Text):
@@ -126,8 +126,17 @@ class _Slot:
             self.citations.clear()
         if changes:
             self.part = structs.replace(self.part, **changes)
-        self._built = settled(self.part) if isinstance(self.part, ToolCall) else self.part
+        self._built = self._judged(self.part) if isinstance(self.part, ToolCall) else self.part
         return self._built
+
+    def _judged(self, call: ToolCall) -> AssistantPart:
+        """Judge a call, then pair its halves: judging leaves the UTF-8 with the text, so that pairing costs little."""
+        built = settled(call)
+        whole = paired(call.arguments_json)
+        if whole is call.arguments_json:
+            return built
+        self.part = structs.replace(call, arguments_json=whole)
+        return settled(self.part)
 
     def arguments(self) -> Any:
         """What the arguments say so far; ``UNSET`` before they say anything."""
@@ -145,10 +154,11 @@ class _Slot:
             self._looked = len(pieces)
 
 
-def _added(held: str | Inline | None, pieces: Sequence[str]) -> Any:
+def _added(held: str | Inline | None, pieces: Sequence[str], kind: type) -> Any:
     if isinstance(held, Inline):
         return Inline(held.data + "".join(pieces))
-    return paired((held or "") + "".join(pieces))
+    text = (held or "") + "".join(pieces)
+    return text if kind is ArgumentsDelta else paired(text)  # arguments are paired when they are judged
 
 
 def paired(text: str) -> str:
