@@ -45,6 +45,7 @@ class StreamDecoder:
         self._out: list[Event] = []
         self._known = 0
         self._closed = False
+        self._damage_told = False
 
     # -- for callers --
 
@@ -136,9 +137,13 @@ class StreamDecoder:
             self._damaged(self._reader.error)
 
     def _gathered(self) -> list[Event]:
-        if self.assembler.state == "failed":
-            self.done = True
+        failure = self.assembler.failure
         out, self._out, self._known = self._out, [], 0
+        if failure is not None:
+            self.done = True
+            if failure not in out and not self._damage_told:
+                out.append(failure)
+            self._damage_told = True
         return out
 
     def _damaged(self, error: DecodeError, kind: FailureKind = "corrupt") -> None:
@@ -147,7 +152,7 @@ class StreamDecoder:
 
 def opened(data: bytes) -> Fields:
     """Split a frame into its fields. Raises ``DecodeError`` for what is no object, or would be taken for our hints."""
-    found = jsontext.fields(data)
+    found = jsontext.fields(jsontext.source(data))
     if (b'"@' in data or b"\\u0040" in data) and _hints(jsontext.value(data)):
         raise DecodeError("a field begins with “@@”, which marks hints of ours and would be lost")
     return found
