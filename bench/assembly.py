@@ -47,7 +47,7 @@ def title(kind: Kind, count: int) -> str:
 
 
 def _case(kind: Kind, count: int) -> Case:
-    few = count if kind == "text" else min(count, 500)
+    some, few = (count, count) if kind == "text" else (min(count, 5000), min(count, 500))
     contenders = [
         Contender("palaver Assembler", lambda: palaver(kind, count)),
         Contender("bare loop, list and join", lambda: _bare(kind, count), 1 / WITHIN),
@@ -57,7 +57,7 @@ def _case(kind: Kind, count: int) -> Case:
     contenders += [
         Contender("pydantic-ai parts manager", lambda: pydantic_ai(kind, count)),
         Contender("openai ChatCompletionStreamState", lambda: openai(kind, count)),
-        Contender("anthropic accumulate_event", lambda: anthropic(kind, count)),
+        Contender("anthropic accumulate_event", lambda: scaled(anthropic(kind, some), some, count)),
         Contender("langchain-core chunk + chunk", lambda: scaled(langchain(kind, few), few, count)),
         Contender("litellm stream_chunk_builder", lambda: litellm(kind, count)),
     ]

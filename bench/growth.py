@@ -5,7 +5,7 @@ Rules:
 - The exponent is the slope of a line through the logarithms of size and time, by least squares: 1 is linear, 2
   is quadratic. One is fitted in each round, over all sizes; the median counts.
 - palaver is measured at all sizes, in as many rounds as the other cases. A peer is measured in one round, at sizes
-  that grow until the next one, were it quadratic, would take more than ``PATIENCE`` seconds; the note names the
+  that grow until the next one would take more than ``PATIENCE`` seconds, by the slope so far; the note names the
   last one, and its time.
 - Small sizes carry what a stream costs in any case, which lowers the exponent of whoever has much of it.
 """
@@ -31,7 +31,7 @@ SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
 QUICK = (500, 1_500, 5_000)
 PEER_SIZES = (300, 1_000, 3_000, 10_000, 30_000)
 AT_MOST = 1.05
-PATIENCE = 6.0
+PATIENCE = 3.0
 _WORDS = {"text": "text deltas", "arguments": "arguments deltas"}
 
 
@@ -96,8 +96,10 @@ def measured(growing: Growing, rounds: int, sizes: Sequence[int], patience: floa
 
 
 def _next(samples: list[list[float]], taken: list[int], size: int) -> float:
-    """What the next size would take, were the growth quadratic."""
-    return samples[-1][0] * (size / taken[-1]) ** 2
+    """What the next size would take, as the last step was, or quadratic when there was none."""
+    times = [each[0] for each in samples]
+    slope = _slope(taken[-2:], times[-2:]) if len(taken) > 1 else 2
+    return times[-1] * (size / taken[-1]) ** slope
 
 
 def _slope(sizes: Sequence[int], times: Sequence[float]) -> float:
