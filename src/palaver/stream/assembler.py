@@ -249,12 +249,23 @@ class Assembler:
         self._actions[type(event)](self, event)
 
     def extend(self, events: Iterable[Event], /) -> None:
-        """Take events, in order."""
+        """Take events, in order. A delta like the one before goes where that one went."""
+        event: Any  # only deltas have the fields that are asked for
+        kind: Any = None
+        index = 0
+        append: Callable[[str], object] = str
         for event in events:
+            if type(event) is kind and event.index == index:
+                append(event.text)
+                continue
             try:
-                self._sinks[type(event)][event.index](event.text)  # type: ignore[union-attr]
+                append = self._sinks[type(event)][event.index]
             except KeyError:  # no delta, or of a part that did not begin
+                kind = None  # this may change where deltas go
                 self._actions[type(event)](self, event)
+            else:
+                kind, index = event.__class__, event.index
+                append(event.text)
 
     def content(self, choice: int = 0) -> tuple[AssistantPart, ...]:
         """The parts so far, each joined, in their places."""
