@@ -27,7 +27,8 @@ from palaver.stream.frames import LIMIT, Frame
 _BOM: Final = b"\xef\xbb\xbf"
 _NO_SPACE: Final = re.compile(rb"[^ \t\r\n]")
 _NO_WORD: Final = re.compile(rb'[ \t\r\n"\[\]{},]')
-_MARK: Final = re.compile(rb'"[^"\\]*"|["\[\]{}]')  # a whole string without escapes in one step
+_PLAIN: Final = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)  # all up to the next bracket
+_DEPTH: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 _IN_STRING: Final = re.compile(rb'["\\]')
 
 
@@ -138,20 +139,19 @@ class JSONArrayReader:
                 self._escaped = False
                 at += 1
                 continue
-            found = (_IN_STRING if self._quoted else _MARK).search(data, at)
-            if found is None:
-                return None
-            at = found.end()
-            mark = found[0]
             if self._quoted:
-                self._escaped = mark == b"\\"
+                found = _IN_STRING.search(data, at)
+                if found is None:
+                    return None
+                at = found.end()
+                self._escaped = found[0] == b"\\"
                 self._quoted = self._escaped
-            elif mark == b'"':
-                self._quoted = True
-            elif mark in b"[{":
-                self._depth += 1
-            elif mark in b"]}":
-                self._depth -= 1
+            else:
+                found = _PLAIN.match(data, at)
+                at = (at if found is None else found.end()) + 1
+                mark = data[at - 1 : at]
+                self._quoted = mark == b'"'  # a string that goes on behind the data
+                self._depth += _DEPTH.get(mark, 0)
             if not self._depth and not self._quoted:
                 return at
         return None

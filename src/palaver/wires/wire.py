@@ -194,10 +194,13 @@ def with_own_usage(message: AssistantMessage, *, foreign: bool) -> AssistantMess
 
 
 def _with_objects(message: AssistantMessage, context: Context) -> AssistantMessage:
-    """Put the arguments of a call that did not parse, which only a stream of this wire can hold, into an object."""
+    """Put the arguments of a call that did not parse, which only a stream of this wire can hold, into an object.
+
+    Those that stood in a whole answer as text, which a hint says, can go back as text.
+    """
     content: list[AssistantPart] = list(message.content)
     for position, part in enumerate(content):
-        if isinstance(part, MalformedToolCall):
+        if isinstance(part, MalformedToolCall) and "@@arguments" not in reading.native(part, context.wire):
             context.lose("converted", "arguments", "not JSON; sent inside a JSON object", 0, position)
             text = jsontext.encode({"INVALID_JSON": part.raw}).decode()
             name, held = part.name or "unknown", part.provider_json

@@ -130,6 +130,13 @@ STREAMS: dict[str, list[Body]] = {
         ),
         body(text(""), finish="STOP", c_groundingMetadata={}, c_avgLogprobs=-0.5, usage={"trafficType": "ON_DEMAND"}),
     ],
+    "usage that says less and less": [
+        body(text("a"), usage=usage(5, 1, thoughtsTokenCount=3)),
+        body(text("b"), usage=usage(5, 2)),
+        body(text("c"), usage={"candidatesTokenCount": 3}),
+        body(text("d"), usage={"candidatesTokenCount": 4, "promptTokenCount": None, "cachedContentTokenCount": None}),
+        body(text("e"), finish="STOP"),
+    ],
     "two candidates": [
         {
             "candidates": [
@@ -265,7 +272,8 @@ def joined(bodies: Iterable[Body]) -> Body:
         for name in ("usageMetadata", "usage_metadata"):
             if isinstance(around.get(name), dict):
                 before = whole.get(name) or {}
-                whole[name] = before | {key: each for key, each in around.pop(name).items() if each is not None}
+                new = around.pop(name).items()
+                whole[name] = before | {key: each for key, each in new if each is not None or key not in before}
         _learn(whole, around)
         if listed is None:
             continue

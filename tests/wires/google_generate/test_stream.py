@@ -296,12 +296,14 @@ def test_an_array_without_its_end_is_whole_with_a_finish_reason():
         ({"candidates": [{"index": 1_000_000}]}, "candidates[0].index"),
         (body(text("a"), {"text": 3}), "candidates[0].content.parts[1].text"),
         (body({"functionCall": {"args": {}}}), "candidates[0].content.parts[0].functionCall.name"),
+        (body({"functionCall": {}}), "candidates[0].content.parts[0].functionCall.name"),
         (body({"functionCall": {"willContinue": True}}), "candidates[0].content.parts[0].functionCall.name"),
         (body({"functionCall": 3}), "candidates[0].content.parts[0].functionCall"),
         (body({"inlineData": {}}), "candidates[0].content.parts[0].inlineData.data"),
         (body({"functionCall": {"name": "f", "partialArgs": 3}}), "functionCall.partialArgs"),
         (body({"functionCall": {"name": "f", "partialArgs": [{}]}}), "functionCall.partialArgs[0].jsonPath"),
         (body(text("a"), **{"@@x": 1}), "@@"),
+        (body(text("a"), usage={"@@x": 1}), "@@"),
     ],
 )
 def test_a_known_field_of_the_wrong_form_is_damage(found, path):
@@ -311,6 +313,12 @@ def test_a_known_field_of_the_wrong_form_is_damage(found, path):
     assert path in failed.reason
     assert failed.response.message.text.startswith("before")
     assert isinstance(events[-1], Failed)
+
+
+def test_a_name_of_a_hint_is_damage_however_it_is_written():
+    data = event(body(text("a"), usage=usage(1))) + event(body(text("b"), usage={"XXx": 1}))
+    for name in (b"@@", b"\\u0040@", b"@\\u0040"):
+        assert "@@" in error(data.replace(b"XX", name)).reason
 
 
 def test_damage_behind_a_finish_reason_changes_nothing():
@@ -387,6 +395,10 @@ def streamed(*parts: Any, finish: str = "STOP") -> bytes:
         ),
         ((piece("$.a", stringValue="x"), piece("$.a", stringValue="y"), END), '{"a":"y"}'),
         ((piece("$.l[1]", numberValue=1), piece("$.l[0]", numberValue=0), END), '{"l":[0,1]}'),
+        (
+            (piece("$.a", numberValue=1), piece("$.a.b", numberValue=2), piece("$.a", numberValue=3), END),
+            '{"a":3}',
+        ),
         ((piece("$.a", numberValue=1), piece("$.a.b", numberValue=2), END), '{"a":{"b":2}}'),
         (
             (piece("$.a", numberValue=1), {"functionCall": {"willContinue": True}}, piece("$.b", numberValue=2)),

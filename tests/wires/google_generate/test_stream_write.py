@@ -218,6 +218,14 @@ def test_a_marked_text_is_one_event():
     assert response(written(narrate(whole))[0]) == whole
 
 
+def test_marked_texts_that_interleave_are_told_in_turn():
+    marked = Text("", provider_json=Raw(b'{"google_generate":{"thoughtSignature":"QQ=="}}'))
+    events: list[Event] = [Start(Response(HEAD.message, origin="google_generate")), PartStart(0, marked)]
+    events += [TextDelta(0, "a"), PartStart(1, marked), TextDelta(1, "x"), TextDelta(0, "b"), PartEnd(0), PartEnd(1)]
+    found = response(written([*events, Finish("stop", "STOP")])[0])
+    assert found.message.content == tuple([marked.replace(text=each) for each in ("a", "x", "b")])
+
+
 def test_what_is_not_carried_is_on_the_receipt():
     cited = Citation(url="https://a.example", wire="anthropic_messages")
     events = [
