@@ -3,8 +3,9 @@
 Rules:
 
 - A request becomes a request, a response a response, a recorded stream the response that it assembles to. A stream
-  that failed is refused: half an answer must not look like a whole one. The body goes to standard output, or whole into a file; the
-  receipt goes to standard error, so that the two can be parted.
+  that failed is refused: half an answer must not look like a whole one.
+- The body goes to standard output, or whole into a file; the receipt goes to standard error, so that the two can be
+  parted.
 - The body is written exactly as it would be sent; on a terminal, or when asked, it is indented.
 - ``--losses raise`` writes nothing when there is a loss.
 

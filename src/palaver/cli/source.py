@@ -75,13 +75,13 @@ def load_stream(path: str, wire: str | None) -> Recording:
     """Find the recorded stream that a file is, or holds. Raises as ``load`` does."""
     named = None if wire is None else wires.get(wire)
     place = files.shown(path)
-    data: bytes | None = _read(path, place)
+    data = _read(path, place)
     try:
         found = recording.find(data, place, named)
-        if found is None and (data := recording.inside(jsontext.fields(jsontext.source(data)))) is not None:
-            found = recording.find(data, place, named)
+        if found is None and (held := recording.inside(jsontext.fields(jsontext.source(data)))) is not None:
+            found = recording.find(held, place, named)
             if found is None and named is not None:
-                found = Recording(named, data)
+                found = Recording(named, held)
     except PalaverError as error:
         bad_input(place, error)
     if found is None:

@@ -59,11 +59,13 @@ _OLLAMA: Final = "ollama_chat"
 
 def _rows(*rows: tuple[str, str]) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
     """Spread rows: a wire, and its marks parted by spaces, with ``+`` between those that belong together."""
-    return tuple([
-        (wire, tuple([(key, text) for key, _, text in (mark.partition("=") for mark in marks.split("+"))]))
-        for wire, together in rows
-        for marks in together.split()
-    ])
+    return tuple(
+        [
+            (wire, tuple([(key, text) for key, _, text in (mark.partition("=") for mark in marks.split("+"))]))
+            for wire, together in rows
+            for marks in together.split()
+        ]
+    )
 
 
 _GOOGLE_MARKS: Final = "candidates promptFeedback usageMetadata modelVersion error.status"
@@ -87,6 +89,7 @@ _ROWS: Final[dict[Framing, tuple[tuple[str, tuple[tuple[str, str], ...]], ...]]]
 
 _BOM: Final = b"\xef\xbb\xbf"
 _FIELDS: Final = (b"data:", b"event:", b"id:", b"retry:", b":")
+_OF_JSON: Final[dict[bytes, Framing]] = {b"{": "ndjson", b"[": "array"}
 _PRELUDE: Final = 12
 _PIECE: Final = 64 * 1024
 _LOOKED_AT: Final = 64
@@ -109,9 +112,7 @@ def _framing(data: bytes) -> Framing | None:
     if len(data) >= _PRELUDE and crc32(data[:8]) == int.from_bytes(data[8:_PRELUDE], "big"):
         return "eventstream"
     head = data[:_PIECE].removeprefix(_BOM).lstrip()
-    if head.startswith(_FIELDS):
-        return "sse"
-    return {b"{": "ndjson", b"[": "array"}.get(head[:1])  # type: ignore[return-value] (mypy widens the words)
+    return "sse" if head.startswith(_FIELDS) else _OF_JSON.get(head[:1])
 
 
 def _has(fields: dict[str, Any], key: str, text: str) -> bool:
