@@ -171,7 +171,7 @@ def test_events_are_listed_one_a_line(run, stream):
     done = run("show", "--events", stream(ANTHROPIC))
     assert (done.code, done.err) == (0, "")
     lines = [line.split() for line in done.out.splitlines()]
-    names = ["start", "usage", "part_start", "text_delta", "text_delta", "part_end", "usage", "update", "finish"]
+    names = ["start", "usage", "part_start", "text_delta", "text_delta", "part_end", "usage", "finish"]
     assert [line[0] for line in lines] == names
     assert lines[3] == ["text_delta", "0", '"I', '"']
     assert lines[-1] == ["finish", "stop", "·", "end_turn"]
