@@ -16,7 +16,7 @@ from rich.text import Text as Line
 
 from palaver.cli.screen import safe
 from palaver.core import canonical, jsontext
-from palaver.core.events import Delta, Failed
+from palaver.core.events import Delta, Failed, Start, Update
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,8 +38,10 @@ def listed(events: Iterable[Event], out: Console) -> str | None:
     for event in events:
         name = str(type(event).__struct_config__.tag)
         index = getattr(event, "index", "")
-        line = Line(f"{name:<{_NAME}}{index!s:>{_INDEX}}  ", _STYLES.get(name, ""))
-        out.print(line.append(safe(_said(event)), "dim"), no_wrap=True, overflow="ellipsis")
+        line = Line(f"{name:<{_NAME}}{index!s:>{_INDEX}}", _STYLES.get(name, ""))
+        if said := _said(event):
+            line.append(f"  {safe(said)}", "dim")
+        out.print(line, no_wrap=True, overflow="ellipsis")
         if isinstance(event, Failed):
             failed = f"{event.kind}: {event.reason}"
     return failed
@@ -51,4 +53,7 @@ def _said(event: Event) -> str:
         return jsontext.encode(event.text[:_LONGEST]).decode()
     fields = cast("dict[str, Any]", jsontext.value(canonical.encode(event)))
     said = [each for key, each in fields.items() if key not in {"event", "index"}]
-    return " · ".join([each if isinstance(each, str) else jsontext.encode(each).decode() for each in said])[:_LONGEST]
+    if isinstance(event, (Start, Update)):
+        said = [event.response.model, event.response.id, *said]
+    pieces = [each if isinstance(each, str) else jsontext.encode(each).decode() for each in said if each is not None]
+    return " · ".join(pieces)[:_LONGEST]
