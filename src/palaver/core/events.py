@@ -130,9 +130,12 @@ class UsageUpdate(_Event, frozen=True, tag="usage"):
 
 @final
 class Finish(_Event, frozen=True, tag="finish"):
-    """A choice is over. ``raw`` is the wire's own word for why. Usage and updates may still follow."""
+    """A choice is over. ``raw`` is the wire's own word for why. Usage and updates may still follow.
 
-    reason: FinishReason
+    No reason is what an answer has that was made by hand; a decoder gives one.
+    """
+
+    reason: FinishReason | None
     raw: str | UnsetType | None = UNSET
     choice: int = 0
 

@@ -50,6 +50,7 @@ from palaver.core.parts import (
     File,
     Image,
     Inline,
+    Media,
     Reasoning,
     Refusal,
     Text,
@@ -103,7 +104,8 @@ class _Slot:
     def begin(self, part: AssistantPart) -> None:
         """Hold a part, and nothing of what was gathered for another."""
         self.part = part
-        self.pieces: dict[type, list[str]] = {kind: [] for kind in FIELDS.get(type(part), ())}
+        grows = not isinstance(part, Media) or isinstance(part.source, Inline)
+        self.pieces: dict[type, list[str]] = {kind: [] for kind in FIELDS.get(type(part), ())} if grows else {}
         self.citations: list[Citation] = []
         self._built: AssistantPart | None = None
         self._partial: PartialJSON | None = None
@@ -270,7 +272,9 @@ class Assembler:
         others = sorted({slot.choice for slot in self._slots} | self._finishes.keys() | {0})
         others.remove(0)
         alternatives = tuple([self._message(choice) for choice in others])
-        message = structs.replace(self._message(0), usage=self._usage)
+        message = self._message(0)
+        if self._usage is not None:
+            message = structs.replace(message, usage=self._usage)
         return structs.replace(self._head, message=message, alternatives=alternatives)
 
     def finish(self) -> Response:
@@ -286,7 +290,7 @@ class Assembler:
     def _message(self, choice: int) -> AssistantMessage:
         said = (self._head.message, *self._head.alternatives)
         head = said[choice] if choice < len(said) else AssistantMessage()
-        reason: FinishReason = "error"
+        reason: FinishReason | None = "error"
         raw: str | UnsetType | None = UNSET
         found = self._finishes.get(choice)
         if found is not None and self._state != "failed":

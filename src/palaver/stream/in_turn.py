@@ -31,7 +31,18 @@ from palaver.core.events import (
     SignatureDelta,
     TextDelta,
 )
-from palaver.core.parts import Reasoning, Refusal, Text
+from palaver.core.parts import (
+    AssistantPart,
+    Audio,
+    File,
+    Image,
+    Inline,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    Video,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +107,7 @@ class InTurn:
             self._open = index
             self._number += 1
         else:
-            yield self._begin(before)
+            yield self._begin(structs.replace(before, part=_emptied(before.part)))
 
     def _begin(self, event: PartStart) -> PartStart:
         self._starts[event.index] = event
@@ -116,3 +127,20 @@ class InTurn:
             for each in self._queues.pop(next(iter(self._queues))):
                 yield from self._tell(each)
             yield from self._close()
+
+
+def _emptied(part: AssistantPart) -> AssistantPart:
+    """A part of the same kind that says nothing yet."""
+    match part:
+        case Text():
+            return structs.replace(part, text="", citations=())
+        case Refusal():
+            return structs.replace(part, text="")
+        case Reasoning():
+            return structs.replace(part, text="", signature=None, encrypted=None)
+        case ToolCall():
+            return structs.replace(part, arguments_json="")
+        case Image() | Audio() | Video() | File():
+            return structs.replace(part, source=Inline(""))
+        case _:
+            return part

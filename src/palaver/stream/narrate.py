@@ -36,15 +36,15 @@ from palaver.core.parts import AssistantPart, Reasoning, Refusal, Text, ToolCall
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from palaver.core.messages import AssistantMessage
     from palaver.core.request import Response
 
 
 def narrate(response: Response, *, size: int = 24) -> Iterator[Event]:
     """Give the events of a whole answer; ``size`` is the most characters that one delta carries."""
     choices = (response.message, *response.alternatives)
-    head, *others = map(_bare, choices)
-    yield Start(structs.replace(response, message=head, alternatives=tuple(others)))
+    head, *others = (structs.replace(message, content=(), finish_reason=None) for message in choices)
+    bare = structs.replace(head, usage=None)
+    yield Start(structs.replace(response, message=bare, alternatives=tuple(others)))
     index = 0
     for choice, message in enumerate(choices):
         for part in message.content:
@@ -53,11 +53,7 @@ def narrate(response: Response, *, size: int = 24) -> Iterator[Event]:
     if response.message.usage is not None:
         yield UsageUpdate(response.message.usage)
     for choice, message in enumerate(choices):
-        yield Finish(message.finish_reason or "stop", message.finish_reason_raw, choice)
-
-
-def _bare(message: AssistantMessage) -> AssistantMessage:
-    return structs.replace(message, content=(), usage=None, finish_reason=None)
+        yield Finish(message.finish_reason, message.finish_reason_raw, choice)
 
 
 def _part(part: AssistantPart, index: int, choice: int, size: int) -> Iterator[Event]:

@@ -24,7 +24,7 @@ from typing import Any, Final
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
-from palaver.core import jsontext, messages, parts
+from palaver.core import events as events_, jsontext, messages, parts
 from palaver.core.careful import WIRE, Extra
 from palaver.core.messages import Message
 from palaver.core.request import OutputFormat, Request, Response, Settings, ToolChoice
@@ -386,3 +386,68 @@ def responses(*, newer: bool = False) -> st.SearchStrategy[Response]:
         origin=_maybe(st.sampled_from(_WIRES)),
         **_part(newer=newer),
     )
+
+
+# -- events of a stream ----------------------------------------------------------------------------
+
+
+def _heads() -> st.SearchStrategy[Response]:
+    """An answer of which no part is known."""
+    bare = assistant_messages().map(lambda message: message.replace(content=(), usage=None))
+    return st.builds(Response, bare, st.lists(bare, max_size=1).map(tuple), st.none() | st.just("openai_chat"))
+
+
+def _beginnings() -> st.SearchStrategy[parts.AssistantPart]:
+    """Parts as they begin, most of them empty."""
+    return st.one_of(
+        st.just(parts.Text("")),
+        st.just(parts.Refusal("")),
+        st.builds(parts.Reasoning, wire=st.none() | st.just("anthropic_messages")),
+        st.builds(parts.ToolCall, odd_text(8), st.sampled_from(["find", ""]), st.just("")),
+        assistant_parts(),
+    )
+
+
+def events(kind: type[events_.Event] | None = None) -> st.SearchStrategy[events_.Event]:
+    """One event of a stream, of one kind or of any. Numbers are small, so that events meet."""
+    index = st.integers(-1, 3)
+    piece = st.one_of(odd_text(6), st.sampled_from(["", "{", '"a":1', "}", "\ud83d", "\ude00"]))
+    deltas: dict[type, st.SearchStrategy[Any]] = {
+        each: st.builds(each, index, piece)
+        for each in (
+            events_.TextDelta,
+            events_.ReasoningDelta,
+            events_.ArgumentsDelta,
+            events_.SignatureDelta,
+            events_.DataDelta,
+        )
+    }
+    table: dict[type, st.SearchStrategy[Any]] = {
+        events_.Start: st.builds(events_.Start, _heads()),
+        events_.Update: st.builds(events_.Update, _heads()),
+        events_.PartStart: st.builds(
+            events_.PartStart,
+            index,
+            _beginnings(),
+            st.integers(0, 2),
+            st.sampled_from([(), (0,), (1,), (0, 1)]),
+        ),
+        **deltas,
+        events_.CitationDelta: st.builds(events_.CitationDelta, index, citations()),
+        events_.PartEnd: st.builds(events_.PartEnd, index, st.none() | assistant_parts()),
+        events_.UsageUpdate: st.builds(events_.UsageUpdate, usages()),
+        events_.Finish: st.builds(
+            events_.Finish, st.sampled_from(["stop", "tool_calls", "length"]), _unset(odd_text(4)), st.integers(0, 1)
+        ),
+        events_.Failed: st.builds(
+            events_.Failed,
+            st.sampled_from(["torn", "corrupt", "provider"]),
+            odd_text(8),
+            _maybe(odd_text(4)),
+            _unset(json_texts()),
+        ),
+        events_.ProviderEvent: st.builds(
+            events_.ProviderEvent, st.sampled_from(["openai_chat", "other"]), odd_text(6), json_texts()
+        ),
+    }
+    return st.one_of(*table.values()) if kind is None else table[kind]

@@ -238,6 +238,9 @@ def _part(
             context.lose("dropped", what, f"belongs to {part.wire}", index, position)
             return None
         case Refusal():
+            if not part.text:
+                context.lose("dropped", "refusal", "it says nothing", index, position)
+                return None
             if context.speech.refusal:
                 return part
             context.lose("converted", "refusal", "the wire has no such part; sent as text", index, position)
@@ -247,8 +250,8 @@ def _part(
 
 
 def _text(part: Text, context: Context, index: int, position: int) -> Text | None:
-    cited = part.citations and any(citation.wire != context.wire for citation in part.citations)
-    if cited:
+    own = tuple(each for each in part.citations if each.wire == context.wire and each.raw_json is not UNSET)
+    if len(own) < len(part.citations):
         context.lose(
             "dropped",
             "citations",
@@ -256,7 +259,7 @@ def _text(part: Text, context: Context, index: int, position: int) -> Text | Non
             index,
             position,
         )
-        part = part.replace(citations=())
+        part = part.replace(citations=own)
     if not context.speech.blank_text and not part.text.strip() and not _proves(part, context):
         context.lose("dropped", "text", "blank, which the wire refuses", index, position)
         return None
@@ -301,6 +304,8 @@ def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCa
             return part
         context.lose("dropped", "server tool call", "the provider that ran it is another", index, position)
         return None
+    if part.custom and not _is_string(part.arguments_json):
+        part = structs.replace(part, arguments_json=jsontext.encode(part.arguments_json).decode())
     if part.custom and not speech.custom_calls:
         context.lose("converted", "custom tool call", 'sent as {"input": text}', index, position)
         part = structs.replace(part, custom=False, arguments_json=f'{{"input":{part.arguments_json}}}')
@@ -324,6 +329,11 @@ def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCa
         context.lose("converted", "arguments", "not an object; wrapped in one", index, position)
         return part.replace(arguments_json=f'{{"value":{text}}}')
     return part
+
+
+def _is_string(text: str) -> bool:
+    """Whether free text is written as it should be, as one JSON string."""
+    return jsontext.kind(text.encode("utf-8", "replace")) == "a string" and jsontext.is_json(text)
 
 
 def fitting_name(name: str, context: Context) -> str:

@@ -192,7 +192,7 @@ def each(rest_items: list[Raw], path: str, decode: Callable[[Raw], T]) -> Iterat
 
 def provider(wire: str, rest: Fields) -> Raw | UnsetType:
     """Keep what remains, as the ``provider_json`` of a value."""
-    return Raw(msgspec.json.encode({wire: rest})) if rest else UNSET
+    return Raw(jsontext.encode({wire: rest})) if rest else UNSET
 
 
 def hint(word: str) -> Raw:

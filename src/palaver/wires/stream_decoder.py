@@ -147,7 +147,7 @@ class StreamDecoder:
 
 def opened(data: bytes) -> Fields:
     """Split a frame into its fields. Raises ``DecodeError`` for what is no object, or would be taken for our hints."""
-    found = jsontext.fields(data)
+    found = jsontext.fields(jsontext.source(data))
     if (b'"@' in data or b"\\u0040" in data) and _hints(jsontext.value(data)):
         raise DecodeError("a field begins with “@@”, which marks hints of ours and would be lost")
     return found

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from palaver.core.events import (
     ArgumentsDelta,
@@ -36,6 +36,7 @@ from palaver.core.events import (
     SignatureDelta,
     Start,
     TextDelta,
+    Update,
 )
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import AssistantPart, Citation, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
@@ -214,13 +215,19 @@ class StreamEncoder:
             return
         response = event.response
         self.context = self._context(own=response.origin == self.origin)
+        self._list_foreign_fields(response)
+        if not self.DEFERRED:
+            self._announce()
+
+    def _update(self, event: Update) -> None:
+        self._list_foreign_fields(event.response)
+
+    def _list_foreign_fields(self, response: Response) -> None:
         if not self.context.own:
             for wire, key, _ in reading.foreign(response, self.wire):
                 self.context.lose("dropped", key, f"a field of {wire}")
             for wire, key, _ in reading.foreign(response.message, self.wire):
                 self.context.lose("dropped", key, f"a field of {wire}", 0)
-        if not self.DEFERRED:
-            self._announce()
 
     def _announce(self) -> None:
         if not self._begun:
@@ -300,7 +307,7 @@ class StreamEncoder:
                 self._delta(event)
 
     def _grow(self, shown: Shown, event: Delta) -> None:
-        if not event.text and shown.grown:
+        if not event.text and shown.grown and not isinstance(event, SignatureDelta):  # an empty proof is not none
             return
         if isinstance(event, ArgumentsDelta) and not shown.grown:
             event = self._as_object(shown, event)
@@ -332,7 +339,7 @@ class StreamEncoder:
             self._grow(shown, TextDelta(start.index, "".join(pieces)))
 
     def _citation(self, event: CitationDelta) -> None:
-        if event.citation.wire != self.wire:
+        if event.citation.wire != self.wire or event.citation.raw_json is UNSET:
             self.context.offset = 0
             why = "mean something on their own wire only; the text stays"
             self.context.lose("dropped", "citations", why, self.assembler.choice(event.index), event.index)
@@ -386,6 +393,7 @@ class StreamEncoder:
 
     _ACTIONS: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
         Start: _start,
+        Update: _update,
         PartStart: _part,
         TextDelta: _delta,
         ReasoningDelta: _delta,

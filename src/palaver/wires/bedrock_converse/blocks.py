@@ -113,7 +113,7 @@ def _cited(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
     found = rest.get("citations")
     citations: tuple[Citation, ...] = ()
     if found is not None and jsontext.kind(found) == "an array" and (blocks := jsontext.items(found)):
-        citations = tuple(_citation(block) for block in blocks)
+        citations = tuple(citation(block) for block in blocks)
         del rest["citations"]
     rest["@@kind"] = hint("citationsContent")
     return Text(text, citations, provider_json=_held(rest, beside))
@@ -127,7 +127,7 @@ def cited_text(raw: Raw) -> str:
     return "".join([text for text in texts if isinstance(text, str)])
 
 
-def _citation(raw: Raw) -> Citation:
+def citation(raw: Raw) -> Citation:
     """Read a citation. Its offsets are those of the source, not of the text, so they stay in the raw block."""
     found = jsontext.value(raw)
     table = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
@@ -224,6 +224,8 @@ def _media(cls: type[Image | Audio | Video | File]) -> Read:
         rest = jsontext.fields(inner)
         name = reading.need_text(rest, "name") if cls is File else None
         word = optional(reading.take_text, rest, "format") if cls is File else reading.need_text(rest, "format")
+        if "source" not in rest and "error" in rest:  # an image that could not be made
+            return None
         source = _need(rest, "source")
         try:
             found = _source(source, textual=cls is File)

@@ -152,11 +152,8 @@ def response_by_field(body: bytes) -> Response:
     if output:
         rest["output"] = Raw(jsontext.encode(output))
     word = optional(reading.take_text, rest, "stopReason")
-    usage = rest.get("usage")
-    counted: Usage | None = None
-    if usage is not None and jsontext.kind(usage) == "an object":
-        counted = read_usage(usage)
-        del rest["usage"]
+    usage = take_usage(rest)
+    counted: Usage | None = None if usage is None else read_usage(usage)
     finish_raw: str | UnsetType = UNSET if word is None else word
     message = AssistantMessage(
         content=content,
@@ -168,10 +165,21 @@ def response_by_field(body: bytes) -> Response:
     return Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
 
 
-def _answer(fields: Fields) -> tuple[Any, ...]:
+def take_usage(rest: Fields) -> Raw | None:
+    """Take the usage object out; anything else stays."""
+    usage = rest.get("usage")
+    return rest.pop("usage") if usage is not None and jsontext.kind(usage) == "an object" else None
+
+
+def take_role(fields: Fields) -> None:
+    """Take the role of an answer out; one that is not the assistant's is kept as a hint."""
     role = fields.pop("role", None)
     if role != _ASSISTANT:
         fields["@@role"] = hint("absent") if role is None else role
+
+
+def _answer(fields: Fields) -> tuple[Any, ...]:
+    take_role(fields)
     try:
         blocks = reading.need_items(fields, "content")
         return tuple(reading.each(blocks, "content", assistant_part))

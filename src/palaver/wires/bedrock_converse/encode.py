@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from palaver.wires.context import Context
     from palaver.wires.speech import MediaKind
 
-__all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
+__all__ = ["LIST", "SPEECH", "ending", "head", "hoists", "response", "role", "turn"]
 
 LIST: Final = "messages"
 
@@ -379,15 +379,24 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     """Write a response body; a foreign one gets the fields that the service's schema requires."""
     rest, message = native(response, WIRE), response.message
     held = native(message, WIRE)
-    role = held.get("@@role")
-    body: dict[str, Any] = {"role": "assistant"}
-    if role == hint("absent"):
-        del body["role"]
-    elif role is not None:
-        body["role"] = role
     content = [block.body for block in blocks(message, held, context, 0)]
-    output = {"message": {**body, "content": content, **visible(held)}}
-    fields: dict[str, Any] = {"output": {**output, **jsontext.fields(rest.pop("output", EMPTY_OBJECT))}}
+    output = {"message": {**role(held), "content": content, **visible(held)}}
+    return {"output": {**output, **jsontext.fields(rest.pop("output", EMPTY_OBJECT))}, **ending(response, context)}
+
+
+def role(held: Fields) -> dict[str, Any]:
+    """Write the role of an answer, given what its message keeps."""
+    found = held.get("@@role")
+    if found == hint("absent"):
+        return {}
+    return {"role": "assistant" if found is None else found}
+
+
+def ending(response: Response, context: Context) -> dict[str, Any]:
+    """Write what stands beside the output: why it ended, what it cost, fields of the service's own."""
+    rest, message = native(response, WIRE), response.message
+    rest.pop("output", None)
+    fields: dict[str, Any] = {}
     word = _finish_word(message, context)
     if not isinstance(word, UnsetType):
         fields["stopReason"] = word

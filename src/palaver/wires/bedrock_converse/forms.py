@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL
-from palaver.core.parts import Audio, File, Image, Media, ToolCall, Video
+from palaver.core.parts import Audio, File, Image, MalformedToolCall, Media, ToolCall, Video
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
@@ -46,6 +46,26 @@ FINISH_WORD: Final[dict[FinishReason, str]] = {
     "error": "malformed_model_output",
 }
 """Neutral reasons that the wire has a word for; the others are approximated by ``end_turn``."""
+
+EXCEPTIONS: Final = frozenset(
+    {
+        "internalServerException",
+        "modelStreamErrorException",
+        "serviceUnavailableException",
+        "throttlingException",
+        "validationException",
+    }
+)
+"""How a stream may fail (wires.md 6.3)."""
+
+STARTS: Final = frozenset({"toolUse", "toolResult", "image"})
+"""Blocks whose start is told."""
+
+DELTAS: Final = frozenset({"text", "toolUse", "toolResult", "reasoningContent", "citation", "image"})
+"""What a block may get more of."""
+
+THOUGHTS: Final = ("text", "signature", "redactedContent")
+"""The same, of reasoning."""
 
 _DOCX: Final = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 _XLSX: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
@@ -111,12 +131,18 @@ WORDS: Final[dict[str, dict[str, str]]] = {
 
 
 def finish(word: str | None, content: Sequence[AssistantPart]) -> FinishReason:
-    """Tell the reason; ``tool_use`` asks the client for something only when there is a call for it (wires.md 6.4)."""
+    """Tell the reason; ``tool_use`` asks the client for something only when there is a call for it (wires.md 6.4).
+
+    A call that a stream spoiled is one too.
+    """
     reason = FINISH.get(word or "", "other")
     if reason != "tool_calls":
         return reason
-    called = any(isinstance(part, ToolCall) and not part.provider_executed for part in content)
-    return reason if called else "other"
+    return reason if any(map(_asks, content)) else "other"
+
+
+def _asks(part: AssistantPart) -> bool:
+    return isinstance(part, MalformedToolCall) or (isinstance(part, ToolCall) and not part.provider_executed)
 
 
 def optional(take: Callable[[Fields, str], _T | None], rest: Fields, key: str) -> _T | None:
@@ -129,7 +155,13 @@ def optional(take: Callable[[Fields, str], _T | None], rest: Fields, key: str) -
 
 def choose(rest: Fields, known: Container[str]) -> str | None:
     """Find the kind of a union: its one key, else the first known one that is not null."""
+    found = members(rest, known)
+    return found[0] if found else None
+
+
+def members(rest: Fields, known: Container[str]) -> list[str]:
+    """Find the known keys of a union; nulls count only where there is nothing else."""
     found = [key for key in rest if key in known]
     if len(found) > 1:
         found = [key for key in found if rest[key] != NULL] or found
-    return found[0] if found else None
+    return found

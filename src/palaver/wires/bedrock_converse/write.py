@@ -66,7 +66,7 @@ def blocks(message: Message, held: Fields, context: Context, index: int) -> list
         return _result(message, held, context, index)
     found: list[Block] = []
     for position, part in enumerate(message.content):
-        block = _block(part, context, index, position)
+        block = written(part, context, index, position)
         if block is not None and block.kind == "text" and isinstance(part, Text) and _is_refused(part, context):
             context.lose("dropped", "text", "blank, which the wire refuses", index, position)
         elif block is not None:
@@ -101,7 +101,8 @@ def _wrapped(kind: str, inner: object, rest: Fields) -> Block:
     return Block(kind, {kind: inner} if beside is None else {kind: inner, **jsontext.fields(beside)})
 
 
-def _block(part: AnyPart, context: Context, index: int, position: int | None) -> Block | None:
+def written(part: AnyPart, context: Context, index: int, position: int | None) -> Block | None:
+    """Write one part; ``None`` when the wire cannot say it."""
     rest = native(part, WIRE)
     match part:
         case Text():
@@ -192,7 +193,7 @@ def _object(part: Json, context: Context, index: int, position: int | None) -> o
 
 def _result(message: ToolMessage, held: Fields, context: Context, index: int) -> list[Block]:
     """Write a tool result, and the cache point that stands behind it."""
-    found = (_block(part, context, index, position) for position, part in enumerate(message.content))
+    found = (written(part, context, index, position) for position, part in enumerate(message.content))
     content = [block.body for block in found if block is not None]
     empty_taken = is_hint(held, "content", "empty") and not message.is_error
     if not (content or context.own or empty_taken):
@@ -204,8 +205,8 @@ def _result(message: ToolMessage, held: Fields, context: Context, index: int) ->
         inner["status"] = "error"
     if "@@cachePoint" in held:
         inner["cachePoint"] = held["@@cachePoint"]
-    written = [_wrapped("toolResult", inner, held)]
-    return written if mark is None else [*written, Block("cachePoint", {"cachePoint": mark})]
+    block = _wrapped("toolResult", inner, held)
+    return [block] if mark is None else [block, Block("cachePoint", {"cachePoint": mark})]
 
 
 # -- media -----------------------------------------------------------------------------------------

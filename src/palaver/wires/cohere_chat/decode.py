@@ -175,7 +175,7 @@ def _content(rest: Fields, cls: type, *, response: bool = False) -> tuple[Any, .
     parts: tuple[Any, ...] = tuple(
         [
             each if holds(cls, each) else Opaque(WIRE, jsontext.own(raw))
-            for each, raw in zip(reading.each(found, "content", _part), found, strict=True)
+            for each, raw in zip(reading.each(found, "content", content_part), found, strict=True)
         ]
     )
     if not parts or (not response and len(parts) == 1 and isinstance(parts[0], Text)):
@@ -187,23 +187,24 @@ def _answer(rest: Fields, place: str, *, response: bool = False) -> tuple[Assist
     """Read what an assistant message says, of a request or a response. ``place`` makes ids for calls without."""
     content: tuple[Any, ...] = (*_content(rest, AssistantMessage, response=response), *_plan(rest))
     if "citations" in rest:
-        content = _cited(content, rest)
+        content = with_citations(content, rest)
     return (*content, *_calls(rest, place))
 
 
-_PLAN: Final = provider(WIRE, {"@@field": hint("tool_plan")})
+PLAN: Final = provider(WIRE, {"@@field": hint("tool_plan")})
+"""What marks the text that stood in ``tool_plan``."""
 
 
 def _plan(rest: Fields) -> tuple[Text, ...]:
     """Read ``tool_plan``: what the model says before it calls."""
     plan = reading.take_text(rest, "tool_plan")
-    return () if plan is None else (Text(plan, provider_json=_PLAN),)
+    return () if plan is None else (Text(plan, provider_json=PLAN),)
 
 
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def _part(raw: Raw) -> AnyPart:
+def content_part(raw: Raw) -> AnyPart:
     """Read one content part; one of an unknown type, documents included, is kept as it is."""
     rest = jsontext.fields(raw)
     read = _PARTS.get(reading.need_text(rest, "type"))
@@ -247,7 +248,7 @@ _PARTS: Final[dict[str, Callable[[Fields], AnyPart]]] = {"text": _text, "thinkin
 # -- citations -------------------------------------------------------------------------------------
 
 
-class _Cited(Struct, gc=False):
+class Cited(Struct, gc=False):
     """What we read of a citation; its sources are kept in the raw object."""
 
     type: str | None = None
@@ -257,10 +258,10 @@ class _Cited(Struct, gc=False):
     end: int | None = None
 
 
-_citations = msgspec.json.Decoder(list[_Cited]).decode
+_citations = msgspec.json.Decoder(list[Cited]).decode
 
 
-def _cited(content: tuple[Any, ...], rest: Fields) -> tuple[Any, ...]:
+def with_citations(content: tuple[Any, ...], rest: Fields) -> tuple[Any, ...]:
     """Put each citation on the text that it cites, where taking them off again gives the same list."""
     raw = rest["citations"]
     try:
@@ -269,19 +270,23 @@ def _cited(content: tuple[Any, ...], rest: Fields) -> tuple[Any, ...]:
         return content
     plan = next((at for at, part in enumerate(content) if is_plan(part)), None)
     texts = [at for at, part in enumerate(content) if isinstance(part, Text) and at != plan]
-    places = [_place(each, texts, plan) for each in found]
-    known = [place for place in places if place is not None]
+    places = [cited_at(each, texts, plan) for each in found]
+    known = [each for each in places if each is not None]
     if not known or len(known) != len(places) or known != sorted(known):
         return content
     del rest["citations"]
     made: dict[int, list[Citation]] = {}
-    for place, each, own in zip(known, found, jsontext.items(raw), strict=True):
-        citation = Citation(wire=WIRE, quote=each.text, start=each.start, end=each.end, raw_json=jsontext.own(own))
-        made.setdefault(place, []).append(citation)
+    for at, each, own in zip(known, found, jsontext.items(raw), strict=True):
+        made.setdefault(at, []).append(citation(each, own))
     return tuple([part.replace(citations=made[at]) if at in made else part for at, part in enumerate(content)])
 
 
-def _place(cited: _Cited, texts: list[int], plan: int | None) -> int | None:
+def citation(cited: Cited, raw: Raw) -> Citation:
+    """Make the neutral citation of one that was read."""
+    return Citation(wire=WIRE, quote=cited.text, start=cited.start, end=cited.end, raw_json=jsontext.own(raw))
+
+
+def cited_at(cited: Cited, texts: list[int], plan: int | None) -> int | None:
     """Where the text stands that a citation points at; ``None`` when it points at none."""
     if cited.type == "PLAN":
         return plan
@@ -325,7 +330,7 @@ def _calls(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]
         calls = tuple([reading.call(each.id, each.function.name, each.function.arguments, UNSET) for each in found])
     except (msgspec.DecodeError, UnicodeDecodeError):
         try:
-            calls = tuple([_call(each, place, index) for index, each in enumerate(jsontext.items(raw))])
+            calls = tuple([_numbered(each, place, index) for index, each in enumerate(jsontext.items(raw))])
         except DecodeError as error:
             raise error.within("tool_calls") from None
     if calls:
@@ -333,24 +338,29 @@ def _calls(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]
     return calls
 
 
-def _call(raw: Raw, place: str, index: int) -> ToolCall | MalformedToolCall:
+def _numbered(raw: Raw, place: str, index: int) -> ToolCall | MalformedToolCall:
     try:
-        rest = jsontext.fields(raw)
-        call_id = reading.take_text(rest, "id")
-        if call_id is None:
-            rest["@@id"] = hint("absent")
-        kind = reading.take_text(rest, "type")
-        if kind is None:
-            rest["@@type"] = hint("absent")
-        elif kind != "function":
-            rest["type"] = jsontext.raw(kind)
-        inner = reading.need_fields(rest, "function")
-        name = reading.need_text(inner, "name")
-        arguments = _arguments(inner, rest)
-        held = provider(WIRE, nested(rest, "function", inner))
-        return reading.call(f"{place}_{index}" if call_id is None else call_id, name, arguments, held)
+        return call(raw, f"{place}_{index}")
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
+
+
+def call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
+    """Read one call, which gets ``made_id`` where it has no id of its own. Raises ``DecodeError``."""
+    rest = jsontext.fields(raw)
+    call_id = reading.take_text(rest, "id")
+    if call_id is None:
+        rest["@@id"] = hint("absent")
+    kind = reading.take_text(rest, "type")
+    if kind is None:
+        rest["@@type"] = hint("absent")
+    elif kind != "function":
+        rest["type"] = jsontext.raw(kind)
+    inner = reading.need_fields(rest, "function")
+    name = reading.need_text(inner, "name")
+    arguments = _arguments(inner, rest)
+    held = provider(WIRE, nested(rest, "function", inner))
+    return reading.call(made_id if call_id is None else call_id, name, arguments, held)
 
 
 def _arguments(inner: Fields, rest: Fields) -> str:
@@ -391,15 +401,12 @@ def response(body: bytes) -> Response:
         content = _answer(fields, "call", response=True)
     except DecodeError as error:
         raise error.within("message") from None
-    word = reading.take_text(rest, "finish_reason")
-    finish_raw: str | UnsetType | None = word
-    if word is None:
-        finish_raw = UNSET if rest.pop("finish_reason", None) is None else None
+    word = finish_word(rest)
     message = AssistantMessage(
         content=content,
-        usage=_usage(rest),
+        usage=usage(rest),
         finish_reason=FINISH.get(word or "", "other"),
-        finish_reason_raw=finish_raw,
+        finish_reason_raw=word,
         response_id=reading.take_text(rest, "id"),
         provider_json=provider(WIRE, fields),
     )
@@ -416,7 +423,16 @@ def _provider_error(rest: Fields, body: bytes) -> ProviderError:
     return ProviderError(WIRE, found if isinstance(found, str) else "no message in the body", body=body)
 
 
-def _usage(rest: Fields) -> Usage | None:
+def finish_word(rest: Fields) -> str | UnsetType | None:
+    """Take ``finish_reason`` out: ``None`` where it is null, ``UNSET`` where it is absent."""
+    word = reading.take_text(rest, "finish_reason")
+    if word is not None:
+        return word
+    return UNSET if rest.pop("finish_reason", None) is None else None
+
+
+def usage(rest: Fields) -> Usage | None:
+    """Take the usage object out; ``None``, and left in place, when there is none."""
     raw = rest.get("usage")
     if raw is None or jsontext.kind(raw) != "an object":
         return None

@@ -197,7 +197,7 @@ def _content(parts: Sequence[AnyPart], form: Raw | None) -> object:
         case [Text() | Json() as only] if form != hint("list") and not visible(native(only, WIRE)):
             return _string(only)
         case found:
-            return [_part(part) for part in found]
+            return [content_part(part) for part in found]
 
 
 def _string(part: Text | Json) -> str:
@@ -208,7 +208,7 @@ def _answer(
     message: AssistantMessage, rest: Fields, context: Context, index: int, *, response: bool = False
 ) -> dict[str, Any]:
     """Write what an assistant says, of a request or a response."""
-    calls = [_call(part) for part in message.content if isinstance(part, (ToolCall, MalformedToolCall))]
+    calls = [call(part) for part in message.content if isinstance(part, (ToolCall, MalformedToolCall))]
     parts: list[AnyPart] = [part for part in message.content if not isinstance(part, (ToolCall, MalformedToolCall))]
     plan = [part for part in parts if isinstance(part, Text) and is_plan(part)]
     if plan:
@@ -251,7 +251,8 @@ def _planned(
     return [*said, *plan], [part for part in parts if not isinstance(part, Text)]
 
 
-def _call(part: ToolCall | MalformedToolCall) -> dict[str, Any]:
+def call(part: ToolCall | MalformedToolCall) -> dict[str, Any]:
+    """Write one call."""
     held = native(part, WIRE)
     fields: dict[str, Any] = {} if is_hint(held, "id", "absent") else {"id": part.id}
     if not is_hint(held, "type", "absent"):
@@ -271,7 +272,8 @@ def _call(part: ToolCall | MalformedToolCall) -> dict[str, Any]:
     return {**fields, "function": inner, **visible(held)}
 
 
-def _part(part: AnyPart) -> object:
+def content_part(part: AnyPart) -> dict[str, Any] | Raw:
+    """Write one part of ``content``."""
     rest = native(part, WIRE)
     match part:
         case Text() | Json():

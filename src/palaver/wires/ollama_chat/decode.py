@@ -146,10 +146,11 @@ def _images(rest: Fields) -> tuple[Image, ...]:
     raw = reading.take_items(rest, "images")
     if raw == []:
         rest["images"] = Raw(b"[]")
-    return tuple(reading.each(raw or [], "images", _image))
+    return tuple(reading.each(raw or [], "images", image))
 
 
-def _image(raw: Raw) -> Image:
+def image(raw: Raw) -> Image:
+    """Read one image: its base64 text."""
     return Image(Inline(jsontext.text(raw)))
 
 
@@ -164,34 +165,39 @@ def _answer(rest: Fields, place: str) -> tuple[AssistantPart, ...]:
     if raw == []:
         rest["tool_calls"] = Raw(b"[]")
     try:
-        calls = tuple([_call(each, f"{place}_{index}") for index, each in enumerate(raw or [])])
+        calls = tuple([_numbered(each, place, index) for index, each in enumerate(raw or [])])
     except DecodeError as error:
         raise error.within("tool_calls") from None
     return (*reasoning, *content, *calls)
 
 
-def _call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
+def _numbered(raw: Raw, place: str, index: int) -> ToolCall | MalformedToolCall:
     try:
-        rest = jsontext.fields(raw)
-        call_id = reading.take_text(rest, "id")
-        if call_id is None:
-            rest["@@id"] = hint("absent")
-        inner = reading.need_fields(rest, "function")
-        try:
-            name = reading.need_text(inner, "name")
-        except DecodeError as error:
-            raise error.within("function") from None
-        arguments = inner.pop("arguments", None)
-        if arguments is None or arguments == NULL:
-            rest["@@arguments"] = hint("absent" if arguments is None else "null")
-            text = ""
-        elif jsontext.kind(arguments) == "a string":
-            rest["@@arguments"] = hint("text")
-            text = jsontext.text(arguments)
-        else:
-            text = bytes(arguments).decode()
+        return call(raw, f"{place}_{index}")
     except DecodeError as error:
-        raise error.within(f"[{made_id.rpartition('_')[2]}]") from None
+        raise error.within(f"[{index}]") from None
+
+
+def call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
+    """Read one call, which gets ``made_id`` where it has no id of its own. Raises ``DecodeError``."""
+    rest = jsontext.fields(raw)
+    call_id = reading.take_text(rest, "id")
+    if call_id is None:
+        rest["@@id"] = hint("absent")
+    inner = reading.need_fields(rest, "function")
+    try:
+        name = reading.need_text(inner, "name")
+    except DecodeError as error:
+        raise error.within("function") from None
+    arguments = inner.pop("arguments", None)
+    if arguments is None or arguments == NULL:
+        rest["@@arguments"] = hint("absent" if arguments is None else "null")
+        text = ""
+    elif jsontext.kind(arguments) == "a string":
+        rest["@@arguments"] = hint("text")
+        text = jsontext.text(arguments)
+    else:
+        text = bytes(arguments).decode()
     return reading.call(call_id or made_id, name, text, provider(WIRE, nested(rest, "function", inner)))
 
 
@@ -211,16 +217,13 @@ def response(body: bytes) -> Response:
         content = _answer(fields, "call")
     except DecodeError as error:
         raise error.within("message") from None
-    word = reading.take_text(rest, "done_reason")
-    finish_raw: str | UnsetType | None = word
-    if word is None:
-        finish_raw = UNSET if rest.pop("done_reason", None) is None else None
+    word = finish_word(rest)
     message = AssistantMessage(
         content=content,
         model=reading.take_text(rest, "model"),
-        usage=_usage(rest),
-        finish_reason=_finish(word, content),
-        finish_reason_raw=finish_raw,
+        usage=usage(rest),
+        finish_reason=finish(word, called=any(isinstance(part, ToolCall) for part in content)),
+        finish_reason_raw=word,
         provider_json=provider(WIRE, fields),
     )
     return Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
@@ -228,19 +231,30 @@ def response(body: bytes) -> Response:
 
 def _provider_error(rest: Fields, body: bytes) -> ProviderError:
     raw = rest.get("error")
-    if raw is None:
-        return ProviderError(WIRE, "no message in the body", body=body)
+    return ProviderError(WIRE, "no message in the body" if raw is None else error_text(raw), body=body)
+
+
+def error_text(raw: Raw) -> str:
+    """Read ``error``: a text, or the JSON of anything else."""
     found = jsontext.value(raw)
-    return ProviderError(WIRE, found if isinstance(found, str) else bytes(raw).decode(), body=body)
+    return found if isinstance(found, str) else bytes(raw).decode()
 
 
-def _finish(word: str | None, content: tuple[AssistantPart, ...]) -> FinishReason:
+def finish_word(rest: Fields) -> str | UnsetType | None:
+    """Take ``done_reason`` out: ``None`` where it is null, ``UNSET`` where it is absent."""
+    word = reading.take_text(rest, "done_reason")
+    if word is not None:
+        return word
+    return UNSET if rest.pop("done_reason", None) is None else None
+
+
+def finish(word: str | UnsetType | None, *, called: bool) -> FinishReason:
+    """Say neutrally why the answer ended; ``called`` says that it holds a call."""
     reason = FINISH.get(word or "", "other")
-    called = any(isinstance(part, ToolCall) for part in content)
     return "tool_calls" if reason == "stop" and called else reason
 
 
-def _usage(rest: Fields) -> Usage | None:
+def usage(rest: Fields) -> Usage | None:
     """Read the counters, which stand among the other fields; a zero is left out by the server."""
     counts = {key: rest[key] for key in ("prompt_eval_count", "eval_count") if key in rest}
     if not counts:

@@ -139,13 +139,14 @@ def _answer(message: AssistantMessage, rest: Fields, context: Context) -> dict[s
     reasoning = [part.text for part in message.content if isinstance(part, Reasoning)]
     if reasoning:
         fields["thinking"] = "\n\n".join(reasoning)
-    calls = [_call(part, context) for part in message.content if isinstance(part, (ToolCall, MalformedToolCall))]
+    calls = [call(part, context) for part in message.content if isinstance(part, (ToolCall, MalformedToolCall))]
     if calls:
         fields["tool_calls"] = calls
     return {**fields, **visible(rest), **fields}
 
 
-def _call(part: ToolCall | MalformedToolCall, context: Context) -> dict[str, Any]:
+def call(part: ToolCall | MalformedToolCall, context: Context) -> dict[str, Any]:
+    """Write one call."""
     held = native(part, WIRE)
     fields: dict[str, Any] = {} if is_hint(held, "id", "absent") else {"id": part.id}
     inner: dict[str, Any] = {"name": part.name}
@@ -178,7 +179,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
         written["role"] = role
     fields: dict[str, Any] = {} if message.model is None else {"model": message.model}
     if not context.own:
-        fields |= {"model": message.model or "", "created_at": _NO_TIME, "done": True}
+        fields |= {"model": message.model or "", "created_at": NO_TIME, "done": True}
     fields["message"] = written
     word = _finish_word(message, context)
     if not isinstance(word, UnsetType):
@@ -190,7 +191,8 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     return {**fields, **visible(rest), **fields}
 
 
-_NO_TIME: Final = "1970-01-01T00:00:00Z"
+NO_TIME: Final = "1970-01-01T00:00:00Z"
+"""What stands in ``created_at``, which clients require, in an answer that names no time."""
 
 
 def _counts(message: AssistantMessage, context: Context) -> dict[str, Any]:

@@ -156,6 +156,8 @@ def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
     written: list[dict[str, Any]] = []
     for item in messages:
         fields = _message(item.message, context, accent, item.index)
+        if not context.own and _says_nothing(fields):
+            continue
         after_tool = written and written[-1]["role"] == "tool" and fields["role"] == "user"
         if after_tool and not accent.user_after_tool and not context.own:
             why = "refused right behind a tool message; a fixed assistant text was put between"
@@ -163,6 +165,17 @@ def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
             written.append({"role": "assistant", "content": _BETWEEN})
         written.append(fields)
     return written
+
+
+def _says_nothing(fields: dict[str, Any]) -> bool:
+    """Whether an assistant message is refused as empty: it held reasoning, say, and there is no field for that."""
+    if fields["role"] != "assistant" or fields.get("content") is not None or not fields.keys().isdisjoint(_SAYS):
+        return False
+    fields["content"] = ""
+    return fields.keys() == {"role", "content"}
+
+
+_SAYS: Final = frozenset({"tool_calls", "function_call", "refusal", "audio"})
 
 
 def _message(message: Message, context: Context, accent: Accent, index: int) -> dict[str, Any]:

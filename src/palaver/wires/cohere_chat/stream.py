@@ -1,0 +1,569 @@
+"""The stream of Cohere: server-sent events, told apart by the ``type`` inside their data (wires.md 7).
+
+- ``content-start``, ``-delta`` and ``-end`` tell texts and thinking, ``tool-call-*`` calls, ``tool-plan-delta`` the
+  plan, which begins with its first delta. Each kind counts its indexes for itself; a new start under a number in use
+  is a part of its own, and without a number the part begun last is meant. A delta without a start begins its part.
+- Content stands before the plan, and the plan before the calls, as in the answer that is not streamed.
+- ``citation-start`` holds one citation, whole. It is told at once, to the text that it cites. Whether citations point
+  at texts in order is only known at the end: where they do not, they stay with the message, as in the answer that is
+  not streamed, and the texts are told again without them, by a ``PartEnd``.
+- ``message-end`` ends the answer; its ``error`` ends it badly. ``[DONE]`` may follow and says nothing. Fields around
+  the message, of the first event and of the last, are those that stand beside the message of a whole answer;
+  ``logprobs`` of single deltas are listed there. Empty lists of the first event are noise.
+- ``debug``, and types that nobody knows, are events of the provider's own. So is a known event, beside what it says,
+  that holds fields which nobody knows and which an answer has no place for.
+
+Source: wires.md 7, 1.3; https://docs.cohere.com/v2/docs/streaming; cohere-python ``V2ChatStreamResponse``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, structs
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+from palaver.core.events import (
+    ArgumentsDelta,
+    CitationDelta,
+    Failed,
+    Finish,
+    PartEnd,
+    PartStart,
+    ProviderEvent,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    Update,
+    UsageUpdate,
+)
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.messages import AssistantMessage
+from palaver.core.parts import AssistantPart, Image, MalformedToolCall, Opaque, Reasoning, Text, ToolCall
+from palaver.core.request import Response
+from palaver.stream import sse
+from palaver.wires import reading
+from palaver.wires.cohere_chat import decode
+from palaver.wires.cohere_chat.forms import FINISH, WIRE
+from palaver.wires.cohere_chat.stream_shapes import CallEvent, ContentEvent, cited, plain
+from palaver.wires.cohere_chat.stream_write import Encoder
+from palaver.wires.reading import native, provider
+from palaver.wires.stream_decoder import StreamDecoder, opened
+
+if TYPE_CHECKING:
+    from palaver.stream.frames import Frame
+
+__all__ = ["Decoder", "Encoder"]
+
+# -- reading ---------------------------------------------------------------------------------------
+
+_Kind: TypeAlias = Literal["text", "thinking", "other", "plan", "call"]
+_CONTENT: Final[tuple[_Kind, ...]] = ("text", "thinking", "other")
+_PLACE: Final[dict[_Kind, tuple[int, ...]]] = {
+    "text": (0,),
+    "thinking": (0,),
+    "other": (0,),
+    "plan": (1,),
+    "call": (2,),
+}
+_NOISE: Final = (NULL, Raw(b"[]"), Raw(b'""'))
+_AT_PLAN: Final = -1
+
+
+class _Slot(Struct):
+    """A part that was begun: its number, and what its start and its deltas left to tell at its end."""
+
+    number: int
+    late: Fields = {}
+    """Fields of the part that came with deltas."""
+    call: Fields = {}
+    """The call as its start told it."""
+    made_id: str = ""
+    told: int = 0
+    """So much of the arguments was told from the start."""
+    hinted: bool = False
+    """The start had arguments in a form that only holds if no more of them come."""
+    ended: bool = False
+
+
+class Decoder(StreamDecoder):
+    """Reads one stream of Cohere."""
+
+    def __init__(self, origin: str) -> None:
+        """Begin with nothing."""
+        super().__init__(origin, sse.SSEReader())
+        self._rest: Fields = {}
+        self._fields: Fields = {}
+        self._logprobs: list[Raw] = []
+        self._said: Response | None = None
+        self._count = 0
+        self._called = 0
+        self._slots: dict[_Kind, dict[int, _Slot]] = {kind: {} for kind in _PLACE}
+        self._texts = self._slots["text"]
+        self._thoughts = self._slots["thinking"]
+        self._calls = self._slots["call"]
+        self._content: list[tuple[int, bool]] = []
+        """The content in order: numbers of parts, and whether each is a text."""
+        self._plan: _Slot | None = None
+        self._citations: list[Raw] = []
+        self._cited_up_to: int | None = 0
+        """The place of the text that was cited last; ``None`` when a citation could not be placed."""
+
+    def read(self, frame: Frame, /) -> None:
+        """Say what one event means."""
+        try:
+            event = plain(frame.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self._careful(frame)
+            return
+        if type(event) is ContentEvent:
+            piece = event.delta.message.content
+            text, thinking = piece.text, piece.thinking
+            slot = self._texts.get(event.index) if thinking is UNSET else self._thoughts.get(event.index)
+            if slot is None or (text and thinking):
+                self._careful(frame)
+            elif text:
+                self._out.append(TextDelta(slot.number, text))
+            elif thinking:
+                self._out.append(ReasoningDelta(slot.number, thinking))
+        elif type(event) is CallEvent:
+            slot = self._calls.get(event.index)
+            arguments = event.delta.message.tool_calls.function.arguments
+            if slot is None:
+                self._careful(frame)
+            elif arguments:
+                self._out.append(ArgumentsDelta(slot.number, arguments))
+        elif self._plan is None:
+            self._careful(frame)
+        elif event.delta.message.tool_plan:
+            self._out.append(TextDelta(self._plan.number, event.delta.message.tool_plan))
+
+    def end(self) -> None:
+        """Tell what is known of an answer that broke off."""
+        if self._said is not None and not self.done:
+            self._tell_head(self._rest_of_answer())
+
+    # -- events --
+
+    def _careful(self, frame: Frame) -> None:
+        data = frame.data
+        if data == b"[DONE]":
+            self.done = True
+            return
+        if not data.strip():
+            return
+        rest = opened(data)
+        kind = reading.take_text(rest, "type")
+        if kind is None:
+            rest.pop("type", None)
+            kind = frame.name
+        action = self._EVENTS.get(kind)
+        if action is None:
+            self._other(kind, rest, data)
+        elif action(self, rest, data):
+            self.say(ProviderEvent(WIRE, kind, Raw(data)))
+
+    def _other(self, kind: str, rest: Fields, data: bytes) -> None:
+        """Read an event of a type that is not ours; an error has no type, or that of an error."""
+        message = rest.get("message", NULL)
+        if kind == "error" or (not kind and jsontext.kind(message) == "a string"):
+            self.fail(Failed("provider", _error_text(rest), None, Raw(data)))
+        else:
+            self.say(ProviderEvent(WIRE, kind, Raw(data)))
+
+    def _message_start(self, rest: Fields, _data: bytes) -> bool:
+        delta = reading.take_fields(rest, "delta") or {}
+        before, now = self._rest.get("id", NULL), rest.get("id", NULL)
+        if NULL not in (before, now) and before != now:
+            self.fail(Failed("corrupt", "a second answer begins within the first"))
+            return False
+        try:
+            message = reading.take_fields(delta, "message")
+        except DecodeError as error:
+            raise error.within("delta") from None
+        _drop(delta, "message")
+        _drop(rest, "delta")
+        self._rest.update({**rest, **delta})
+        odd = self._first_fields(message) if message is not None else False
+        self._begin()
+        return odd
+
+    def _first_fields(self, message: Fields) -> bool:
+        """Keep the fields of the message that the first event knows; content in it has no meaning."""
+        role = message.pop("role", None)
+        if role is None:
+            self._fields["@@no_role"] = jsontext.TRUE
+        elif role != _ASSISTANT:
+            self._fields["@@role"] = role
+        found = [message.pop(key, NULL) for key in ("content", "tool_plan", "tool_calls", "citations")]
+        self._fields.update(message)
+        return any(raw not in _NOISE for raw in found)
+
+    def _content_start(self, rest: Fields, _data: bytes) -> bool:
+        piece, odd = _inside(rest, "content")
+        index = _index(rest)
+        kind = piece.get("type")
+        if kind is None:
+            kind = piece["type"] = _THINKING if "thinking" in piece else _TEXT
+        if kind in (_TEXT, _THINKING):
+            piece.setdefault(jsontext.text(kind), Raw(b'""'))
+        try:
+            made = decode.content_part(jsontext.raw(piece))
+        except DecodeError as error:
+            raise error.within("delta.message.content") from None
+        if isinstance(made, Text):
+            self._begin_text(made, index)
+        elif isinstance(made, Reasoning):
+            self._begin_thinking(made, index)
+        else:
+            whole = made if isinstance(made, Image) else Opaque(WIRE, jsontext.raw(piece))
+            self._start("other", whole, index)
+        return odd or bool(rest)
+
+    def _content_delta(self, rest: Fields, _data: bytes) -> bool:
+        piece, odd = _inside(rest, "content")
+        index = _index(rest)
+        logprobs = rest.pop("logprobs", NULL)
+        if logprobs != NULL:
+            self._logprobs.append(logprobs)
+        _drop(piece, "type")
+        slot: _Slot | None = None
+        try:
+            thinking, text = reading.take_text(piece, "thinking"), reading.take_text(piece, "text")
+        except DecodeError as error:
+            raise error.within("delta.message.content") from None
+        if thinking is not None:
+            slot = self._find("thinking", index) or self._begin_thinking(Reasoning(wire=WIRE), index)
+            if thinking:
+                self.say(ReasoningDelta(slot.number, thinking))
+        if text is not None:
+            slot = self._find("text", index) or self._begin_text(Text(""), index)
+            if text:
+                self.say(TextDelta(slot.number, text))
+        for key in ("thinking", "text"):
+            _drop(piece, key)
+        if slot is not None and piece:
+            slot.late = {**slot.late, **piece}
+            piece = {}
+        return odd or bool(rest or piece)
+
+    def _content_end(self, rest: Fields, _data: bytes) -> bool:
+        index = _index(rest)
+        found: list[tuple[_Kind, _Slot]] = []
+        for kind in _CONTENT:
+            slot = self._find(kind, index)
+            if slot is not None and not slot.ended:
+                found.append((kind, slot))
+        for kind, slot in found:
+            self._end(kind, slot)
+        return not found or bool(rest)
+
+    def _plan_delta(self, rest: Fields, _data: bytes) -> bool:
+        delta = reading.need_fields(rest, "delta")
+        try:
+            message = reading.need_fields(delta, "message")
+            plan = reading.need_text(message, "tool_plan")
+        except DecodeError as error:
+            raise error.within("delta") from None
+        _index(rest)
+        if self._plan is None:
+            self._plan = self._start("plan", Text("", provider_json=decode.PLAN), 0)
+        if plan:
+            self.say(TextDelta(self._plan.number, plan))
+        return bool(rest or delta or message)
+
+    def _call_start(self, rest: Fields, _data: bytes) -> bool:
+        found, odd = _inside(rest, "tool_calls")
+        self._begin_call(found, _index(rest))
+        return odd or bool(rest)
+
+    def _call_delta(self, rest: Fields, _data: bytes) -> bool:
+        found, odd = _inside(rest, "tool_calls")
+        index = _index(rest)
+        slot = self._find("call", index)
+        if slot is None:
+            self._begin_call(found, index)
+            return odd or bool(rest)
+        try:
+            inner = reading.take_fields(found, "function") or {}
+            try:
+                arguments = reading.take_text(inner, "arguments")
+            except DecodeError as error:
+                raise error.within("function") from None
+        except DecodeError as error:
+            raise error.within("delta.message.tool_calls") from None
+        if arguments:
+            self.say(ArgumentsDelta(slot.number, arguments))
+        _drop(inner, "arguments")
+        late = {key: raw for key, raw in found.items() if slot.call.get(key) != raw}
+        begun = jsontext.fields(slot.call["function"])
+        later = {key: raw for key, raw in inner.items() if begun.get(key) != raw}
+        if later:
+            late["function"] = jsontext.raw({**begun, **later})
+        slot.late = {**slot.late, **late}
+        return odd or bool(rest)
+
+    def _call_end(self, rest: Fields, _data: bytes) -> bool:
+        slot = self._find("call", _index(rest))
+        if slot is None or slot.ended:
+            return True
+        self._end("call", slot)
+        return bool(rest)
+
+    def _citation_start(self, rest: Fields, _data: bytes) -> bool:
+        found, odd = _inside(rest, "citations")
+        _index(rest)
+        raw = jsontext.raw(found)
+        self._begin()
+        self._citations.append(raw)
+        self._cite(raw)
+        return odd or bool(rest)
+
+    def _citation_end(self, rest: Fields, _data: bytes) -> bool:
+        _index(rest)
+        return bool(rest)
+
+    def _message_end(self, rest: Fields, data: bytes) -> bool:
+        delta = reading.take_fields(rest, "delta") or {}
+        try:
+            message = reading.take_fields(delta, "message") or {}
+        except DecodeError as error:
+            raise error.within("delta") from None
+        refusal = delta.pop("error", NULL)
+        _drop(delta, "message")
+        _drop(rest, "delta")
+        if rest.get("id") == NULL and "id" in self._rest:
+            del rest["id"]
+        self._fields.update(message)
+        self._rest.update({**rest, **delta})
+        self._begin()
+        if refusal in _NOISE:
+            self._over()
+            return False
+        word = delta.get("finish_reason", NULL)
+        code = jsontext.text(word) if jsontext.kind(word) == "a string" else None
+        found = self._rest_of_answer()
+        found.pop("finish_reason", None)
+        self._tell_head(found)
+        self.fail(Failed("provider", _error_text({"error": refusal}), code, Raw(data)))
+        return False
+
+    _EVENTS: ClassVar[dict[str, Callable[[Decoder, Fields, bytes], bool]]] = {
+        "message-start": _message_start,
+        "content-start": _content_start,
+        "content-delta": _content_delta,
+        "content-end": _content_end,
+        "tool-plan-delta": _plan_delta,
+        "tool-call-start": _call_start,
+        "tool-call-delta": _call_delta,
+        "tool-call-end": _call_end,
+        "citation-start": _citation_start,
+        "citation-end": _citation_end,
+        "message-end": _message_end,
+    }
+    """What is done with each event. ``True`` says that something in it has no place in an answer."""
+
+    # -- parts --
+
+    def _begin(self) -> None:
+        if self._said is None:
+            self._said = self._head(dict(self._rest))
+            self.say(Start(self._said))
+
+    def _start(self, kind: _Kind, part: AssistantPart, index: int | None) -> _Slot:
+        self._begin()
+        slot = _Slot(self._count)
+        self._count += 1
+        slots = self._slots[kind]
+        index = -self._count if index is None else index
+        before = slots.pop(index, None)  # the one begun last stands last
+        if before is not None:
+            self._end(kind, before)
+        slots[index] = slot
+        if kind in _CONTENT:
+            self._content.append((slot.number, kind == "text"))
+        self.say(PartStart(slot.number, part, place=_PLACE[kind]))
+        return slot
+
+    def _find(self, kind: _Kind, index: int | None) -> _Slot | None:
+        """Find a part by its number; the one begun last, where it or the event has none."""
+        slots = self._slots[kind]
+        if index is not None and index in slots:
+            return slots[index]
+        last = next(reversed(slots), None)
+        return slots[last] if last is not None and (index is None or last < 0) else None
+
+    def _begin_text(self, part: Text, index: int | None) -> _Slot:
+        slot = self._start("text", structs.replace(part, text=""), index)
+        if part.text:
+            self.say(TextDelta(slot.number, part.text))
+        return slot
+
+    def _begin_thinking(self, part: Reasoning, index: int | None) -> _Slot:
+        slot = self._start("thinking", structs.replace(part, text=""), index)
+        if part.text:
+            self.say(ReasoningDelta(slot.number, part.text))
+        return slot
+
+    def _begin_call(self, found: Fields, index: int | None) -> None:
+        made_id = f"call_{self._called}"
+        self._called += 1
+        try:
+            made = decode.call(jsontext.raw(found), made_id)
+        except DecodeError as error:
+            raise error.within("delta.message.tool_calls") from None
+        text = made.raw if isinstance(made, MalformedToolCall) else made.arguments_json
+        bare = ToolCall(made.id or "", made.name or "", provider_json=made.provider_json)
+        slot = self._start("call", bare, index)
+        slot.call, slot.made_id, slot.told = found, made_id, len(text)
+        slot.hinted = "@@arguments" in native(bare, WIRE)
+        if text:
+            self.say(ArgumentsDelta(slot.number, text))
+
+    def _end(self, kind: _Kind, slot: _Slot) -> None:
+        if not slot.ended:
+            slot.ended = True
+            (self._end_call if kind == "call" else self._end_text)(slot)
+
+    def _end_text(self, slot: _Slot) -> None:
+        part = self.assembler.part(slot.number) if slot.late else None
+        if part is not None:
+            part = structs.replace(part, provider_json=provider(WIRE, {**native(part, WIRE), **slot.late}))
+        self.say(PartEnd(slot.number, part))
+
+    def _end_call(self, slot: _Slot) -> None:
+        """End a call; what it is whole is read as in an answer that is not streamed, where that makes a difference."""
+        part = self.assembler.part(slot.number)
+        text = part.arguments_json if isinstance(part, ToolCall) else getattr(part, "raw", "")
+        grown = text[slot.told :]
+        if not (slot.late or text == "null" or (slot.hinted and grown)):
+            self.say(PartEnd(slot.number))
+            return
+        call = {**slot.call, **slot.late}
+        inner = jsontext.fields(call["function"])
+        if grown:
+            before = jsontext.fields(slot.call["function"]).get("arguments", NULL)
+            begun = jsontext.text(before) if jsontext.kind(before) == "a string" else text[: slot.told]
+            inner["arguments"] = jsontext.raw(begun + grown)
+        call["function"] = jsontext.raw(inner)
+        self.say(PartEnd(slot.number, decode.call(jsontext.raw(call), slot.made_id)))
+
+    # -- citations --
+
+    def _cite(self, raw: Raw) -> None:
+        """Tell a citation to its text, unless one before it had no place."""
+        if self._cited_up_to is None:
+            return
+        try:
+            found = cited(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self._cited_up_to = None
+            return
+        texts = [at for at, (_, is_text) in enumerate(self._content) if is_text]
+        plan = None if self._plan is None else len(self._content)
+        at = decode.cited_at(found, texts, plan)
+        if at is None or at < self._cited_up_to:
+            self._cited_up_to = None
+            return
+        self._cited_up_to = at
+        number = self._plan.number if self._plan is not None and at == plan else self._content[at][0]
+        self.say(CitationDelta(number, decode.citation(found, raw)))
+
+    def _settle_citations(self) -> None:
+        """Put citations where they stand in an answer that is not streamed; mostly they stand there already."""
+        numbers = [number for number, _ in self._content]
+        if self._plan is not None:
+            numbers.append(self._plan.number)
+        told = [self.assembler.part(number) for number in numbers]
+        bare = [structs.replace(part, citations=()) if isinstance(part, Text) else part for part in told]
+        fields: Fields = {"citations": jsontext.raw(self._citations)}
+        for number, before, part in zip(numbers, told, decode.with_citations(tuple(bare), fields), strict=True):
+            if before != part:
+                self.say(PartEnd(number, part))
+        self._fields.update(fields)
+
+    # -- the answer as a whole --
+
+    def _over(self) -> None:
+        for kind, slots in self._slots.items():
+            for slot in slots.values():
+                self._end(kind, slot)
+        if self._citations:
+            self._settle_citations()
+        rest = self._rest_of_answer()
+        word = decode.finish_word(rest)
+        self._tell_head(rest)
+        self.say(Finish(FINISH.get(word or "", "other"), word))
+        self.done = True
+
+    def _rest_of_answer(self) -> Fields:
+        rest = dict(self._rest)
+        if self._logprobs:
+            held = rest.get("logprobs", NULL)
+            rest["logprobs"] = jsontext.raw(
+                [*self._logprobs, *(jsontext.items(held) if jsontext.kind(held) == "an array" else ())]
+            )
+        return rest
+
+    def _tell_head(self, rest: Fields) -> None:
+        counts = decode.usage(rest)
+        head = self._head(rest)
+        if head != self._said:
+            self.say(Update(head))
+        if counts is not None:
+            self.say(UsageUpdate(counts))
+
+    def _head(self, rest: Fields) -> Response:
+        """Build what is known beside the parts, as ``decode.response`` does."""
+        fields = provider(WIRE, self._fields)
+        message = AssistantMessage(response_id=reading.take_text(rest, "id"), provider_json=fields)
+        return Response(message=message, origin=self.origin, provider_json=provider(WIRE, rest))
+
+
+_ASSISTANT: Final = Raw(b'"assistant"')
+_TEXT: Final = Raw(b'"text"')
+_THINKING: Final = Raw(b'"thinking"')
+
+
+def _drop(rest: Fields, key: str) -> None:
+    """Drop a field that was read, or is null."""
+    rest.pop(key, None)
+
+
+def _index(rest: Fields) -> int | None:
+    """Take ``index`` out, which some servers leave out."""
+    index = reading.take_int(rest, "index")
+    _drop(rest, "index")
+    return index
+
+
+def _inside(rest: Fields, key: str) -> tuple[Fields, bool]:
+    """Take ``delta.message.<key>`` out, an object; ``True`` says that something stands beside it."""
+    delta = reading.need_fields(rest, "delta")
+    try:
+        message = reading.need_fields(delta, "message")
+        try:
+            found = reading.need_fields(message, key)
+        except DecodeError as error:
+            raise error.within("message") from None
+    except DecodeError as error:
+        raise error.within("delta") from None
+    return found, bool(delta or message)
+
+
+def _error_text(rest: Fields) -> str:
+    """Read the words of an error: ``message`` or ``error``, a text, or an object with a ``message``."""
+    for key in ("message", "error"):
+        match jsontext.value(rest.get(key, NULL)):
+            case str(text) | {"message": str(text)}:
+                return text
+            case None:
+                pass
+            case other:
+                return jsontext.encode(other).decode()
+    return "an error without words"

@@ -1,0 +1,241 @@
+"""Write the stream of Cohere.
+
+- Texts, thinking and calls count their indexes as the provider does: content for itself, calls for themselves. Parts
+  may interleave.
+- Text goes out as it comes, as content: whether a call will follow, beside which the plan stands for it, nobody knows
+  yet. Text that stood in the plan goes back there.
+- What an answer has beside its parts stands in the last event. An error does too, as ``error``; clients of the
+  provider's raise nothing for it, and give it to whoever reads.
+
+Source: wires.md 7; https://docs.cohere.com/v2/docs/streaming; cohere-python ``V2ChatStreamResponse``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import Raw, structs
+
+from palaver.core import jsontext
+from palaver.core.errors import EncodeError
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.parts import MalformedToolCall, Reasoning, Text, ToolCall
+from palaver.stream import sse
+from palaver.wires.cohere_chat import encode
+from palaver.wires.cohere_chat.decode import is_plan
+from palaver.wires.cohere_chat.forms import WIRE
+from palaver.wires.reading import hint, native
+from palaver.wires.stream_encoder import Shown, StreamEncoder
+
+if TYPE_CHECKING:
+    from palaver.core.events import Delta, Failed, ProviderEvent
+    from palaver.core.parts import AssistantPart, Citation
+    from palaver.core.request import Response
+
+_KNOWN: Final = frozenset(
+    {
+        "message-start",
+        "content-start",
+        "content-delta",
+        "content-end",
+        "tool-plan-delta",
+        "tool-call-start",
+        "tool-call-delta",
+        "tool-call-end",
+        "citation-start",
+        "citation-end",
+        "message-end",
+    }
+)
+
+
+class Encoder(StreamEncoder):
+    """Writes one stream of Cohere."""
+
+    _contents = 0
+    _calls = 0
+    _cited = 0
+    _planned = False
+    _id: str | None = None
+
+    def begin(self, head: Response) -> None:
+        """Say the first event, with the id where it is known."""
+        self._indexes: dict[int, int] = {}
+        self._parting: dict[int, str] = {}
+        self._objects: dict[int, list[str]] = {}
+        self._id = head.message.response_id
+        if self._id is None and not self.context.own:
+            self._id = ""
+        held = native(head.message, WIRE)
+        message = {} if "@@no_role" in held else {"role": held.get("@@role", "assistant")}
+        found = {} if self._id is None else {"id": self._id}
+        self._say("message-start", {**found, "delta": {"message": message}})
+
+    # -- parts --
+
+    def open(self, shown: Shown) -> None:
+        """Say where a text, thinking or a call begins; the plan begins with its first words."""
+        part = shown.part
+        if isinstance(part, ToolCall):
+            self._indexes[shown.number] = self._calls
+            self._calls += 1
+            if native(part, WIRE).get("@@arguments") == hint("object"):
+                self._objects[shown.number] = [part.arguments_json]
+            else:
+                self._say_at("tool-call-start", shown, "tool_calls", encode.call(part))
+        elif is_plan(part):
+            self._parting[shown.number] = _BETWEEN if self._planned else ""
+        else:
+            self._open_content(shown, part)
+
+    def _open_content(self, shown: Shown, part: AssistantPart) -> None:
+        self._indexes[shown.number] = self._contents
+        self._contents += 1
+        self._say_at("content-start", shown, "content", encode.content_part(part))
+
+    def grow(self, shown: Shown, event: Delta) -> None:
+        """Say what is new of it."""
+        part = shown.part
+        if isinstance(part, ToolCall):
+            if shown.number in self._objects:
+                self._objects[shown.number].append(event.text)
+            else:
+                self._say_at("tool-call-delta", shown, "tool_calls", {"function": {"arguments": event.text}})
+        elif shown.number in self._parting:
+            self._plan(shown, event.text)
+        elif isinstance(part, Reasoning):
+            self._say_at("content-delta", shown, "content", {"thinking": event.text})
+        else:
+            self._say_at("content-delta", shown, "content", {"text": event.text})
+
+    def _plan(self, shown: Shown, text: str) -> None:
+        text = self._parting[shown.number] + text if text else text
+        self._parting[shown.number] = "" if text else self._parting[shown.number]
+        self._planned = self._planned or bool(text)
+        self._say("tool-plan-delta", {"delta": {"message": {"tool_plan": text}}})
+
+    def cite(self, shown: Shown, citation: Citation) -> None:  # noqa: ARG002 (it says itself what it cites)
+        """Say a citation, as the provider said it."""
+        raw = citation.raw_json
+        if not isinstance(raw, Raw):
+            said = {"start": citation.start, "end": citation.end, "text": citation.quote}
+            raw = jsontext.raw({key: value for key, value in said.items() if value is not None})
+        self._say_citation(raw)
+
+    def _say_citation(self, raw: Raw) -> None:
+        self._say("citation-start", {"index": self._cited, "delta": {"message": {"citations": raw}}})
+        self._say("citation-end", {"index": self._cited})
+        self._cited += 1
+
+    def close(self, shown: Shown, part: AssistantPart | None, /) -> None:
+        """Say where it ends, and before that what was told of it last."""
+        if isinstance(shown.part, ToolCall):
+            pieces = self._objects.pop(shown.number, None)
+            if pieces is not None:
+                whole = structs.replace(shown.part, arguments_json="".join(pieces))
+                self._say_at("tool-call-start", shown, "tool_calls", encode.call(whole))
+            elif isinstance(part, (ToolCall, MalformedToolCall)):
+                self._say_late(
+                    "tool-call-delta", shown, "tool_calls", _told_late(encode.call(shown.part), encode.call(part))
+                )
+            self._say("tool-call-end", {"index": self._indexes[shown.number]})
+        elif shown.number in self._parting:
+            if not shown.grown:
+                self._plan(shown, "")
+        else:
+            if isinstance(part, (Text, Reasoning)):
+                before, after = (cast("dict[str, Any]", encode.content_part(each)) for each in (shown.part, part))
+                late = {key: raw for key, raw in after.items() if key not in _GROWING and before.get(key) != raw}
+                if late:
+                    grown = "thinking" if isinstance(part, Reasoning) else "text"
+                    self._say_at("content-delta", shown, "content", {grown: "", **late})
+            self._say("content-end", {"index": self._indexes[shown.number]})
+
+    def _say_late(self, kind: str, shown: Shown, key: str, late: dict[str, Any]) -> None:
+        if late:
+            self._say_at(kind, shown, key, late)
+
+    def whole(self, shown: Shown) -> None:
+        """Say a part of the wire's own that comes whole, or a call that did not parse."""
+        part = shown.part
+        if isinstance(part, (ToolCall, MalformedToolCall)):
+            self._indexes[shown.number] = self._calls
+            self._calls += 1
+            self._say_at("tool-call-start", shown, "tool_calls", encode.call(part))
+            self._say("tool-call-end", {"index": self._indexes[shown.number]})
+        else:
+            self._open_content(shown, part)
+            self._say("content-end", {"index": self._indexes[shown.number]})
+
+    # -- the answer --
+
+    def over(self, answer: Response) -> None:
+        """Say the last event: the answer without its parts."""
+        bare = structs.replace(answer, message=structs.replace(answer.message, content=()), alternatives=())
+        delta = encode.response(bare, self.context)
+        message: dict[str, Any] = delta.pop("message")
+        for key in ("role", "content"):
+            message.pop(key, None)
+        citations = message.get("citations")
+        if isinstance(citations, Raw) and jsontext.kind(citations) == "an array":
+            del message["citations"]
+            for raw in jsontext.items(citations)[self._cited :]:
+                self._say_citation(raw)
+        if message:
+            delta["message"] = message
+        found = delta.pop("id", None)
+        self._say("message-end", {**({} if found in (None, self._id) else {"id": found}), "delta": delta})
+        self.write(sse.write(b"[DONE]"))
+
+    def fail(self, failed: Failed) -> None:
+        """Say the error, in the provider's own words where they are its own."""
+        raw = failed.raw_json
+        if self.context.own and failed.kind == "provider" and isinstance(raw, Raw):
+            self._write(_type_of(raw), raw)
+        else:
+            self._say("message-end", {"delta": {"finish_reason": "ERROR", "error": failed.reason}})
+
+    def native(self, event: ProviderEvent) -> None:
+        """Say an event that we did not understand, as it was; what it said that we did understand is said already."""
+        if event.name in _KNOWN:
+            self.context.lose(
+                "dropped", event.name, "a field in it that nobody knows, and that an answer has no place for"
+            )
+        else:
+            self._write(event.name if _type_of(event.data_json) == event.name else "", event.data_json)
+
+    def _must_fit(self, part: AssistantPart) -> bool:  # noqa: ARG002 (all parts alike)
+        """Decide that a call of this wire's own goes back as it came, also when it did not parse."""
+        return not self.context.own
+
+    def _say_at(self, kind: str, shown: Shown, key: str, found: object) -> None:
+        self._say(kind, {"index": self._indexes[shown.number], "delta": {"message": {key: found}}})
+
+    def _say(self, kind: str, fields: dict[str, Any]) -> None:
+        self._write(kind, jsontext.encode({"type": kind, **fields}))
+
+    def _write(self, kind: str, data: bytes | Raw) -> None:
+        try:
+            self.write(sse.write(bytes(data), kind))
+        except EncodeError:  # a type that cannot be a name; it stands in the data too
+            self.write(sse.write(bytes(data)))
+
+
+_BETWEEN: Final = "\n\n"
+_GROWING: Final = ("type", "text", "thinking")
+
+
+def _told_late(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Give what is new in a call, apart from its arguments."""
+    inner, begun = dict(after.pop("function")), before.pop("function")
+    late = {key: raw for key, raw in after.items() if before.get(key) != raw}
+    later = {key: raw for key, raw in inner.items() if key != "arguments" and begun.get(key) != raw}
+    return {**late, "function": later} if later else late
+
+
+def _type_of(raw: Raw) -> str:
+    found: Fields = jsontext.fields(raw)
+    kind = found.get("type", NULL)
+    return jsontext.text(kind) if jsontext.kind(kind) == "a string" else ""

@@ -1,0 +1,140 @@
+"""Parts are put one after another, and say the same."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings, strategies as st
+
+import palaver as p
+from palaver.core.events import (
+    ArgumentsDelta,
+    Event,
+    Failed,
+    Finish,
+    PartEnd,
+    PartStart,
+    ProviderEvent,
+    Start,
+    TextDelta,
+)
+from palaver.core.parts import MalformedToolCall, Reasoning, Refusal, Text, ToolCall
+from palaver.core.request import Response
+from palaver.stream.assembler import Assembler
+from palaver.stream.in_turn import InTurn
+from palaver.stream.narrate import narrate
+from palaver.testing import strategies as our
+
+A, B = ToolCall("a", "f"), ToolCall("b", "g")
+
+
+def in_turn(*events: Event) -> list[Event]:
+    turns = InTurn()
+    return [each for event in events for each in turns.feed(event)] + turns.finish()
+
+
+def test_a_text_ends_where_another_part_begins_and_goes_on_in_a_new_one():
+    assert in_turn(
+        PartStart(0, Text("")),
+        TextDelta(0, "a"),
+        PartStart(1, A),
+        ArgumentsDelta(1, "{}"),
+        PartEnd(1),
+        TextDelta(0, "b"),
+    ) == [
+        PartStart(0, Text("")),
+        TextDelta(0, "a"),
+        PartEnd(0),
+        PartStart(1, A),
+        ArgumentsDelta(1, "{}"),
+        PartEnd(1),
+        PartStart(2, Text("")),
+        TextDelta(2, "b"),
+        PartEnd(2),
+    ]
+
+
+def test_calls_wait_for_the_open_one():
+    assert in_turn(
+        PartStart(0, A),
+        ArgumentsDelta(0, "{"),
+        PartStart(1, B),
+        ArgumentsDelta(1, "["),
+        ArgumentsDelta(0, "}"),
+        ArgumentsDelta(1, "]"),
+        PartEnd(1),
+        PartEnd(0),
+        Finish("tool_calls"),
+    ) == [
+        PartStart(0, A),
+        ArgumentsDelta(0, "{"),
+        ArgumentsDelta(0, "}"),
+        PartEnd(0),
+        PartStart(1, B),
+        ArgumentsDelta(1, "["),
+        ArgumentsDelta(1, "]"),
+        PartEnd(1),
+        Finish("tool_calls"),
+    ]
+
+
+def test_what_never_ends_ends_before_the_finish():
+    told = in_turn(PartStart(0, A), PartStart(1, B), TextDelta(2, "x"), Finish("stop"))
+    assert told == [
+        PartStart(0, A),
+        PartEnd(0),
+        PartStart(1, B),
+        PartEnd(1),
+        TextDelta(2, "x"),
+        PartEnd(2),
+        Finish("stop"),
+    ]
+
+
+@given(our.responses())
+def test_parts_that_are_in_turn_already_pass_unchanged(answer: Response):
+    events = list(narrate(answer))
+    assert in_turn(*events) == events
+
+
+OTHERS = (Start, Finish, Failed, ProviderEvent)
+
+
+@given(st.lists(our.events(), max_size=20))
+@settings(max_examples=100)
+def test_parts_never_interleave_and_say_the_same(events: list[Event]):
+    told = in_turn(*events)
+    open_part = None
+    for event in told:
+        index = getattr(event, "index", None)
+        if index is None:
+            assert open_part is None or not isinstance(event, (Finish, Failed))
+        elif isinstance(event, PartStart):
+            assert open_part is None
+            open_part = index
+        elif open_part is None:
+            open_part = index  # a delta without a start
+        else:
+            assert index == open_part
+            if isinstance(event, PartEnd):
+                open_part = None
+    assert open_part is None
+
+
+@given(st.lists(our.events(), max_size=20))
+@settings(max_examples=100)
+def test_nothing_is_lost(events: list[Event]):
+    """Pieces of text and of arguments are the same, each kind in its own order within a part."""
+    plain = [event for event in events if not isinstance(event, PartEnd)]
+    one, other = Assembler(), Assembler()
+    live = [event for event in plain if not isinstance(event, (Failed, Start))]
+    one.extend(live)
+    other.extend(in_turn(*live))
+    assert words(one.response()) == words(other.response())
+
+
+def words(answer: Response) -> tuple[list[str], list[str]]:
+    messages: tuple[p.AssistantMessage, ...] = (answer.message, *answer.alternatives)
+    parts = [part for message in messages for part in message.content]
+    said = [part.text for part in parts if isinstance(part, (Text, Refusal, Reasoning))]
+    called = [part.arguments_json if isinstance(part, ToolCall) else part.raw for part in parts
+              if isinstance(part, (ToolCall, MalformedToolCall))]  # fmt: skip
+    return sorted("".join(said)), sorted("".join(called))
