@@ -54,9 +54,13 @@ def test_every_recorded_stream_is_told(exchange):
         pytest.param(b'event: error\ndata: {"error":{"message":"no"}}', Streamed("sse", "openai_chat"), id="chat!"),
         pytest.param(b'data: {"error":{"status":"X"}}', Streamed("sse", "google_generate"), id="google!"),
         pytest.param(b'data: {"type":"error","message":"no"}', Streamed("sse", "openai_responses"), id="responses!"),
+        pytest.param(
+            b'data: {"type":"error","sequence_number":0,"error":{}}', Streamed("sse", "openai_responses"), id="R!"
+        ),
         pytest.param(streams.GEMINI_ARRAY, Streamed("array", "google_generate"), id="gemini-array"),
         pytest.param(streams.GEMINI_ARRAY[:40], Streamed("array", "google_generate"), id="a-torn-array"),
         pytest.param(eventstream.write(b"{}", "chunk"), Streamed("eventstream"), id="another-event-stream"),
+        pytest.param(eventstream.write(b"{}", "chunk") + b"torn", Streamed("eventstream"), id="a-torn-event-stream"),
         pytest.param(
             eventstream.write(b"{}", "throttlingException", kind="exception"),
             Streamed("eventstream", "bedrock_converse"),

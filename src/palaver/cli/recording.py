@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from palaver.wires.stream_decoder import StreamDecoder
     from palaver.wires.wire import Wire
 
-_BOM: Final = b"\xef\xbb\xbf"
 _PIECE: Final = 64 * 1024
 
 
@@ -61,8 +60,7 @@ class Recording(Struct, frozen=True):
             return error.response, error
 
     def _starts(self, decoder: StreamDecoder) -> Iterator[int]:
-        skipped = len(_BOM) if self.data.startswith(_BOM) else 0
-        for start in range(skipped, len(self.data), _PIECE):
+        for start in range(0, len(self.data), _PIECE):
             if decoder.done:
                 return
             yield start
