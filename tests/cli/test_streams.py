@@ -1,7 +1,6 @@
 """A recorded stream is shown and converted as the answer it assembles to; one that failed says so."""
 
 import base64
-import json
 from importlib.util import find_spec
 
 import pytest
