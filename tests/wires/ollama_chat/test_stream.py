@@ -421,7 +421,9 @@ def test_the_official_client_reads_streams_that_went_through_us(name: str) -> No
 
 def _content(response: Response) -> list[Any]:
     """Content as the client can know it: its type of a call has no id."""
-    return [(part.name, dict(part.arguments)) if isinstance(part, p.ToolCall) else part for part in response.message.content]
+    return [
+        (part.name, dict(part.arguments)) if isinstance(part, p.ToolCall) else part for part in response.message.content
+    ]
 
 
 @pytest.mark.parametrize(
@@ -456,7 +458,9 @@ def test_several_texts_become_one() -> None:
 def test_what_is_not_carried_is_on_the_receipt() -> None:
     cited = p.Text("a", citations=(p.Citation(wire="openai_chat", url="u"),))
     response = Response(
-        p.AssistantMessage(content=(p.Reasoning("hm", "sig", wire="anthropic_messages"), cited, p.Image(p.Inline(PNG)))),
+        p.AssistantMessage(
+            content=(p.Reasoning("hm", "sig", wire="anthropic_messages"), cited, p.Image(p.Inline(PNG)))
+        ),
         alternatives=(p.AssistantMessage(content=(p.Text("b"),)),),
     )
     data, losses = written(NAME, narrate(response))

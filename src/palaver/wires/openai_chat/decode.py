@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, ProviderError
@@ -206,11 +206,16 @@ def _content(rest: Fields, cls: type) -> tuple[Any, ...]:
 
 def _answer(rest: Fields, place: str) -> tuple[AssistantPart, ...]:
     """Read what an assistant message says, of a request or of a choice. ``place`` makes ids for calls without."""
+    return tuple([part for group in _groups(rest, place) for part in group])
+
+
+def _groups(rest: Fields, place: str) -> tuple[tuple[AssistantPart, ...], ...]:
+    """Read the parts of an assistant message, by the field they stand in, in the order of the message."""
     reasoning = _reasoning(rest)
     content = _content(rest, AssistantMessage)
     if "annotations" in rest:
         content = _cited(content, rest)
-    return (*reasoning, *content, *_refusal(rest), *_audio(rest), *_calls(rest, place))
+    return reasoning, content, _refusal(rest), _audio(rest), _calls(rest, place)
 
 
 def _refusal(rest: Fields) -> tuple[Refusal, ...]:
@@ -242,7 +247,7 @@ def _reasoning(rest: Fields) -> tuple[Reasoning, ...]:
     raw = rest.get("reasoning_details")
     if raw is not None and jsontext.kind(raw) == "an array" and (details := jsontext.items(raw)):
         del rest["reasoning_details"]
-        return tuple(reading.each(details, "reasoning_details", _detail))
+        return tuple(reading.each(details, "reasoning_details", detail))
     for field in ("reasoning_content", "reasoning"):
         raw = rest.get(field)
         if raw is not None and jsontext.kind(raw) == "a string" and raw != Raw(b'""'):
@@ -251,7 +256,8 @@ def _reasoning(rest: Fields) -> tuple[Reasoning, ...]:
     return ()
 
 
-def _detail(raw: Raw) -> Reasoning:
+def detail(raw: Raw) -> Reasoning:
+    """Read one item of ``reasoning_details``."""
     rest = jsontext.fields(raw)
     text = reading.take_text(rest, "text")
     summary = reading.take_text(rest, "summary") if text is None else None
@@ -312,13 +318,13 @@ def _calls(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]
     if raw is not None and raw != NULL:
         try:
             calls = _plain_calls(raw) or tuple(
-                [_call(each, f"{place}_{index}", index) for index, each in enumerate(jsontext.items(raw))]
+                [call(each, f"{place}_{index}", index) for index, each in enumerate(jsontext.items(raw))]
             )
             if calls:
                 del rest["tool_calls"]
         except DecodeError as error:
             raise error.within("tool_calls") from None
-    return calls + _function_call(rest, place)
+    return calls + function_call(rest, place)
 
 
 _plain = msgspec.json.Decoder(list[PlainCall]).decode
@@ -333,7 +339,7 @@ def _plain_calls(raw: Raw) -> tuple[ToolCall | MalformedToolCall, ...]:
     return tuple([plain_call(each) for each in found])
 
 
-def _function_call(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]:
+def function_call(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]:
     """Read the deprecated ``function_call``; one whose name is empty is none (wires.md 2.9, Snowflake)."""
     raw = rest.get("function_call")
     if raw is None or jsontext.kind(raw) != "an object":
@@ -348,7 +354,8 @@ def _function_call(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCa
     return (reading.call(f"{place}_function", name, arguments, held),)
 
 
-def _call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
+def call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
+    """Read one item of ``tool_calls``; ``made_id`` is for a call without id."""
     try:
         rest = jsontext.fields(raw)
         call_id = reading.take_text(rest, "id")
@@ -398,7 +405,7 @@ def response(body: bytes) -> Response:
     rest = jsontext.fields(body)
     raw_choices = rest.get("choices")
     if raw_choices is None or raw_choices in (NULL, Raw(b"[]")):
-        raise _provider_error(rest, body)
+        raise provider_error(rest, body)
     del rest["choices"]
     usage = _usage(rest)
     model = reading.take_text(rest, "model")
@@ -425,7 +432,8 @@ def response(body: bytes) -> Response:
     return Response(message=message, alternatives=alternatives, origin=WIRE, provider_json=provider(WIRE, rest))
 
 
-def _provider_error(rest: Fields, body: bytes) -> ProviderError:
+def provider_error(rest: Fields, body: bytes) -> ProviderError:
+    """Read the provider's error, or tell that a body is no completion."""
     table = cast("dict[str, Any]", jsontext.value(body))
     found = table.get("error")
     inner = cast("dict[str, Any]", found) if isinstance(found, dict) else table
@@ -442,6 +450,13 @@ def _choice(
     usage: Usage | None = None,
     response_id: str | None = None,
 ) -> AssistantMessage:
+    message, groups = choice(raw, index)
+    content = tuple([part for group in groups for part in group])
+    return structs.replace(message, content=content, model=model, usage=usage, response_id=response_id)
+
+
+def choice(raw: Raw, index: int) -> tuple[AssistantMessage, tuple[tuple[AssistantPart, ...], ...]]:
+    """Read one choice: a message without parts, and its parts by the field they stand in."""
     try:
         beside = jsontext.fields(raw)
         rest = reading.need_fields(beside, "message")
@@ -455,20 +470,14 @@ def _choice(
         if beside != _PLAIN_CHOICE:
             rest["@@choice"] = Raw(jsontext.encode(beside))
         try:
-            content = _answer(rest, "call")
+            groups = _groups(rest, "call")
         except DecodeError as error:
             raise error.within("message") from None
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
-    return AssistantMessage(
-        content=content,
-        model=model,
-        usage=usage,
-        finish_reason=_finish(word, content),
-        finish_reason_raw=finish_raw,
-        response_id=response_id,
-        provider_json=provider(WIRE, rest),
-    )
+    reason = _finish(word, tuple([part for group in groups for part in group]))
+    held = provider(WIRE, rest)
+    return AssistantMessage(finish_reason=reason, finish_reason_raw=finish_raw, provider_json=held), groups
 
 
 _ASSISTANT: Final = Raw(b'"assistant"')

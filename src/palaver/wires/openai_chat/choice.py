@@ -1,0 +1,435 @@
+"""One choice of a streamed answer: say its parts as they come, and at the end what it is as a whole.
+
+Rules:
+
+- Text, reasoning, refusals, recordings and calls are said piece by piece. Everything else a delta holds is gathered.
+- At the end all that was gathered is put together as the choice of an answer that is not streamed, and read by
+  ``decode``: its parts, fields and finish are the choice's. Where a part that was said differs from what was read (a
+  field came late, reasoning stood in two fields), its end says what it is.
+- A part is placed by the field it stands in: reasoning, content, refusal, audio, calls.
+- ``""`` begins no part. A content that was only ever ``""`` is one all the same, and is said at the end.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+
+from msgspec import UNSET, Raw, UnsetType, structs
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+from palaver.core.events import (
+    ArgumentsDelta,
+    CitationDelta,
+    DataDelta,
+    PartEnd,
+    ReasoningDelta,
+    SignatureDelta,
+    TextDelta,
+)
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.messages import AssistantMessage, holds
+from palaver.core.parts import Audio, Inline, Opaque, Reasoning, Refusal, Text, ToolCall
+from palaver.wires import reading
+from palaver.wires.openai_chat import decode
+from palaver.wires.openai_chat.calls import OLD, Calls
+from palaver.wires.openai_chat.forms import WIRE
+from palaver.wires.openai_chat.merge import Gathered, Table, put
+from palaver.wires.openai_chat.parts import part as read_part, thinking_text
+from palaver.wires.reading import hint, provider
+
+if TYPE_CHECKING:
+    from palaver.core.events import Event
+    from palaver.core.parts import AssistantPart
+
+_Delta = Callable[[int, str], "Event"]
+_TEXTS: Final = ("reasoning_content", "reasoning")
+"""Fields of reasoning text, the one that is read first before the other (``decode``)."""
+_DETAIL: Final[dict[str, _Delta]] = {
+    "text": ReasoningDelta,
+    "summary": ReasoningDelta,
+    "signature": SignatureDelta,
+    "data": DataDelta,
+}
+_GROWING: Final = {"text": "text", "refusal": "refusal"}
+"""Items of a list of content that come in pieces, and their field. ``thinking`` does too, in a list of its own."""
+
+
+class Telling(Protocol):
+    """Where events go."""
+
+    def say(self, event: Event, /) -> None:
+        """Hand out an event."""
+        ...
+
+    def begin(self, part: AssistantPart, place: tuple[int, ...]) -> int:
+        """Hand out the beginning of a part; give its number."""
+        ...
+
+    def said(self, number: int) -> AssistantPart | None:
+        """What was said of a part so far."""
+        ...
+
+
+class _Item:
+    """One item of a list that is being gathered: of ``reasoning_details``, or of a ``content`` list."""
+
+    __slots__ = ("blocks", "kind", "number", "rest", "texts", "whole")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.rest: Table = {}
+        self.texts: dict[str, list[str]] = {}
+        self.blocks: list[Raw | list[str]] = []
+        self.whole: Raw | None = None
+        self.number: int | None = None
+
+    def fields(self) -> Any:
+        """The item as it stands in an answer that is not streamed."""
+        if self.whole is not None:
+            return self.whole
+        blocks = [each if isinstance(each, Raw) else {"type": "text", "text": "".join(each)} for each in self.blocks]
+        thinking = {"thinking": blocks} if self.kind == "thinking" else {}
+        return {**self.rest, **thinking, **{key: "".join(pieces) for key, pieces in self.texts.items()}}
+
+
+class Choice:
+    """One choice. ``word`` is its finish reason so far, as it was written."""
+
+    def __init__(self, number: int, telling: Telling) -> None:
+        """Begin with nothing."""
+        self.number = number
+        self.word: str | UnsetType | None = UNSET
+        self.heard = False
+        """Whether a delta came."""
+        self.calls = Calls(telling)
+        self._telling = telling
+        self._beside: Table = {}
+        self._logprobs: dict[str, Any] | None = None
+        self._rest = Gathered()
+        self._reasoning: tuple[str, int, list[str]] | None = None
+        self._details: list[_Item] = []
+        self._by_key: dict[tuple[bytes, bytes], _Item] = {}
+        self._content: str | UnsetType | None = UNSET
+        self._text: tuple[int, list[str]] | None = None
+        self._items: list[_Item] | None = None
+        self._refusal: tuple[int, list[str]] | None = None
+        self._audio: tuple[int, list[str]] | None = None
+        self._recording: Gathered | None = None
+
+    # -- what comes --
+
+    def beside(self, rest: Fields) -> None:
+        """Take what stands beside a delta. Raises ``DecodeError``."""
+        if "finish_reason" in rest:
+            word = reading.take_text(rest, "finish_reason")
+            rest.pop("finish_reason", None)
+            if word or not self.word:
+                self.word = word if word is not None or self.word is UNSET else self.word
+        for key, raw in rest.items():
+            if key == "logprobs" and jsontext.kind(raw) == "an object":
+                self._add_logprobs(jsontext.fields(raw))
+            else:
+                put(self._beside, key, raw)
+
+    def _add_logprobs(self, rest: Fields) -> None:
+        if self._logprobs is None:
+            self._logprobs = {}
+        for key, raw in rest.items():
+            held = self._logprobs.get(key)
+            if jsontext.kind(raw) != "an array":
+                self._logprobs.setdefault(key, jsontext.own(raw))
+            elif isinstance(held, list):
+                held.extend(map(jsontext.own, jsontext.items(raw)))  # pyright: ignore[reportUnknownMemberType] (of Raw)
+            else:
+                self._logprobs[key] = [jsontext.own(each) for each in jsontext.items(raw)]
+
+    def delta(self, rest: Fields) -> None:
+        """Take a delta. Raises ``DecodeError``."""
+        self.heard = True
+        for key in ("reasoning_details", *_TEXTS):
+            if key in rest:
+                self._take(key, rest.pop(key))
+        for key, raw in rest.items():
+            self._take(key, raw)
+
+    def _take(self, key: str, raw: Raw) -> None:
+        read = self._READERS.get(jsontext.kind(raw), {}).get(key)
+        try:
+            if read is not None:
+                read(self, key, raw)
+            elif raw != NULL and key in self._STRICT:
+                raise DecodeError(f"expected {self._STRICT[key]}, got {jsontext.kind(raw)}")  # noqa: TRY301 (named below)
+            else:
+                self._rest.add(key, raw)
+        except DecodeError as error:
+            raise error.within(key) from None
+
+    def _read_role(self, key: str, raw: Raw) -> None:
+        if jsontext.text(raw):
+            self._rest.add(key, raw)
+
+    def _skip(self, key: str, raw: Raw) -> None:
+        """A role that is not said again."""
+
+    def _read_reasoning(self, key: str, raw: Raw) -> None:
+        piece = jsontext.text(raw)
+        if piece and self._reasoning is None and not self._details:
+            part = Reasoning(wire=WIRE, provider_json=provider(WIRE, {"@@field": hint(key)}))
+            self._reasoning = key, self._telling.begin(part, (0, 0)), []
+        if self._reasoning is None or self._reasoning[0] != key:
+            self._rest.say(key, piece)
+        elif piece:
+            self._reasoning[2].append(piece)
+            self._telling.say(ReasoningDelta(self._reasoning[1], piece))
+
+    def _read_details(self, key: str, raw: Raw) -> None:
+        found = jsontext.items(raw)
+        if not found:
+            self._rest.add(key, raw)
+        for position, item in enumerate(found):
+            try:
+                self._detail(jsontext.fields(item), first=position == 0)
+            except DecodeError as error:
+                raise error.within(f"[{position}]") from None
+
+    def _detail(self, rest: Fields, *, first: bool) -> None:
+        """Merge by type and index; without an index the first of a delta goes on with the last (wires.md 2.9)."""
+        kind, index, own_id = (rest.get(name, NULL) for name in ("type", "index", "id"))
+        key = bytes(kind), bytes(index)
+        item = self._by_key.get(key)
+        if index == NULL and not (first and self._details and item is self._details[-1]):
+            item = None
+        if item is None or (NULL not in (own_id, item.rest.get("id", NULL)) and item.rest["id"] != own_id):
+            item = self._by_key[key] = _Item("")
+            self._details.append(item)
+        pieces = {name: jsontext.text(rest.pop(name)) for name in _DETAIL if rest.get(name, NULL) != NULL}
+        for name, raw in rest.items():
+            put(item.rest, name, raw)
+        for name, piece in pieces.items():
+            item.texts.setdefault(name, []).append(piece)
+            if piece and self._reasoning is None:
+                if item.number is None:
+                    empty: Table = {each: "" for each in ("text", "summary") if each in pieces}
+                    part = decode.detail(jsontext.raw({**item.rest, **empty}))
+                    item.number = self._telling.begin(part, (0, len(self._details)))
+                self._telling.say(_DETAIL[name](item.number, piece))
+
+    def _read_content(self, _key: str, raw: Raw) -> None:
+        piece = jsontext.text(raw)
+        if self._items is not None:
+            if piece:
+                self._item({"type": Raw(b'"text"'), "text": raw}, first=True)
+            return
+        self._content = ""
+        if piece:
+            if self._text is None:
+                self._text = self._telling.begin(Text(""), (1, 0)), []
+            self._text[1].append(piece)
+            self._telling.say(TextDelta(self._text[0], piece))
+
+    def _read_null(self, _key: str, _raw: Raw) -> None:
+        if self._content is UNSET:
+            self._content = None
+
+    def _read_items(self, _key: str, raw: Raw) -> None:
+        if self._items is None:
+            self._items = []
+            if self._text is not None:
+                item = _Item("text")
+                item.number, item.texts["text"] = self._text
+                item.rest["type"] = Raw(b'"text"')
+                self._items.append(item)
+        for position, fields in enumerate(jsontext.rows(raw)):
+            try:
+                self._item(fields, first=position == 0)
+            except DecodeError as error:
+                raise error.within(f"[{position}]") from None
+
+    def _item(self, rest: Fields, *, first: bool) -> None:
+        """Take an item of a content list; the first of a delta goes on with the last, if it is of its type."""
+        whole = jsontext.raw(rest)
+        kind = reading.need_text(dict(rest), "type")
+        items = self._items = [] if self._items is None else self._items
+        item = items[-1] if first and items and items[-1].kind == kind and items[-1].whole is None else None
+        if item is None:
+            item = _Item(kind)
+            items.append(item)
+        field = _GROWING.get(kind)
+        if field is not None:
+            piece = reading.need_text(rest, field)
+            item.texts.setdefault(field, []).append(piece)
+            self._grow(item, rest, {field: ""}, TextDelta, piece)
+        elif kind == "thinking":
+            self._grow(item, rest, {"thinking": []}, ReasoningDelta, self._thinking(item, rest))
+        else:
+            part = read_part(whole)
+            item.whole = whole
+            said: Any = part if holds(AssistantMessage, part) else Opaque(WIRE, whole)
+            item.number = self._telling.begin(said, (1, len(items)))
+
+    def _grow(self, item: _Item, rest: Fields, empty: Table, delta: _Delta, piece: str) -> None:
+        for key, raw in rest.items():
+            put(item.rest, key, raw)
+        if piece:
+            if item.number is None:
+                part: Any = read_part(jsontext.raw({**item.rest, **empty}))
+                item.number = self._telling.begin(part, (1, len(self._items or ())))
+            self._telling.say(delta(item.number, piece))
+
+    @staticmethod
+    def _thinking(item: _Item, rest: Fields) -> str:
+        """Join the blocks of a thinking item: texts with texts, others as they are."""
+        raw = rest.pop("thinking", None)
+        if raw is None:
+            raise DecodeError("missing", path="thinking")
+        piece = thinking_text(raw)
+        blocks = [jsontext.raw([{"type": "text", "text": piece}])] if jsontext.kind(raw) == "a string" else [raw]
+        for block in jsontext.items(blocks[0]):
+            match jsontext.value(block):
+                case {"type": "text", "text": str(text), **others} if not others:
+                    last = item.blocks[-1] if item.blocks else None
+                    if isinstance(last, list):
+                        last.append(text)
+                    else:
+                        item.blocks.append([text])
+                case _:
+                    item.blocks.append(jsontext.own(block))
+        return piece
+
+    def _read_refusal(self, key: str, raw: Raw) -> None:
+        piece = jsontext.text(raw)
+        if self._refusal is None and not piece:
+            self._rest.say(key, "")
+            return
+        if self._refusal is None:
+            self._refusal = self._telling.begin(Refusal(""), (2,)), []
+        if piece:
+            self._refusal[1].append(piece)
+            self._telling.say(TextDelta(self._refusal[0], piece))
+
+    def _read_audio(self, _key: str, raw: Raw) -> None:
+        if self._recording is None:
+            self._recording = Gathered()
+        rest = jsontext.fields(raw)
+        data = rest.get("data")
+        if data is not None and jsontext.kind(data) == "a string" and (piece := jsontext.text(data)):
+            del rest["data"]
+            if self._audio is None:
+                self._audio = self._telling.begin(Audio(Inline("")), (3,)), []
+            self._audio[1].append(piece)
+            self._telling.say(DataDelta(self._audio[0], piece))
+        for name, item in rest.items():
+            self._recording.add(name, item)
+
+    def _read_calls(self, key: str, raw: Raw) -> None:
+        self.calls.delta(raw)
+        if not self.calls:
+            self._rest.add(key, raw)
+
+    def _read_old_call(self, _key: str, raw: Raw) -> None:
+        self.calls.old_delta(raw)
+
+    _Reader = Callable[["Choice", str, Raw], None]
+    _READERS: ClassVar[dict[str, dict[str, _Reader]]] = {
+        "a string": {
+            "role": _read_role,
+            "content": _read_content,
+            "reasoning_content": _read_reasoning,
+            "reasoning": _read_reasoning,
+            "refusal": _read_refusal,
+        },
+        "an array": {
+            "content": _read_items,
+            "reasoning_details": _read_details,
+            "tool_calls": _read_calls,
+        },
+        "an object": {"audio": _read_audio, OLD: _read_old_call},
+        "null": {"content": _read_null, "role": _skip},
+    }
+    """Who reads which field, by the kind of value; what is not named is gathered."""
+    _STRICT: ClassVar[dict[str, str]] = {
+        "role": "a string",
+        "content": "a string or an array",
+        "refusal": "a string",
+        "tool_calls": "an array",
+    }
+    """Fields that are never of another kind."""
+
+    # -- where the next piece goes --
+
+    def target(self, kind: str | int) -> tuple[_Delta, int, list[str]] | None:
+        """What a delta with nothing but a piece of ``content``, of reasoning or of a call adds to."""
+        if isinstance(kind, int):
+            call = self.calls.at(kind)
+            plain = call is not None and call.number is not None and not call.custom and call.arguments == "text"
+            return (ArgumentsDelta, call.number, call.pieces) if call and call.number is not None and plain else None
+        if kind == "content":
+            return None if self._text is None or self._items is not None else (TextDelta, *self._text)
+        found = self._reasoning
+        return None if found is None or found[0] != kind else (ReasoningDelta, *found[1:])
+
+    # -- the end --
+
+    def read(self) -> tuple[AssistantMessage, tuple[tuple[AssistantPart, ...], ...]]:
+        """What was gathered, as ``decode`` reads a choice. Raises ``DecodeError``."""
+        message: Table = {"role": "assistant", **self._rest.fields()}
+        if self._reasoning is not None:
+            message[self._reasoning[0]] = "".join(self._reasoning[2])
+        if self._details:
+            message["reasoning_details"] = [item.fields() for item in self._details]
+        if self._items is not None:
+            message["content"] = [item.fields() for item in self._items]
+        elif self._content is not UNSET:
+            message["content"] = self._content if self._text is None else "".join(self._text[1])
+        if self._refusal is not None:
+            message["refusal"] = "".join(self._refusal[1])
+        if self._recording is not None:
+            data = {} if self._audio is None else {"data": "".join(self._audio[1])}
+            message["audio"] = {**self._recording.fields(), **data}
+        if self.calls:
+            message["tool_calls"] = self.calls.fields()
+        if self.calls.old is not None:
+            message[OLD] = self.calls.old.fields()
+        word = {} if self.word is UNSET else {"finish_reason": self.word}
+        logprobs = {} if self._logprobs is None else {"logprobs": self._logprobs}
+        beside = {key: raw for key, raw in self._beside.items() if key != "message"}
+        return decode.choice(jsontext.raw({**beside, **logprobs, **word, "message": message}), self.number)
+
+    def finish(self, groups: tuple[tuple[AssistantPart, ...], ...]) -> None:
+        """Say what ``read`` found beyond what was said, and end every part."""
+        reasoning = [item.number for item in self._details]
+        if self._reasoning is not None:
+            reasoning[:1] = [self._reasoning[1]]
+        text = None if self._text is None else self._text[0]
+        content = [text] if self._items is None else [item.number for item in self._items]
+        numbers: tuple[list[int | None], ...] = (
+            reasoning,
+            content,
+            [None if self._refusal is None else self._refusal[0]],
+            [None if self._audio is None else self._audio[0]],
+            self.calls.finish(groups[4]),
+        )
+        for group, (found, said) in enumerate(zip(groups, numbers, strict=True)):
+            for position, part in enumerate(found):
+                self._end(part, said[position] if position < len(said) else None, (group, position))
+
+    def _end(self, part: AssistantPart, number: int | None, place: tuple[int, ...]) -> None:
+        telling = self._telling
+        if number is None:
+            text = part.text if isinstance(part, (Text, Refusal)) else ""
+            number = telling.begin(structs.replace(part, text="") if isinstance(part, (Text, Refusal)) else part, place)
+            if text:
+                telling.say(TextDelta(number, text))
+        said = telling.said(number)
+        if isinstance(part, Text) and isinstance(said, Text) and structs.replace(part, citations=()) == said:
+            for citation in part.citations:
+                telling.say(CitationDelta(number, citation))
+            said = part
+        if said != part:
+            telling.say(PartEnd(number, part))
+        elif not (isinstance(part, ToolCall) and self.calls.is_over(number)):
+            telling.say(PartEnd(number))

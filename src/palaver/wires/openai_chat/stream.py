@@ -1,0 +1,304 @@
+"""Read streams of Chat Completions.
+
+Rules:
+
+- Chunks have one id, model and time: the first that is said. Other fields of the answer are merged (``merge``);
+  padding is dropped. Usage is a snapshot, merged field by field; Groq may give it in ``x_groq`` only.
+- A choice is over when it has a finish reason, or at ``[DONE]`` when the provider says none (Snowflake, Ollama). A
+  stream whose choices all have one is whole without ``[DONE]``. Finish events come at the end, behind everything that
+  belongs to the answer: a reason may be said twice, and the last one counts.
+- An ``error`` in a chunk, or an event of that name, is the provider's: it ends the stream, and a Groq error carries
+  what the model wrote in ``failed_generation``.
+- What holds neither choices nor usage nor an error is kept as an event of the provider's.
+
+Source: wires.md 1.2, 1.3, 2.6, 2.7, 2.9, 2.10.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeGuard
+
+import msgspec
+from msgspec import UNSET, Raw, structs
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, EncodeError
+from palaver.core.events import Failed, Finish, PartStart, ProviderEvent, Start, Update, UsageUpdate
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.messages import AssistantMessage
+from palaver.core.request import Response
+from palaver.stream.sse import SSEReader
+from palaver.wires import reading
+from palaver.wires.openai_chat import chunks, decode
+from palaver.wires.openai_chat.choice import Choice
+from palaver.wires.openai_chat.forms import WIRE
+from palaver.wires.openai_chat.merge import Table, put
+from palaver.wires.openai_chat.stream_write import Encoder
+from palaver.wires.openai_chat.usage import read_usage
+from palaver.wires.reading import provider
+from palaver.wires.stream_decoder import StreamDecoder, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from palaver.core.events import Event
+    from palaver.core.parts import AssistantPart
+    from palaver.stream.frames import Frame
+
+__all__ = ["Decoder", "Encoder"]
+
+_CHUNK: Final = "chat.completion.chunk"
+_WHOLE: Final = Raw(b'"chat.completion"')
+_FIRST: Final = frozenset({"id", "model", "created", "object"})
+"""Fields of which the first word counts."""
+_CHOICES: Final = 128
+"""The most choices that ``n`` may ask for."""
+
+
+class Decoder(StreamDecoder):
+    """One stream of Chat Completions."""
+
+    def __init__(self, origin: str) -> None:
+        """Begin with nothing."""
+        super().__init__(origin, SSEReader())
+        self._head: Table = {}
+        self._told: Response | None = None
+        self._usage: Table = {}
+        self._choices: dict[int, Choice] = {}
+        self._parts = 0
+        self._settled = False
+        self._shape: tuple[object, ...] = ()
+        self._skeletons: dict[
+            tuple[int, str | int], tuple[chunks.Chunk, Callable[[int, str], Event], int, list[str]]
+        ] = {}
+
+    def read(self, frame: Frame, /) -> None:
+        """Read one chunk."""
+        try:
+            chunk = chunks.decode(frame.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self._skeletons = {}
+            self._read(frame)
+            return
+        found = chunks.taken(chunk)
+        if found is None:
+            self._read(frame)
+            return
+        kind, piece = found
+        key = (chunk.choices[0].index, kind)
+        known = self._skeletons.get(key)
+        if known is not None and known[0] == chunk and not frame.name:
+            if piece:
+                known[3].append(piece)
+                self._out.append(known[1](known[2], piece))
+            return
+        self._read(frame)
+        self._learn(key, chunk)
+
+    def _learn(self, key: tuple[int, str | int], chunk: chunks.Chunk) -> None:
+        """Remember a chunk without its piece, and where pieces like it go."""
+        if chunk.head != self._shape:
+            self._shape = chunk.head
+            self._skeletons = {}
+        choice = self._choices.get(key[0])
+        target = None if choice is None else choice.target(key[1])
+        if target is not None:
+            self._skeletons[key] = (chunk, *target)
+
+    def end(self) -> None:
+        """Finish a stream that ended without its mark."""
+        self._settle(whole=self._over)
+
+    def fail(self, failed: Failed, /) -> None:
+        """Say what is known first: a call that was held back, fields, and that a finished answer is finished."""
+        try:
+            self._settle(whole=failed.kind == "corrupt" and self._over)
+        except DecodeError:
+            self._settle(whole=False)
+        super().fail(failed)
+
+    # -- for choices --
+
+    def begin(self, part: AssistantPart, place: tuple[int, ...], choice: int = 0) -> int:
+        """Begin a part."""
+        number = self._parts
+        self._parts += 1
+        self.say(PartStart(number, part, choice, place))
+        return number
+
+    def said(self, number: int) -> AssistantPart | None:
+        """What was said of a part so far."""
+        return self.assembler.part(number)
+
+    # -- a chunk, field by field --
+
+    def _read(self, frame: Frame) -> None:
+        data = frame.data.strip()
+        if data == b"[DONE]":
+            self._settle(whole=bool(self._choices))
+            self.done = True
+        elif data:
+            try:
+                rest = opened(data)
+            except DecodeError:
+                if frame.name != "error":
+                    raise
+                rest = {"error": jsontext.raw(data.decode("utf-8", "replace"))}
+            self._chunk(rest, frame, data)
+
+    def _chunk(self, rest: Fields, frame: Frame, data: bytes) -> None:
+        error = rest.pop("error", None)
+        if error == NULL:
+            error = None
+        failed = frame.name == "error" or error is not None
+        raw_choices = reading.take_items(rest, "choices")
+        if raw_choices is None and not failed and "usage" not in rest and rest.get("object") != _CHUNK_TEXT:
+            name = frame.name or (rest.get("type", NULL) != NULL and _word(rest["type"])) or ""
+            self.say(ProviderEvent(WIRE, name, Raw(data)))
+            return
+        if raw_choices is not None:
+            rest.pop("choices", None)
+            self._say_head(rest)
+            for position, raw in enumerate(raw_choices):
+                try:
+                    self._choice(jsontext.fields(raw), position, data)
+                except DecodeError as found:
+                    raise found.within(f"choices[{position}]") from None
+        elif not failed:
+            rest.pop("choices", None)
+            self._say_head(rest)
+        if failed:
+            whole = {"error": error} if error is not None else rest
+            told = decode.provider_error(whole, jsontext.encode(whole))
+            self.fail(Failed("provider", told.message, told.code, Raw(data) if jsontext.is_json(data) else UNSET))
+
+    def _say_head(self, rest: Fields) -> None:
+        usage = self._counted(rest)
+        for key in chunks.NOISE:
+            if key in rest and jsontext.kind(rest[key]) == "a string":
+                del rest[key]
+        for key in ("id", "model"):
+            reading.take_text(dict(rest), key)
+        for key, raw in rest.items():
+            if key not in _FIRST:
+                put(self._head, key, raw)
+            elif self._head.get(key, NULL) in _NOTHING:
+                self._head[key] = _WHOLE if raw == _CHUNK_TEXT else jsontext.own(raw)
+        if self._told is None:
+            self._told = self._answer({})
+            self.say(Start(self._told))
+        if usage is not None:
+            for key, item in jsontext.fields(usage).items():
+                put(self._usage, key, item)
+            self.say(UsageUpdate(read_usage(jsontext.raw(self._usage))))
+
+    @staticmethod
+    def _counted(rest: Fields) -> Raw | None:
+        """Take the usage out of a chunk; what Groq says in its own object stays there."""
+        raw = rest.get("usage")
+        if raw is None or raw == NULL:
+            rest.pop("usage", None)
+            own = rest.get("x_groq")
+            raw = jsontext.fields(own).get("usage") if _is_object(own) else None
+            return raw if _is_object(raw) else None
+        return rest.pop("usage") if _is_object(raw) else None
+
+    def _choice(self, rest: Fields, position: int, data: bytes) -> None:
+        index = reading.take_int({**rest}, "index")
+        number = position if index is None else index
+        if not 0 <= number < _CHOICES:
+            raise DecodeError(f"expected 0 to {_CHOICES - 1}", path="index")
+        choice = self._choices.get(number)
+        if choice is None:
+            choice = self._choices[number] = Choice(number, _ChoiceTelling(self, number))
+        delta = reading.take_fields(rest, "delta")
+        rest.pop("delta", None)
+        if "message" in rest:  # some servers end with the whole answer
+            message = reading.take_fields(rest, "message")
+            rest.pop("message", None)
+            if delta is None and not choice.heard:
+                delta = message
+            elif message is not None:
+                self.say(ProviderEvent(WIRE, "", Raw(data)))
+        choice.beside(rest)
+        if delta:
+            try:
+                choice.delta(delta)
+            except DecodeError as error:
+                raise error.within("delta") from None
+
+    # -- the end --
+
+    @property
+    def _over(self) -> bool:
+        """Whether every choice has said why it is over."""
+        return bool(self._choices) and all(choice.word for choice in self._choices.values())
+
+    def _settle(self, *, whole: bool) -> None:
+        """Say what is known only now. Raises ``DecodeError``; a stream that broke off says what it can."""
+        if self._settled:
+            return
+        found: dict[int, tuple[AssistantMessage, tuple[tuple[AssistantPart, ...], ...]]] = {}
+        for number, choice in sorted(self._choices.items()):
+            try:
+                found[number] = choice.read()
+            except (DecodeError, EncodeError) as error:
+                if whole:
+                    raise DecodeError(str(error)) from None
+        answer = self._answer({number: message for number, (message, _) in found.items()}) if self._told else None
+        self._settled = True
+        for number, choice in sorted(self._choices.items()):
+            if whole:
+                choice.finish(found[number][1])
+            else:
+                choice.calls.flush()
+        if answer is not None and answer != self._told:
+            self._told = answer
+            self.say(Update(answer))
+        if whole:
+            for number, (message, _) in found.items():
+                self.say(Finish(message.finish_reason or "stop", message.finish_reason_raw, number))
+
+    def _answer(self, messages: dict[int, AssistantMessage]) -> Response:
+        """What is known of the answer as a whole; its messages hold no parts."""
+        rest = jsontext.fields(jsontext.encode(self._head))
+        model, response_id = reading.take_text(rest, "model"), reading.take_text(rest, "id")
+        first, *others = [_bare(messages.get(number)) for number in range(max(messages, default=0) + 1)]
+        message = structs.replace(first, model=model, response_id=response_id)
+        return Response(message, tuple(others), self.origin, provider_json=provider(WIRE, rest))
+
+
+class _ChoiceTelling:
+    """Where the events of one choice go."""
+
+    __slots__ = ("_choice", "_decoder", "said", "say")
+
+    def __init__(self, decoder: Decoder, choice: int) -> None:
+        self._decoder = decoder
+        self._choice = choice
+        self.say = decoder.say
+        self.said = decoder.said
+
+    def begin(self, part: AssistantPart, place: tuple[int, ...]) -> int:
+        """Hand out the beginning of a part."""
+        return self._decoder.begin(part, place, self._choice)
+
+
+_CHUNK_TEXT: Final = Raw(f'"{_CHUNK}"'.encode())
+_NOTHING: Final = (NULL, Raw(b'""'))
+
+
+def _bare(message: AssistantMessage | None) -> AssistantMessage:
+    if message is None:
+        return AssistantMessage()
+    return structs.replace(message, finish_reason=None, finish_reason_raw=UNSET)
+
+
+def _is_object(raw: Raw | None) -> TypeGuard[Raw]:
+    return raw is not None and jsontext.kind(raw) == "an object"
+
+
+def _word(raw: Raw) -> str:
+    return jsontext.text(raw) if jsontext.kind(raw) == "a string" else ""
