@@ -125,7 +125,7 @@ class Decoder(StreamDecoder):
         self._head: Response | None = None
         self._blocks: dict[int, _Block] = {}
         self._count = 0
-        self._finished: Finish | None = None
+        self._finished = False
 
     def read(self, frame: Frame, /) -> None:
         """Say what one event means."""
@@ -144,7 +144,7 @@ class Decoder(StreamDecoder):
 
     def end(self) -> None:
         """A stream that ends behind the stop reason is whole."""
-        if FINISHED in self._around and self._finished is None:
+        if FINISHED in self._around and not self._finished:
             self._finish()
 
     # -- one event at a time -----------------------------------------------------------------------
@@ -297,7 +297,7 @@ class Decoder(StreamDecoder):
         self.fail(Failed("provider", error.message, error.code, Raw(frame.data)))
 
     def _finish(self) -> None:
-        """Tell, once, why the answer ended; what is still open ends first."""
+        """Tell why the answer ended; what is still open ends first."""
         for index in list(self._blocks):
             self._stop(index)
         head = self._heading()
@@ -305,10 +305,8 @@ class Decoder(StreamDecoder):
             self._head = head
             self.say(Update(head))
         message = around(dict(self._around)).message
-        finish = Finish(message.finish_reason or "other", message.finish_reason_raw)
-        if finish != self._finished:
-            self._finished = finish
-            self.say(finish)
+        self._finished = True
+        self.say(Finish(message.finish_reason or "other", message.finish_reason_raw))
 
     def _heading(self) -> Response:
         """What stands around the content, but for why it ended."""
