@@ -273,6 +273,12 @@ def test_errors_of_the_provider(body: dict[str, Any]):
         WIRE.decode_response(body)
 
 
+def test_arguments_that_are_text_and_no_json_go_back_as_text():
+    call = {"function": {"name": "f", "arguments": "{broken"}}
+    (part,) = replied({"content": "", "tool_calls": [call]}).message.malformed_tool_calls
+    assert part.raw == "{broken"
+
+
 def test_no_message():
     with pytest.raises(p.ProviderError, match="no message"):
         WIRE.decode_response({"model": "m", "done": True})
