@@ -67,6 +67,11 @@ def _sections(corpus: stored.Corpus, rounds: int, *, quick: bool) -> dict[str, C
 
 def _about(corpus: stored.Corpus, rounds: int) -> dict[str, Any]:
     return {
+        "benchmark": "codec",
+        "data": (
+            f"Corpus: {corpus.count:,} conversations of {conversations.LENGTH} messages, {corpus.shape.name}, "
+            f"seed {conversations.SEED}, {corpus.megabytes:.1f} MB."
+        ),
         "versions": report.versions(),
         "corpus": {
             "shape": corpus.shape.name,
@@ -92,7 +97,7 @@ def main() -> int:
     report.show(rows, about)
     partial = given.quick or given.only or given.corpus != "short" or given.rounds
     if given.output or not partial:
-        report.write(given.output or RESULTS, "codec", rows, about)
+        report.write(given.output or RESULTS, rows, about)
     return 1 if any(row.error for row in rows) else 0
 
 

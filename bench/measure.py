@@ -6,7 +6,10 @@ Rules:
   A ratio is taken within a round, so that whatever else the machine does hits both sides.
 - The clock is the CPU time of the process. Within a round what is quick runs up to five times, still in
   turns, and its best time stands for the round: what other programs add is never negative. The median of
-  the rounds counts, smallest and largest are shown. One round before the first is not counted.
+  the rounds counts, smallest and largest are shown. One round before the first is not counted; what a job
+  made in it is checked, where the job says how.
+- Where a case has ``patience``, what is slow is measured in as many rounds as fit into that many seconds, and
+  in two at least.
 - The collector is on, as in a program, unless a name says otherwise. It has been run before each
   measurement, and everything that was there before is frozen: it walks what the measured code makes and
   nothing else. What is made is kept until the clock has stopped; letting it go is not measured.
@@ -44,12 +47,16 @@ class Elapsed:
 
 @dataclass
 class Job:
-    """What is timed: ``run(prepare())``, of which only ``run`` counts, divided by ``per``."""
+    """What is timed: ``run(prepare())``, of which only ``run`` counts, divided by ``per``.
+
+    ``check`` is given what the first run made, and raises when that is wrong.
+    """
 
     run: Callable[[Any], object]
     prepare: Callable[[], object] = lambda: None
     per: float = 1
     note: str = ""
+    check: Callable[[Any], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ class Case:
     name: str
     unit: str
     contenders: list[Contender]
+    patience: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -154,10 +162,17 @@ class _Running:
         self.job = self.contender.setup()
 
     @property
-    def repeats(self) -> int:
-        """How often to run in one round, from the time of the round that is not counted."""
-        seconds = self.samples.get(-1, 0.0) * (self.job.per if self.job else 1)
-        return max(1, min(_MOST, int(_ENOUGH / seconds))) if seconds else 1
+    def seconds(self) -> float:
+        """What a run took in the round that is not counted."""
+        return self.samples.get(-1, 0.0) * (self.job.per if self.job else 1)
+
+    def repeats(self, round_: int, patience: float) -> int:
+        """How often to run in one round."""
+        if round_ < 0 or not self.seconds:
+            return 1
+        if round_ >= max(2, patience // self.seconds):
+            return 0
+        return max(1, min(_MOST, int(_ENOUGH / self.seconds)))
 
     def measure(self, round_: int) -> None:
         """Run once; the best time of a round is kept."""
@@ -176,6 +191,8 @@ class _Running:
             gc.enable()
         if isinstance(made, Elapsed):
             seconds = made.seconds
+        if round_ < 0 and job.check is not None:
+            job.check(made)
         self.samples[round_] = min(seconds / job.per, self.samples.get(round_, math.inf))
 
 
@@ -196,7 +213,7 @@ def run(case: Case, rounds: int) -> list[Row]:
     for round_ in range(-1, rounds):
         for repeat in range(_MOST if round_ >= 0 else 1):
             for each in running:
-                if repeat < each.repeats:
+                if repeat < each.repeats(round_, case.patience):
                     each.attempt(partial(each.measure, round_))
     gc.unfreeze()
     for each in running:
@@ -209,7 +226,7 @@ def _row(case: Case, each: _Running, base: _Running | None) -> Row:
     contender = each.contender
     row = Row(case.name, contender.name, case.unit, error=each.error, skipped=each.skipped)
     if contender.at_least is not None:
-        row.target = f"≥ {contender.at_least:g}×"
+        row.target = f"≥ {contender.at_least:.3g}×"
     if each.job is not None:
         row.note = each.job.note
     if row.error or row.skipped:

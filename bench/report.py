@@ -4,6 +4,7 @@ Rules:
 
 - Every number in it was measured in this run. A row that failed or was skipped says so, with its reason.
 - Versions are those of the installed distributions. Nothing names a machine, a user or a path.
+- ``about`` says what was measured: ``benchmark`` is its name, ``data`` a sentence, ``rounds`` a number.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ PACKAGES = (
     "openai",
     "anthropic",
     "google-genai",
+    "litellm",
+    "jiter",
     "httpx2",
 )
 _STYLES = {"met": "green", "not met": "bold red", "failed": "bold red", "skipped": "yellow", "not measured": "yellow"}
@@ -82,7 +85,7 @@ def show(rows: Sequence[Row], about: dict[str, Any]) -> None:
     if not console.is_terminal:  # a file or a pipe has no width to keep to
         console = Console(width=200)
     shown = [index for index in range(len(HEADINGS)) if index != _RATIO_SPREAD or console.width >= 140]
-    table = Table(box=box.SIMPLE_HEAD, title="palaver: codec", caption=_caption(about), padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, title=f"palaver: {about['benchmark']}", caption=_caption(about), padding=(0, 1))
     for index in shown:
         right = 2 <= index <= 6
         table.add_column(HEADINGS[index], justify="right" if right else "left", no_wrap=right, overflow="fold")
@@ -99,11 +102,7 @@ def show(rows: Sequence[Row], about: dict[str, Any]) -> None:
 
 def _caption(about: dict[str, Any]) -> str:
     found = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    corpus = about["corpus"]
-    return (
-        f"Corpus: {corpus['conversations']:,} conversations of {corpus['messages_each']} messages, "
-        f"{corpus['shape']}, seed {corpus['seed']}, {corpus['megabytes']} MB. {about['rounds']} rounds.\n{found}"
-    )
+    return f"{about['data']} {about['rounds']} rounds.\n{found}"
 
 
 def as_json(rows: Sequence[Row], about: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +143,7 @@ def _short(value: float) -> float:
 def as_markdown(rows: Sequence[Row], about: dict[str, Any]) -> str:
     """Give the table as Markdown."""
     lines = [
-        "# Codec benchmark",
+        f"# {about['benchmark'].capitalize()} benchmark",
         "",
         "Written by `make bench`; [how to read it](../README.md).",
         "",
@@ -157,9 +156,10 @@ def as_markdown(rows: Sequence[Row], about: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(folder: Path, name: str, rows: Sequence[Row], about: dict[str, Any]) -> None:
-    """Write ``name.json`` and ``name.md``."""
+def write(folder: Path, rows: Sequence[Row], about: dict[str, Any]) -> None:
+    """Write ``codec.json`` and ``codec.md``, or ``stream``'s."""
     folder.mkdir(exist_ok=True)
+    name = about["benchmark"]
     text = json.dumps(as_json(rows, about), ensure_ascii=False, indent=1)
     (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     (folder / f"{name}.md").write_text(as_markdown(rows, about), encoding="utf-8")

@@ -120,7 +120,7 @@ class _Slot:
         fields = FIELDS.get(type(self.part), {})
         for kind, pieces in self.pieces.items():
             if pieces:
-                changes[fields[kind]] = _added(getattr(self.part, fields[kind]), pieces)
+                changes[fields[kind]] = _added(getattr(self.part, fields[kind]), pieces, kind)
                 pieces.clear()
         self._looked = 0
         if self.citations and isinstance(self.part, Text):
@@ -128,8 +128,17 @@ class _Slot:
             self.citations.clear()
         if changes:
             self.part = structs.replace(self.part, **changes)
-        self._built = settled(self.part) if isinstance(self.part, ToolCall) else self.part
+        self._built = self._judged(self.part) if isinstance(self.part, ToolCall) else self.part
         return self._built
+
+    def _judged(self, call: ToolCall) -> AssistantPart:
+        """Judge a call, then pair its halves: judging leaves the UTF-8 with the text, so that pairing costs little."""
+        built = settled(call)
+        whole = paired(call.arguments_json)
+        if whole is call.arguments_json:
+            return built
+        self.part = structs.replace(call, arguments_json=whole)
+        return settled(self.part)
 
     def arguments(self) -> Any:
         """What the arguments say so far; ``UNSET`` before they say anything."""
@@ -147,10 +156,11 @@ class _Slot:
             self._looked = len(pieces)
 
 
-def _added(held: str | Inline | None, pieces: Sequence[str]) -> Any:
+def _added(held: str | Inline | None, pieces: Sequence[str], kind: type) -> Any:
     if isinstance(held, Inline):
         return Inline(held.data + "".join(pieces))
-    return paired((held or "") + "".join(pieces))
+    text = (held or "") + "".join(pieces)
+    return text if kind is ArgumentsDelta else paired(text)  # arguments are paired when they are judged
 
 
 def paired(text: str) -> str:
@@ -239,12 +249,23 @@ class Assembler:
         self._actions[type(event)](self, event)
 
     def extend(self, events: Iterable[Event], /) -> None:
-        """Take events, in order."""
+        """Take events, in order. A delta like the one before goes where that one went."""
+        event: Any  # only deltas have the fields that are asked for
+        kind: Any = None
+        index = 0
+        append: Callable[[str], object] = str
         for event in events:
+            if type(event) is kind and event.index == index:
+                append(event.text)
+                continue
             try:
-                self._sinks[type(event)][event.index](event.text)  # type: ignore[union-attr]
+                append = self._sinks[type(event)][event.index]
             except KeyError:  # no delta, or of a part that did not begin
+                kind = None  # this may change where deltas go
                 self._actions[type(event)](self, event)
+            else:
+                kind, index = event.__class__, event.index
+                append(event.text)
 
     def content(self, choice: int = 0) -> tuple[AssistantPart, ...]:
         """The parts so far, each joined, in their places."""

@@ -88,12 +88,12 @@ class _Plain(Struct, tag_field="type", tag="content_block_delta", gc=False, forb
 
 
 _plain = msgspec.json.Decoder(_Plain).decode
-_EVENT: Final[dict[type, Callable[[int, str], Delta]]] = {
-    _Text: TextDelta,
-    _Thinking: ReasoningDelta,
-    _Input: ArgumentsDelta,
-    _Signature: SignatureDelta,
+_GROWS: Final[dict[type, dict[type, Callable[[int, str], Delta]]]] = {
+    Text: {_Text: TextDelta},
+    Reasoning: {_Thinking: ReasoningDelta, _Signature: SignatureDelta},
+    ToolCall: {_Input: ArgumentsDelta},
 }
+"""What the deltas of a part become; others do not fit it."""
 _DELTAS: Final[dict[str, tuple[str, Callable[[int, str], Delta], AssistantPart]]] = {
     "text_delta": ("text", TextDelta, Text("")),
     "thinking_delta": ("thinking", ReasoningDelta, Reasoning(wire=WIRE)),
@@ -108,6 +108,7 @@ class _Block(Struct):
 
     number: int
     part: AssistantPart
+    grows: dict[type, Callable[[int, str], Delta]]
     left: str = ""
     """The input that the start of a call held, until a delta comes."""
     cited: bool = False
@@ -136,11 +137,12 @@ class Decoder(StreamDecoder):
             return
         known = self._blocks.get(found.index)
         delta = found.delta
-        if known is None or type(known.part) not in _GROWS[type(delta)]:
+        event = None if known is None else known.grows.get(type(delta))
+        if known is None or event is None:
             self._careful(frame)
         elif delta.text:
             known.left = ""
-            self.say(_EVENT[type(delta)](known.number, delta.text))
+            self.say(event(known.number, delta.text))
 
     def end(self) -> None:
         """A stream that ends behind the stop reason is whole."""
@@ -193,7 +195,7 @@ class Decoder(StreamDecoder):
         self._begin(index, part)
 
     def _begin(self, index: int, part: AssistantPart) -> None:
-        known = self._blocks[index] = _Block(self._count, part)
+        known = self._blocks[index] = _Block(self._count, part, _GROWS.get(type(part), {}))
         self._count += 1
         match part:
             case Text(text=text):
@@ -332,12 +334,6 @@ class Decoder(StreamDecoder):
 
 
 FINISHED: Final = "stop_reason"
-_GROWS: Final[dict[type, tuple[type, ...]]] = {
-    _Text: (Text,),
-    _Thinking: (Reasoning,),
-    _Input: (ToolCall,),
-    _Signature: (Reasoning,),
-}
 
 
 def _index(rest: Fields) -> int:
