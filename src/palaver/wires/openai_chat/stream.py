@@ -114,7 +114,7 @@ class Decoder(StreamDecoder):
     def fail(self, failed: Failed, /) -> None:
         """Say what is known first: a call that was held back, fields, and that a finished answer is finished."""
         try:
-            self._settle(whole=failed.kind == "corrupt" and self._over)
+            self._settle(whole=failed.kind != "provider" and self._over)
         except DecodeError:
             self._settle(whole=False)
         super().fail(failed)
