@@ -29,10 +29,10 @@ _skipped_servers: list[str] = []
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `exchange` gets every recording, or those of `recorded(wire)`."""
+    """A test that asks for `exchange` gets every recording, or those of `recorded(wire, has=field)`."""
     if "exchange" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker("recorded")
-        metafunc.parametrize("exchange", exchanges(*(mark.args if mark else ())))
+        metafunc.parametrize("exchange", exchanges(*mark.args, **mark.kwargs) if mark else exchanges())
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

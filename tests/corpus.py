@@ -10,7 +10,7 @@ A test asks for the fixture `exchange` and gets every recording;
 import json
 import os
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +36,20 @@ class Exchange:
         return json.loads(self.file.read_bytes())
 
 
-def exchanges(*wires: str) -> list[Any]:
-    """Parameters for a test over the recordings of these wires, or of all."""
+@cache
+def _holding(key: str) -> frozenset[Path]:
+    """The recordings whose record has a field of that name; ``stream`` may be ``stream_base64`` too."""
+    names = (f'"{key}":'.encode(), f'"{key}_base64":'.encode())
+    files = (CORPUS / "wires").glob("*/*.json")
+    maybe = [file for file in files if any(name in file.read_bytes() for name in names)]
+    return frozenset(file for file in maybe if Exchange(file).record.keys() & {key, f"{key}_base64"})
+
+
+def exchanges(*wires: str, has: str | None = None) -> list[Any]:
+    """Parameters for a test over the recordings of these wires, or of all; `has` names a field they must have."""
     files = sorted((CORPUS / "wires").glob("*/*.json"))
     chosen = [file for file in files if not wires or file.parent.name in wires]
+    chosen = [file for file in chosen if has is None or file in _holding(has)]
     if not chosen:
         name = "-".join(["no-corpus", *wires])
         reason = "the recorded corpus is absent; PALAVER_CORPUS names its folder"

@@ -16,6 +16,7 @@ from palaver.core.errors import (
     MessageError,
     PalaverError,
     ProviderError,
+    StreamError,
     UnknownNameError,
 )
 from palaver.core.factories import (
@@ -102,6 +103,7 @@ __all__ = [
     "Response",
     "ServerToolResult",
     "Settings",
+    "StreamError",
     "SystemMessage",
     "Text",
     "Tool",

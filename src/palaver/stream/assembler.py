@@ -229,6 +229,11 @@ class Assembler:
         """Whether every choice that began is over."""
         return self._state == "finished" and all(slot.choice in self._finishes for slot in self._slots)
 
+    @property
+    def failure(self) -> Failed | None:
+        """How the stream failed, when it did: as it was told, or what the events themselves gave away."""
+        return self._failure
+
     def feed(self, event: Event, /) -> None:
         """Take one event. Nothing is raised."""
         self._actions[type(event)](self, event)

@@ -45,6 +45,7 @@ class StreamDecoder:
         self._out: list[Event] = []
         self._known = 0
         self._closed = False
+        self._damage_told = False
 
     # -- for callers --
 
@@ -136,9 +137,13 @@ class StreamDecoder:
             self._damaged(self._reader.error)
 
     def _gathered(self) -> list[Event]:
-        if self.assembler.state == "failed":
-            self.done = True
+        failure = self.assembler.failure
         out, self._out, self._known = self._out, [], 0
+        if failure is not None:
+            self.done = True
+            if failure not in out and not self._damage_told:
+                out.append(failure)
+            self._damage_told = True
         return out
 
     def _damaged(self, error: DecodeError, kind: FailureKind = "corrupt") -> None:

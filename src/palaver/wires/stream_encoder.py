@@ -64,7 +64,7 @@ _TO_COME: Final[dict[type, tuple[str, str]]] = {
 class Shown:
     """A part on its way out: ``number`` counts those shown, ``part`` is what it began as, fitted to the wire."""
 
-    __slots__ = ("choice", "closing", "grown", "number", "part")
+    __slots__ = ("choice", "closing", "grown", "judged", "number", "part")
 
     def __init__(self, number: int, part: AssistantPart, choice: int) -> None:
         """Begin to show a part."""
@@ -73,6 +73,8 @@ class Shown:
         self.choice = choice
         self.grown = False
         """Whether a delta was shown."""
+        self.judged = False
+        """Whether it is known that the arguments are an object, or were wrapped in one."""
         self.closing = ""
         """What ends the arguments of a custom call that is wrapped."""
 
@@ -100,6 +102,7 @@ class StreamEncoder:
         self._turns = InTurn() if self.IN_TURN else None
         self._out: list[bytes] = []
         self._shown: dict[int, Shown | None] = {}
+        self._closed: dict[int, Shown] = {}
         self._held: dict[int, tuple[PartStart, list[str]]] = {}
         self._count = 0
         self._taken_ids: set[str] = set()
@@ -154,7 +157,7 @@ class StreamEncoder:
         raise NotImplementedError
 
     def cite(self, shown: Shown, citation: Citation) -> None:
-        """A citation of a text."""
+        """A citation of a text, which may be over."""
         raise NotImplementedError
 
     def close(self, shown: Shown, part: AssistantPart | None, /) -> None:
@@ -309,15 +312,15 @@ class StreamEncoder:
     def _grow(self, shown: Shown, event: Delta) -> None:
         if not event.text and shown.grown and not isinstance(event, SignatureDelta):  # an empty proof is not none
             return
-        if isinstance(event, ArgumentsDelta) and not shown.grown:
+        if isinstance(event, ArgumentsDelta) and not shown.judged and event.text.strip():
             event = self._as_object(shown, event)
         self.grow(shown, event)
         shown.grown = True
 
     def _as_object(self, shown: Shown, event: ArgumentsDelta) -> ArgumentsDelta:
         """Wrap arguments that begin as no object, where the wire takes objects only (see ``handover``)."""
-        text = event.text.lstrip()
-        if self.context.own or not self._speech.object_arguments or not text or text[0] == "{":
+        shown.judged = True
+        if self.context.own or not self._speech.object_arguments or event.text.lstrip()[0] == "{":
             return event
         self.context.offset = 0
         self.context.lose("converted", "arguments", "not an object; wrapped in one", shown.choice, event.index)
@@ -344,12 +347,15 @@ class StreamEncoder:
             why = "mean something on their own wire only; the text stays"
             self.context.lose("dropped", "citations", why, self.assembler.choice(event.index), event.index)
             return
-        if event.index in self._held:
+        if event.index in self._held and isinstance(self._held[event.index][0].part, Text):
             start, pieces = self._held.pop(event.index)
             self._open_held(start, pieces)
-        shown = self._shown.get(event.index)
-        if shown is not None:
+        shown = self._shown.get(event.index) or self._closed.get(event.index)
+        if shown is not None and isinstance(shown.part, Text):
             self.cite(shown, event.citation)
+        elif shown is not None or event.index in self._held:
+            self.context.offset = 0
+            self.context.lose("dropped", "citations", "belong to no text", 0, event.index)
 
     def _end(self, event: PartEnd) -> None:
         if event.index in self._held:
@@ -359,6 +365,7 @@ class StreamEncoder:
         if shown is not None:
             if shown.closing:
                 self._grow(shown, ArgumentsDelta(event.index, shown.closing))
+            self._closed[event.index] = shown
             self.close(shown, event.part if self.context.own else None)
 
     def _end_held(self, event: PartEnd) -> None:

@@ -24,7 +24,7 @@ from palaver.core import jsontext
 from palaver.core.errors import DecodeError, LossError
 from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import Placed
-from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core.parts import AssistantPart, MalformedToolCall, ToolCall
 from palaver.core.request import Encoded, Request, Response
 from palaver.core.usage import Usage
 from palaver.wires import reading
@@ -162,6 +162,8 @@ class Wire:
             choices = (response.message, *response.alternatives)
             answers = [fit_answer(with_own_usage(each, foreign=foreign), i, context) for i, each in enumerate(choices)]
             response = response.replace(message=answers[0], alternatives=tuple(answers[1:]))
+        elif self.speech.object_arguments and response.message.malformed_tool_calls:
+            response = structs.replace(response, message=_with_objects(response.message, context))
         body = jsontext.encode(self._codec.response(response, context))
         return self._checked(Encoded((body,), context.losses), losses)
 
@@ -189,6 +191,18 @@ def with_own_usage(message: AssistantMessage, *, foreign: bool) -> AssistantMess
     if usage is None or usage.raw_json is UNSET or not (foreign or usage == Usage(raw_json=usage.raw_json)):
         return message
     return message.replace(usage=structs.replace(usage, raw_json=UNSET))
+
+
+def _with_objects(message: AssistantMessage, context: Context) -> AssistantMessage:
+    """Put the arguments of a call that did not parse, which only a stream of this wire can hold, into an object."""
+    content: list[AssistantPart] = list(message.content)
+    for position, part in enumerate(content):
+        if isinstance(part, MalformedToolCall):
+            context.lose("converted", "arguments", "not JSON; sent inside a JSON object", 0, position)
+            text = jsontext.encode({"INVALID_JSON": part.raw}).decode()
+            name, held = part.name or "unknown", part.provider_json
+            content[position] = ToolCall(part.id or f"call_0_{position}", name, text, provider_json=held)
+    return message.replace(content=tuple(content))
 
 
 def fit_answer(

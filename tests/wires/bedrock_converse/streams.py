@@ -159,18 +159,6 @@ OWN: dict[str, list[Event]] = {
     ],
     "an image that failed": [BEGIN, *image(0, {"error": {"message": "no"}}), over(), metadata()],
     "an image of an unknown format": [BEGIN, *image(0, {"source": {"bytes": "iVBO"}}, form="bmp"), over(), metadata()],
-    "parts that interleave": [
-        BEGIN,
-        start(1, toolUse={"toolUseId": "t1", "name": "f"}),
-        delta(0, text="a"),
-        delta(1, toolUse={"input": '{"x"'}),
-        delta(0, text="b"),
-        delta(1, toolUse={"input": ":1}"}),
-        stop(1),
-        stop(0),
-        over("tool_use"),
-        metadata(),
-    ],
     "blocks that nobody ends": [
         BEGIN,
         delta(0, text="a"),
@@ -217,6 +205,20 @@ OWN: dict[str, list[Event]] = {
     "a call that is none": [BEGIN, *text(0, "a"), over("tool_use"), metadata()],
 }
 """One stream for each thing that a stream of this wire can say."""
+
+INTERLEAVED = [
+    BEGIN,
+    delta(0, text="a"),
+    start(1, toolUse={"toolUseId": "t1", "name": "f"}),
+    delta(1, toolUse={"input": '{"x"'}),
+    delta(0, text="b"),
+    delta(1, toolUse={"input": ":1}"}),
+    stop(1),
+    stop(0),
+    over("tool_use"),
+    metadata(),
+]
+"""Two blocks at once, which the service does not send, but its format allows."""
 
 
 def joined(events: Iterable[Event]) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from tests.wires.bedrock_converse import client, streams
 from tests.wires.bedrock_converse.streams import (
     BEGIN,
     CITATION,
+    INTERLEAVED,
     OWN,
     PLAIN,
     call,
@@ -346,8 +347,9 @@ def test_one_index_for_every_block_keeps_them_apart() -> None:
 
 def test_a_call_begins_where_another_was_not_ended() -> None:
     said = [*call(0, '{"a":1}')[:-1], *call(0, '{"b":2}', call_id="t2")]
-    response = read(BEGIN, *said, over("tool_use"), metadata())
-    assert [call_.id for call_ in response.message.tool_calls] == ["t1", "t2"]
+    data = stream(BEGIN, *said, over("tool_use"), metadata())
+    assert [call_.id for call_ in answer(data).message.tool_calls] == ["t1", "t2"]
+    well_told(events_of([data]))
 
 
 def test_a_delta_of_another_kind_begins_a_block() -> None:
@@ -361,6 +363,15 @@ def test_a_delta_of_another_kind_begins_a_block() -> None:
 
 def test_blocks_stand_in_the_order_of_their_indexes() -> None:
     assert read(BEGIN, *text(1, "b"), *text(0, "a"), over()).message.text == "ab"
+    begun = start(1, toolUse={"toolUseId": "t1", "name": "f"})
+    content = read(BEGIN, begun, delta(0, text="a"), stop(1), stop(0), over("tool_use")).message.content
+    assert content == (p.Text("a"), p.ToolCall("t1", "f", "{}"))
+
+
+@pytest.mark.law(4)
+def test_blocks_may_interleave() -> None:
+    same_as_whole(stream(*INTERLEAVED), INTERLEAVED)
+    split_anyhow(stream(*INTERLEAVED))
 
 
 def test_the_first_block_needs_no_start_of_the_message() -> None:
@@ -505,6 +516,18 @@ def test_an_error_may_say_little(sent: bytes, reason: str) -> None:
 def test_an_exception_behind_the_finish_still_fails_the_answer() -> None:
     data = stream(*PLAIN[:-1]) + frame("internalServerException", {"message": "x"}, kind="exception")
     assert failure(data).response.message.text == "Hello"
+
+
+def test_what_is_known_of_the_whole_answer_is_not_lost_when_it_fails() -> None:
+    sent = [("early", {}), metadata(), ("messageStop", {"x": 1})]
+    for tail in (frame("internalServerException", {}, kind="exception"), frame("messageStart", b"[]")):
+        error = failure(stream(*sent[:2], delta(0, text="a")) + tail)
+        assert repr(error.response.usage) == "Usage(input=10, output=5)"
+        assert error.response.provider == {"bedrock_converse": {"metrics": {"latencyMs": 7}}}
+    failed = events_of([stream(sent[0]) + frame("validationException", {}, kind="exception")])
+    assert [type(event) for event in failed] == [ProviderEvent, Failed]
+    late = failure(stream(BEGIN, sent[2]) + frame("internalServerException", {}, kind="exception"))
+    assert late.response.provider == {"bedrock_converse": {"x": 1}}
 
 
 def test_damage_behind_the_finish_changes_nothing() -> None:

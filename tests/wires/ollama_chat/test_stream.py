@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -94,6 +95,7 @@ STREAMS: dict[str, list[Line]] = {
     "no content": [line({"thinking": "hm"}), last({"tool_calls": None})],
     "null content": [line({"content": None, "images": []}), last({"content": None, "tool_calls": [], "thinking": ""})],
     "empty thinking": [line({"content": "a", "thinking": ""}), last({"content": "b", "thinking": None})],
+    "empty thinking between": [says("a"), line({"content": "b", "thinking": ""}), last()],
     "other role": [line({"role": "tool", "content": "a"}), last({"role": "tool", "content": ""})],
     "no role": [{"model": "m", "message": {"content": "a"}}, {"model": "m", "message": {"content": "b"}, "done": True}],
     "unknown fields": [
@@ -230,10 +232,17 @@ def test_unknown_lines_are_kept_and_go_back() -> None:
     assert b"pulling" not in written("cohere_chat", events)[0]
 
 
+@pytest.mark.parametrize("behind", [b"", lines({"error": "no"}), b"garbage\n", lines(last())])
+def test_unknown_lines_stand_behind_the_start(behind: bytes) -> None:
+    events, found = read(NAME, lines({"status": "loading"}) + behind)
+    kinds = [type(event) for event in events]
+    assert kinds[:2] == ([e.Start, e.ProviderEvent] if isinstance(found, Response) else [e.ProviderEvent, e.Failed])
+
+
 def test_a_pretty_event_is_one_line() -> None:
-    encoder = WIRE.stream_encoder()
-    assert encoder.feed(e.ProviderEvent(NAME, "", Raw(b'{\n "a": 1\r\n}')))[-1:] == b"\n"
-    assert WIRE.stream_decoder().feed(encoder.feed(e.ProviderEvent(NAME, "", Raw(b'{\n"a":1}')))) != []
+    data, _ = written(NAME, [e.ProviderEvent(NAME, "", Raw(b'{\n "a": 1\r\n}'))])
+    first, *_ = data.split(b"\n")
+    assert json.loads(first) == {"a": 1}
 
 
 # -- streams that end badly ------------------------------------------------------------------------
@@ -323,7 +332,7 @@ def test_damaged_streams_give_an_answer_or_one_error(data: st.DataObject) -> Non
     for _ in range(data.draw(st.integers(1, 3))):
         node, key = data.draw(st.sampled_from(_spots(found)))
         if data.draw(st.booleans()):
-            node[key] = data.draw(ODD)
+            node[key] = copy.deepcopy(data.draw(ODD))
         elif isinstance(node, dict):
             node[f"{key}x"] = node.pop(key)
     total(lines(*found))
@@ -421,7 +430,9 @@ def test_the_official_client_reads_streams_that_went_through_us(name: str) -> No
 
 def _content(response: Response) -> list[Any]:
     """Content as the client can know it: its type of a call has no id."""
-    return [(part.name, dict(part.arguments)) if isinstance(part, p.ToolCall) else part for part in response.message.content]
+    return [
+        (part.name, dict(part.arguments)) if isinstance(part, p.ToolCall) else part for part in response.message.content
+    ]
 
 
 @pytest.mark.parametrize(
@@ -456,7 +467,9 @@ def test_several_texts_become_one() -> None:
 def test_what_is_not_carried_is_on_the_receipt() -> None:
     cited = p.Text("a", citations=(p.Citation(wire="openai_chat", url="u"),))
     response = Response(
-        p.AssistantMessage(content=(p.Reasoning("hm", "sig", wire="anthropic_messages"), cited, p.Image(p.Inline(PNG)))),
+        p.AssistantMessage(
+            content=(p.Reasoning("hm", "sig", wire="anthropic_messages"), cited, p.Image(p.Inline(PNG)))
+        ),
         alternatives=(p.AssistantMessage(content=(p.Text("b"),)),),
     )
     data, losses = written(NAME, narrate(response))

@@ -288,7 +288,8 @@ class Decoder(StreamDecoder):
             self._finish()
 
     def _message_stop(self, _rest: Fields, _frame: Frame) -> None:
-        self._finish()
+        if not self._finished:
+            self._finish()
         self.done = True
 
     def _error(self, _rest: Fields, frame: Frame) -> None:

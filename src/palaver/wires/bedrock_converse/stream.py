@@ -20,7 +20,6 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import binascii
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
@@ -44,13 +43,13 @@ from palaver.core.events import (
     Update,
     UsageUpdate,
 )
-from palaver.core.jsontext import EMPTY_OBJECT, NULL
+from palaver.core.jsontext import NULL
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import Reasoning, Text, ToolCall
 from palaver.core.request import Response
 from palaver.stream.eventstream import EventStreamReader
 from palaver.wires import reading
-from palaver.wires.bedrock_converse.blocks import assistant_part, citation
+from palaver.wires.bedrock_converse.blocks import citation
 from palaver.wires.bedrock_converse.decode import take_role, take_usage
 from palaver.wires.bedrock_converse.forms import (
     DELTAS,
@@ -63,13 +62,14 @@ from palaver.wires.bedrock_converse.forms import (
     members,
     optional,
 )
+from palaver.wires.bedrock_converse.open_block import OpenBlock, has_no_arguments
 from palaver.wires.bedrock_converse.stream_write import Encoder
 from palaver.wires.bedrock_converse.usage import read_usage
 from palaver.wires.reading import hint, provider
 from palaver.wires.stream_decoder import StreamDecoder, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from palaver.core.jsontext import Fields
     from palaver.core.parts import AssistantPart
@@ -105,33 +105,13 @@ _common = msgspec.json.Decoder(_Event).decode
 _UNCOMMON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class _Block:
-    """A block that is open: its kind, the number of its part, and what waits until it is whole."""
-
-    __slots__ = ("beside", "fields", "kind", "number", "raws", "source", "texts")
-
-    def __init__(self, kind: str, number: int, fields: Fields, beside: Fields) -> None:
-        self.kind = kind
-        self.number = number
-        self.fields = fields
-        """What its start said, for a result or an image; the arguments of a call that gets none."""
-        self.beside = beside
-        """What stood beside that."""
-        self.raws: list[Raw] = []
-        """Citations of a text, content of a result."""
-        self.texts: list[str] = []
-        """Pieces of base64 text."""
-        self.source: Fields = {}
-        """Where an image comes from, if not from those."""
-
-
 class Decoder(StreamDecoder):
     """One ConverseStream that is being read."""
 
     def __init__(self, origin: str) -> None:
         """Begin with nothing."""
         super().__init__(origin, EventStreamReader())
-        self._open: dict[int, _Block] = {}
+        self._open: dict[int, OpenBlock] = {}
         self._count = 0
         self._begun = False
         self._early: list[ProviderEvent] = []
@@ -177,7 +157,7 @@ class Decoder(StreamDecoder):
     def fail(self, failed: Failed, /) -> None:
         """Say what waited, then that the stream failed. A call or a reasoning that is not whole stays open."""
         for index, block in list(self._open.items()):
-            if block.raws or block.texts:
+            if block.waits:
                 try:
                     self._close(index)
                 except DecodeError:  # what came is no block yet
@@ -307,26 +287,23 @@ class Decoder(StreamDecoder):
         inner = reading.need_fields(start, kind)
         self._begin()
         self._close(index)
-        block = _Block(kind, self._count, inner, start)
-        part: AssistantPart = assistant_part(_block_of(kind, {**_TO_COME[kind], **inner}, start))
-        if isinstance(part, ToolCall):
-            block.fields = {"input": Raw(part.arguments_json.encode())}
-            part = structs.replace(part, arguments_json="")
-        self._put(index, block, part)
+        block = OpenBlock(kind, self._count, inner, start)
+        part = block.begun()
+        self._put(index, block, structs.replace(part, arguments_json="") if isinstance(part, ToolCall) else part)
         return _is_empty(fields)
 
-    def _put(self, index: int, block: _Block, part: AssistantPart) -> None:
+    def _put(self, index: int, block: OpenBlock, part: AssistantPart) -> None:
         self._open[index] = block
         self._count += 1
         self.say(PartStart(block.number, part, 0, (index,)))
 
-    def _at(self, index: int, kinds: tuple[str, ...], part: AssistantPart) -> _Block:
+    def _at(self, index: int, kinds: tuple[str, ...], part: AssistantPart) -> OpenBlock:
         """The block at an index, if it is of one of these kinds; else a new one of the first."""
         block = self._open.get(index)
         if block is None or block.kind not in kinds:
             self._begin()
             self._close(index)
-            block = _Block(kinds[0], self._count, {}, {})
+            block = OpenBlock(kinds[0], self._count)
             self._put(index, block, part)
         return block
 
@@ -345,35 +322,10 @@ class Decoder(StreamDecoder):
         block = self._open.pop(index, None)
         if block is None:
             return
-        part: AssistantPart | None = None
-        match block.kind:
-            case "toolUse":
-                call = self.assembler.part(block.number)
-                if isinstance(call, ToolCall) and not call.arguments_json.strip():
-                    self.say(ArgumentsDelta(block.number, bytes(block.fields["input"]).decode()))
-            case "text" | "citation" if block.raws:
-                part = self._cited(block)
-            case "redactedContent" if len(block.texts) > 1:
-                part = Reasoning(encrypted=_rejoined(block.texts), wire=WIRE)
-            case "toolResult":
-                content = jsontext.raw([*jsontext.items(block.fields.get("content", _NOTHING)), *block.raws])
-                part = assistant_part(_block_of("toolResult", {**block.fields, "content": content}, block.beside))
-            case "image":
-                part = assistant_part(_block_of("image", _image_of(block), block.beside))
-            case _:
-                pass
-        self.say(PartEnd(block.number, part))
-
-    def _cited(self, block: _Block) -> AssistantPart | None:
-        """A text with citations, read as a block of a whole answer."""
-        text = self.assembler.part(block.number)
-        if not isinstance(text, Text):
-            return None
-        inner = {"citations": jsontext.raw(block.raws)}
-        if block.kind == "text":
-            inner["content"] = jsontext.raw([{"text": text.text}])
-        part: AssistantPart = assistant_part(_block_of("citationsContent", inner, {}))
-        return part
+        gathered = self.assembler.part(block.number)
+        if block.kind == "toolUse" and has_no_arguments(gathered):
+            self.say(ArgumentsDelta(block.number, block.default()))
+        self.say(PartEnd(block.number, block.ended(gathered)))
 
     # -- what blocks are made of --
 
@@ -420,7 +372,6 @@ class Decoder(StreamDecoder):
         inner = jsontext.fields(raw)
         text = reading.need_text(inner, "input")
         block = self._at(index, ("toolUse",), ToolCall("", ""))
-        block.fields.setdefault("input", EMPTY_OBJECT)
         self.say(ArgumentsDelta(block.number, text))
         return _is_empty(inner)
 
@@ -440,7 +391,7 @@ class Decoder(StreamDecoder):
         block.fields |= inner
         return True
 
-    def _begun_at(self, index: int, kind: str) -> _Block:
+    def _begun_at(self, index: int, kind: str) -> OpenBlock:
         """The block that a delta adds to, of a kind that cannot do without its start."""
         block = self._open.get(index)
         if block is None or block.kind != kind:
@@ -468,15 +419,6 @@ class Decoder(StreamDecoder):
     """What each event says; each tells whether it could say all."""
 
 
-_NOTHING: Final = Raw(b"[]")
-_TO_COME: Final[dict[str, Fields]] = {
-    "toolUse": {"input": EMPTY_OBJECT},
-    "toolResult": {"content": _NOTHING},
-    "image": {"source": Raw(b'{"bytes":""}')},
-}
-"""What stands in for the rest of a block when it begins."""
-
-
 def _index(fields: Fields) -> int:
     index = reading.take_int(fields, "contentBlockIndex")
     if index is None:
@@ -486,26 +428,3 @@ def _index(fields: Fields) -> int:
 
 def _is_empty(rest: Fields) -> bool:
     return all(raw == NULL for raw in rest.values())
-
-
-def _block_of(kind: str, inner: Fields, beside: Fields) -> Raw:
-    """A block as it stands in a whole answer."""
-    return jsontext.raw({kind: inner, **beside})
-
-
-def _image_of(block: _Block) -> Fields:
-    """The fields of an image, with where it comes from."""
-    source: dict[str, Any] = {**({"bytes": _rejoined(block.texts)} if block.texts else {}), **block.source}
-    return {**block.fields, "source": jsontext.raw(source)} if source else block.fields
-
-
-def _rejoined(pieces: Sequence[str]) -> str:
-    """Join base64 texts, each of which may be padded, into that of all the bytes."""
-    joined = "".join(pieces)
-    if "=" not in joined.rstrip("="):
-        return joined
-    try:
-        found = b"".join([binascii.a2b_base64(piece, strict_mode=True) for piece in pieces])
-    except ValueError:  # no base64: it is kept as it came
-        return joined
-    return binascii.b2a_base64(found, newline=False).decode()

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import EncodeError
@@ -121,11 +121,8 @@ class Encoder(StreamEncoder):
             self._add(shown, write(event.text[start : start + _MOST]))
 
     def cite(self, shown: Shown, citation: Citation) -> None:
-        """``contentBlockDelta`` with a citation; one that nobody decoded cannot be said."""
-        if isinstance(citation.raw_json, Raw):
-            self._add(shown, {"citation": citation.raw_json})
-        else:
-            self.context.lose("dropped", "citation", "not one of the service's own", 0, shown.number)
+        """``contentBlockDelta`` with the service's own citation."""
+        self._add(shown, {"citation": citation.raw_json})
 
     def close(self, shown: Shown, _part: AssistantPart | None, /) -> None:
         """``contentBlockStop``."""
@@ -159,7 +156,7 @@ class Encoder(StreamEncoder):
 
     def over(self, answer: Response) -> None:
         """``messageStop``, and ``metadata`` if there is any."""
-        fields = ending(answer, self.context)
+        fields = ending(structs.replace(answer, alternatives=()), self.context)  # those were listed as they came
         stop = {key: fields.pop(key) for key in _AT_STOP if key in fields}
         self._frame("messageStop", stop)
         if fields:

@@ -21,20 +21,17 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, structs
+from msgspec import UNSET, Raw
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.events import (
     ArgumentsDelta,
-    CitationDelta,
     Failed,
     Finish,
-    PartEnd,
-    PartStart,
     ProviderEvent,
     ReasoningDelta,
     Start,
@@ -44,16 +41,16 @@ from palaver.core.events import (
 )
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage
-from palaver.core.parts import AssistantPart, Image, MalformedToolCall, Opaque, Reasoning, Text, ToolCall
+from palaver.core.parts import Image, Opaque, Reasoning, Text
 from palaver.core.request import Response
-from palaver.stream import sse
 from palaver.wires import reading
 from palaver.wires.cohere_chat import decode
 from palaver.wires.cohere_chat.forms import FINISH, WIRE
-from palaver.wires.cohere_chat.stream_shapes import CallEvent, ContentEvent, cited, plain
+from palaver.wires.cohere_chat.stream_parts import CONTENT, PartsDecoder, Slot
+from palaver.wires.cohere_chat.stream_shapes import CallEvent, ContentEvent, plain
 from palaver.wires.cohere_chat.stream_write import Encoder
-from palaver.wires.reading import native, provider
-from palaver.wires.stream_decoder import StreamDecoder, opened
+from palaver.wires.reading import provider
+from palaver.wires.stream_decoder import opened
 
 if TYPE_CHECKING:
     from palaver.stream.frames import Frame
@@ -62,57 +59,19 @@ __all__ = ["Decoder", "Encoder"]
 
 # -- reading ---------------------------------------------------------------------------------------
 
-_Kind: TypeAlias = Literal["text", "thinking", "other", "plan", "call"]
-_CONTENT: Final[tuple[_Kind, ...]] = ("text", "thinking", "other")
-_PLACE: Final[dict[_Kind, tuple[int, ...]]] = {
-    "text": (0,),
-    "thinking": (0,),
-    "other": (0,),
-    "plan": (1,),
-    "call": (2,),
-}
 _NOISE: Final = (NULL, Raw(b"[]"), Raw(b'""'))
-_AT_PLAN: Final = -1
 
 
-class _Slot(Struct):
-    """A part that was begun: its number, and what its start and its deltas left to tell at its end."""
-
-    number: int
-    late: Fields = {}
-    """Fields of the part that came with deltas."""
-    call: Fields = {}
-    """The call as its start told it."""
-    made_id: str = ""
-    told: int = 0
-    """So much of the arguments was told from the start."""
-    hinted: bool = False
-    """The start had arguments in a form that only holds if no more of them come."""
-    ended: bool = False
-
-
-class Decoder(StreamDecoder):
+class Decoder(PartsDecoder):
     """Reads one stream of Cohere."""
 
     def __init__(self, origin: str) -> None:
         """Begin with nothing."""
-        super().__init__(origin, sse.SSEReader())
+        super().__init__(origin)
         self._rest: Fields = {}
         self._fields: Fields = {}
         self._logprobs: list[Raw] = []
         self._said: Response | None = None
-        self._count = 0
-        self._called = 0
-        self._slots: dict[_Kind, dict[int, _Slot]] = {kind: {} for kind in _PLACE}
-        self._texts = self._slots["text"]
-        self._thoughts = self._slots["thinking"]
-        self._calls = self._slots["call"]
-        self._content: list[tuple[int, bool]] = []
-        """The content in order: numbers of parts, and whether each is a text."""
-        self._plan: _Slot | None = None
-        self._citations: list[Raw] = []
-        self._cited_up_to: int | None = 0
-        """The place of the text that was cited last; ``None`` when a citation could not be placed."""
 
     def read(self, frame: Frame, /) -> None:
         """Say what one event means."""
@@ -166,7 +125,7 @@ class Decoder(StreamDecoder):
         if action is None:
             self._other(kind, rest, data)
         elif action(self, rest, data):
-            self.say(ProviderEvent(WIRE, kind, Raw(data)))
+            self._say_own(kind, data)
 
     def _other(self, kind: str, rest: Fields, data: bytes) -> None:
         """Read an event of a type that is not ours; an error has no type, or that of an error."""
@@ -174,7 +133,12 @@ class Decoder(StreamDecoder):
         if kind == "error" or (not kind and jsontext.kind(message) == "a string"):
             self.fail(Failed("provider", _error_text(rest), None, Raw(data)))
         else:
-            self.say(ProviderEvent(WIRE, kind, Raw(data)))
+            self._say_own(kind, data)
+
+    def _say_own(self, kind: str, data: bytes) -> None:
+        """Hand out an event of the provider's own, behind the start of the answer."""
+        self._begin()
+        self.say(ProviderEvent(WIRE, kind, Raw(data)))
 
     def _message_start(self, rest: Fields, _data: bytes) -> bool:
         delta = reading.take_fields(rest, "delta") or {}
@@ -200,6 +164,9 @@ class Decoder(StreamDecoder):
             self._fields["@@no_role"] = jsontext.TRUE
         elif role != _ASSISTANT:
             self._fields["@@role"] = role
+        return self._more_fields(message)
+
+    def _more_fields(self, message: Fields) -> bool:
         found = [message.pop(key, NULL) for key in ("content", "tool_plan", "tool_calls", "citations")]
         self._fields.update(message)
         return any(raw not in _NOISE for raw in found)
@@ -222,7 +189,7 @@ class Decoder(StreamDecoder):
             self._begin_thinking(made, index)
         else:
             whole = made if isinstance(made, Image) else Opaque(WIRE, jsontext.raw(piece))
-            self._start("other", whole, index)
+            self._end("other", self._start("other", whole, index))
         return odd or bool(rest)
 
     def _content_delta(self, rest: Fields, _data: bytes) -> bool:
@@ -232,7 +199,7 @@ class Decoder(StreamDecoder):
         if logprobs != NULL:
             self._logprobs.append(logprobs)
         _drop(piece, "type")
-        slot: _Slot | None = None
+        slot: Slot | None = None
         try:
             thinking, text = reading.take_text(piece, "thinking"), reading.take_text(piece, "text")
         except DecodeError as error:
@@ -254,22 +221,20 @@ class Decoder(StreamDecoder):
 
     def _content_end(self, rest: Fields, _data: bytes) -> bool:
         index = _index(rest)
-        found: list[tuple[_Kind, _Slot]] = []
-        for kind in _CONTENT:
+        known = False
+        for kind in CONTENT:
             slot = self._find(kind, index)
-            if slot is not None and not slot.ended:
-                found.append((kind, slot))
-        for kind, slot in found:
-            self._end(kind, slot)
-        return not found or bool(rest)
+            if slot is not None:
+                known = True
+                self._end(kind, slot)
+        return not known or bool(rest)
 
     def _plan_delta(self, rest: Fields, _data: bytes) -> bool:
-        delta = reading.need_fields(rest, "delta")
+        message, delta = _message(rest)
         try:
-            message = reading.need_fields(delta, "message")
             plan = reading.need_text(message, "tool_plan")
         except DecodeError as error:
-            raise error.within("delta") from None
+            raise error.within("delta.message") from None
         _index(rest)
         if self._plan is None:
             self._plan = self._start("plan", Text("", provider_json=decode.PLAN), 0)
@@ -339,12 +304,13 @@ class Decoder(StreamDecoder):
         _drop(rest, "delta")
         if rest.get("id") == NULL and "id" in self._rest:
             del rest["id"]
-        self._fields.update(message)
+        _drop(message, "role")
+        odd = self._more_fields(message)
         self._rest.update({**rest, **delta})
         self._begin()
         if refusal in _NOISE:
             self._over()
-            return False
+            return odd
         word = delta.get("finish_reason", NULL)
         code = jsontext.text(word) if jsontext.kind(word) == "a string" else None
         found = self._rest_of_answer()
@@ -368,124 +334,10 @@ class Decoder(StreamDecoder):
     }
     """What is done with each event. ``True`` says that something in it has no place in an answer."""
 
-    # -- parts --
-
     def _begin(self) -> None:
         if self._said is None:
             self._said = self._head(dict(self._rest))
             self.say(Start(self._said))
-
-    def _start(self, kind: _Kind, part: AssistantPart, index: int | None) -> _Slot:
-        self._begin()
-        slot = _Slot(self._count)
-        self._count += 1
-        slots = self._slots[kind]
-        index = -self._count if index is None else index
-        before = slots.pop(index, None)  # the one begun last stands last
-        if before is not None:
-            self._end(kind, before)
-        slots[index] = slot
-        if kind in _CONTENT:
-            self._content.append((slot.number, kind == "text"))
-        self.say(PartStart(slot.number, part, place=_PLACE[kind]))
-        return slot
-
-    def _find(self, kind: _Kind, index: int | None) -> _Slot | None:
-        """Find a part by its number; the one begun last, where it or the event has none."""
-        slots = self._slots[kind]
-        if index is not None and index in slots:
-            return slots[index]
-        last = next(reversed(slots), None)
-        return slots[last] if last is not None and (index is None or last < 0) else None
-
-    def _begin_text(self, part: Text, index: int | None) -> _Slot:
-        slot = self._start("text", structs.replace(part, text=""), index)
-        if part.text:
-            self.say(TextDelta(slot.number, part.text))
-        return slot
-
-    def _begin_thinking(self, part: Reasoning, index: int | None) -> _Slot:
-        slot = self._start("thinking", structs.replace(part, text=""), index)
-        if part.text:
-            self.say(ReasoningDelta(slot.number, part.text))
-        return slot
-
-    def _begin_call(self, found: Fields, index: int | None) -> None:
-        made_id = f"call_{self._called}"
-        self._called += 1
-        try:
-            made = decode.call(jsontext.raw(found), made_id)
-        except DecodeError as error:
-            raise error.within("delta.message.tool_calls") from None
-        text = made.raw if isinstance(made, MalformedToolCall) else made.arguments_json
-        bare = ToolCall(made.id or "", made.name or "", provider_json=made.provider_json)
-        slot = self._start("call", bare, index)
-        slot.call, slot.made_id, slot.told = found, made_id, len(text)
-        slot.hinted = "@@arguments" in native(bare, WIRE)
-        if text:
-            self.say(ArgumentsDelta(slot.number, text))
-
-    def _end(self, kind: _Kind, slot: _Slot) -> None:
-        if not slot.ended:
-            slot.ended = True
-            (self._end_call if kind == "call" else self._end_text)(slot)
-
-    def _end_text(self, slot: _Slot) -> None:
-        part = self.assembler.part(slot.number) if slot.late else None
-        if part is not None:
-            part = structs.replace(part, provider_json=provider(WIRE, {**native(part, WIRE), **slot.late}))
-        self.say(PartEnd(slot.number, part))
-
-    def _end_call(self, slot: _Slot) -> None:
-        """End a call; what it is whole is read as in an answer that is not streamed, where that makes a difference."""
-        part = self.assembler.part(slot.number)
-        text = part.arguments_json if isinstance(part, ToolCall) else getattr(part, "raw", "")
-        grown = text[slot.told :]
-        if not (slot.late or text == "null" or (slot.hinted and grown)):
-            self.say(PartEnd(slot.number))
-            return
-        call = {**slot.call, **slot.late}
-        inner = jsontext.fields(call["function"])
-        if grown:
-            before = jsontext.fields(slot.call["function"]).get("arguments", NULL)
-            begun = jsontext.text(before) if jsontext.kind(before) == "a string" else text[: slot.told]
-            inner["arguments"] = jsontext.raw(begun + grown)
-        call["function"] = jsontext.raw(inner)
-        self.say(PartEnd(slot.number, decode.call(jsontext.raw(call), slot.made_id)))
-
-    # -- citations --
-
-    def _cite(self, raw: Raw) -> None:
-        """Tell a citation to its text, unless one before it had no place."""
-        if self._cited_up_to is None:
-            return
-        try:
-            found = cited(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            self._cited_up_to = None
-            return
-        texts = [at for at, (_, is_text) in enumerate(self._content) if is_text]
-        plan = None if self._plan is None else len(self._content)
-        at = decode.cited_at(found, texts, plan)
-        if at is None or at < self._cited_up_to:
-            self._cited_up_to = None
-            return
-        self._cited_up_to = at
-        number = self._plan.number if self._plan is not None and at == plan else self._content[at][0]
-        self.say(CitationDelta(number, decode.citation(found, raw)))
-
-    def _settle_citations(self) -> None:
-        """Put citations where they stand in an answer that is not streamed; mostly they stand there already."""
-        numbers = [number for number, _ in self._content]
-        if self._plan is not None:
-            numbers.append(self._plan.number)
-        told = [self.assembler.part(number) for number in numbers]
-        bare = [structs.replace(part, citations=()) if isinstance(part, Text) else part for part in told]
-        fields: Fields = {"citations": jsontext.raw(self._citations)}
-        for number, before, part in zip(numbers, told, decode.with_citations(tuple(bare), fields), strict=True):
-            if before != part:
-                self.say(PartEnd(number, part))
-        self._fields.update(fields)
 
     # -- the answer as a whole --
 
@@ -494,7 +346,7 @@ class Decoder(StreamDecoder):
             for slot in slots.values():
                 self._end(kind, slot)
         if self._citations:
-            self._settle_citations()
+            self._fields.update(self._settle_citations())
         rest = self._rest_of_answer()
         word = decode.finish_word(rest)
         self._tell_head(rest)
@@ -542,18 +394,22 @@ def _index(rest: Fields) -> int | None:
     return index
 
 
-def _inside(rest: Fields, key: str) -> tuple[Fields, bool]:
-    """Take ``delta.message.<key>`` out, an object; ``True`` says that something stands beside it."""
+def _message(rest: Fields) -> tuple[Fields, Fields]:
+    """Take ``delta`` and its ``message`` out: the message, and what stands beside it."""
     delta = reading.need_fields(rest, "delta")
     try:
-        message = reading.need_fields(delta, "message")
-        try:
-            found = reading.need_fields(message, key)
-        except DecodeError as error:
-            raise error.within("message") from None
+        return reading.need_fields(delta, "message"), delta
     except DecodeError as error:
         raise error.within("delta") from None
-    return found, bool(delta or message)
+
+
+def _inside(rest: Fields, key: str) -> tuple[Fields, bool]:
+    """Take ``delta.message.<key>`` out, an object; ``True`` says that something stands beside it."""
+    message, delta = _message(rest)
+    try:
+        return reading.need_fields(message, key), bool(delta or message)
+    except DecodeError as error:
+        raise error.within("delta.message") from None
 
 
 def _error_text(rest: Fields) -> str:

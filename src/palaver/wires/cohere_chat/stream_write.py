@@ -118,11 +118,7 @@ class Encoder(StreamEncoder):
 
     def cite(self, shown: Shown, citation: Citation) -> None:  # noqa: ARG002 (it says itself what it cites)
         """Say a citation, as the provider said it."""
-        raw = citation.raw_json
-        if not isinstance(raw, Raw):
-            said = {"start": citation.start, "end": citation.end, "text": citation.quote}
-            raw = jsontext.raw({key: value for key, value in said.items() if value is not None})
-        self._say_citation(raw)
+        self._say_citation(_citation(citation))
 
     def _say_citation(self, raw: Raw) -> None:
         self._say("citation-start", {"index": self._cited, "delta": {"message": {"citations": raw}}})
@@ -176,13 +172,10 @@ class Encoder(StreamEncoder):
         bare = structs.replace(answer, message=structs.replace(answer.message, content=()), alternatives=())
         delta = encode.response(bare, self.context)
         message: dict[str, Any] = delta.pop("message")
-        for key in ("role", "content"):
+        for key in ("role", "content", "tool_plan", "tool_calls"):
             message.pop(key, None)
-        citations = message.get("citations")
-        if isinstance(citations, Raw) and jsontext.kind(citations) == "an array":
-            del message["citations"]
-            for raw in jsontext.items(citations)[self._cited :]:
-                self._say_citation(raw)
+        for raw in _citations(answer, message.pop("citations", NULL))[self._cited :]:
+            self._say_citation(raw)
         if message:
             delta["message"] = message
         found = delta.pop("id", None)
@@ -225,6 +218,21 @@ class Encoder(StreamEncoder):
 
 _BETWEEN: Final = "\n\n"
 _GROWING: Final = ("type", "text", "thinking")
+
+
+def _citation(citation: Citation) -> Raw:
+    if isinstance(citation.raw_json, Raw):
+        return citation.raw_json
+    said = {"start": citation.start, "end": citation.end, "text": citation.quote}
+    return jsontext.raw({key: value for key, value in said.items() if value is not None})
+
+
+def _citations(answer: Response, beside: Raw) -> list[Raw]:
+    """List the citations of an answer, in order: those of its texts, or those that point at no text."""
+    if jsontext.kind(beside) == "an array":
+        return jsontext.items(beside)
+    texts = [part for part in answer.message.content if isinstance(part, Text)]
+    return [_citation(each) for part in texts for each in part.citations if each.wire == WIRE]
 
 
 def _told_late(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _system(rest: Fields) -> tuple[SystemMessage, ...]:
         del rest["@@snake"]
         found["@@field"] = hint("system_instruction")
     try:
-        parts = tuple([text_part(fields) for fields in _parts(found)])
+        parts = tuple([text_part(fields) for fields in take_parts(found)])
     except DecodeError as error:
         raise error.within("systemInstruction") from None
     return (SystemMessage(content=parts, provider_json=provider(WIRE, found)),)
@@ -107,9 +107,9 @@ def _contents(raws: list[Raw]) -> tuple[Message, ...]:
         try:
             rest = jsontext.fields(raw)
             if _role(rest) != "model":
-                messages += _user(rest, _parts(rest), pending)
+                messages += _user(rest, take_parts(rest), pending)
                 continue
-            content = _said(_parts(rest), f"call_{index}")
+            content = _said(take_parts(rest), f"call_{index}")
         except DecodeError as error:
             raise error.within(f"contents[{index}]") from None
         if pending and content and isinstance(before := messages[-1], AssistantMessage):
@@ -138,8 +138,8 @@ def _role(rest: Fields) -> str:
 _split = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 
 
-def _parts(rest: Fields) -> list[Fields]:
-    """Take the parts, split."""
+def take_parts(rest: Fields) -> list[Fields]:
+    """Take the parts out, split."""
     raw = rest.get("parts")
     if raw is None or raw == NULL:
         rest["@@parts"] = NULL
@@ -247,16 +247,20 @@ def response(body: bytes) -> Response:
     try:
         rest = jsontext.fields(body)
     except DecodeError:
-        raise _listed_error(body) from None
-    raws = _candidates(rest)
+        raise listed_error(body) from None
+    raws = take_candidates(rest)
     if raws is None and "error" in rest:
-        raise _provider_error(rest["error"], body)
-    if raws is None and _ANSWER.isdisjoint(rest):
+        raise provider_error(rest["error"], body)
+    if raws is None and ANSWER.isdisjoint(rest):
         raise ProviderError(WIRE, "no answer in the body", body=body)
+    return answer(rest, raws)
+
+
+def answer(rest: Fields, raws: list[Fields] | None) -> Response:
+    """Read an answer whose candidates were taken out; ``None`` when it had none. Raises ``DecodeError``."""
     usage = _usage(rest)
     model = spelling.word(rest, "modelVersion")
     response_id = spelling.word(rest, "responseId")
-    place = f"call_{response_id}" if response_id else "call"
     if not raws:
         rest["@@candidates"] = NULL if raws is None else Raw(b"[]")
         return Response(
@@ -270,15 +274,22 @@ def response(body: bytes) -> Response:
             provider_json=provider(WIRE, rest),
         )
     try:
-        message = _candidate(raws[0], 0, place, model=model, usage=usage, response_id=response_id)
-        others = [_candidate(raw, index, f"{place}_{index}") for index, raw in enumerate(raws[1:], 1)]
+        message = _candidate(raws[0], 0, place(response_id, 0), model=model, usage=usage, response_id=response_id)
+        others = [_candidate(raw, index, place(response_id, index)) for index, raw in enumerate(raws[1:], 1)]
     except DecodeError as error:
         raise error.within("candidates") from None
     held = provider(WIRE, rest)
     return Response(message=message, alternatives=tuple(others), origin=WIRE, provider_json=held)
 
 
-def _candidates(rest: Fields) -> list[Fields] | None:
+def place(response_id: str | None, choice: int) -> str:
+    """What the ids begin with that are made for the calls of a candidate."""
+    begun = f"call_{response_id}" if response_id else "call"
+    return f"{begun}_{choice}" if choice else begun
+
+
+def take_candidates(rest: Fields) -> list[Fields] | None:
+    """Take the candidates out, split; ``None`` when there are none."""
     raw = rest.get("candidates")
     if raw is None or raw == NULL:
         return None
@@ -294,7 +305,7 @@ def _candidates(rest: Fields) -> list[Fields] | None:
     return list(reading.each(found, "candidates", jsontext.fields))
 
 
-_ANSWER: Final = frozenset(
+ANSWER: Final = frozenset(
     key
     for name in ("promptFeedback", "usageMetadata", "modelVersion", "responseId")
     for key in (name, spelling.SNAKE[name])
@@ -332,7 +343,7 @@ def _candidate(
         content=content,
         model=model,
         usage=usage,
-        finish_reason=_finish(word, content),
+        finish_reason=finish(word, content),
         finish_reason_raw=UNSET if word is None else word,
         response_id=response_id,
         provider_json=provider(WIRE, rest),
@@ -367,7 +378,7 @@ def _answer(beside: Fields, place: str) -> tuple[Fields, tuple[AssistantPart, ..
                 del rest["role"]
             if role != _MODEL:
                 rest["@@role"] = role
-            found = _parts(rest)
+            found = take_parts(rest)
         return rest, _said(found, place)
     except DecodeError as error:
         raise error.within("content") from None
@@ -383,7 +394,7 @@ def _put_beside(beside: Fields, rest: Fields) -> None:
         rest["@@candidate"] = Raw(jsontext.encode(beside))
 
 
-def _finish(word: str | None, content: tuple[AssistantPart, ...]) -> FinishReason | None:
+def finish(word: str | None, content: tuple[AssistantPart, ...]) -> FinishReason | None:
     """Translate the word; an answer without one has not ended."""
     if word is None:
         return None
@@ -412,15 +423,16 @@ def _usage(rest: Fields) -> Usage | None:
     return read_usage(raw)
 
 
-def _listed_error(body: bytes) -> ProviderError:
+def listed_error(body: bytes) -> ProviderError:
     """Find the error in a list, which is how a stream that has not begun reports one (5.3)."""
     for raw in jsontext.items(body) if jsontext.kind(body) == "an array" else ():
         if jsontext.kind(raw) == "an object" and "error" in (fields := jsontext.fields(raw)):
-            return _provider_error(fields["error"], body)
+            return provider_error(fields["error"], body)
     raise DecodeError(f"expected an object, got {jsontext.kind(body)}")
 
 
-def _provider_error(raw: Raw, body: bytes) -> ProviderError:
+def provider_error(raw: Raw, body: bytes) -> ProviderError:
+    """Read the error of a body."""
     found = jsontext.value(raw)
     table = cast("dict[str, Any]", found) if isinstance(found, dict) else {"message": found}
     message, code = table.get("message"), table.get("status") or table.get("code")

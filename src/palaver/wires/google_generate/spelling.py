@@ -30,6 +30,7 @@ _T = TypeVar("_T")
 
 _NAMES: Final = [
     "allowedFunctionNames",
+    "boolValue",
     "codeExecutionResult",
     "displayName",
     "executableCode",
@@ -43,10 +44,14 @@ _NAMES: Final = [
     "functionResponse",
     "generationConfig",
     "inlineData",
+    "jsonPath",
     "maxOutputTokens",
     "mimeType",
     "modelVersion",
+    "nullValue",
+    "numberValue",
     "parametersJsonSchema",
+    "partialArgs",
     "presencePenalty",
     "promptFeedback",
     "responseId",
@@ -54,6 +59,7 @@ _NAMES: Final = [
     "responseMimeType",
     "responseSchema",
     "stopSequences",
+    "stringValue",
     "systemInstruction",
     "thinkingBudget",
     "thinkingConfig",
@@ -66,6 +72,7 @@ _NAMES: Final = [
     "topK",
     "topP",
     "usageMetadata",
+    "willContinue",
 ]
 
 SNAKE: Final[dict[str, str]] = {name: "".join(f"_{c.lower()}" if c.isupper() else c for c in name) for name in _NAMES}

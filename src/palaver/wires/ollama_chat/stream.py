@@ -52,7 +52,7 @@ from palaver.wires.stream_decoder import StreamDecoder, opened
 from palaver.wires.stream_encoder import Shown, StreamEncoder
 
 if TYPE_CHECKING:
-    from palaver.core.events import Delta
+    from palaver.core.events import Delta, Event
     from palaver.core.parts import Citation
     from palaver.stream.frames import Frame
 
@@ -79,7 +79,7 @@ _line = msgspec.json.Decoder(_Line).decode
 _REASONING, _TEXT, _IMAGE, _CALL = (0,), (1,), (2,), (3,)
 """Places of parts: the order in which an answer that is not streamed is read."""
 
-_NO_ERROR: Final = (None, NULL, Raw(b'""'))
+_NO_ERROR: Final = (NULL, Raw(b'""'))
 
 
 class Decoder(StreamDecoder):
@@ -93,6 +93,8 @@ class Decoder(StreamDecoder):
         self._logprobs: list[Raw] = []
         self._plain: _Line | None = None
         self._begun = False
+        self._early: list[Event] = []
+        """Events of the provider's own that came before the answer."""
         self._says_content = False
         self._count = 0
         self._calls = 0
@@ -121,15 +123,21 @@ class Decoder(StreamDecoder):
 
     def end(self) -> None:
         """Tell what is known of an answer that broke off."""
+        self._say_early()
         if self._begun and not self.done:
             self._tell_head()
+
+    def fail(self, failed: Failed, /) -> None:
+        """Hand out the last event of a stream that ended badly."""
+        self._say_early()
+        super().fail(failed)
 
     # -- lines --
 
     def _careful(self, data: bytes) -> None:
         rest = opened(data)
-        error = rest.get("error")
-        if error not in _NO_ERROR and error is not None:
+        error = rest.get("error", NULL)
+        if error not in _NO_ERROR:
             self._refused(error_text(error), rest, data)
             return
         done = rest.get("done", NULL)
@@ -140,7 +148,7 @@ class Decoder(StreamDecoder):
             if done == TRUE:
                 self._refused("no message in the body", rest, data)
             else:
-                self.say(ProviderEvent(WIRE, "", Raw(data)))
+                (self.say if self._begun else self._early.append)(ProviderEvent(WIRE, "", Raw(data)))
             return
         self._merge(rest)
         self._message(message or {})
@@ -151,6 +159,10 @@ class Decoder(StreamDecoder):
         status = rest.get("status")
         code = None if status is None or jsontext.kind(status) != "a number" else bytes(status).decode()
         self.fail(Failed("provider", reason, code, Raw(data)))
+
+    def _say_early(self) -> None:
+        self._out.extend(self._early)
+        self._early.clear()
 
     def _merge(self, rest: Fields) -> None:
         self._settle()
@@ -186,6 +198,7 @@ class Decoder(StreamDecoder):
         if not self._begun:
             self._begun = True
             self.say(Start(self._head(dict(self._rest))))
+            self._say_early()
         if thinking:
             self._think(thinking)
         if content:

@@ -109,7 +109,7 @@ def _input(rest: Fields) -> list[Message]:
         if isinstance(found, str):
             rest["@@input"] = hint("string")
             return [UserMessage(content=(Text(found),))]
-        return _Items(raw).read(found).messages
+        return Items(raw).read(found).messages
     except DecodeError as error:
         raise error.within("input") from None
 
@@ -200,19 +200,28 @@ _ASIDE: Final[dict[str, type[DeveloperMessage | UserMessage]]] = {
 """Items that mean something to the provider only, and that the application puts there."""
 
 
-class _Items:
+class Items:
     """Reads the items of ``source`` into messages; those of an answer (``answer=True``) into parts only."""
 
     def __init__(self, source: Raw, *, answer: bool = False) -> None:
+        """Begin with nothing read."""
         self.messages: list[Message] = []
         self.parts: list[AnyPart] = []
+        self.reasoning: Raw | None = None
+        """The id of the reasoning that came last."""
         self._source = source
         self._answer = answer
         self._index = 0
-        self._reasoning: Raw | None = None
+        self._one: Raw | None = None
         self._served: set[str] = set()
 
-    def read(self, rows: list[Fields]) -> _Items:
+    def one(self, raw: Raw, index: int) -> list[AnyPart]:
+        """Read one item of an answer that comes item by item; ``index`` is its number."""
+        self._one, self._index, self.parts = raw, index, []
+        self._item(jsontext.fields(raw))
+        return self.parts
+
+    def read(self, rows: list[Fields]) -> Items:
         """Read all items, given split; an error names the item."""
         for index, rest in enumerate(rows):
             self._index = index
@@ -226,7 +235,7 @@ class _Items:
 
     def _raw(self) -> Raw:
         """Give the item as it stood."""
-        return jsontext.own(jsontext.items(self._source)[self._index])
+        return jsontext.own(jsontext.items(self._source)[self._index] if self._one is None else self._one)
 
     def _keep(self) -> None:
         self.parts.append(Opaque(WIRE, self._raw()))
@@ -235,7 +244,7 @@ class _Items:
         if self.parts:
             self.messages.append(AssistantMessage(content=cast("tuple[Text, ...]", tuple(self.parts))))
         self.parts = []
-        self._reasoning = None
+        self.reasoning = None
 
     def _other(self, message: Message) -> None:
         self._close()
@@ -247,7 +256,7 @@ class _Items:
             self._message(rest, kind)
         elif kind == "reasoning":
             self.parts.append(_reasoning(rest))
-            self._reasoning = rest.get("id")
+            self.reasoning = rest.get("id")
         elif kind == "function_call":
             self._welded(rest)
             self.parts.append(calls.read_function(rest))
@@ -267,8 +276,8 @@ class _Items:
 
     def _welded(self, rest: Fields) -> None:
         """Remember which reasoning an item with an id needs."""
-        if self._reasoning is not None and "id" in rest and self._reasoning != NULL:
-            rest["@@reasoning"] = self._reasoning
+        if self.reasoning is not None and "id" in rest and self.reasoning != NULL:
+            rest["@@reasoning"] = self.reasoning
 
     def _native(self, kind: str, rest: Fields) -> None:
         self._welded(rest)
@@ -324,6 +333,18 @@ class _Items:
             loose = self.parts and _is_loose(self.parts[-1])
             self.parts.append(Text(found, provider_json=_APART if loose else UNSET))
             return
+        if found and not isinstance(found, str):
+            try:
+                self.parts += parts.read(found, raw, "output_text", self.beside(rest, easy=easy))
+            except DecodeError as error:
+                raise error.within("content") from None
+            return
+        beside = self.beside(rest, easy=easy, form=_FORMS[type(found)])
+        text = found if isinstance(found, str) else ""
+        self.parts.append(Text(text, provider_json=provider(WIRE, beside)))
+
+    def beside(self, rest: Fields, *, easy: bool = False, form: Raw | None = None) -> Fields:
+        """What the first part of a message keeps: the message's own fields, which remain of it."""
         self._welded(rest)
         beside: Fields = {}
         if "@@reasoning" in rest:
@@ -331,17 +352,10 @@ class _Items:
         told = "item" if rest else "@@item"
         if easy:
             rest["@@type"] = _ABSENT
-        if found and not isinstance(found, str):
-            beside[told] = jsontext.raw(rest)
-            try:
-                self.parts += parts.read(found, raw, "output_text", beside)
-            except DecodeError as error:
-                raise error.within("content") from None
-            return
-        rest["@@content"] = _FORMS[type(found)]
+        if form is not None:
+            rest["@@content"] = form
         beside[told] = jsontext.raw(rest)
-        text = found if isinstance(found, str) else ""
-        self.parts.append(Text(text, provider_json=provider(WIRE, beside)))
+        return beside
 
 
 _FORMS: Final[dict[type, Raw]] = {
@@ -404,15 +418,20 @@ def response(body: bytes) -> Response:
     A response that failed, stopped early, or still runs in the background is a response.
     """
     rest = jsontext.fields(body)
+    if "output" not in rest and peek(rest, "object") != "response":
+        raise provider_error(body)
+    return answered(rest)
+
+
+def answered(rest: Fields) -> Response:
+    """Read a response, given split."""
     raw_output = rest.pop("output", None)
-    if raw_output is None and peek(rest, "object") != "response":
-        raise _provider_error(body)
     if raw_output is None or raw_output == NULL:
         rest["@@output"] = _ABSENT if raw_output is None else hint("null")
         content: tuple[AnyPart, ...] = ()
     else:
         try:
-            items = _Items(raw_output, answer=True).read(jsontext.rows(raw_output))
+            items = Items(raw_output, answer=True).read(jsontext.rows(raw_output))
         except DecodeError as error:
             raise error.within("output") from None
         content = tuple(items.parts)
@@ -431,7 +450,8 @@ def response(body: bytes) -> Response:
     )
 
 
-def _provider_error(body: bytes) -> ProviderError:
+def provider_error(body: bytes) -> ProviderError:
+    """Give the provider's words for what is no response."""
     table = jsontext.value(body)
     found = table.get("error", table) if isinstance(table, dict) else table  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (JSON)
     inner = cast("dict[str, Any]", found if isinstance(found, dict) else {"message": found})

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _EMPTY_LIST: Final = Raw(b"[]")
 _ABSENT: Final = hint("absent")
-_JOINED: Final[Fields] = {"@@joined": Raw(b"true")}
+JOINED: Final[Fields] = {"@@joined": Raw(b"true")}
 """Kept with every part of a message of the assistant but the first."""
 _TEXTS: Final = ("input_text", "output_text")
 
@@ -72,7 +72,7 @@ def read(rows: list[Fields], source: Raw, usual: str, beside: Fields | None = No
             part = Opaque(WIRE, raw, provider_json=provider(WIRE, beside or {}))
         found.append(part)
         if beside:
-            beside = _JOINED
+            beside = JOINED
     return found
 
 
@@ -155,10 +155,11 @@ def _citations(rest: Fields) -> tuple[Citation, ...]:
         rest["@@annotations"] = _ABSENT
         return ()
     found = optional(reading.take_items, rest, "annotations")
-    return () if found is None else tuple(_citation(each) for each in found)
+    return () if found is None else tuple(citation(each) for each in found)
 
 
-def _citation(raw: Raw) -> Citation:
+def citation(raw: Raw) -> Citation:
+    """Read an annotation."""
     fields = jsontext.value(raw)
     table = cast("dict[str, Any]", fields) if isinstance(fields, dict) else {}
 

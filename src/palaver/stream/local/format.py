@@ -1,0 +1,92 @@
+"""What a format of text tool calls is made of: data that ``parser`` runs.
+
+- A ``Block`` is text between an opening tag and one of its ends. A *grammar* reads the text of a whole block into
+  calls and what is no call.
+- A ``Head`` is the beginning of a block that says what the rest is, up to its own tag; the rest then arrives as it
+  comes: the text of an answer, reasoning, or the arguments of a call whose name is known.
+- ``Bare`` is a call without any tag: the answer itself begins with it.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from palaver.core.parts import MalformedToolCall, Reasoning, Text, ToolCall
+from palaver.stream.local.thinking import Pair
+
+Read: TypeAlias = list[ToolCall | MalformedToolCall]
+"""Calls in their order; the text that is no call stands in its place. A call without an id gets one from the parser."""
+
+Schemas: TypeAlias = Mapping[str, Any]
+"""The JSON Schema of each tool's arguments, by the tool's name."""
+
+Grammar: TypeAlias = Callable[[str, Schemas], Read]
+"""Reads the text of a block. Total: what it cannot read it gives back as malformed."""
+
+
+class Probe(Protocol):
+    """Reads an answer that begins with what may be a call."""
+
+    def feed(self, text: str, /) -> int | None:
+        """How many characters of this text are part of it; ``None`` when all are, and more may be."""
+
+    def finish(self) -> Read | None:
+        """The calls; ``None`` when it was text after all."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """``read`` gives the empty part that a head announces, behind text that it holds besides; or nothing at all.
+
+    What stands behind the head ends where the block does, and where a block of ``yields_to`` opens.
+    """
+
+    closes: str
+    read: Callable[[str], tuple[Text | Reasoning | ToolCall, ...]]
+    yields_to: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Block:
+    """Text between tags.
+
+    ``ends`` close it, and so do the openings of the blocks named in ``yields_to``. ``keeps`` says that the opening
+    tag is part of what the grammar reads. Without a grammar, a block whose head does not come within ``limit``
+    characters is text.
+    """
+
+    opens: str
+    ends: tuple[str, ...] = ()
+    yields_to: tuple[str, ...] = ()
+    read: Grammar | None = None
+    head: Head | None = None
+    keeps: bool = False
+    limit: int = 1024
+
+
+@dataclass(frozen=True)
+class Bare:
+    """An answer whose first character is ``opens`` may be a call; ``probe`` decides."""
+
+    opens: str
+    probe: Callable[[], Probe]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One way to write calls and reasoning as text.
+
+    ``marks`` are tags that say nothing by themselves. ``prefilled``: the prompt ends with the opening tag of reasoning.
+    ``calls_in_reasoning``: blocks are looked for in reasoning too, which then goes on behind them.
+    """
+
+    blocks: tuple[Block, ...] = ()
+    reasoning: Pair | None = None
+    marks: tuple[str, ...] = ()
+    bare: Bare | None = None
+    prefilled: bool = False
+    calls_in_reasoning: bool = False

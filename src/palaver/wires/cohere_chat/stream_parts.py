@@ -1,0 +1,194 @@
+"""The parts of a Cohere stream: how they begin, under which number they are found, how they end.
+
+- Each kind counts its numbers for itself. A part that begins under a number in use ends the one before it. Where an
+  event, or the start of the part, has no number, the part of its kind begun last is meant.
+- What only the whole of a part tells is read from the whole, as in an answer that is not streamed, and told with its
+  end: fields that came late, a call whose arguments are ``null``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+from palaver.core.events import ArgumentsDelta, CitationDelta, PartEnd, PartStart, ReasoningDelta, TextDelta
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.parts import AssistantPart, MalformedToolCall, Reasoning, Text, ToolCall
+from palaver.stream import sse
+from palaver.wires.cohere_chat import decode
+from palaver.wires.cohere_chat.forms import WIRE
+from palaver.wires.cohere_chat.stream_shapes import cited
+from palaver.wires.reading import native, provider
+from palaver.wires.stream_decoder import StreamDecoder
+
+Kind: TypeAlias = Literal["text", "thinking", "other", "plan", "call"]
+CONTENT: Final[tuple[Kind, ...]] = ("text", "thinking", "other")
+"""The kinds of parts that stand in ``content``."""
+_PLACE: Final[dict[Kind, tuple[int, ...]]] = {
+    "text": (0,),
+    "thinking": (0,),
+    "other": (0,),
+    "plan": (1,),
+    "call": (2,),
+}
+
+
+class Slot(Struct):
+    """A part that was begun: its number, and what its start and its deltas left to tell at its end."""
+
+    number: int
+    late: Fields = {}
+    """Fields of the part that came with deltas."""
+    call: Fields = {}
+    """The call as its start told it."""
+    made_id: str = ""
+    told: int = 0
+    """So much of the arguments was told from the start."""
+    hinted: bool = False
+    """The start had arguments in a form that only holds if no more of them come."""
+    ended: bool = False
+
+
+class PartsDecoder(StreamDecoder):
+    """The half of a decoder that keeps its parts."""
+
+    def __init__(self, origin: str) -> None:
+        """Begin with nothing."""
+        super().__init__(origin, sse.SSEReader())
+        self._count = 0
+        self._called = 0
+        self._slots: dict[Kind, dict[int, Slot]] = {kind: {} for kind in _PLACE}
+        self._texts = self._slots["text"]
+        self._thoughts = self._slots["thinking"]
+        self._calls = self._slots["call"]
+        self._content: list[tuple[int, bool]] = []
+        """The content in order: numbers of parts, and whether each is a text."""
+        self._plan: Slot | None = None
+        self._citations: list[Raw] = []
+        self._cited_up_to: int | None = 0
+        """The place of the text that was cited last; ``None`` when a citation could not be placed."""
+
+    def _begin(self) -> None:
+        """Say that the answer begins, once."""
+        raise NotImplementedError
+
+    def _start(self, kind: Kind, part: AssistantPart, index: int | None) -> Slot:
+        self._begin()
+        slot = Slot(self._count)
+        self._count += 1
+        slots = self._slots[kind]
+        index = -self._count if index is None else index
+        before = slots.pop(index, None)  # the one begun last stands last
+        if before is not None:
+            self._end(kind, before)
+        slots[index] = slot
+        if kind in CONTENT:
+            self._content.append((slot.number, kind == "text"))
+        self.say(PartStart(slot.number, part, place=_PLACE[kind]))
+        return slot
+
+    def _find(self, kind: Kind, index: int | None) -> Slot | None:
+        """Find a part by its number; the one begun last, where it or the event has none."""
+        slots = self._slots[kind]
+        if index is not None and index in slots:
+            return slots[index]
+        last = next(reversed(slots), None)
+        return slots[last] if last is not None and (index is None or last < 0) else None
+
+    def _begin_text(self, part: Text, index: int | None) -> Slot:
+        slot = self._start("text", structs.replace(part, text=""), index)
+        if part.text:
+            self.say(TextDelta(slot.number, part.text))
+        return slot
+
+    def _begin_thinking(self, part: Reasoning, index: int | None) -> Slot:
+        slot = self._start("thinking", structs.replace(part, text=""), index)
+        if part.text:
+            self.say(ReasoningDelta(slot.number, part.text))
+        return slot
+
+    def _begin_call(self, found: Fields, index: int | None) -> None:
+        made_id = f"call_{self._called}"
+        self._called += 1
+        try:
+            made = decode.call(jsontext.raw(found), made_id)
+        except DecodeError as error:
+            raise error.within("delta.message.tool_calls") from None
+        text = made.raw if isinstance(made, MalformedToolCall) else made.arguments_json
+        bare = ToolCall(made.id or "", made.name or "", provider_json=made.provider_json)
+        slot = self._start("call", bare, index)
+        slot.call, slot.made_id, slot.told = found, made_id, len(text)
+        slot.hinted = "@@arguments" in native(bare, WIRE)
+        if text:
+            self.say(ArgumentsDelta(slot.number, text))
+
+    def _end(self, kind: Kind, slot: Slot) -> None:
+        if not slot.ended:
+            slot.ended = True
+            (self._end_call if kind == "call" else self._end_text)(slot)
+
+    def _end_text(self, slot: Slot) -> None:
+        part = self.assembler.part(slot.number) if slot.late else None
+        if part is not None:
+            part = structs.replace(part, provider_json=provider(WIRE, {**native(part, WIRE), **slot.late}))
+        self.say(PartEnd(slot.number, part))
+
+    def _end_call(self, slot: Slot) -> None:
+        """End a call; what it is whole is read as in an answer that is not streamed, where that makes a difference."""
+        part = self.assembler.part(slot.number)
+        text = part.arguments_json if isinstance(part, ToolCall) else getattr(part, "raw", "")
+        grown = text[slot.told :]
+        if not (slot.late or text == "null" or (slot.hinted and grown)):
+            self.say(PartEnd(slot.number))
+            return
+        call = {**slot.call, **slot.late}
+        inner = jsontext.fields(call["function"])
+        if grown:
+            before = jsontext.fields(slot.call["function"]).get("arguments", NULL)
+            begun = jsontext.text(before) if jsontext.kind(before) == "a string" else text[: slot.told]
+            inner["arguments"] = jsontext.raw(begun + grown)
+        call["function"] = jsontext.raw(inner)
+        self.say(PartEnd(slot.number, decode.call(jsontext.raw(call), slot.made_id)))
+
+    # -- citations --
+
+    def _cite(self, raw: Raw) -> None:
+        """Tell a citation to its text, unless one before it had no place."""
+        if self._cited_up_to is None:
+            return
+        try:
+            found = cited(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self._cited_up_to = None
+            return
+        texts = [at for at, (_, is_text) in enumerate(self._content) if is_text]
+        plan = None if self._plan is None else len(self._content)
+        at = decode.cited_at(found, texts, plan)
+        if at is None or at < self._cited_up_to:
+            self._cited_up_to = None
+            return
+        self._cited_up_to = at
+        number = self._plan.number if self._plan is not None and at == plan else self._content[at][0]
+        self.say(CitationDelta(number, decode.citation(found, raw)))
+
+    def _settle_citations(self) -> Fields:
+        """Put citations where they stand in an answer that is not streamed; mostly they stand there already.
+
+        Gives the field of the message that holds them, where they point at no texts in order.
+        """
+        numbers = [number for number, _ in self._content]
+        if self._plan is not None:
+            numbers.append(self._plan.number)
+        told = [self.assembler.part(number) for number in numbers]
+        bare = [structs.replace(part, citations=()) if isinstance(part, Text) else part for part in told]
+        fields: Fields = {"citations": jsontext.raw(self._citations)}
+        for number, before, part in zip(numbers, told, decode.with_citations(tuple(bare), fields), strict=True):
+            if before != part:
+                self.say(PartEnd(number, part))
+        return fields

@@ -1,0 +1,170 @@
+"""The stream of Gemini, written: each event is a whole answer that holds what is new (wires.md 5.3).
+
+- Every event names the model and the id of the answer, as Gemini's do. Text goes out in pieces, calls go out whole.
+- A text or thought that has fields of its own, such as a signature, is one event: pieces of it would be parts.
+- A signature that comes behind the pieces of a thought stands on an empty thought behind them, as Gemini signs texts.
+- The last event holds the finish reasons, usage and every other field of the answer; where it says no part, it holds an
+  empty text, as Gemini's does. It is what ``encode`` writes of the answer without its parts.
+- A failure is an object ``{"error": …}``. A stream of Gemini's own fails as it did.
+
+Several texts that adjoin become one for whoever reads the stream; an empty one disappears.
+
+Source: wires.md 5.3 to 5.5; https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET, Raw, structs
+
+from palaver.core import jsontext
+from palaver.core.events import ReasoningDelta, SignatureDelta, TextDelta
+from palaver.core.parts import Reasoning, ToolCall
+from palaver.stream import sse
+from palaver.wires.google_generate import spelling
+from palaver.wires.google_generate.encode import response
+from palaver.wires.google_generate.forms import WIRE
+from palaver.wires.google_generate.parts import write_part
+from palaver.wires.reading import native, visible
+from palaver.wires.stream_encoder import Shown, StreamEncoder
+
+if TYPE_CHECKING:
+    from palaver.core.events import Delta, Failed, ProviderEvent
+    from palaver.core.messages import AssistantMessage
+    from palaver.core.parts import AssistantPart, Citation
+    from palaver.core.request import Response
+
+_IN_EVERY_EVENT: Final = frozenset(
+    spelled for name in ("modelVersion", "responseId") for spelled in (name, spelling.SNAKE[name])
+)
+_STATUS: Final = re.compile(r"[A-Z]+(_[A-Z]+)*")
+_INTERNAL: Final = 500
+
+
+class Encoder(StreamEncoder):
+    """Writes one stream of Gemini. Parts go out one after another."""
+
+    IN_TURN = True
+    CHOICES = True
+    WHOLE = (ToolCall,)
+    DEFERRED = True
+
+    _around: dict[str, Any]
+    _candidates: list[dict[str, Any]]
+    _pieces: list[str]
+
+    def begin(self, head: Response) -> None:
+        """Nothing is said yet; every event will name the answer."""
+        found = response(_bare(head), self.context)
+        self._around = {key: each for key, each in found.items() if key in _IN_EVERY_EVENT}
+        self._candidates = _candidates(found)
+
+    def open(self, shown: Shown) -> None:  # noqa: ARG002 (the shape of the hook)
+        """Nothing is said before there is text."""
+        self._pieces = []
+
+    def grow(self, shown: Shown, event: Delta) -> None:
+        """A piece of text, or the signature of a thought."""
+        part = shown.part
+        match event:
+            case SignatureDelta(text=text) if isinstance(part, Reasoning):
+                shown.part = structs.replace(part, signature=(part.signature or "") + text)
+            case TextDelta() | ReasoningDelta() if _stands_alone(part):
+                self._pieces.append(event.text)
+            case TextDelta() | ReasoningDelta() if event.text:
+                self._say(shown.choice, structs.replace(part, text=event.text))
+            case _:
+                pass
+
+    def close(self, shown: Shown, _part: AssistantPart | None, /) -> None:
+        """A part that is one event, now that it is known."""
+        if _stands_alone(shown.part):
+            self._say(shown.choice, structs.replace(shown.part, text="".join(self._pieces)))
+
+    def whole(self, shown: Shown) -> None:
+        """A part that is one event."""
+        self._say(shown.choice, shown.part)
+
+    def cite(self, shown: Shown, citation: Citation) -> None:  # noqa: ARG002 (the shape of the hook)
+        """Citations of this wire stand among the fields of the message."""
+        self.context.lose("dropped", "citations", "the wire cites beside the text; the text stays")
+
+    def over(self, answer: Response) -> None:
+        """The last event: what ``encode`` writes of the answer without its parts."""
+        body = response(_bare(answer, ended=True), self.context)
+        for candidate in _candidates(body):
+            content = candidate.get("content", {})
+            if content.get("parts") == []:
+                content["parts"] = [{"text": ""}]
+        self._event(body)
+
+    def fail(self, failed: Failed) -> None:
+        """``{"error": …}``."""
+        own = _own_error(failed) if self.context.own else None
+        self._event({"error": _error(failed) if own is None else own})
+
+    def native(self, event: ProviderEvent) -> None:
+        """An event without a part of the answer; one that was also read as part of it is not said twice."""
+        if not event.name:
+            self._event(event.data_json)
+
+    def _say(self, choice: int, part: AssistantPart) -> None:
+        begun = self._candidates[choice] if choice < len(self._candidates) else {}
+        content = {"parts": [write_part(part, native(part, WIRE))]}
+        role = begun.get("content", _MODEL).get("role")
+        candidate: dict[str, Any] = {"content": content if role is None else {**content, "role": role}}
+        if choice or "index" in begun or not self.context.own:
+            candidate["index"] = begun.get("index", choice)
+        self._event({"candidates": [candidate], **self._around})
+
+    def _event(self, body: object) -> None:
+        self.write(sse.write(jsontext.encode(body)).replace(b"\n", b"\r\n"))
+
+
+_MODEL: Final[dict[str, Any]] = {"role": "model"}
+
+
+def _candidates(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The candidates of a body that was written; none may be kept as text."""
+    found = body.get("candidates")
+    return [] if found is None or isinstance(found, Raw) else found
+
+
+def _stands_alone(part: AssistantPart) -> bool:
+    """Whether a part must be one event. One whose signature came behind its pieces says that in an event more."""
+    return (isinstance(part, Reasoning) and part.signature is not None) or bool(visible(native(part, WIRE)))
+
+
+def _bare(answer: Response, *, ended: bool = False) -> Response:
+    """An answer without its parts, and before it ended without why, and what it cost."""
+
+    def bare(message: AssistantMessage) -> AssistantMessage:
+        if ended:
+            return structs.replace(message, content=())
+        return structs.replace(message, content=(), usage=None, finish_reason=None, finish_reason_raw=UNSET)
+
+    return structs.replace(answer, message=bare(answer.message), alternatives=tuple(map(bare, answer.alternatives)))
+
+
+def _own_error(failed: Failed) -> Raw | None:
+    """The error as Gemini sent it, alone or in a list."""
+    if failed.raw_json is UNSET:
+        return None
+    bodies = jsontext.items(failed.raw_json) if jsontext.kind(failed.raw_json) == "an array" else [failed.raw_json]
+    for body in bodies:
+        if jsontext.kind(body) == "an object" and "error" in (fields := jsontext.fields(body)):
+            return fields["error"]
+    return None
+
+
+def _error(failed: Failed) -> dict[str, Any]:
+    code = failed.code or ""
+    return {
+        "code": int(code) if code.isascii() and code.isdecimal() and len(code) == 3 else _INTERNAL,  # noqa: PLR2004 (HTTP)
+        "message": failed.reason,
+        "status": code if _STATUS.fullmatch(code) else "INTERNAL",
+    }
