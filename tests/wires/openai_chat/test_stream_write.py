@@ -8,6 +8,7 @@ from typing import Any
 
 import openai
 import pytest
+from hypothesis import given, strategies as st
 from msgspec import UNSET, Raw, structs
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
@@ -17,6 +18,7 @@ from palaver.core import events as e, jsontext
 from palaver.core.errors import StreamError
 from palaver.core.request import Response
 from palaver.stream.narrate import narrate
+from palaver.testing import strategies
 from tests.corpus import Exchange
 from tests.loopback import serve
 from tests.wires import stream_laws as laws
@@ -303,6 +305,21 @@ def test_the_official_client_reads_recorded_streams(exchange: Exchange):
     if isinstance(response, StreamError):
         pytest.skip("an error of the provider's")
     same(written(events)[0], response)
+
+
+# -- anything --------------------------------------------------------------------------------------
+
+
+@pytest.mark.law(7)
+@given(st.lists(strategies.events(), max_size=12), st.sampled_from([None, "mistral", "ollama", "openrouter"]))
+def test_any_events_make_a_stream(events: list[e.Event], accent: str | None):
+    own = [event for event in events if not isinstance(event, e.ProviderEvent)]
+    data, _ = written(own, accent)
+    decoder = wires.get(NAME, accent=accent).stream_decoder()
+    told = decoder.feed(data) + decoder.close()
+    corrupt = [event for event in told if isinstance(event, e.Failed) and event.kind == "corrupt"]
+    assert corrupt == []
+    assert data.endswith(b"data: [DONE]\n\n") == (b'"finish_reason":"' in data and b'data: {"error"' not in data)
 
 
 # -- the chunks ------------------------------------------------------------------------------------

@@ -152,7 +152,9 @@ class Encoder(StreamEncoder):
     def native(self, event: ProviderEvent) -> None:
         """Say an event that is no chunk."""
         data = bytes(event.data_json)
-        named = jsontext.kind(data) == "an object" and jsontext.fields(data).get("type") == jsontext.raw(event.name)
+        if jsontext.kind(data) != "an object":  # no event of this wire
+            return
+        named = jsontext.fields(data).get("type") == jsontext.raw(event.name)
         try:
             self.write(sse.write(data, "" if named else event.name))
         except EncodeError:  # a name that no stream can have
@@ -185,7 +187,7 @@ class Encoder(StreamEncoder):
             self._ways[shown.number] = self._field("content", choice)
 
     def _fitted(self, part: AssistantPart, start: PartStart) -> AssistantPart | None:
-        if self.context.own and isinstance(part, MalformedToolCall):
+        if self.context.own and isinstance(part, MalformedToolCall) and not self._speech.object_arguments:
             held = part.provider_json  # goes back as it was written, as in an answer that is not streamed
             return ToolCall(part.id or "", part.name or "", part.raw, provider_json=held)
         return super()._fitted(part, start)
