@@ -53,11 +53,12 @@ _WHOLE, _CHUNK = Raw(b'"chat.completion"'), Raw(b'"chat.completion.chunk"')
 class _Said:
     """What was said of a choice."""
 
-    __slots__ = ("annotations", "calls", "details", "fields", "last")
+    __slots__ = ("annotations", "calls", "details", "fields", "last", "next_call")
 
     def __init__(self) -> None:
         self.annotations: list[Raw] = []
         self.calls: set[int] = set()
+        self.next_call = 0
         self.details: list[Table] = []
         self.fields: set[str] = set()
         self.last = ""
@@ -199,9 +200,10 @@ class Encoder(StreamEncoder):
     def _call_number(self, said: _Said) -> int:
         """The index of a call: the one that it had here, if that is free."""
         before, self._place = self._place, ()
-        if len(before) == _CALL_PLACE and before[2] not in said.calls:
-            return before[2]
-        return max(said.calls, default=-1) + 1
+        free = len(before) == _CALL_PLACE and before[2] not in said.calls
+        number = before[2] if free else said.next_call
+        said.next_call = max(said.next_call, number + 1)
+        return number
 
     def _behind_calls(self, choice: int) -> None:
         if self._of(choice).calls and not self.context.own and not self._speech.interleaving:
