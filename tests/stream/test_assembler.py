@@ -36,9 +36,11 @@ from palaver.core.parts import (
     Image,
     Inline,
     MalformedToolCall,
+    Media,
     Opaque,
     Reasoning,
     Refusal,
+    ServerToolResult,
     Text,
     ToolCall,
 )
@@ -124,12 +126,14 @@ def test_any_events_leave_an_answer_that_every_wire_takes(events: list[Event]):
 
 
 def issued(message: p.AssistantMessage) -> p.AssistantMessage:
-    """Without proofs that no provider would have issued: those are not ours to mend."""
+    """Without blocks and proofs of a real provider that it never issued: those are not ours to mend."""
     proven = (
         structs.replace(part, signature=None)
         if isinstance(part, Reasoning) and part.wire == "google_generate"
         else part
         for part in message.content
+        if not (isinstance(part, (ServerToolResult, Opaque)) and part.wire in wires.names())
+        if not isinstance(part, Media)  # law 5 has all media, from everywhere
     )
     return structs.replace(message, content=tuple(proven))
 

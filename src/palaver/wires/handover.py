@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from msgspec import UNSET, structs
+from msgspec import UNSET, Raw, UnsetType, structs
 
 from palaver.core import jsontext
 from palaver.core.messages import (
@@ -250,7 +250,7 @@ def _part(
 
 
 def _text(part: Text, context: Context, index: int, position: int) -> Text | None:
-    own = tuple(each for each in part.citations if each.wire == context.wire and each.raw_json is not UNSET)
+    own = tuple(each for each in part.citations if each.wire == context.wire and _is_object(each.raw_json))
     if len(own) < len(part.citations):
         context.lose(
             "dropped",
@@ -267,6 +267,10 @@ def _text(part: Text, context: Context, index: int, position: int) -> Text | Non
         context.lose("converted", "text", "lone surrogates replaced", index, position)
         part = part.replace(text=part.text.encode("utf-8", "replace").decode())
     return part
+
+
+def _is_object(raw: Raw | UnsetType) -> bool:
+    return raw is not UNSET and jsontext.kind(raw) == "an object"
 
 
 def _proves(part: Text, context: Context) -> bool:

@@ -232,8 +232,9 @@ class StreamEncoder:
         if not self.context.own:
             for wire, key, _ in reading.foreign(response, self.wire):
                 self.context.lose("dropped", key, f"a field of {wire}")
-            for wire, key, _ in reading.foreign(response.message, self.wire):
-                self.context.lose("dropped", key, f"a field of {wire}", 0)
+            for choice, message in enumerate((response.message, *response.alternatives)):
+                for wire, key, _ in reading.foreign(message, self.wire):
+                    self.context.lose("dropped", key, f"a field of {wire}", choice)
 
     def _announce(self) -> None:
         if not self._begun:
@@ -405,8 +406,10 @@ class StreamEncoder:
         fitted = self._fitted(part, start) if self._must_fit(part) else part
         if fitted is None:
             return
+        if isinstance(fitted, MalformedToolCall) and ToolCall not in self.WHOLE:  # goes back as it came
+            fitted = ToolCall(fitted.id or "", fitted.name or "", fitted.raw, provider_json=fitted.provider_json)
         shown = self._next(fitted, start.choice)
-        if isinstance(fitted, ToolCall) and not isinstance(fitted, self.WHOLE):
+        if isinstance(fitted, ToolCall) and ToolCall not in self.WHOLE:
             shown.part = structs.replace(fitted, arguments_json="")
             self.open(shown)
             self._grow(shown, ArgumentsDelta(event.index, fitted.arguments_json))
@@ -415,7 +418,7 @@ class StreamEncoder:
             self.whole(shown)
 
     def _must_fit(self, part: AssistantPart) -> bool:
-        return not self.context.own or isinstance(part, MalformedToolCall)
+        return not self.context.own or (isinstance(part, MalformedToolCall) and ToolCall in self.WHOLE)
 
     def _answer(self) -> Response:
         answer = self.assembler.response()

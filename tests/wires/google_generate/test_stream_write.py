@@ -264,7 +264,9 @@ def test_what_is_not_carried_is_on_the_receipt():
 def test_odd_text_is_carried():
     odd = '\u2028\u2029\u0085 \r\n\t"\\ 👋 \ud83d . \x00\x7f'
     found = assistant(odd).replace(finish_reason="stop")
-    assert response(written(narrate(Response(found)))[0]).message.text == odd
+    data, losses = written(narrate(Response(found)))
+    assert response(data).message.text == odd.replace("\ud83d", "?")
+    assert [each.why for each in losses] == ["lone surrogates replaced"]
 
 
 # -- failure ---------------------------------------------------------------------------------------

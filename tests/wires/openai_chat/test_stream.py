@@ -377,7 +377,8 @@ def test_an_error_ends_the_stream_with_the_text_so_far(frame: Any):
     with pytest.raises(StreamError) as caught:
         decoder.finish()
     assert (caught.value.kind, caught.value.code) == ("provider", "tool_use_failed")
-    text, call = caught.value.response.message.content
+    text, call, failed_call = caught.value.response.message.content
+    assert failed_call == p.MalformedToolCall("<f>", "the provider could not read the call")
     assert text == p.Text("so far")
     assert isinstance(call, p.MalformedToolCall)
     assert (call.raw, call.name, call.id) == ('{"a', "f", "c0")

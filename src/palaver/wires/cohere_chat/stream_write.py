@@ -199,10 +199,6 @@ class Encoder(StreamEncoder):
         else:
             self._write(event.name if _type_of(event.data_json) == event.name else "", event.data_json)
 
-    def _must_fit(self, part: AssistantPart) -> bool:  # noqa: ARG002 (all parts alike)
-        """Decide that a call of this wire's own goes back as it came, also when it did not parse."""
-        return not self.context.own
-
     def _say_at(self, kind: str, shown: Shown, key: str, found: object) -> None:
         self._say(kind, {"index": self._indexes[shown.number], "delta": {"message": {key: found}}})
 

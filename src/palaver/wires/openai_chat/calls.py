@@ -327,3 +327,6 @@ class Calls:
                     call.number = self._telling.begin(made, (4, 0, call.index))
                     if call.pieces:
                         self._telling.say(ArgumentsDelta(call.number, call.text()))
+                    if not call.name:
+                        nameless = MalformedToolCall(call.text(), "a call without a name", None, made.id)
+                        self._telling.say(PartEnd(call.number, nameless))

@@ -238,6 +238,8 @@ def assistant(
                 _put_reasoning(part, held, fields, content, accent, context, index)
             case Refusal() if not is_hint(held, "field", "part"):
                 fields["refusal"] = f"{fields.get('refusal', '')}{part.text}"
+            case Audio() if index is not None and not context.own and "id" not in _spoken(held):
+                context.lose("dropped", "audio", "what the model said goes back by its id only", index)
             case Audio() if "audio" in held or not context.own:
                 fields["audio"] = audio(part, held)
             case _:
@@ -303,10 +305,14 @@ def detail(part: Reasoning, held: Fields) -> dict[str, Any]:
     return {**fields, **visible(held)}
 
 
+def _spoken(held: Fields) -> Fields:
+    """What is kept of a recording beside its bytes."""
+    return jsontext.fields(held.get("audio", jsontext.EMPTY_OBJECT))
+
+
 def audio(part: Audio, held: Fields) -> dict[str, Any]:
     """Write what the model said aloud."""
-    inner = jsontext.fields(held.get("audio", jsontext.EMPTY_OBJECT))
-    return {**inner, "data": part.source.data if isinstance(part.source, Inline) else ""}
+    return {**_spoken(held), "data": part.source.data if isinstance(part.source, Inline) else ""}
 
 
 # -- tool calls ------------------------------------------------------------------------------------

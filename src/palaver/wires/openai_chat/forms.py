@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 WIRE: Final = "openai_chat"
 
+FAILED_CALL: Final = "the provider could not read the call"
+"""Why a call is malformed that stands in the error which ended its stream."""
+
 FINISH: Final[dict[str, FinishReason]] = {
     "stop": "stop",
     "length": "length",

@@ -25,15 +25,16 @@ from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, EncodeError
-from palaver.core.events import Failed, Finish, PartStart, ProviderEvent, Start, Update, UsageUpdate
+from palaver.core.events import Failed, Finish, PartEnd, PartStart, ProviderEvent, Start, Update, UsageUpdate
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage
+from palaver.core.parts import MalformedToolCall
 from palaver.core.request import Response
 from palaver.stream.sse import SSEReader
 from palaver.wires import reading
 from palaver.wires.openai_chat import chunks, decode
 from palaver.wires.openai_chat.choice import Choice
-from palaver.wires.openai_chat.forms import WIRE
+from palaver.wires.openai_chat.forms import FAILED_CALL, WIRE
 from palaver.wires.openai_chat.merge import Table, put
 from palaver.wires.openai_chat.stream_write import Encoder
 from palaver.wires.openai_chat.usage import read_usage
@@ -174,7 +175,17 @@ class Decoder(StreamDecoder):
         if failed:
             whole = {"error": error} if error is not None else rest
             told = decode.provider_error(whole, jsontext.encode(whole))
+            self._keep_failed_call(whole.get("error", NULL))
             self.fail(Failed("provider", told.message, told.code, Raw(data) if jsontext.is_json(data) else UNSET))
+
+    def _keep_failed_call(self, error: Raw) -> None:
+        """Keep the call that Groq could not read: it stands in the error, as the model wrote it (wires.md 2.9)."""
+        if jsontext.kind(error) != "an object":
+            return
+        raw = jsontext.fields(error).get("failed_generation", NULL)
+        if jsontext.kind(raw) == "a string":
+            part = MalformedToolCall(jsontext.text(raw), FAILED_CALL)
+            self.say(PartEnd(self.begin(part, (5,))))
 
     def _say_head(self, rest: Fields) -> None:
         usage = self._counted(rest)

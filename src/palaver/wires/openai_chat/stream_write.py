@@ -29,14 +29,14 @@ from palaver.core.parts import Audio, MalformedToolCall, Reasoning, Refusal, Too
 from palaver.stream import sse
 from palaver.wires.openai_chat import encode
 from palaver.wires.openai_chat.accents import row
-from palaver.wires.openai_chat.forms import WIRE
+from palaver.wires.openai_chat.forms import FAILED_CALL, WIRE
 from palaver.wires.openai_chat.usage import write_usage
 from palaver.wires.openai_chat.ways import Call, Detail, Dropped, Field, Item, LooseDetail, Table, Way
 from palaver.wires.reading import hint, is_hint, native, visible
 from palaver.wires.stream_encoder import Shown, StreamEncoder
 
 if TYPE_CHECKING:
-    from palaver.core.events import Delta, Failed, PartStart, ProviderEvent
+    from palaver.core.events import Delta, Failed, PartEnd, PartStart, ProviderEvent
     from palaver.core.messages import AssistantMessage
     from palaver.core.parts import AssistantPart, Citation
     from palaver.core.request import Response
@@ -187,11 +187,12 @@ class Encoder(StreamEncoder):
                 self.context.lose("converted", "text", why, choice)
             self._ways[shown.number] = self._field("content", choice)
 
-    def _fitted(self, part: AssistantPart, start: PartStart) -> AssistantPart | None:
-        if self.context.own and isinstance(part, MalformedToolCall) and not self._speech.object_arguments:
-            held = part.provider_json  # goes back as it was written, as in an answer that is not streamed
-            return ToolCall(part.id or "", part.name or "", part.raw, provider_json=held)
-        return super()._fitted(part, start)
+    def _end_held(self, event: PartEnd) -> None:
+        part = self._held[event.index][0].part
+        if self.context.own and isinstance(part, MalformedToolCall) and part.reason == FAILED_CALL:
+            del self._held[event.index]  # it stands in the error that follows
+        else:
+            super()._end_held(event)
 
     def _open(self, event: PartStart) -> Shown | None:
         self._place = event.place if self.context.own else ()

@@ -210,7 +210,7 @@ def _write_native(part: ToolCall, kind: str, held: Fields) -> dict[str, Any]:
     if native.form == "text":
         fields[native.arguments] = text
     elif native.form == "object" and text:
-        fields[native.arguments] = Raw(text.encode())
+        fields[native.arguments] = Raw(text.encode()) if jsontext.is_json(text) else text
     elif text:
         inner = jsontext.fields(text.encode()).get(native.arguments)
         if inner is not None:

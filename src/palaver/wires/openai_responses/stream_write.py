@@ -391,8 +391,3 @@ class Encoder(StreamEncoder):
             self._tell(growing, growing.name + DELTA, delta=part.raw)
         self._tell(growing, growing.name + DONE, name=part.name or "", arguments=part.raw)
         self._done(item)
-
-    def _must_fit(self, part: AssistantPart) -> bool:
-        """A malformed call goes back to its own wire as it came."""
-        del part
-        return not self.context.own
