@@ -29,7 +29,7 @@ _skipped_servers: list[str] = []
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that asks for `exchange` gets every recording, or those of `recorded(wire, has=field)`."""
+    """A test that asks for `exchange` gets every recording, or those of `recorded(wire, has=kind)`."""
     if "exchange" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker("recorded")
         metafunc.parametrize("exchange", exchanges(*mark.args, **mark.kwargs) if mark else exchanges())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver import Image, Reasoning, Request, assistant, dump_conversation, flush, rescue, tool, tool_call, user, wires
+from palaver import Image, Reasoning, Request, assistant, dump_conversation, flush, rescue, tool, tool_call, user
 from palaver.core.parts import Citation, MalformedToolCall, Refusal, Text
 from palaver.core.usage import Usage
 
@@ -147,8 +147,6 @@ def test_an_ambiguous_file_is_shown_with_a_note(run, saved):
 
 @pytest.mark.parametrize("args", [(), ("--full",)])
 def test_every_recording_can_be_shown(run, exchange, args):
-    if exchange.wire not in wires.names():
-        pytest.skip(f"{exchange.wire} is not there yet")
     done = run("show", exchange.file, "--from", exchange.wire, *args)
     assert done.code == 0, done.err
     if exchange.record.keys() & {"stream", "stream_base64"}:

@@ -133,6 +133,7 @@ def issued(message: p.AssistantMessage) -> p.AssistantMessage:
         else part
         for part in message.content
         if not (isinstance(part, (ServerToolResult, Opaque)) and part.wire in wires.names())
+        if not (isinstance(part, ToolCall) and part.provider_executed)
         if not isinstance(part, Media)  # law 5 has all media, from everywhere
     )
     return structs.replace(message, content=tuple(proven))

@@ -14,11 +14,9 @@ from msgspec import structs
 import palaver as p
 from palaver import wires
 from palaver.core import canonical
-from tests.corpus import Exchange
+from tests.corpus import NO_COMPLETION, Exchange
 
 WHAT = ("request", "response")
-NO_COMPLETION = {"test_invalid_response--0-3a2427"}
-"""Recorded replies with status 200 that hold no completion at all (wires.md 1.3)."""
 
 
 def _sides(exchange: Exchange) -> list[str]:

@@ -399,11 +399,9 @@ def test_a_message_that_ends_twice_finishes_once() -> None:
     well_told(events_of([stream(BEGIN, *text(0, "a"), over(), over("max_tokens"), metadata())]))
 
 
-def test_a_call_that_never_began_is_malformed() -> None:
+def test_a_call_that_never_began_is_one_without_a_name() -> None:
     response = read(BEGIN, delta(0, toolUse={"input": '{"a":1}'}), stop(0), over("tool_use"), metadata())
-    (part,) = response.message.content
-    assert isinstance(part, MalformedToolCall)
-    assert part.raw == '{"a":1}'
+    assert response.message.content == (p.ToolCall("", "", '{"a":1}'),)
     assert response.finish_reason == "tool_calls"
 
 

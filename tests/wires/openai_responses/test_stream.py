@@ -61,8 +61,6 @@ EVERYTHING = [THOUGHT, *OUTPUT, TOLD, *HOSTED, *CALLS, SAID]
 
 
 def _recorded(exchange: Exchange) -> bytes:
-    if "stream" not in exchange.record:
-        pytest.skip("not a stream")
     return exchange.record["stream"].encode()
 
 
@@ -99,7 +97,7 @@ def _kinds(events: list[Event], *classes: type) -> list[Any]:
 
 
 @pytest.mark.law(3)
-@pytest.mark.recorded("openai_responses")
+@pytest.mark.recorded("openai_responses", has="stream")
 def test_recorded_streams_in_any_chunks(exchange: Exchange) -> None:
     data = _recorded(exchange)
     whole = _in([data])
@@ -113,7 +111,7 @@ def test_recorded_streams_in_any_chunks(exchange: Exchange) -> None:
 
 
 @pytest.mark.law(4)
-@pytest.mark.recorded("openai_responses")
+@pytest.mark.recorded("openai_responses", has="stream")
 def test_a_recorded_stream_is_the_answer_that_its_last_event_holds(exchange: Exchange) -> None:
     data = _recorded(exchange)
     _, got = _in([data])
@@ -125,7 +123,7 @@ def test_a_recorded_stream_is_the_answer_that_its_last_event_holds(exchange: Exc
 
 
 @pytest.mark.law(4)
-@pytest.mark.recorded("openai_responses")
+@pytest.mark.recorded("openai_responses", has="stream")
 def test_what_is_told_before_the_last_event_is_the_same_message(exchange: Exchange) -> None:
     """wires.md 3.8: apart from encrypted content, which is another one in each event."""
     data = _recorded(exchange)
@@ -751,7 +749,7 @@ def test_damaged_streams_give_an_answer_or_one_error() -> None:
 
 
 @pytest.mark.law(6)
-@pytest.mark.recorded("openai_responses")
+@pytest.mark.recorded("openai_responses", has="stream")
 def test_damaged_recordings_give_an_answer_or_one_error(exchange: Exchange) -> None:
     data = _recorded(exchange)
     rng = random.Random(exchange.file.stem)
