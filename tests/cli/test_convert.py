@@ -51,7 +51,7 @@ def test_an_exchange_becomes_the_whole_conversation(run, saved):
             {"response": {"error": {"message": "no credit", "type": "x"}}},
             "the answer is an error, which is left out: no",
         ),
-        ({"stream": "data: {}\n\n"}, "the answer is a recorded stream, which is left out"),
+        ({"stream": "data: {}\n\n"}, "the answer is left out: openai_chat: the stream broke off"),
         ({"response": None}, "there is no answer"),
     ],
 )

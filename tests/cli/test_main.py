@@ -22,7 +22,7 @@ HI = {"role": "user", "content": "hi"}
         ("[1, 2]", "neither a request nor a response of a known wire (it is a list of 2)"),
         ("17", "neither a request nor a response of a known wire (it is a number)"),
         ('{"model":"gpt-5","messages":[{"role":"user","content":7}]}', "openai_chat: messages[0].content"),
-        ('data: {"choices":[]}\n\n', "a recorded stream of events"),
+        ('data: {"novel":1}\n\n', "a recorded stream of no known wire; say which with --from"),
         ('{"request":{"model":"gpt-5","messages":[{"content":[]}]}}', "openai_chat: request.messages[0]"),
         ('{"palaver":99}\n', "palaver: line 1, palaver: version 99"),
         ('{"error":{"message":"no credit","type":"x","param":null,"code":null}}', "an error of openai_chat"),

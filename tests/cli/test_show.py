@@ -151,6 +151,9 @@ def test_every_recording_can_be_shown(run, exchange, args):
         pytest.skip(f"{exchange.wire} is not there yet")
     done = run("show", exchange.file, "--from", exchange.wire, *args)
     assert done.code == 0, done.err
+    if exchange.record.keys() & {"stream", "stream_base64"}:
+        assert done.err == "" or "the provider ended the stream with an error" in done.err
+        assert "■ " in done.out.splitlines()[-2]  # there is an answer, also where it failed
 
 
 def test_the_wires_are_listed(run):

@@ -2,8 +2,10 @@
 
 Rules:
 
-- A request becomes a request, a response a response. The body goes to standard output, or whole into a file; the
-  receipt goes to standard error, so that the two can be parted.
+- A request becomes a request, a response a response, a recorded stream the response that it assembles to. A stream
+  that failed is refused: half an answer must not look like a whole one.
+- The body goes to standard output, or whole into a file; the receipt goes to standard error, so that the two can be
+  parted.
 - The body is written exactly as it would be sent; on a terminal, or when asked, it is indented.
 - ``--losses raise`` writes nothing when there is a loss.
 
@@ -20,6 +22,7 @@ from msgspec import structs
 
 from palaver import wires
 from palaver.cli import files, receipt
+from palaver.cli.failure import bad_input
 from palaver.cli.pretty import indented
 from palaver.cli.source import PALAVER, Source, load
 from palaver.core import canonical
@@ -53,12 +56,14 @@ def command(
 ) -> int:
     """Convert FILE to another wire.
 
-    FILE is a saved request or response of a provider, a bare list of messages, an exchange with both
-    ({"request": ..., "response": ...}), or Palaver's own form; - reads standard input. The receipt of what could not
-    be carried goes to standard error. "palaver wires" lists the wires.
+    FILE is a saved request or response of a provider, a recorded stream, a bare list of messages, an exchange
+    ({"request": ..., "response": ...}, or with "stream" or "stream_base64"), or Palaver's own form; - reads standard
+    input. The receipt of what could not be carried goes to standard error. "palaver wires" lists the wires.
     """
     wire = None if target == PALAVER else wires.get(target)
     source = load(file, spoken)
+    if source.failure is not None:
+        bad_input(files.shown(file), source.failure)
     encoded = _encode(source, wire, model)
     if losses == "raise" and encoded.losses:
         click.echo(f"{_summary(source, target, encoded)}; nothing was written", err=True)

@@ -1,11 +1,14 @@
-"""What a file holds: a request or a response, read by its wire or as Palaver's own form.
+"""What a file holds: a request or a response, read by its wire or as Palaver's own form, or a recorded stream.
 
 Rules:
 
 - The wire is the one that was named, else the one that is recognised (``wires.detect``). A file that several wires may
   have written is refused with their names, unless the caller is content with the likeliest.
-- A bare list of messages becomes a request. An exchange, ``{"request": …, "response": …}``, becomes a request whose
-  last message is the answer; an answer that is an error or a recorded stream is left out, with a note.
+- A recorded stream (``recording``) becomes the response that it assembles to. One that failed becomes what came of it,
+  and ``failure`` says why.
+- A bare list of messages becomes a request. An exchange, ``{"request": …, "response": …}`` or with a ``stream``,
+  becomes a request whose last message is the answer. An answer that is an error is left out, with a note; of a stream
+  that failed there is what came, with a note.
 - Whatever is wrong is one line that names the file, the place and the cause.
 
 Stability: experimental.
@@ -18,31 +21,36 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from msgspec import Struct
 
 from palaver import wires
-from palaver.cli import files
+from palaver.cli import files, recording
 from palaver.cli.failure import bad_input
+from palaver.cli.recording import Recording
 from palaver.core import canonical, jsontext
 from palaver.core.errors import DecodeError, PalaverError, ProviderError, excerpt
 from palaver.core.request import Request, Response
-from palaver.wires import detect
+from palaver.wires import detect, detect_stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from palaver.core.errors import StreamError
+    from palaver.core.jsontext import Fields
     from palaver.wires.wire import Wire
 
 PALAVER: Final = "palaver"
 """The name of the canonical form where a wire's is asked for."""
 
-_STREAM_STARTS: Final = (b"data:", b"event:", b"id:", b"retry:", b":")
-
 
 class Source(Struct, frozen=True):
-    """What was read: ``wire`` is a name, with its accent, or ``palaver``; ``maybe`` are the others it may have been."""
+    """What was read: ``wire`` is a name, with its accent, or ``palaver``; ``maybe`` are the others it may have been.
+
+    ``failure`` says why a recorded stream ended badly; ``value`` is what came of it.
+    """
 
     value: Request | Response
     wire: str
     maybe: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    failure: StreamError | None = None
 
 
 def load(path: str, wire: str | None, *, guess: bool = False) -> Source:
@@ -52,17 +60,43 @@ def load(path: str, wire: str | None, *, guess: bool = False) -> Source:
     """
     named = None if wire in {None, PALAVER} else wires.get(wire or "")
     place = files.shown(path)
+    data = _read(path, place)
+    if wire != PALAVER and (recorded := recording.find(data, place, named)) is not None:
+        response, failure = recorded.answer()
+        return Source(response, _name(recorded.wire), failure=failure)
+    try:
+        body = jsontext.source(data)
+        return _canonical(body) if wire == PALAVER else _source(body, place, named, guess=guess)
+    except PalaverError as error:
+        bad_input(place, error)
+
+
+def load_stream(path: str, wire: str | None) -> Recording:
+    """Find the recorded stream that a file is, or holds. Raises as ``load`` does."""
+    named = None if wire is None else wires.get(wire)
+    place = files.shown(path)
+    data = _read(path, place)
+    try:
+        found = recording.find(data, place, named)
+        if found is None and (held := recording.inside(jsontext.fields(jsontext.source(data)))) is not None:
+            found = recording.find(held, place, named)
+            if found is None and named is not None:
+                found = Recording(named, held)
+    except PalaverError as error:
+        bad_input(place, error)
+    if found is None:
+        bad_input(place, "this is no recorded stream, and holds none")
+    return found
+
+
+def _read(path: str, place: str) -> bytes:
     try:
         data = files.read(path)
     except OSError as error:
         bad_input(place, (error.strerror or str(error)).lower())
     if not data.strip():
         bad_input(place, "the file is empty")
-    try:
-        body = jsontext.source(data)
-        return _canonical(body) if wire == PALAVER else _source(body, place, named, guess=guess)
-    except PalaverError as error:
-        bad_input(place, error)
+    return data
 
 
 def _source(body: bytes, place: str, named: Wire | None, *, guess: bool) -> Source:
@@ -71,8 +105,6 @@ def _source(body: bytes, place: str, named: Wire | None, *, guess: bool) -> Sour
     except DecodeError:
         if named is None and _is_lines(body):
             return _canonical(body)
-        if body.lstrip().startswith(_STREAM_STARTS):
-            bad_input(place, "a recorded stream of events; save the body of a request or a response instead")
         raise
     known = tuple(name for name in detect.WIRES if name in wires.names())
     found = detect.detect(value, known if named is None else (named.name,))
@@ -81,7 +113,7 @@ def _source(body: bytes, place: str, named: Wire | None, *, guess: bool) -> Sour
         bad_input(place, f"neither a request nor a response of {whose} (it is {_outline(value)})")
     if found.kind == "canonical":
         return _canonical(body)
-    likeliest, *others = found.wires
+    likeliest, *others = _told(body, found)
     wire = wires.get(likeliest) if named is None else named
     try:
         source = _READERS[found.kind](body, wire)
@@ -90,6 +122,16 @@ def _source(body: bytes, place: str, named: Wire | None, *, guess: bool) -> Sour
     if others and not guess:
         bad_input(place, f"this {found.kind} may be of {_either(found.wires)}; say which with --from")
     return Source(source.value, source.wire, tuple(others), source.notes)
+
+
+def _told(body: bytes, found: detect.Detected) -> tuple[str, ...]:
+    """Let the stream of an exchange decide where its request leaves it open."""
+    if found.kind == "exchange" and len(found.wires) > 1:
+        streamed = recording.inside(jsontext.fields(body))
+        told = None if streamed is None else detect_stream.detect(streamed)
+        if told is not None and told.wire in found.wires:
+            return (told.wire,)
+    return found.wires
 
 
 def _is_lines(body: bytes) -> bool:
@@ -148,14 +190,24 @@ def _exchange(body: bytes, wire: Wire) -> Source:
     request = _within("request", wire.decode_request, fields["request"])
     answer = fields.get("response")
     if answer is None or jsontext.is_null(answer):
-        streamed = "stream" in fields or "stream_base64" in fields
-        note = "the answer is a recorded stream, which is left out" if streamed else "there is no answer"
-        return Source(request, _name(wire), notes=(note,))
+        return _streamed(request, fields, wire)
     try:
         response = _within("response", wire.decode_response, answer)
     except ProviderError as error:
         return Source(request, _name(wire), notes=(f"the answer is an error, which is left out: {error.message}",))
     return Source(request.append(response.message), _name(wire))
+
+
+def _streamed(request: Request, exchange: Fields, wire: Wire) -> Source:
+    data = recording.inside(exchange)
+    if data is None:
+        return Source(request, _name(wire), notes=("there is no answer",))
+    response, failure = Recording(wire, data).answer()
+    if failure is None:
+        return Source(request.append(response.message), _name(wire))
+    if not response.message.content:
+        return Source(request, _name(wire), notes=(f"the answer is left out: {failure}",))
+    return Source(request.append(response.message), _name(wire), notes=(f"the answer is not whole: {failure}",))
 
 
 def _within(key: str, decode: Any, body: Any) -> Any:

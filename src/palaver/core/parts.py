@@ -301,15 +301,11 @@ class MalformedToolCall(Part, frozen=True, tag="malformed_tool_call"):
 
 
 def settled(call: ToolCall) -> ToolCall | MalformedToolCall:
-    """Judge a call that is whole: without a name, or with arguments that are no JSON, it is malformed (C23)."""
+    """Judge a call that is whole: with arguments that are no JSON, it is malformed (C23)."""
     text = call.arguments_json
-    if text and not jsontext.is_json(text) and not text.isspace():
-        reason = "the arguments are not JSON"
-    elif not call.name:
-        reason = "a call without a name"
-    else:
+    if not text or jsontext.is_json(text) or text.isspace():
         return call
-    return MalformedToolCall(text, reason, call.name or None, call.id or None, provider_json=call.provider_json)
+    return MalformedToolCall(text, "the arguments are not JSON", call.name, call.id, provider_json=call.provider_json)
 
 
 @final

@@ -41,7 +41,7 @@ from palaver.core.events import (
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import AssistantPart, Citation, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
 from palaver.core.request import Response
-from palaver.stream.assembler import FIELDS, Assembler
+from palaver.stream.assembler import FIELDS, Assembler, paired
 from palaver.stream.in_turn import InTurn
 from palaver.wires import reading
 from palaver.wires.context import Context, Options
@@ -64,7 +64,7 @@ _TO_COME: Final[dict[type, tuple[str, str]]] = {
 class Shown:
     """A part on its way out: ``number`` counts those shown, ``part`` is what it began as, fitted to the wire."""
 
-    __slots__ = ("choice", "closing", "grown", "judged", "number", "part")
+    __slots__ = ("choice", "closing", "grown", "half", "judged", "number", "part")
 
     def __init__(self, number: int, part: AssistantPart, choice: int) -> None:
         """Begin to show a part."""
@@ -73,6 +73,8 @@ class Shown:
         self.choice = choice
         self.grown = False
         """Whether a delta was shown."""
+        self.half = ""
+        """The first half of a character whose second has not come yet."""
         self.judged = False
         """Whether it is known that the arguments are an object, or were wrapped in one."""
         self.closing = ""
@@ -106,6 +108,7 @@ class StreamEncoder:
         self._held: dict[int, tuple[PartStart, list[str]]] = {}
         self._count = 0
         self._taken_ids: set[str] = set()
+        self._before_start: list[ProviderEvent] = []
         self._begun = False
         self._ended = False
 
@@ -236,6 +239,9 @@ class StreamEncoder:
         if not self._begun:
             self._begun = True
             self.begin(self.assembler.response())
+            early, self._before_start = self._before_start, []
+            for event in early:
+                self.native(event)
 
     # -- parts --
 
@@ -314,8 +320,23 @@ class StreamEncoder:
             return
         if isinstance(event, ArgumentsDelta) and not shown.judged and event.text.strip():
             event = self._as_object(shown, event)
+        if not event.text.isascii() or shown.half:
+            event = self._sayable(shown, event)
         self.grow(shown, event)
         shown.grown = True
+
+    def _sayable(self, shown: Shown, event: Delta) -> Delta:
+        """Join the halves of a character that came in two pieces; one that stays alone becomes a question mark."""
+        text = paired(shown.half + event.text)
+        shown.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        text = text[: len(text) - len(shown.half)]
+        if not self.context.own:
+            said = text.encode("utf-8", "replace").decode()
+            if said != text:
+                self.context.offset = 0
+                self.context.lose("converted", "text", "lone surrogates replaced", shown.choice, event.index)
+            text = said
+        return structs.replace(event, text=text)
 
     def _as_object(self, shown: Shown, event: ArgumentsDelta) -> ArgumentsDelta:
         """Wrap arguments that begin as no object, where the wire takes objects only (see ``handover``)."""
@@ -363,10 +384,20 @@ class StreamEncoder:
             return
         shown = self._shown.pop(event.index, None)
         if shown is not None:
+            if shown.half:
+                self._tell_half(shown, event.index)
             if shown.closing:
                 self._grow(shown, ArgumentsDelta(event.index, shown.closing))
             self._closed[event.index] = shown
             self.close(shown, event.part if self.context.own else None)
+
+    def _tell_half(self, shown: Shown, index: int) -> None:
+        half, shown.half = shown.half, ""
+        grows = next(iter(FIELDS[type(shown.part)]))
+        self.grow(shown, grows(index, half if self.context.own else "?"))
+        if not self.context.own:
+            self.context.offset = 0
+            self.context.lose("converted", "text", "lone surrogates replaced", shown.choice, index)
 
     def _end_held(self, event: PartEnd) -> None:
         start, _ = self._held.pop(event.index)
@@ -394,9 +425,13 @@ class StreamEncoder:
         return structs.replace(answer, message=with_own_usage(answer.message, foreign=foreign))
 
     def _native(self, event: ProviderEvent) -> None:
-        if event.wire == self.wire:
-            self._announce()
-            self.native(event)
+        if event.wire != self.wire:
+            return
+        if self.assembler.state == "idle":
+            self._before_start.append(event)  # whose answer it is, and so how it begins, is not known yet
+            return
+        self._announce()
+        self.native(event)
 
     _ACTIONS: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
         Start: _start,

@@ -334,6 +334,8 @@ LLAMA_PYTHONIC = {
     **{name: case for name, case in PYTHONIC.items() if case[0].startswith("[") and name != "space and commas"},
     "tagged": ("<|python_start|>[f(a=1)]<|python_end|>", [call(0, "f", '{"a": 1}')]),
     "tagged and bad": ("<|python_start|>[f(a=[1)]<|python_end|>", [bad("[f(a=[1)]", "f")]),
+    "a comma first": ("[, f()]", [Text("[, f()]")]),
+    "an odd space and a comma": ("[\u00a0, f()] f()", [Text("[\u00a0, f()] f()")]),
     "a footnote": ("[1] The source", [Text("[1] The source")]),
     "a list of words": ("[see the notes] yes", [Text("[see the notes] yes")]),
     "nothing that can be read": ("[see (the notes)] yes", [Text("[see (the notes)] yes")]),

@@ -49,7 +49,7 @@ FRAGMENTS = {
         "<|tool_call>call:g{n:1}<tool_call|>",
     ],
     "llama_json": ["<|python_tag|>", "<|eom_id|>", ";", '{"name":"f","parameters":{"a":1}}', *JSON_CALLS],
-    "llama_pythonic": ["<|python_start|>", "<|python_end|>", *PYTHON_CALLS],
+    "llama_pythonic": ["<|python_start|>", "<|python_end|>", "[", ",", "]", *PYTHON_CALLS],
     "mistral": [
         "[TOOL_CALLS]",
         "[ARGS]",

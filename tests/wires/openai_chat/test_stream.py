@@ -6,7 +6,6 @@ import json
 import random
 from typing import Any
 
-import openai
 import pytest
 from hypothesis import given, strategies as st
 from msgspec import UNSET, structs
@@ -674,6 +673,27 @@ def test_both_paths_say_the_same_in_any_order(frames: list[Any]):
     assert careful(data) == read(data)[0]
 
 
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [chunk({"content": "a", "reasoning": "r"})] * 3,
+        [chunk({"content": "a", "reasoning_content": "r"})] * 3,
+        [chunk({"reasoning": "a", "reasoning_content": "r"})] * 3,
+        [calls(opened("f", "{")), *[chunk({"content": "a", **calls(more("1"))["choices"][0]["delta"]})] * 3],
+        [
+            chunk({"content": "a"}, system_fingerprint="one"),
+            chunk({"reasoning": "a"}, system_fingerprint="two"),
+            chunk({"content": "a"}, system_fingerprint="one"),
+        ],
+        [chunk({"content": "a", "channel": "x"}), chunk({"reasoning": "a", "channel": "y"})] * 2 + [NO_TEXT],
+        [calls(opened("f", "{")), calls(more("1")), calls(opened("g", "{", call_id="c1")), calls(more("1"))],
+    ],
+)
+def test_both_paths_say_the_same_where_only_one_could_be_right(frames: list[Any]):
+    data = sse(*frames, STOP)
+    assert careful(data) == read(data)[0]
+
+
 def test_the_common_deltas_take_the_fast_path(monkeypatch: pytest.MonkeyPatch):
     slow: list[Any] = []
     monkeypatch.setattr(
@@ -695,4 +715,3 @@ def test_the_common_chunk_holds_what_recordings_hold():
     assert chunks.decode(
         json.dumps({**chunk({"content": "a"}), "obfuscation": "x", "service_tier": "default"}).encode()
     )
-    assert openai.__version__

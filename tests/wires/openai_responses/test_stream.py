@@ -177,6 +177,16 @@ def test_all_items_in_one_stream(named: bool) -> None:
 
 
 @pytest.mark.law(4)
+def test_what_reasoning_led_to_knows_it_before_the_end() -> None:
+    """wires.md 3.3.2: also in a stream that broke off."""
+    _, error = _torn(stream(THOUGHT, SAID, TOLD, CALL)[:-1])
+    assert (
+        error.response.message.content
+        == WIRE.decode_response(json.dumps(answer(THOUGHT, SAID, TOLD, CALL))).message.content
+    )
+
+
+@pytest.mark.law(4)
 def test_items_that_arrive_interleaved() -> None:
     """pains.md 8: what belongs together is told by the index, whatever the order."""
     whole = [CALL, {**CALL, "id": "fc_2", "call_id": "call_9", "arguments": '{"x": [1, 2]}'}, SAID, CUSTOM]

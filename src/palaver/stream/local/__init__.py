@@ -4,7 +4,7 @@
 
     >>> from palaver.stream import local
     >>> local.read("hermes", '<think>Hm.</think><tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>')
-    (Reasoning(text='Hm.'), ToolCall(id='call_0', name='f', arguments_json='{"a": 1}'))
+    (Reasoning('Hm.'), ToolCall('call_0', 'f', '{"a": 1}'))
 
 What holds for every format:
 

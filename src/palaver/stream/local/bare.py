@@ -91,10 +91,12 @@ class Probing(Mode):
         self._decide()
 
     def _decide(self) -> None:
-        found = self._probe.finish()
+        held = "".join(self._held)
+        found = self._probe.finish() if held else None  # without text taken, nothing would move on
         if found:
             self.voice.whole(found)
             self._waiting.called()
         else:
             self._waiting.text()
-            self.voice.say(Text, "".join(self._held))
+            if held:
+                self.voice.say(Text, held)

@@ -35,7 +35,7 @@ class Probe(Protocol):
         """How many characters of this text are part of it; ``None`` when all are, and more may be."""
 
     def finish(self) -> Read | None:
-        """The calls; ``None`` when it was text after all."""
+        """The calls in what is part of it; ``None`` when it was text after all."""
 
 
 @dataclass(frozen=True)

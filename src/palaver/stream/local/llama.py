@@ -91,6 +91,7 @@ class PythonicProbe:
         if len(self._head) < _LOOK:
             self._head += text[: _LOOK - len(self._head)]
             if not _MAY_BE_CALLS.fullmatch(self._head):
+                self._pieces.clear()
                 return 0
         return None
 

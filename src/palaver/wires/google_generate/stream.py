@@ -9,7 +9,7 @@ How events become the answer that is not streamed:
 - Texts that adjoin are one text, thoughts that adjoin are one thought. A text or thought that is signed, or has any
   other field of its own, stands alone: a signature goes back on the part that it came with (5.2.4).
 - A text that is empty, unsigned and has no other field begins no part. It is how Gemini fills the event that holds the
-  finish reason. No recorded answer that was not streamed (of 317) holds one, and sent back it would be refused.
+  finish reason. No recorded answer that was not streamed holds one.
 - Calls come whole, unless the request said ``streamFunctionCallArguments`` (``partial_args``). Then ``willContinue`` on
   the call says that more of it follows; a call without name and fields ends it, and so does any other part.
 - Calls without an id get one from their place among the parts, as in a whole answer. Gemini names the answer, whose id

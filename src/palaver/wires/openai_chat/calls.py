@@ -52,6 +52,7 @@ class Call:
         "name",
         "number",
         "pieces",
+        "position",
         "rest",
     )
 
@@ -66,6 +67,7 @@ class Call:
         self.pieces: list[str] = []
         self.arguments = ""
         """How they came: not at all, as ``null``, as ``text`` or as an ``object``."""
+        self.position = 0
         self.number: int | None = None
         """Of the part, once it is said."""
         self._partial = PartialJSON()
@@ -75,6 +77,11 @@ class Call:
     def custom(self) -> bool:
         """Whether this is a call with free text."""
         return self.key == "custom"
+
+    @property
+    def waits(self) -> bool:
+        """Whether it could be said, and is not."""
+        return self.number is None and bool(self.id and self.name)
 
     def text(self) -> str:
         """The arguments so far, as JSON text where the call is custom."""
@@ -98,8 +105,8 @@ class Call:
         found = self.text() if text is None else text
         if self.custom:
             inner["input"] = Raw(f'"{found}"'.encode("utf-8", "surrogatepass"))
-        elif self.arguments == "object" and text is None and jsontext.is_json(found):
-            inner["arguments"] = Raw(found.encode())
+        elif self.arguments == "object" and (text == "" or jsontext.is_json(found)):
+            inner["arguments"] = Raw(found.encode() or b"{}")
         elif found or self.arguments in ("text", "object"):
             inner["arguments"] = found
         elif self.arguments == "null":
@@ -126,14 +133,14 @@ class Call:
 class Calls:
     """The calls of one choice."""
 
-    def __init__(self, telling: Telling) -> None:
-        """Begin with none."""
+    def __init__(self, telling: Telling, over: set[int]) -> None:
+        """Begin with none; ``over`` are the numbers of parts whose end was said."""
         self._telling = telling
         self._calls: list[Call] = []
         self._by_index: dict[int, Call] = {}
         self._by_id: dict[tuple[int | None, str], Call] = {}
         self._last: Call | None = None
-        self._over: set[int] = set()
+        self._over = over
         self.old: Call | None = None
 
     def delta(self, raw: Raw) -> None:
@@ -216,6 +223,7 @@ class Calls:
         if index is None:
             index = before.index if before is not None else 0
         call = Call(index)
+        call.position = len(self._calls)
         self._calls.append(call)
         self._by_index[index] = call
         if before is not None and before.number is not None and before.number not in self._over and before.whole():
@@ -243,7 +251,16 @@ class Calls:
             if piece:
                 self._telling.say(ArgumentsDelta(call.number, piece))
         elif call.pieces and call.name and (call.id or key == OLD):
+            self._begin_those_before(call)
             self.begin(call, 0)
+
+    def _begin_those_before(self, call: Call) -> None:
+        """Say calls in their order: those right before this one that are known, but say nothing yet."""
+        first = call.position
+        while first > 0 and self._calls[first - 1].waits:
+            first -= 1
+        for before in self._calls[first : call.position]:
+            self.begin(before, 0)
 
     @staticmethod
     def _name(call: Call, name: str) -> None:
@@ -298,10 +315,6 @@ class Calls:
             if call.custom and call.number is not None:
                 self._telling.say(ArgumentsDelta(call.number, '"'))
         return [call.number for call in calls]
-
-    def is_over(self, number: int) -> bool:
-        """Whether the end of that call was said."""
-        return number in self._over
 
     def flush(self) -> None:
         """Say what came of calls that were torn."""

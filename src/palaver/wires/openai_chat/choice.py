@@ -32,7 +32,7 @@ from palaver.core.events import (
 )
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, holds
-from palaver.core.parts import Audio, Inline, Opaque, Reasoning, Refusal, Text, ToolCall
+from palaver.core.parts import Audio, Inline, Opaque, Reasoning, Refusal, Text
 from palaver.wires import reading
 from palaver.wires.openai_chat import decode
 from palaver.wires.openai_chat.calls import OLD, Calls
@@ -105,7 +105,8 @@ class Choice:
         self.word: str | UnsetType | None = UNSET
         self.heard = False
         """Whether a delta came."""
-        self.calls = Calls(telling)
+        self._ended: set[int] = set()
+        self.calls = Calls(telling, self._ended)
         self._telling = telling
         self._beside: Table = {}
         self._logprobs: dict[str, Any] | None = None
@@ -256,6 +257,8 @@ class Choice:
         items = self._items = [] if self._items is None else self._items
         item = items[-1] if first and items and items[-1].kind == kind and items[-1].whole is None else None
         if item is None:
+            if items:
+                self._end_item(items[-1])
             item = _Item(kind)
             items.append(item)
         field = _GROWING.get(kind)
@@ -266,10 +269,19 @@ class Choice:
         elif kind == "thinking":
             self._grow(item, rest, {"thinking": []}, ReasoningDelta, self._thinking(item, rest))
         else:
-            part = read_part(whole)
             item.whole = whole
-            said: Any = part if holds(AssistantMessage, part) else Opaque(WIRE, whole)
-            item.number = self._telling.begin(said, (1, len(items)))
+            item.number = self._telling.begin(self._content_part(whole), (1, len(items)))
+
+    def _end_item(self, item: _Item) -> None:
+        """Say that an item is over, now that another begins; a text may still be cited."""
+        if item.number is not None and item.kind != "text":
+            part: Any = self._content_part(jsontext.raw(item.fields()))
+            self._end(part, item.number, ())
+
+    @staticmethod
+    def _content_part(raw: Raw) -> Any:
+        part = read_part(raw)
+        return part if holds(AssistantMessage, part) else Opaque(WIRE, raw)
 
     def _grow(self, item: _Item, rest: Fields, empty: Table, delta: _Delta, piece: str) -> None:
         for key, raw in rest.items():
@@ -420,10 +432,7 @@ class Choice:
     def _end(self, part: AssistantPart, number: int | None, place: tuple[int, ...]) -> None:
         telling = self._telling
         if number is None:
-            text = part.text if isinstance(part, (Text, Refusal)) else ""
-            number = telling.begin(structs.replace(part, text="") if isinstance(part, (Text, Refusal)) else part, place)
-            if text:
-                telling.say(TextDelta(number, text))
+            number = self._say_whole(part, place)
         said = telling.said(number)
         if isinstance(part, Text) and isinstance(said, Text) and structs.replace(part, citations=()) == said:
             for citation in part.citations:
@@ -431,5 +440,26 @@ class Choice:
             said = part
         if said != part:
             telling.say(PartEnd(number, part))
-        elif not (isinstance(part, ToolCall) and self.calls.is_over(number)):
+        elif number not in self._ended:
             telling.say(PartEnd(number))
+        self._ended.add(number)
+
+    def _say_whole(self, part: AssistantPart, place: tuple[int, ...]) -> int:
+        """Say a part of which nothing was said; what grows is said in deltas, as ever."""
+        bare = part
+        deltas: list[tuple[_Delta, str | None]] = []
+        if isinstance(part, (Text, Refusal)):
+            bare = structs.replace(part, text="")
+            deltas = [(TextDelta, part.text or None)]
+        elif isinstance(part, Reasoning):
+            bare = structs.replace(part, text="", signature=None, encrypted=None)
+            deltas = [
+                (ReasoningDelta, part.text or None),
+                (DataDelta, part.encrypted),
+                (SignatureDelta, part.signature),
+            ]
+        number = self._telling.begin(structs.replace(bare, citations=()) if isinstance(bare, Text) else bare, place)
+        for delta, text in deltas:
+            if text is not None:
+                self._telling.say(delta(number, text))
+        return number

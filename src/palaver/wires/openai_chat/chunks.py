@@ -1,8 +1,8 @@
 """The chunks of which a stream is made: the common shape, read in one step.
 
-Rule: a chunk that differs from the one before in nothing but a piece of text adds to the same part. So the one before
-is kept, without its piece, and compared with whole; any other chunk is read field by field (``choice``), which is told
-apart by neither speed nor result (a test compares them).
+Rule: a chunk that differs from an earlier one in nothing but a piece of text adds to the same part. So the earlier one
+is kept without its piece, and compared whole. Any other chunk is read field by field (``choice``), with the same
+result: a test compares the two.
 
 Stability: experimental.
 """

@@ -216,7 +216,7 @@ def _put_content(
         case [Text() as only] if form != reading.hint("list") and not native(only, WIRE):
             fields["content"] = only.text
         case found:
-            fields["content"] = [_part(part, context) for part in found]
+            fields["content"] = [content_part(part, context) for part in found]
 
 
 def assistant(
@@ -239,7 +239,7 @@ def assistant(
             case Refusal() if not is_hint(held, "field", "part"):
                 fields["refusal"] = f"{fields.get('refusal', '')}{part.text}"
             case Audio() if "audio" in held or not context.own:
-                fields["audio"] = _audio(part, held)
+                fields["audio"] = audio(part, held)
             case _:
                 content.append(part)
     _put_content(fields, content, rest, context, none=None)
@@ -256,7 +256,7 @@ def assistant(
     return {**fields, **visible(rest), **fields}
 
 
-def _put_reasoning(  # noqa: PLR0917 (a field, its two functions, and where it goes)
+def _put_reasoning(  # noqa: PLR0917 (a part, and where it goes)
     part: Reasoning,
     held: Fields,
     fields: dict[str, Any],
@@ -266,22 +266,31 @@ def _put_reasoning(  # noqa: PLR0917 (a field, its two functions, and where it g
     index: int | None,
 ) -> None:
     """Put reasoning where it stood; where a vendor was chosen, into the field which that vendor reads."""
-    found = None if "@@field" not in held else jsontext.text(held["@@field"])
-    target = found if context.accent is None or context.own else accent.reasoning
-    if found == "reasoning_details" and (context.accent is None or context.own or accent.details):
-        fields.setdefault("reasoning_details", []).append(_detail(part, held))
-    elif target == "thinking":
-        content.append(part)
-    elif target is not None and part.text:
+    target = reasoning_field(held, accent, context)
+    if target == "reasoning_details":
+        fields.setdefault("reasoning_details", []).append(detail(part, held))
+    elif target == "thinking" and (part.text or is_hint(held, "field", "thinking")):
+        content.append(part if is_hint(held, "field", "thinking") else Reasoning(part.text, wire=part.wire))
+    elif target not in (None, "thinking") and part.text:
         before = fields.get(target)
         fields[target] = part.text if before is None else f"{before}\n\n{part.text}"
-    elif target is not None and not context.own and found != "reasoning_details":
+    elif target not in (None, "thinking") and not context.own and not is_hint(held, "field", "reasoning_details"):
         fields.setdefault(target, "")
     else:
         context.lose("dropped", "reasoning", "no field for it here", index)
 
 
-def _detail(part: Reasoning, held: Fields) -> dict[str, Any]:
+def reasoning_field(held: Fields, accent: Accent, context: Context) -> str | None:
+    """Which field reasoning goes into: ``thinking`` stands in the content; ``None``: there is none."""
+    found = None if "@@field" not in held else jsontext.text(held["@@field"])
+    free = context.accent is None or context.own
+    if found == "reasoning_details" and accent.details:
+        return found
+    return found if free else accent.reasoning
+
+
+def detail(part: Reasoning, held: Fields) -> dict[str, Any]:
+    """Write one item of ``reasoning_details``."""
     fields: dict[str, Any] = {}
     if is_hint(held, "text", "summary"):
         fields["summary"] = part.text
@@ -294,7 +303,8 @@ def _detail(part: Reasoning, held: Fields) -> dict[str, Any]:
     return {**fields, **visible(held)}
 
 
-def _audio(part: Audio, held: Fields) -> dict[str, Any]:
+def audio(part: Audio, held: Fields) -> dict[str, Any]:
+    """Write what the model said aloud."""
     inner = jsontext.fields(held.get("audio", jsontext.EMPTY_OBJECT))
     return {**inner, "data": part.source.data if isinstance(part.source, Inline) else ""}
 
@@ -333,7 +343,8 @@ def _call(part: ToolCall | MalformedToolCall, held: Fields) -> dict[str, Any]:
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def _part(part: AnyPart, context: Context) -> Any:
+def content_part(part: AnyPart, context: Context) -> Any:
+    """Write one item of a content list."""
     rest = native(part, WIRE)
     match part:
         case Text():
@@ -444,7 +455,7 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
         body.setdefault("refusal", None)
         _join_texts(body, context, index)
     fields: dict[str, Any] = {"message": body}
-    word = _finish_word(message, context)
+    word = finish_word(message, context)
     if word is not UNSET:
         fields["finish_reason"] = word
     if beside is not None and context.own:
@@ -472,7 +483,8 @@ def _text_of(part: Any) -> str | None:
             return None
 
 
-def _finish_word(message: AssistantMessage, context: Context) -> Any:
+def finish_word(message: AssistantMessage, context: Context) -> Any:
+    """The word for why the answer ended; ``UNSET`` where it had none."""
     raw = message.finish_reason_raw
     if context.own and raw is not UNSET:
         return raw

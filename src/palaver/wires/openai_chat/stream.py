@@ -51,6 +51,8 @@ __all__ = ["Decoder", "Encoder"]
 
 _CHUNK: Final = "chat.completion.chunk"
 _WHOLE: Final = Raw(b'"chat.completion"')
+_USAGE: Final = 8192
+"""Bytes that a snapshot of the usage may have, and then some."""
 _FIRST: Final = frozenset({"id", "model", "created", "object"})
 """Fields of which the first word counts."""
 _CHOICES: Final = 128
@@ -114,7 +116,7 @@ class Decoder(StreamDecoder):
     def fail(self, failed: Failed, /) -> None:
         """Say what is known first: a call that was held back, fields, and that a finished answer is finished."""
         try:
-            self._settle(whole=failed.kind == "corrupt" and self._over)
+            self._settle(whole=failed.kind != "provider" and self._over)
         except DecodeError:
             self._settle(whole=False)
         super().fail(failed)
@@ -190,9 +192,17 @@ class Decoder(StreamDecoder):
             self._told = self._answer({})
             self.say(Start(self._told))
         if usage is not None:
-            for key, item in jsontext.fields(usage).items():
-                put(self._usage, key, item)
-            self.say(UsageUpdate(read_usage(jsontext.raw(self._usage))))
+            self._say_usage(usage)
+
+    def _say_usage(self, usage: Raw) -> None:
+        """Say all that is known; a snapshot that would grow without end begins anew, so that the cost does not."""
+        fields = jsontext.fields(usage)
+        for key, item in fields.items():
+            put(self._usage, key, item)
+        raw = jsontext.raw(self._usage)
+        if len(bytes(raw)) > _USAGE + 8 * len(bytes(usage)):
+            self._usage, raw = dict(fields), jsontext.own(usage)
+        self.say(UsageUpdate(read_usage(raw)))
 
     @staticmethod
     def _counted(rest: Fields) -> Raw | None:

@@ -111,7 +111,7 @@ SPEECH: Final = Speech(
 # -- turns -----------------------------------------------------------------------------------------
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """A part, the position of its message, what it keeps for this wire, and whether its message begins with it."""
 
     at: int
@@ -138,8 +138,8 @@ def turn(messages: Sequence[Placed], context: Context) -> list[Any]:
     return written
 
 
-def _pieces(index: int, message: Message) -> list[_Piece]:
-    return [_Piece(index, part, native(part, WIRE), position == 0) for position, part in enumerate(message.content)]
+def _pieces(index: int, message: Message) -> list[Piece]:
+    return [Piece(index, part, native(part, WIRE), position == 0) for position, part in enumerate(message.content)]
 
 
 def _message(message: Message, kinds: dict[str, str], context: Context) -> list[Any]:
@@ -161,9 +161,9 @@ def _message(message: Message, kinds: dict[str, str], context: Context) -> list[
     return [*items, {**fields, **visible(held)}]
 
 
-def _spoken(pieces: list[_Piece], context: Context) -> list[_Piece]:
+def _spoken(pieces: list[Piece], context: Context) -> list[Piece]:
     """Leave out what an answer cannot hold here: images that no tool of the provider made."""
-    kept: list[_Piece] = []
+    kept: list[Piece] = []
     for piece in pieces:
         if isinstance(piece.part, Media) and "@@field" not in piece.held:
             what = type(piece.part).__name__.lower()
@@ -176,17 +176,17 @@ def _spoken(pieces: list[_Piece], context: Context) -> list[_Piece]:
 # -- reasoning and what it led to ------------------------------------------------------------------
 
 
-def _welded(pieces: list[_Piece], context: Context) -> list[_Piece]:
+def _welded(pieces: list[Piece], context: Context) -> list[Piece]:
     """Keep reasoning and what it led to together, or send neither as such (wires.md 3.3.2, 3.3.3)."""
     while len(kept := _unwelded(pieces, context)) < len(pieces):
         pieces = kept  # what was left out may have been all that followed something else
     return kept
 
 
-def _unwelded(pieces: list[_Piece], context: Context) -> list[_Piece]:
+def _unwelded(pieces: list[Piece], context: Context) -> list[Piece]:
     stored = context.native.get("store") != Raw(b"false")
     end = max((at for at, p in enumerate(pieces, 1) if not isinstance(p.part, Reasoning)), default=0)
-    kept: list[_Piece] = []
+    kept: list[Piece] = []
     sent: list[Raw] = []
     for position, piece in enumerate(pieces):
         if isinstance(piece.part, Reasoning):
@@ -206,7 +206,7 @@ def _unwelded(pieces: list[_Piece], context: Context) -> list[_Piece]:
     return kept
 
 
-def _unreadable(piece: _Piece, *, stored: bool) -> str | None:
+def _unreadable(piece: Piece, *, stored: bool) -> str | None:
     part = piece.part
     if isinstance(part, Reasoning) and part.encrypted:
         return None
@@ -225,7 +225,7 @@ def _forget_id(held: Fields) -> None:
 
 
 def _name_results(
-    pieces: list[_Piece],
+    pieces: list[Piece],
     results: dict[str | None, ToolMessage],
     kinds: dict[str, str],
     context: Context,
@@ -258,7 +258,7 @@ class _Said(NamedTuple):
     content: list[tuple[AnyPart, Fields]]
 
 
-def answer(pieces: Iterable[_Piece], context: Context) -> list[Any]:
+def answer(pieces: Iterable[Piece], context: Context) -> list[Any]:
     """Write the parts of assistant messages as items."""
     items: list[Any] = []
     last: Any = None
@@ -270,7 +270,7 @@ def answer(pieces: Iterable[_Piece], context: Context) -> list[Any]:
             if not calls.write_result(part, held, item):
                 context.lose("dropped", "server tool result", "its call is not sent", piece.at)
             continue
-        if _is_said(part, held):
+        if is_said(part, held):
             beside = held.pop("item", held.pop("@@item", None))
             loose = beside is None and "@@joined" not in held
             if said is not None and ("@@joined" in held or (loose and said.item is None)):
@@ -283,7 +283,8 @@ def answer(pieces: Iterable[_Piece], context: Context) -> list[Any]:
     return [_said(item, context) if isinstance(item, _Said) else item for item in items]
 
 
-def _is_said(part: AnyPart, held: Fields) -> bool:
+def is_said(part: AnyPart, held: Fields) -> bool:
+    """Whether a part stands in a message."""
     if isinstance(part, (Text, Refusal, Media)):
         return True
     return isinstance(part, Opaque) and not held.keys().isdisjoint(("item", "@@item", "@@joined"))
@@ -361,7 +362,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
     output = answer(pieces, context)
     fields: dict[str, Any] = {}
     if not context.own:
-        output = [_completed(item, position) for position, item in enumerate(output)]
+        output = [completed(item, position) for position, item in enumerate(output)]
         fields |= _defaults(message, context)
         for _ in response.alternatives:
             context.lose("dropped", "alternative", "the wire gives one answer")
@@ -419,7 +420,7 @@ _DONE: Final = ("message", "function_call")
 """Items that have a status."""
 
 
-def _completed(item: Any, position: int) -> Any:
+def completed(item: Any, position: int) -> Any:
     """Give an item what only those of a response must have: an id and a status."""
     if not isinstance(item, dict):
         return item

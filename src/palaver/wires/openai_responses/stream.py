@@ -62,8 +62,11 @@ from palaver.wires.openai_responses.stream_forms import (
     escaped,
     plain,
 )
+from palaver.wires.openai_responses.stream_write import Encoder
 from palaver.wires.openai_responses.telling import Item, Teller, whole
 from palaver.wires.stream_decoder import opened
+
+__all__ = ["Decoder", "Encoder"]
 
 if TYPE_CHECKING:
     from collections.abc import Callable

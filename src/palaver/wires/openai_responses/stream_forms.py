@@ -102,3 +102,21 @@ ENDS: Final = frozenset(["response.completed", "response.incomplete", "response.
 def both(*names: str) -> list[str]:
     """The delta and the end of each."""
     return [name + word for name in names for word in (DELTA, DONE)]
+
+
+SPOKEN: Final = frozenset(
+    [
+        *ENDS,
+        *both(TEXT, REFUSAL, SUMMARY, CONTENT, *BY_EVENT),
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.content_part.added",
+        "response.content_part.done",
+        "response.output_text.annotation.added",
+        "response.reasoning_summary_part.added",
+        "response.reasoning_summary_part.done",
+    ]
+)
+"""Events that say what is said of the answer, its items and parts."""

@@ -1,0 +1,398 @@
+"""The stream of Responses, written (wires.md 3.5).
+
+- The events are those of the provider, numbered. The terminal event holds the response that ``encode.response`` writes
+  of the whole answer; items have the same ids there as in the events before.
+- Parts become items as in ``encode.answer``: texts that stand together are one message. A message, and a call of the
+  provider's own with its result, is done when something else begins or grows.
+- Text, refusals, reasoning and arguments grow. The free text of a custom call, and code, are told without the JSON
+  string around them; an escape that is cut in two waits for its other half. What other calls of the provider's own are
+  is said when they are done.
+- Reasoning is told as one summary; a piece that is nothing but a blank line begins the next part of it.
+- A stream that fails ends in ``error``, with the fields both in the event, where the specification has them, and in
+  ``error``, where the provider sends them and its client looks.
+- Events of the provider's own go out again. Those that say what is said anyway do not.
+
+Source: wires.md 3.4 to 3.8; https://platform.openai.com/docs/api-reference/responses-streaming.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import UNSET, Raw, structs
+
+from palaver.core import jsontext
+from palaver.core.events import DataDelta, ReasoningDelta, SignatureDelta
+from palaver.core.parts import (
+    AnyPart,
+    AssistantPart,
+    Image,
+    MalformedToolCall,
+    Media,
+    Reasoning,
+    Refusal,
+    ServerToolResult,
+    Text,
+)
+from palaver.stream import sse
+from palaver.stream.assembler import paired
+from palaver.wires.openai_responses import parts
+from palaver.wires.openai_responses.calls import NATIVE
+from palaver.wires.openai_responses.encode import Piece, answer, completed, is_said, response
+from palaver.wires.openai_responses.forms import WIRE
+from palaver.wires.openai_responses.outgoing import Growing, Item, joined, word
+from palaver.wires.openai_responses.stream_forms import (
+    ARGUMENTS,
+    BY_EVENT,
+    CONTENT,
+    DELTA,
+    DONE,
+    EMPTY,
+    KNOWN,
+    NONE,
+    REFUSAL,
+    SPOKEN,
+    SUMMARY,
+    TEXT,
+)
+from palaver.wires.reading import native
+from palaver.wires.stream_encoder import Shown, StreamEncoder
+from palaver.wires.wire import fit_answer
+
+if TYPE_CHECKING:
+    from palaver.core.events import Delta, Failed, ProviderEvent
+    from palaver.core.parts import Citation
+    from palaver.core.request import Response
+    from palaver.wires.speech import Speech
+
+_BEGUN: Final[dict[str, tuple[str, ...]]] = {"message": ("content",), "reasoning": ("summary", "content")}
+"""Lists that are empty in an item that begins."""
+_ENDS: Final = frozenset({"completed", "incomplete", "failed", "cancelled", "queued", "in_progress"})
+"""Statuses that an event is named after."""
+
+
+class Encoder(StreamEncoder):
+    """Writes one stream of Responses. Items may interleave."""
+
+    def __init__(self, wire: str, speech: Speech, *, accent: str | None = None) -> None:
+        """Begin with nothing."""
+        super().__init__(wire, speech, accent=accent)
+        self._sequence = 0
+        self._id: Any = None
+        self._items: list[Item] = []
+        self._message: Item | None = None
+        self._waiting: Item | None = None
+        """The item whose parts are over, and which may go on."""
+        self._growing: dict[int, Growing] = {}
+        self._early: dict[int, list[ProviderEvent]] = {}
+        """Events of items that are told later: those that come whole are told when they are over."""
+
+    # -- the answer as a whole ---------------------------------------------------------------------
+
+    def begin(self, head: Response) -> None:
+        """``response.created`` and ``response.in_progress``."""
+        message = structs.replace(head.message, content=(), usage=None, finish_reason=None, finish_reason_raw=UNSET)
+        body = response(structs.replace(head, message=message, alternatives=()), self.context)
+        body |= {"status": "in_progress", "output": [], "usage": None}
+        if body.get("incomplete_details") is not None:
+            body["incomplete_details"] = None
+        self._id = body.get("id")
+        for kind in ("response.created", "response.in_progress"):
+            self._event(kind, response=body)
+
+    def over(self, answer: Response) -> None:
+        """The terminal event, which holds the whole answer."""
+        self._go_on(None)
+        for index in sorted(self._early):
+            self._told(index)
+        body = response(answer, self.context) if self.context.own else self._fitted_body(answer)
+        status = body.get("status")
+        self._event(f"response.{status if status in _ENDS else 'completed'}", response=body)
+
+    def _fitted_body(self, answer: Response) -> dict[str, Any]:
+        """Write a foreign answer as ``encode_response`` does; what was said of it before stays said."""
+        context = self._context(own=False)
+        message = fit_answer(answer.message, 0, context)
+        known = {(loss.kind, loss.what, loss.why) for loss in self.context.losses}
+        for loss in context.losses:
+            if (loss.kind, loss.what, loss.why) not in known and loss.what != "tool call ids":
+                self.context.add(loss)
+        body = response(structs.replace(answer, message=message, alternatives=()), self.context)
+        if self._id is not None:
+            body["id"] = self._id
+        self._keep_ids(body["output"])
+        return body
+
+    def _keep_ids(self, output: list[Any]) -> None:
+        """Give items the ids that they had in the events before, also where they now stand in another order."""
+        alike: dict[tuple[str, str | None], deque[Item]] = {}
+        for item in self._items:
+            alike.setdefault((item.kind, item.call_id), deque()).append(item)
+        for written in output:
+            if isinstance(written, dict):
+                fields = cast("dict[str, Any]", written)
+                said = alike.get((str(fields.get("type")), word(fields, "call_id")))
+                if said:
+                    fields["id"] = said.popleft().id
+
+    def fail(self, failed: Failed) -> None:
+        """``error``."""
+        raw = failed.raw_json
+        if raw is not UNSET and self.context.own and jsontext.kind(raw) == "an object":
+            self._again(raw, word(jsontext.fields(raw), "type") or "error")
+            return
+        found = {"code": failed.code, "message": failed.reason, "param": None}
+        self._event("error", **found, error={"type": failed.code or "server_error", **found})
+
+    def native(self, event: ProviderEvent) -> None:
+        """An event that says nothing neutral."""
+        fields = jsontext.fields(event.data_json)
+        if event.name not in SPOKEN:
+            index = jsontext.value(fields.get("output_index", jsontext.NULL))
+            if isinstance(index, int) and index >= len(self._items):
+                self._early.setdefault(index, []).append(event)
+            else:
+                self._again(event.data_json, event.name)
+            return
+        for key in sorted(fields.keys() - KNOWN):
+            self.context.lose("dropped", key, f"a field of {event.name}")
+
+    def _again(self, data: Raw, name: str) -> None:
+        """Say an event of the provider's own, numbered anew."""
+        fields = jsontext.fields(data)
+        if "sequence_number" in fields:
+            fields["sequence_number"] = jsontext.raw(self._sequence)
+        self._sequence += 1
+        self.write(sse.write(jsontext.encode(fields), name))
+
+    def _event(self, kind: str, **fields: Any) -> None:
+        data = {"type": kind, "sequence_number": self._sequence, **fields}
+        self._sequence += 1
+        self.write(sse.write(jsontext.encode(data), kind))
+
+    def _tell(self, growing: Growing, kind: str, **fields: Any) -> None:
+        """An event of a part."""
+        item = growing.item
+        place: dict[str, Any] = {"item_id": item.id, "output_index": item.index}
+        if growing.name in (TEXT, REFUSAL, CONTENT, ""):
+            place["content_index"] = growing.n if growing.name != CONTENT else growing.segment
+        elif growing.name == SUMMARY:
+            place["summary_index"] = growing.segment
+        self._event(kind, **place, **fields)
+
+    # -- items -------------------------------------------------------------------------------------
+
+    def _go_on(self, item: Item | None) -> None:
+        """Something of ``item`` follows; the item that waited for more of its own is done if that is another."""
+        waiting = self._waiting
+        if waiting is not None and waiting is not item:
+            self._waiting = None
+            self._done(waiting)
+
+    def _done(self, item: Item) -> None:
+        item.done = True
+        written = self._written(item, item.parts)
+        if isinstance(written, dict) and word(cast("dict[str, Any]", written), "status") == "in_progress":
+            written["status"] = "completed"
+        self._event("response.output_item.done", output_index=item.index, item=written)
+
+    def _written(self, item: Item, content: dict[int, AnyPart]) -> Any:
+        """Write an item that holds these parts."""
+        return self._item_of([content[n] for n in sorted(content)], item.index)
+
+    def _item_of(self, content: list[AnyPart], index: int) -> Any:
+        pieces = [Piece(0, part, native(part, WIRE), n == 0) for n, part in enumerate(content)]
+        written = answer(pieces, self.context)[0]
+        if not self.context.own:
+            return completed(written, index)
+        return {"type": "message", **cast("dict[str, Any]", written)} if isinstance(written, dict) else written
+
+    def _begin(self, part: AnyPart, *, loose: bool = False) -> Item:
+        """``output_item.added``."""
+        self._go_on(None)
+        written = self._item_of([part], len(self._items))
+        item = Item(len(self._items), written, loose=loose)
+        self._items.append(item)
+        if isinstance(written, dict):
+            fields = cast("dict[str, Any]", written)
+            fields |= {key: [] for key in _BEGUN.get(item.kind, ()) if key in fields}
+            if item.kind in ARGUMENTS:
+                fields[ARGUMENTS[item.kind][1]] = ""
+            if "status" in fields:
+                fields["status"] = "in_progress"
+        self._event("response.output_item.added", output_index=item.index, item=written)
+        self._told(item.index)
+        return item
+
+    def _told(self, index: int) -> None:
+        """Say the events that waited for an item."""
+        for each in self._early.pop(index, ()):
+            self._again(each.data_json, each.name)
+
+    def _message_of(self, part: AnyPart) -> tuple[Item, int]:
+        """The message that a part stands in, and its place there."""
+        held = native(part, WIRE)
+        joined = "@@joined" in held
+        loose = not joined and held.keys().isdisjoint(("item", "@@item"))
+        item = self._message
+        last = bool(self._items) and item is self._items[-1]
+        if item is None or item.done or not (joined or (loose and item.loose and last)):
+            item = self._message = self._begin(part, loose=loose)
+        self._go_on(item)
+        self._waiting = None
+        return item, len(item.parts) + item.open
+
+    # -- parts that grow ---------------------------------------------------------------------------
+
+    def open(self, shown: Shown) -> None:
+        """``output_item.added`` or ``content_part.added``."""
+        part = shown.part
+        if isinstance(part, (Text, Refusal)):
+            item, n = self._message_of(part)
+            growing = Growing(item, n, TEXT if isinstance(part, Text) else REFUSAL)
+            self._tell(growing, "response.content_part.added", part=self._content(part))
+        else:
+            item = self._begin(part)
+            name = SUMMARY if isinstance(part, Reasoning) else ARGUMENTS.get(item.kind, ("-",))[0]
+            if isinstance(part, Reasoning) and native(part, WIRE).get("@@content", NONE) != NONE:
+                name = CONTENT
+            growing = Growing(item, 0, name)
+        item.open += 1
+        self._growing[shown.number] = growing
+
+    def _content(self, part: AnyPart) -> Any:
+        held = native(part, WIRE)
+        held.pop("item", None)
+        return parts.write(part, held, "output_text", self.context)
+
+    def grow(self, shown: Shown, event: Delta) -> None:
+        """A delta."""
+        growing = self._growing[shown.number]
+        text = event.text
+        if isinstance(event, DataDelta):
+            growing.encrypted.append(text)
+        if not text or isinstance(event, (DataDelta, SignatureDelta)):
+            return
+        self._go_on(growing.item)
+        growing.pieces.append(text)
+        if isinstance(event, ReasoningDelta):
+            self._reason(growing, text)
+        elif growing.name == TEXT:
+            self._tell(growing, TEXT + DELTA, delta=text, logprobs=[])
+        elif growing.unquoted is not None:
+            found = growing.unquoted.feed(text)
+            if found != EMPTY:
+                self._tell(growing, growing.name + DELTA, delta=found)
+        elif growing.name != "-":
+            self._tell(growing, growing.name + DELTA, delta=text)
+
+    def _reason(self, growing: Growing, text: str) -> None:
+        begun = growing.segment >= 0
+        if not begun or text == "\n\n":
+            self._end_segment(growing)
+            growing.segment += 1
+            self._segment(growing, ".added", "")
+        if not begun or text != "\n\n":
+            growing.words.append(text)
+            self._tell(growing, growing.name + DELTA, delta=text)
+
+    def _end_segment(self, growing: Growing) -> None:
+        if growing.segment >= 0:
+            text = paired("".join(growing.words))
+            growing.words.clear()
+            self._tell(growing, growing.name + DONE, text=text)
+            self._segment(growing, ".done", text)
+
+    def _segment(self, growing: Growing, end: str, text: str) -> None:
+        """A text of a reasoning item begins or ends."""
+        summary = growing.name == SUMMARY
+        name, kind = ("reasoning_summary", "summary_text") if summary else ("content", "reasoning_text")
+        self._tell(growing, f"response.{name}_part{end}", part={"type": kind, "text": text})
+
+    def cite(self, shown: Shown, citation: Citation) -> None:
+        """``output_text.annotation.added``."""
+        growing = self._growing[shown.number]
+        if citation.raw_json is not UNSET:
+            at = len(growing.citations)
+            self._tell(
+                growing,
+                "response.output_text.annotation.added",
+                annotation_index=at,
+                annotation=citation.raw_json,
+            )
+        growing.citations.append(citation)
+
+    def close(self, shown: Shown, part: AssistantPart | None) -> None:
+        """What all of it was, and that it is over."""
+        growing = self._growing.pop(shown.number)
+        item = growing.item
+        self._go_on(item)
+        final = joined(shown.part, growing) if part is None else part
+        item.parts[growing.n] = final
+        item.open -= 1
+        if isinstance(final, (Text, Refusal)):
+            content = self._content(final)
+            whole: dict[str, Any] = {"text": final.text, "logprobs": []}
+            if growing.name == REFUSAL:
+                whole = {"refusal": final.text}
+            self._tell(growing, growing.name + DONE, **whole)
+            self._tell(growing, "response.content_part.done", part=content)
+        elif isinstance(final, Reasoning):
+            self._end_segment(growing)
+        elif growing.name in BY_EVENT:
+            written = self._written(item, item.parts)
+            field = BY_EVENT[growing.name][0]
+            fields = cast("dict[str, Any]", written) if isinstance(written, dict) else {}
+            if fields.get(field, jsontext.NULL) != jsontext.NULL:
+                names = ("name", field) if item.kind == "function_call" else (field,)
+                self._tell(growing, growing.name + DONE, **{name: fields[name] for name in names})
+        self._rest(item)
+
+    def _rest(self, item: Item) -> None:
+        """A part of an item is over; unless more of it may follow, the item is done."""
+        if item.open:
+            return
+        if item.kind == "message" or (item.kind in NATIVE and NATIVE[item.kind].results):
+            self._waiting = item
+        else:
+            self._done(item)
+
+    # -- parts that come whole ---------------------------------------------------------------------
+
+    def whole(self, shown: Shown) -> None:
+        """A result beside its call, a part of a message, or an item."""
+        part = shown.part
+        held = native(part, WIRE)
+        if "@@field" in held and isinstance(part, (ServerToolResult, Image)):
+            if self._waiting is not None and self._waiting.kind in NATIVE:
+                self._waiting.parts[len(self._waiting.parts)] = part
+        elif isinstance(part, MalformedToolCall):
+            self._call(part)
+        elif not is_said(part, held):
+            item = self._begin(part)
+            item.parts[0] = part
+            self._done(item)
+        elif self.context.own or not isinstance(part, Media):
+            item, n = self._message_of(part)
+            item.parts[n] = part
+            growing = Growing(item, n, "")
+            for end in (".added", ".done"):
+                self._tell(growing, f"response.content_part{end}", part=self._content(part))
+            self._rest(item)
+
+    def _call(self, part: MalformedToolCall) -> None:
+        item = self._begin(part)
+        item.parts[0] = part
+        growing = Growing(item, 0, ARGUMENTS[item.kind][0])
+        if part.raw:
+            self._tell(growing, growing.name + DELTA, delta=part.raw)
+        self._tell(growing, growing.name + DONE, name=part.name or "", arguments=part.raw)
+        self._done(item)
+
+    def _must_fit(self, part: AssistantPart) -> bool:
+        """A malformed call goes back to its own wire as it came."""
+        del part
+        return not self.context.own
