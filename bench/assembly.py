@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 COUNT = 20_000
 LOOKS = 100_000
 LOOK_WIDTH = 10
-PATIENCE = 4.0
+PATIENCE = 3.0
 WITHIN = 3.0
 _NAMES = {"text": "text deltas", "arguments": "arguments deltas, {:.1f} MB"}
 

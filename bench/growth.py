@@ -4,7 +4,7 @@ Rules:
 
 - The exponent is the slope of a line through the logarithms of size and time, by least squares: 1 is linear, 2
   is quadratic. One is fitted in each round, over all sizes; the median counts.
-- palaver is measured at all sizes, in five rounds at most, and so is the bare loop: its exponent is what the memory
+- palaver is measured at all sizes, in three rounds at most, and so is the bare loop: its exponent is what the memory
   of the machine adds, since long texts leave the caches. A peer is measured in one round, at sizes that grow until
   the next one would take more than ``PATIENCE`` seconds, by the slope so far; the note names the last one, and its
   time.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
 QUICK = (500, 1_500, 5_000)
-PEER_SIZES = (300, 1_000, 3_000, 10_000, 30_000)
+PEER_SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000)
 AT_MOST = 1.05
 PATIENCE = 2.0
 _WORDS = {"text": "text deltas", "arguments": "arguments deltas"}
@@ -83,7 +83,7 @@ def measured(growing: Growing, rounds: int, sizes: Sequence[int], patience: floa
             break
         (found,) = run(
             Case(growing.case, "s", [Contender(growing.name, partial(growing.job, size))]),
-            min(rounds, 5) if growing.thorough else 1,
+            min(rounds, 3) if growing.thorough else 1,
         )
         if found.value is None:
             row.error, row.skipped = found.error, found.skipped
