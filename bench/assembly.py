@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 COUNT = 20_000
 LOOKS = 100_000
 LOOK_WIDTH = 10
-PATIENCE = 4.0
+PATIENCE = 3.0
 WITHIN = 3.0
 _NAMES = {"text": "text deltas", "arguments": "arguments deltas, {:.1f} MB"}
 
@@ -50,10 +50,10 @@ def _case(kind: Kind, count: int) -> Case:
     some, few = (count, count) if kind == "text" else (min(count, 5000), min(count, 500))
     contenders = [
         Contender("palaver Assembler", lambda: palaver(kind, count)),
-        Contender("bare loop, list and join", lambda: _bare(kind, count), 1 / WITHIN),
+        Contender("bare loop, list and join", lambda: bare(kind, count), 1 / WITHIN),
     ]
     if kind == "arguments":
-        contenders.append(Contender("bare loop, and a check that it is JSON", lambda: _bare(kind, count, judged=True)))
+        contenders.append(Contender("bare loop, and a check that it is JSON", lambda: bare(kind, count, judged=True)))
     contenders += [
         Contender("pydantic-ai parts manager", lambda: pydantic_ai(kind, count)),
         Contender("openai ChatCompletionStreamState", lambda: openai(kind, count)),
@@ -84,7 +84,8 @@ def palaver(kind: Kind, count: int) -> Job:
     return Job(run, check=lambda made: deltas.check_part(made, kind, deltas.whole(kind, count)))
 
 
-def _bare(kind: Kind, count: int, *, judged: bool = False) -> Job:
+def bare(kind: Kind, count: int, *, judged: bool = False) -> Job:
+    """Append and join."""
     # Only the deltas among them, which spares this side every question.
     events: list[Any] = [event for event in deltas.events(kind, count) if hasattr(event, "text")]
     decode = msgspec.json.Decoder(msgspec.Raw).decode

@@ -32,12 +32,17 @@ if TYPE_CHECKING:
 PEERS = {"openai_chat": ("openai", 50), "openai_responses": ("openai", 50), "anthropic_messages": ("anthropic", 20)}
 """The client that reads a wire, and how many times palaver's time its ``.stream()`` is to take."""
 WRITTEN = ("openai_chat", "anthropic_messages")
+KINDS = [
+    (wire, kind)
+    for wire in wire_streams.STREAMS
+    for kind in deltas.KINDS
+    if kind == "text" or wire not in wire_streams.TEXT_ONLY
+]
 
 
 def cases(count: int) -> list[Case]:
     """One case for each wire and kind of delta."""
-    kinds = [(wire, kind) for wire in wire_streams.STREAMS for kind in deltas.KINDS]
-    return [_case(wire, kind, count) for wire, kind in kinds if kind == "text" or wire not in wire_streams.TEXT_ONLY]
+    return [_case(wire, kind, count) for wire, kind in KINDS]
 
 
 def _case(wire: str, kind: Kind, count: int) -> Case:

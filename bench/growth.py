@@ -4,9 +4,10 @@ Rules:
 
 - The exponent is the slope of a line through the logarithms of size and time, by least squares: 1 is linear, 2
   is quadratic. One is fitted in each round, over all sizes; the median counts.
-- palaver is measured at all sizes, in as many rounds as the other cases. A peer is measured in one round, at sizes
-  that grow until the next one would take more than ``PATIENCE`` seconds, by the slope so far; the note names the
-  last one, and its time.
+- palaver is measured at all sizes, in three rounds at most, and so is the bare loop: its exponent is what the memory
+  of the machine adds, since long texts leave the caches. A peer is measured in one round, at sizes that grow until
+  the next one would take more than ``PATIENCE`` seconds, by the slope so far; the note names the last one, and its
+  time.
 - Small sizes carry what a stream costs in any case, which lowers the exponent of whoever has much of it.
 """
 
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
 QUICK = (500, 1_500, 5_000)
-PEER_SIZES = (300, 1_000, 3_000, 10_000, 30_000)
+PEER_SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000)
 AT_MOST = 1.05
-PATIENCE = 3.0
+PATIENCE = 2.0
 _WORDS = {"text": "text deltas", "arguments": "arguments deltas"}
 
 
@@ -43,25 +44,29 @@ class Growing:
     name: str
     job: Callable[[int], Job]
     ours: bool = False
+    thorough: bool = False
+    """Whether it is measured at all sizes."""
 
 
 def all_of_them() -> Iterator[Growing]:
     """Name what is measured, palaver first in each case."""
     for kind in deltas.KINDS:
         case = f"3. Growth, assemble {_WORDS[kind]}"
-        yield Growing(case, "palaver Assembler", partial(assembly.palaver, kind), ours=True)
+        yield Growing(case, "palaver Assembler", partial(assembly.palaver, kind), ours=True, thorough=True)
+        yield Growing(case, "bare loop, list and join", partial(assembly.bare, kind), thorough=True)
         yield Growing(case, "pydantic-ai parts manager", partial(assembly.pydantic_ai, kind))
         yield Growing(case, "openai ChatCompletionStreamState", partial(assembly.openai, kind))
         yield Growing(case, "anthropic accumulate_event", partial(assembly.anthropic, kind))
         yield Growing(case, "langchain-core chunk + chunk", partial(assembly.langchain, kind))
         yield Growing(case, "litellm stream_chunk_builder", partial(assembly.litellm, kind))
-    for wire, (peer, _) in end_to_end.PEERS.items():
-        for kind in deltas.KINDS:
-            case = f"3. Growth, {wire}, bytes of {_WORDS[kind]}"
-            yield Growing(case, "palaver stream_decoder", partial(end_to_end.palaver, wire, kind), ours=True)
+    for wire, kind in end_to_end.KINDS:
+        case = f"3. Growth, {wire}, bytes of {_WORDS[kind]}"
+        yield Growing(case, "palaver stream_decoder", partial(end_to_end.palaver, wire, kind), ours=True, thorough=True)
+        if wire in end_to_end.PEERS:
+            peer = end_to_end.PEERS[wire][0]
             yield Growing(case, f"{peer} client .stream()", partial(clients.stream, wire, kind))
     case = "4. Growth, look at the arguments after each delta"
-    yield Growing(case, "palaver arguments_so_far", assembly.looking, ours=True)
+    yield Growing(case, "palaver arguments_so_far", assembly.looking, ours=True, thorough=True)
     yield Growing(case, "jiter from_json, partial mode", assembly.jiter)
 
 
@@ -73,12 +78,12 @@ def measured(growing: Growing, rounds: int, sizes: Sequence[int], patience: floa
     most = sizes[-1]
     samples: list[list[float]] = []
     taken: list[int] = []
-    for size in sizes if growing.ours else PEER_SIZES:
-        if size > most or (taken and not growing.ours and _next(samples, taken, size) > patience):
+    for size in sizes if growing.thorough else PEER_SIZES:
+        if size > most or (taken and not growing.thorough and _next(samples, taken, size) > patience):
             break
         (found,) = run(
             Case(growing.case, "s", [Contender(growing.name, partial(growing.job, size))]),
-            rounds if growing.ours else 1,
+            min(rounds, 3) if growing.thorough else 1,
         )
         if found.value is None:
             row.error, row.skipped = found.error, found.skipped

@@ -345,6 +345,12 @@ def test_halves_of_a_pair_in_two_pieces_are_one_character():
     assert message.text == "a\U0001f600b\ud83d"
 
 
+def test_halves_of_a_pair_in_two_pieces_of_arguments_are_one_character():
+    pieces = [ArgumentsDelta(0, '{"q":"\ud83d'), ArgumentsDelta(0, '\ude00"}')]
+    message = assembled(PartStart(0, ToolCall("c1", "find")), *pieces)
+    assert message.content == (ToolCall("c1", "find", '{"q":"\U0001f600"}'),)
+
+
 def test_a_call_that_was_torn_is_kept_as_it_came():
     message = assembled(PartStart(0, ToolCall("c1", "find")), ArgumentsDelta(0, '{"q": "a'))
     assert message.content == (MalformedToolCall('{"q": "a', "the arguments are not JSON", "find", "c1"),)

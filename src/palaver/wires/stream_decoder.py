@@ -17,7 +17,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
@@ -150,10 +150,14 @@ class StreamDecoder:
         self.fail(Failed(kind, str(error)))
 
 
+_AT: Final = 64  # a byte as a number is found a hundred times as fast as two bytes
+
+
 def opened(data: bytes) -> Fields:
     """Split a frame into its fields. Raises ``DecodeError`` for what is no object, or would be taken for our hints."""
     found = jsontext.fields(jsontext.source(data))
-    if (b'"@' in data or b"\\u0040" in data) and _hints(jsontext.value(data)):
+    suspicious = (_AT in data and b'"@' in data) or b"\\u0040" in data
+    if suspicious and _hints(jsontext.value(data)):
         raise DecodeError("a field begins with “@@”, which marks hints of ours and would be lost")
     return found
 
