@@ -33,8 +33,9 @@ test: $(VENV)/.dev ## run the tests (ARGS="tests/core -k usage" for some of them
 check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types" for some)
 	@$(PY) tools/check.py $(ARGS)
 
-bench: $(BENCH_VENV)/.bench ## measure the codecs against their peers
+bench: $(BENCH_VENV)/.bench ## measure the codecs and the streams against their peers
 	@$(BENCH_PY) bench/codec.py $(ARGS)
+	@$(BENCH_PY) bench/stream.py $(ARGS)
 
 docs: $(VENV)/.dev ## build the documentation into docs/_build/html
 	@$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html

@@ -5,6 +5,7 @@
 2. The same conversation for every wire, each with the receipt of what could not be carried.
 3. Three more conversations, of other providers, and how much of each survives where.
 4. There and back: from its own wire to another one and home again; what was said is compared.
+5. One answer as the stream of every wire, written event by event and read byte by byte.
 """
 
 import contextlib
@@ -18,9 +19,10 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text as Line
 
-from palaver import Request, Text, ToolMessage, wires
+from palaver import AssistantMessage, Request, Response, Text, ToolMessage, wires
 from palaver.cli import receipt, render, source
 from palaver.cli.screen import console
+from palaver.stream.narrate import narrate
 
 CONVERSATIONS = Path(__file__).parent / "conversations"
 NAMES = ("harbour.openai_chat", "greenhouse.anthropic_messages", "library.google_generate", "workshop.openai_responses")
@@ -99,6 +101,26 @@ def there_and_back(found: source.Source, name: str) -> Line:
     return Line("\n".join(changed), "yellow") if changed else Line("✓", "green")
 
 
+def streams(found: source.Source) -> Table:
+    """Write an answer with a call as each wire's stream, and read that a byte at a time."""
+    said = next(m for m in found.value.messages if isinstance(m, AssistantMessage) and m.tool_calls and m.text)
+    answer = Response(said.replace(finish_reason="tool_calls", model="any-model"))
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column, justify in (("wire", "left"), ("bytes", "right"), ("events", "right"), ("read back", "left")):
+        drawn.add_column(column, justify=justify)
+    for name in wires.names():
+        encoder, decoder = wires.get(name).stream_encoder(), wires.get(name).stream_decoder()
+        data = b"".join([*map(encoder.feed, narrate(answer)), encoder.finish()])
+        events = sum(len(decoder.feed(data[at : at + 1])) for at in range(len(data))) + len(decoder.close())
+        message = decoder.finish().message
+        same = message.text == said.text and [c.arguments for c in message.tool_calls] == [
+            c.arguments for c in said.tool_calls
+        ]
+        mark = Line("the same text, the same calls", "green") if same else Line("not the same", "yellow")
+        drawn.add_row(name, f"{len(data):,}", str(events), mark)
+    return drawn
+
+
 def main() -> int:
     out = console()
     found = {name: load(name) for name in NAMES}
@@ -122,6 +144,8 @@ def main() -> int:
         "What is not the same stands on the receipts: elsewhere, a call that is no JSON and a refusal are plain words."
     )
     out.print(Line(told, "dim"))
+    heading(out, 5, "One answer as every wire's stream, read byte by byte")
+    out.print(streams(found[NAMES[1]]))
     out.print(Line("Try it: palaver show FILE, palaver convert FILE --to WIRE, palaver wires.", "dim"))
     return 0
 

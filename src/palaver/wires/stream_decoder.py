@@ -147,7 +147,7 @@ class StreamDecoder:
         return out
 
     def _damaged(self, error: DecodeError, kind: FailureKind = "corrupt") -> None:
-        self.fail(Failed(kind, str(error)))
+        self.fail(Failed(kind, str(error) if kind == "corrupt" else f"it ended within an event ({error})"))
 
 
 _AT: Final = 64  # a byte as a number is found a hundred times as fast as two bytes
