@@ -4,6 +4,7 @@
 PYTHON ?=
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
+BENCH ?= codec stream
 ARGS ?=
 
 PYTHONS := $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
@@ -33,9 +34,8 @@ test: $(VENV)/.dev ## run the tests (ARGS="tests/core -k usage" for some of them
 check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types" for some)
 	@$(PY) tools/check.py $(ARGS)
 
-bench: $(BENCH_VENV)/.bench ## measure the codecs and the streams against their peers
-	@$(BENCH_PY) bench/codec.py $(ARGS)
-	@$(BENCH_PY) bench/stream.py $(ARGS)
+bench: $(BENCH_VENV)/.bench ## measure codecs and streams against their peers (BENCH=stream for one of them)
+	@for each in $(BENCH); do $(BENCH_PY) bench/$$each.py $(ARGS) || exit; done
 
 docs: $(VENV)/.dev ## build the documentation into docs/_build/html
 	@$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
