@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Resolves the newest versions for the oldest Python we support and writes both constraints files.
-# Then run the tests with every supported Python before committing them.
+# Then run the tests with every supported Python before committing them. PYTHON should be the oldest that people have,
+# Debian 12's 3.11.2: some packages ask for 3.11.5.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

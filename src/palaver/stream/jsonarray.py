@@ -27,7 +27,7 @@ from palaver.stream.frames import LIMIT, Frame
 _BOM: Final = b"\xef\xbb\xbf"
 _NO_SPACE: Final = re.compile(rb"[^ \t\r\n]")
 _NO_WORD: Final = re.compile(rb'[ \t\r\n"\[\]{},]')
-_PLAIN: Final = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)  # all up to the next bracket
+_PLAIN: Final = re.compile(rb'(?>(?:[^"\[\]{}]++|"(?>(?:[^"\\]++|\\.)*)")*)', re.DOTALL)  # all up to the next bracket
 _DEPTH: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 _IN_STRING: Final = re.compile(rb'["\\]')
 

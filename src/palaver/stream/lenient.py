@@ -40,7 +40,7 @@ _OPENING: Final = "".join(_QUOTES)
 _CLOSERS: Final = {"{": "}", "[": "]"}
 
 _GAP: Final = re.compile(
-    r"(?P<space>[ \t\n\r]++)|(?P<comment>//[^\n\r]*+|/\*(?s:.)*?(?:\*/|\Z))|(?P<escaped>(?:\\[nrt])++)"
+    r"(?P<space>[ \t\n\r]++)|(?P<comment>//[^\n\r]*+|/\*(?s:.)*?(?:\*/|\Z))|(?P<escaped>(?>(?:\\[nrt])+))"
     r"|(?P<odd>[\s\ufeff\u200b-\u200d\u2060]++)"
 )
 _GAP_NOTES: Final = {
@@ -49,8 +49,9 @@ _GAP_NOTES: Final = {
     "odd": "unusual whitespace written as a space",
 }
 
-# What may follow a string. Possessive throughout: one look never reads a character twice.
-_W: Final = r"(?:\s|\\[nrt])*+"
+# What may follow a string. Nothing goes back: one look never reads a character twice. Groups are atomic, not ``*+``
+# (see ``partial``).
+_W: Final = r"(?>(?:\s|\\[nrt])*)"
 _STOP: Final = r"\Z|[}\]]|/[/*]"
 _AFTER_MEMBER: Final = re.compile(
     rf"{_W}(?:{_STOP}|,{_W}(?:{_STOP}|[,{_OPENING}]|[\w$-]++\s*+[\"']?\s*+:)|\"[^\"\\\n]*+\"\s*+:)"
@@ -106,7 +107,7 @@ _KEPT_BACKSLASH: Final = "backslash kept as text"
 def _run(closer: str, *, path: bool) -> re.Pattern[str]:
     """What needs no care inside a string that ``closer`` ends."""
     escape = _PATH_ESCAPE if path else _PLAIN_ESCAPE
-    return re.compile(rf'(?:[^"\\{closer}\x00-\x1f\ud800-\udfff]++|{escape})*+')
+    return re.compile(rf'(?>(?:[^"\\{closer}\x00-\x1f\ud800-\udfff]++|{escape})*)')
 
 
 class Notes:

@@ -40,10 +40,11 @@ _NUMBER_RUN: Final = re.compile(r"[-+.eE0-9]*")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 
 # What is certain of a string: plain characters and whole escapes. The escape of a high surrogate is certain once
-# it is known whether the escape of a low one follows. Possessive, so that a match needs no memory for going back.
+# it is known whether the escape of a low one follows. Atomic, so that a match never goes back; not ``*+``, which
+# Python before 3.11.5 gets wrong around a group (https://github.com/python/cpython/issues/106052).
 _RUN: Final = re.compile(
-    r'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u(?![dD][89abAB])[0-9a-fA-F]{4}'
-    r"|u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u[0-9a-fA-F]{4})))*+"
+    r'(?>(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u(?![dD][89abAB])[0-9a-fA-F]{4}'
+    r"|u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u[0-9a-fA-F]{4})))*)"
 )
 # What may still become certain, at the end of a piece: 11 characters at most.
 _HELD: Final = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")

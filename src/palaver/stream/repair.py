@@ -32,7 +32,7 @@ _FENCE: Final = "```"
 _LIST: Final = re.compile(r"\[\s*+(?=\{|\]|\Z)")
 _LIST_END: Final = re.compile(r"\s*+,?\s*+(?:\]|\Z)")
 _TOKEN: Final = re.compile(r"\[/?[A-Z_]++\]")
-_ESCAPED: Final = re.compile(r"\{(?:\s|\\[nrt])*+\\++\"")
+_ESCAPED: Final = re.compile(r"\{(?>(?:\s|\\[nrt])*)\\++\"")
 _COLON: Final = re.compile(r"\s*+:")
 _BETWEEN: Final = re.compile(r"[\s,;]*+(?=\{)")
 _NOT_BLANK: Final = re.compile(r"\S")

@@ -45,7 +45,7 @@ _BETWEEN: Final = re.compile(r"[\s,;]*")
 _NAME: Final = re.compile(r"[\w.-]+")
 _CALLED: Final = re.compile(r"[\w.-]++(?=\s*+\()")
 _KEY: Final = re.compile(r"[\w-]+")
-_STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*+)"' + r"|'((?:[^'\\]|\\.)*+)'", re.DOTALL)
+_STRING: Final = re.compile(r'"((?>(?:[^"\\]|\\.)*))"' + r"|'((?>(?:[^'\\]|\\.)*))'", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}
 _SCALAR: Final = re.compile(r"[^,)\]}]*")
