@@ -89,6 +89,16 @@ def test_what_never_ends_ends_before_the_finish():
     ]
 
 
+def test_more_of_a_part_that_cannot_grow_does_not_tell_it_again():
+    whole = MalformedToolCall("{", "cut")
+    assert in_turn(PartStart(0, whole), PartEnd(0), TextDelta(0, "a")) == [
+        PartStart(0, whole),
+        PartEnd(0),
+        TextDelta(1, "a"),
+        PartEnd(1),
+    ]
+
+
 @given(our.responses())
 def test_parts_that_are_in_turn_already_pass_unchanged(answer: Response):
     events = list(narrate(answer))

@@ -43,6 +43,7 @@ from palaver.core.parts import (
     ToolCall,
     Video,
 )
+from palaver.stream.assembler import FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,17 +98,17 @@ class InTurn:
         else:
             if event.index != self._open:
                 yield from self._close()
-                yield from self._resume(event.index)
+                yield from self._resume(event)
             yield structs.replace(event, index=self._number)
 
-    def _resume(self, index: int) -> Iterator[Event]:
-        """Tell more of a part that ended, in a new one; a part that never began needs no start."""
-        before = self._starts.get(index)
-        if before is None:
-            self._open = index
-            self._number += 1
-        else:
+    def _resume(self, event: _OfPart) -> Iterator[Event]:
+        """Tell more of a part that ended in a new one; there is no start for one that never began or cannot grow so."""
+        before = self._starts.get(event.index)
+        if before is not None and _takes(before.part, event):
             yield self._begin(structs.replace(before, part=_emptied(before.part)))
+        else:
+            self._open = event.index
+            self._number += 1
 
     def _begin(self, event: PartStart) -> PartStart:
         self._starts[event.index] = event
@@ -127,6 +128,11 @@ class InTurn:
             for each in self._queues.pop(next(iter(self._queues))):
                 yield from self._tell(each)
             yield from self._close()
+
+
+def _takes(part: AssistantPart, event: _OfPart) -> bool:
+    """Whether a part of that kind grows by such a delta."""
+    return type(event) in FIELDS.get(type(part), {}) or (isinstance(part, Text) and isinstance(event, CitationDelta))
 
 
 def _emptied(part: AssistantPart) -> AssistantPart:
