@@ -193,6 +193,15 @@ def test_a_narrated_answer_is_assembled_again(answer: Response, size: int):
     assert machine.finish() == answer
 
 
+def test_an_empty_proof_is_not_none():
+    answer = Response(
+        p.AssistantMessage(content=(Reasoning("hm", "", wire="w"), Reasoning("", None, "", "w")), finish_reason="stop")
+    )
+    machine = Assembler()
+    machine.extend(narrate(answer))
+    assert machine.finish() == answer
+
+
 def test_every_field_of_an_answer_has_its_event():
     usage = Usage(input=3, output=5)
     citation = Citation(wire="w", url="https://example.org")

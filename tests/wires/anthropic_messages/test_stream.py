@@ -324,6 +324,22 @@ def test_a_torn_stream_keeps_what_came(cut: int):
     assert (whole.reasoning or "").startswith(found.response.message.reasoning or "")
 
 
+def test_a_last_event_without_its_blank_line_counts():
+    whole = s.START + s.block(0, s.TEXT, s.text("a")) + s.end().rpartition(b"event: ")[0]
+    assert answer(whole.rstrip(b"\n")).finish_reason == "stop"
+    assert laws.failure(NAME, whole[:-9]).kind == "torn"
+
+
+def test_a_provider_event_before_the_start_waits_for_it():
+    events, found = laws.read(NAME, s.PING + s.START + s.block(0, s.TEXT, s.text("a")) + s.end())
+    assert isinstance(events[0], e.ProviderEvent)
+    assert isinstance(found, Response)
+    data, losses = laws.written(NAME, events)
+    again, other = laws.read(NAME, data)
+    assert (other, losses) == (found, ())
+    assert [type(event).__name__ for event in again[:3]] == ["Start", "UsageUpdate", "ProviderEvent"]
+
+
 def test_a_call_that_is_torn_is_malformed():
     data = s.START + s.event("content_block_start", index=0, content_block=s.CALL)
     data += s.event("content_block_delta", index=0, delta=s.typed('{"q": "ra'))
