@@ -284,6 +284,18 @@ def test_a_compaction_is_gathered():
     assert found.finish_reason == "pause"
 
 
+def test_a_compaction_in_many_pieces_is_joined_once(monkeypatch: pytest.MonkeyPatch):
+    piece = {"type": "compaction_delta", "content": "é"}
+    data = s.START + s.block(0, {"type": "compaction", "content": "a"}, *[piece] * 50) + s.end("compaction")
+    written: list[int] = []
+    raw = jsontext.raw
+    monkeypatch.setattr(jsontext, "raw", lambda item: written.append(len(item)) or raw(item))
+    (part,) = answer(data).message.content
+    assert isinstance(part, p.Opaque)
+    assert part.raw["content"] == "a" + 50 * "é"
+    assert len([size for size in written if size > 20]) == 1
+
+
 def test_a_turn_that_pauses_is_whole():
     assert answer(s.START + s.block(0, s.TEXT, s.text("a")) + s.end("pause_turn")).finish_reason == "pause"
 
@@ -300,6 +312,9 @@ def test_a_second_start_says_nothing_or_is_a_splice():
     other = s.event("message_start", message={**s.MESSAGE, "id": "msg_2"})
     error = laws.failure(NAME, s.START + s.block(0, s.TEXT, s.text("a")) + other + s.end())
     assert (error.kind, error.response.message.text) == ("corrupt", "a")
+    laws.check_chunks(
+        NAME, s.START + s.block(0, s.TEXT, s.text("a")) + other + s.block(1, s.TEXT, s.text("b")) + s.end()
+    )
 
 
 def test_an_error_inside_the_stream_keeps_what_came():
