@@ -443,7 +443,8 @@ class Encoder(StreamEncoder):
 
     def native(self, event: ProviderEvent) -> None:
         """An event that says nothing neutral."""
-        self.write(sse.write(bytes(event.data_json), event.name))
+        name = event.name if event.name.isprintable() else ""  # a line cannot hold it, and the data says it too
+        self.write(sse.write(bytes(event.data_json), name))
 
     def _event(self, kind: str, fields: dict[str, Any]) -> None:
         self.write(sse.write(jsontext.encode({"type": kind, **fields}), kind))
