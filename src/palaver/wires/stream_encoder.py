@@ -10,8 +10,8 @@ Rules:
   were ours.
 - Text, refusals, reasoning and calls go out as they come; every other part goes out whole, when it ends. Blank text
   waits for its first letter where the wire refuses blank text.
-- The end is written by ``finish()``, since usage may follow the last part. A stream that failed, or was never
-  finished, ends in the provider's form of an error: never as if it were whole.
+- The end is written by ``finish()``, since usage may follow the last part. A stream that failed, was never finished,
+  or holds what this wire cannot write, ends in the provider's form of an error: never as if it were whole.
 
 Stability: experimental.
 """
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from msgspec import UNSET, structs
 
+from palaver.core.errors import PalaverError
 from palaver.core.events import (
     ArgumentsDelta,
     CitationDelta,
@@ -118,25 +119,23 @@ class StreamEncoder:
         """Take one event; give the bytes that say it, often none. Raises nothing."""
         if self._ended:
             return b""
-        if self._turns is None:
-            self._take(event)
-        else:
-            for each in self._turns.feed(event):
-                self._take(each)
+        try:
+            if self._turns is None:
+                self._take(event)
+            else:
+                for each in self._turns.feed(event):
+                    self._take(each)
+        except (PalaverError, UnicodeEncodeError) as error:  # made by hand: no stream of this wire can have held it
+            self._fail(Failed("corrupt", str(error)))
         return self._taken()
 
     def finish(self) -> bytes:
-        """Give the bytes that end the stream."""
+        """Give the bytes that end the stream. Raises nothing."""
         if not self._ended:
-            for each in self._turns.finish() if self._turns is not None else ():
-                self._take(each)
-            for index in [*self._held, *self._shown]:
-                self._take(PartEnd(index))
-            if self.assembler.finished:
-                self._announce()
-                self.over(self._answer())
-            else:
-                self._take(Failed("torn", "it ended before the answer was finished"))
+            try:
+                self._end_all()
+            except (PalaverError, UnicodeEncodeError) as error:  # as in ``feed``
+                self._fail(Failed("corrupt", str(error)))
             self._ended = True
         return self._taken()
 
@@ -197,6 +196,17 @@ class StreamEncoder:
             return b""
         out, self._out = self._out, []
         return out[0] if len(out) == 1 else b"".join(out)
+
+    def _end_all(self) -> None:
+        for each in self._turns.finish() if self._turns is not None else ():
+            self._take(each)
+        for index in [*self._held, *self._shown]:
+            self._take(PartEnd(index))
+        if self.assembler.finished:
+            self._announce()
+            self.over(self._answer())
+        else:
+            self._take(Failed("torn", "it ended before the answer was finished"))
 
     def _take(self, event: Event) -> None:
         failed = self.assembler.state == "failed"

@@ -204,6 +204,25 @@ def test_what_nobody_knows_is_kept():
     ]
 
 
+@pytest.mark.parametrize("name", ["a\\nb", "\\ud800"])
+def test_an_event_whose_name_no_line_can_hold_goes_back(name: str):
+    odd = b'data: {"type":"%b"}\n\n' % name.encode()
+    events, found = laws.read(NAME, s.START + odd + s.block(0, s.TEXT, s.text("a")) + s.end())
+    assert isinstance(found, Response)
+    laws.check_back(NAME, events, found)
+
+
+def test_what_cannot_be_written_ends_in_an_error():
+    call = p.ToolCall("t", "f", "\ud800")
+    events = [e.Start(Response(p.AssistantMessage(), origin=NAME)), e.PartStart(0, call), e.TextDelta(1, "late")]
+    error = laws.failure(NAME, laws.written(NAME, events)[0])
+    assert error.kind == "provider"
+    encoder = WIRE.stream_encoder()
+    odd = Response(p.AssistantMessage(model="\ud800"), origin=NAME)
+    told = b"".join(map(encoder.feed, [e.Start(odd), e.PartStart(0, call), e.Finish("stop")])) + encoder.finish()
+    assert laws.failure(NAME, told).kind == "provider"
+
+
 def test_unknown_fields_of_a_known_event_are_read_all_the_same():
     delta = s.event("content_block_delta", index=0, delta={**s.text("b"), "novel": 1}, novel=2)
     begun = s.event("content_block_start", index=0, content_block={**s.TEXT, "novel": 3})
@@ -284,6 +303,18 @@ def test_a_compaction_is_gathered():
     assert found.finish_reason == "pause"
 
 
+def test_a_compaction_in_many_pieces_is_joined_once(monkeypatch: pytest.MonkeyPatch):
+    piece = {"type": "compaction_delta", "content": "é"}
+    data = s.START + s.block(0, {"type": "compaction", "content": "a"}, *[piece] * 50) + s.end("compaction")
+    written: list[int] = []
+    raw = jsontext.raw
+    monkeypatch.setattr(jsontext, "raw", lambda item: written.append(len(item)) or raw(item))
+    (part,) = answer(data).message.content
+    assert isinstance(part, p.Opaque)
+    assert part.raw["content"] == "a" + 50 * "é"
+    assert len([size for size in written if size > 20]) == 1
+
+
 def test_a_turn_that_pauses_is_whole():
     assert answer(s.START + s.block(0, s.TEXT, s.text("a")) + s.end("pause_turn")).finish_reason == "pause"
 
@@ -300,6 +331,9 @@ def test_a_second_start_says_nothing_or_is_a_splice():
     other = s.event("message_start", message={**s.MESSAGE, "id": "msg_2"})
     error = laws.failure(NAME, s.START + s.block(0, s.TEXT, s.text("a")) + other + s.end())
     assert (error.kind, error.response.message.text) == ("corrupt", "a")
+    laws.check_chunks(
+        NAME, s.START + s.block(0, s.TEXT, s.text("a")) + other + s.block(1, s.TEXT, s.text("b")) + s.end()
+    )
 
 
 def test_an_error_inside_the_stream_keeps_what_came():

@@ -423,6 +423,15 @@ SAME: dict[str, tuple[bytes, dict[str, Any]]] = {
         sse(ROLE, calls(opened("f", "{")), chunk({"content": "late"}), calls(more("}")), CALLED),
         whole({"content": "late", "refusal": None, "tool_calls": [called("f", "{}")]}, "tool_calls"),
     ),
+    "a call that goes on without a name, under an id that is none": (
+        sse(
+            calls(opened("f", '{"a":')),
+            calls({"index": 0, "id": "null", "function": {"name": "", "arguments": " 1"}}),
+            calls({"id": "null", "function": {"name": "", "arguments": "}"}}),
+            CALLED,
+        ),
+        whole({"tool_calls": [called("f", '{"a": 1}')]}, "tool_calls"),
+    ),
     "a call without arguments": (
         sse(calls(opened("f")), CALLED),
         whole({"tool_calls": [called("f", "")]}, "tool_calls"),
@@ -709,7 +718,6 @@ SAME: dict[str, tuple[bytes, dict[str, Any]]] = {
         whole(
             {"content": "a"},
             beside={"content_filter_results": {"hate": {"filtered": False}}},
-            created=0,
             prompt_filter_results=[{"prompt_index": 0, "content_filter_results": {}}],
         ),
     ),

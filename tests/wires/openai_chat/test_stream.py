@@ -17,6 +17,7 @@ from palaver import wires
 from palaver.core import events as e
 from palaver.core.errors import StreamError
 from palaver.wires.openai_chat import chunks, stream
+from palaver.wires.openai_chat.calls import Call
 from palaver.wires.stream_decoder import StreamDecoder
 from tests.corpus import Exchange
 from tests.stream.chunking import cut, places
@@ -384,21 +385,33 @@ def test_an_error_ends_the_stream_with_the_text_so_far(frame: Any):
 
 
 @pytest.mark.parametrize(
-    ("frame", "reason"),
+    ("frame", "reason", "code"),
     [
-        ("event: error\ndata: overloaded", "overloaded"),
-        ("event: error\ndata: {}", "no completion"),
-        ({"error": "broken", "code": 7}, "broken"),
-        ({"error": {}}, ""),
-        ({"error": [1]}, ""),
+        ("event: error\ndata: overloaded", "overloaded", None),
+        ("event: error\ndata: {}", "no completion", None),
+        ({"error": "broken", "code": 7}, "broken", "7"),
+        ({"error": {}}, "", None),
+        ({"error": [1]}, "", None),
+        ({"object": "error", "message": "broken", "type": "invalid", "code": 400}, "broken", "400"),
     ],
 )
-def test_errors_of_other_forms(frame: Any, reason: str):
+def test_errors_of_other_forms(frame: Any, reason: str, code: str | None):
     events, _, failure = read(sse(ROLE, frame))
     assert isinstance(events[-1], e.Failed)
-    assert events[-1].kind == "provider"
+    assert (events[-1].kind, events[-1].code) == ("provider", code)
     assert reason in events[-1].reason
     assert "the provider ended the stream" in failure
+
+
+def test_a_long_call_is_looked_at_once_however_many_begin_behind_it(monkeypatch: pytest.MonkeyPatch):
+    joined: list[int] = []
+    text = Call.text
+    monkeypatch.setattr(Call, "text", lambda call: joined.append(call.index) or text(call))
+    decoder = WIRE.stream_decoder()
+    decoder.feed(sse(calls(opened("f", '{"a": "')), done=False))
+    for index in range(1, 20):
+        decoder.feed(sse(calls(more("x")), calls(opened("g", "{", index=index, call_id=f"c{index}")), done=False))
+    assert joined.count(0) <= 2
 
 
 def test_an_error_that_is_null_is_none():

@@ -536,3 +536,19 @@ def test_anything_in_the_place_of_a_string_is_told(pieces: list[str]) -> None:
 def test_what_is_no_string_is_told_as_it_is() -> None:
     unquoted = Unquoted('"')
     assert [bytes(unquoted.feed(each)) for each in ("SELECT", ' "1"')] == [b'"SELECT"', b'" \\"1\\""']
+
+
+@pytest.mark.law(4)
+def test_a_citation_that_only_the_whole_answer_holds_goes_back():
+    cited = {"type": "url_citation", "url": "https://a.test", "title": "A", "start_index": 0, "end_index": 1}
+    said = {"id": "msg_1", "type": "message", "role": "assistant", "status": "completed"}
+    text = {"type": "output_text", "text": "a", "annotations": []}
+    whole = answer({**said, "content": [{**text, "annotations": [cited]}]})
+    told = [*begun(), *item(0, {**said, "content": [text]}), event("response.completed", response=whole)]
+    events, decoder = decoded(told)
+    assert _read(_sent(events)[0]) == decoder.finish() == WIRE.decode_response(whole)
+
+
+def test_an_event_whose_name_no_line_can_hold_goes_back():
+    events, _ = decoded([*begun(), event("a\nb", x=1), event("response.completed", response=answer())])
+    assert "a\nb" in [said["type"] for said in _data(_sent(events)[0])]

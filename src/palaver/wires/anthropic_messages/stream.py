@@ -113,6 +113,8 @@ class _Block(Struct):
     """The input that the start of a call held, until a delta comes."""
     cited: bool = False
     compaction: Fields | None = None
+    summary: list[str] = []
+    """The text of a summary, in pieces."""
 
 
 class Decoder(StreamDecoder):
@@ -168,7 +170,8 @@ class Decoder(StreamDecoder):
     def _message_start(self, rest: Fields, _frame: Frame) -> None:
         found = reading.need_fields(rest, "message")
         if self._head is not None:
-            self.say(Start(around(found).replace(origin=self.origin)))
+            if around(found).message.response_id != self._head.id:
+                self.fail(Failed("corrupt", "a second answer begins within the first"))
             return
         content = found.pop("content", NULL)
         usage = found.pop("usage", NULL)
@@ -253,12 +256,13 @@ class Decoder(StreamDecoder):
         held = known.compaction
         if held is None:
             held = known.compaction = jsontext.fields(known.part.raw_json) if isinstance(known.part, Opaque) else {}
+            begun = held.get("content", NULL)
+            known.summary = [jsontext.text(begun)] if jsontext.kind(begun) == "a string" else []
         for key, raw in delta.items():
-            before = held.get(key, NULL)
-            if key == "content" and jsontext.kind(raw) == jsontext.kind(before) == "a string":
-                held[key] = jsontext.raw(jsontext.text(before) + jsontext.text(raw))
+            if key == "content" and jsontext.kind(raw) == "a string":
+                known.summary.append(jsontext.text(raw))
             elif raw != NULL or key not in held:
-                held[key] = raw
+                held[key] = jsontext.own(raw)
 
     def _block_stop(self, rest: Fields, _frame: Frame) -> None:
         index = _index(rest)
@@ -276,6 +280,8 @@ class Decoder(StreamDecoder):
             found = self.assembler.part(known.number)
             last = None if found is None else found.replace(provider_json=reading.provider(WIRE, held))
         if known.compaction is not None:
+            if known.summary:
+                known.compaction["content"] = jsontext.raw("".join(known.summary))
             last = Opaque(WIRE, jsontext.raw(known.compaction))
         self.say(PartEnd(known.number, last))
 
@@ -437,7 +443,8 @@ class Encoder(StreamEncoder):
 
     def native(self, event: ProviderEvent) -> None:
         """An event that says nothing neutral."""
-        self.write(sse.write(bytes(event.data_json), event.name))
+        name = event.name if event.name.isprintable() else ""  # a line cannot hold it, and the data says it too
+        self.write(sse.write(bytes(event.data_json), name))
 
     def _event(self, kind: str, fields: dict[str, Any]) -> None:
         self.write(sse.write(jsontext.encode({"type": kind, **fields}), kind))

@@ -4,12 +4,13 @@ Rules (wires.md 2.6, 2.9, 2.10):
 
 - A delta belongs to the call of its ``index``; without one to the call of its ``id``; without either to the last call.
 - An ``id`` that differs from the one this call has opens a new call: some servers give every call the index 0. So
-  does a name behind arguments that are complete, where no id says whose it is.
+  does a name behind arguments that are complete, where no id says whose it is. An id ``"null"`` without a name is none:
+  Mistral goes on so with a call (langchain-ai/langchainjs#11505).
 - An id may come late. A name may come in pieces until the arguments begin; ``""`` and the same name again add nothing.
 - A call is said once its id and name are known and its arguments begin. What is never known is made up at the end, as
   for an answer that was not streamed.
 - ``index`` is how the stream keeps its calls apart, and no field of the call.
-- A call whose arguments are complete when the next one begins is over.
+- A call whose arguments are complete when the next one begins is over. Each is looked at once.
 
 Stability: experimental.
 """
@@ -48,6 +49,7 @@ class Call:
         "id",
         "index",
         "inner",
+        "judged",
         "key",
         "name",
         "number",
@@ -70,6 +72,8 @@ class Call:
         self.position = 0
         self.number: int | None = None
         """Of the part, once it is said."""
+        self.judged = False
+        """Whether another call began behind it, and it was looked at whether it is whole."""
         self._partial = PartialJSON()
         self._fed = 0
 
@@ -184,6 +188,8 @@ class Calls:
             name = reading.take_text(dict(inner), "name")
         except DecodeError as error:
             raise error.within(key) from None
+        if call_id == "null" and not name:
+            call_id = ""
         call = self._found(index, call_id, name, inner)
         if call is None:
             call = self._open(index)
@@ -226,9 +232,11 @@ class Calls:
         call.position = len(self._calls)
         self._calls.append(call)
         self._by_index[index] = call
-        if before is not None and before.number is not None and before.number not in self._over and before.whole():
-            self._over.add(before.number)
-            self._telling.say(PartEnd(before.number))
+        if before is not None and before.number is not None and not before.judged:
+            before.judged = True
+            if before.number not in self._over and before.whole():
+                self._over.add(before.number)
+                self._telling.say(PartEnd(before.number))
         return call
 
     # -- what it says --

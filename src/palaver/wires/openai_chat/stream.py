@@ -2,13 +2,14 @@
 
 Rules:
 
-- Chunks have one id, model and time: the first that is said. Other fields of the answer are merged (``merge``);
-  padding is dropped. Usage is a snapshot, merged field by field; Groq may give it in ``x_groq`` only.
+- Chunks have one id, model and time: the first that is said; ``""`` and 0 say none (Azure). Other fields of the answer
+  are merged (``merge``); padding is dropped. Usage is a snapshot, merged field by field; Groq may give it in ``x_groq``
+  only.
 - A choice is over when it has a finish reason, or at ``[DONE]`` when the provider says none (Snowflake, Ollama). A
   stream whose choices all have one is whole without ``[DONE]``. Finish events come at the end, behind everything that
   belongs to the answer: a reason may be said twice, and the last one counts.
-- An ``error`` in a chunk, or an event of that name, is the provider's: it ends the stream, and a Groq error carries
-  what the model wrote in ``failed_generation``.
+- An ``error`` in a chunk, an ``object`` that is one (Mistral, vLLM), or an event of that name, is the provider's: it
+  ends the stream, and a Groq error carries what the model wrote in ``failed_generation``.
 - What holds neither choices nor usage nor an error is kept as an event of the provider's.
 
 Source: wires.md 1.2, 1.3, 2.6, 2.7, 2.9, 2.10.
@@ -155,7 +156,7 @@ class Decoder(StreamDecoder):
         error = rest.pop("error", None)
         if error == NULL:
             error = None
-        failed = frame.name == "error" or error is not None
+        failed = frame.name == "error" or error is not None or rest.get("object") == _ERROR
         raw_choices = reading.take_items(rest, "choices")
         if raw_choices is None and not failed and "usage" not in rest and rest.get("object") != _CHUNK_TEXT:
             name = frame.name or (rest.get("type", NULL) != NULL and _word(rest["type"])) or ""
@@ -173,7 +174,7 @@ class Decoder(StreamDecoder):
             rest.pop("choices", None)
             self._say_head(rest)
         if failed:
-            whole = {"error": error} if error is not None else rest
+            whole = {**rest, "error": error} if error is not None else rest
             told = decode.provider_error(whole, jsontext.encode(whole))
             self._keep_failed_call(whole.get("error", NULL))
             self.fail(Failed("provider", told.message, told.code, Raw(data) if jsontext.is_json(data) else UNSET))
@@ -308,7 +309,8 @@ class _ChoiceTelling:
 
 
 _CHUNK_TEXT: Final = Raw(f'"{_CHUNK}"'.encode())
-_NOTHING: Final = (NULL, Raw(b'""'))
+_ERROR: Final = Raw(b'"error"')
+_NOTHING: Final = (NULL, Raw(b'""'), Raw(b"0"))
 
 
 def _bare(message: AssistantMessage | None) -> AssistantMessage:

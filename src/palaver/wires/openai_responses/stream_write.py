@@ -166,6 +166,7 @@ class Encoder(StreamEncoder):
         if "sequence_number" in fields:
             fields["sequence_number"] = jsontext.raw(self._sequence)
         self._sequence += 1
+        name = name if name.isprintable() else ""  # a line cannot hold it, and the data says it too
         self.write(sse.write(jsontext.encode(fields), name))
 
     def _event(self, kind: str, **fields: Any) -> None:
@@ -313,8 +314,10 @@ class Encoder(StreamEncoder):
         self._tell(growing, f"response.{name}_part{end}", part={"type": kind, "text": text})
 
     def cite(self, shown: Shown, citation: Citation) -> None:
-        """``output_text.annotation.added``."""
-        growing = self._growing[shown.number]
+        """``output_text.annotation.added``; of a text that is over, only the whole answer tells it."""
+        growing = self._growing.get(shown.number)
+        if growing is None:
+            return
         if citation.raw_json is not UNSET:
             at = len(growing.citations)
             self._tell(
