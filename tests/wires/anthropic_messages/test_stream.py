@@ -326,6 +326,18 @@ def test_usage_that_says_null_replaces_nothing():
     assert (usage.input, usage.output) == (10, 7)
 
 
+def test_what_is_said_behind_the_stop_reason_still_counts_once():
+    late = s.event("message_delta", delta={"container": {"id": "c"}}, usage={"output_tokens": 9})
+    begun, _, stop = s.end("tool_use").rpartition(b"event: ")
+    events, found = laws.read(NAME, s.START + begun + late * 3 + b"event: " + stop)
+    assert isinstance(found, Response)
+    assert (found.finish_reason, found.provider[NAME]["container"]) == ("tool_calls", {"id": "c"})
+    assert found.usage is not None
+    assert found.usage.output == 9
+    assert [type(event).__name__ for event in events].count("UsageUpdate") == 3
+    assert [type(event).__name__ for event in events].count("Finish") == 1
+
+
 def test_a_second_start_says_nothing_or_is_a_splice():
     assert answer(s.START + s.START + s.block(0, s.TEXT, s.text("a")) + s.end()).message.text == "a"
     other = s.event("message_start", message={**s.MESSAGE, "id": "msg_2"})

@@ -103,6 +103,21 @@ def test_a_stream_is_the_answer_that_was_not_streamed(bodies):
     assert WIRE.decode_response(encoded.body) == expected
 
 
+def test_lists_that_each_event_goes_on_with_are_joined():
+    def said(text, tokens, cited):
+        logprobs = {"chosenCandidates": [{"token": each} for each in tokens]}
+        sources = {"citationSources": [{"uri": each} for each in cited]}
+        beside = {"logprobsResult": logprobs, "citationMetadata": sources}
+        return {"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, **beside}]}
+
+    last = {"candidates": [{"content": {"role": "model", "parts": [{"text": "c"}]}, "finishReason": "STOP"}]}
+    whole = said("abc", ["a", "b"], ["u", "v"])
+    whole["candidates"][0]["finishReason"] = "STOP"
+    for second in (["b"], ["a", "b"]):  # what is new, or all so far
+        data = b"".join(map(event, [said("a", ["a"], ["u"]), said("b", second, ["v"]), last]))
+        assert response(data) == WIRE.decode_response(whole)
+
+
 @pytest.mark.law(4)
 @pytest.mark.recorded("google_generate", has="answer")
 def test_a_recorded_answer_is_a_stream_of_one_event(exchange):

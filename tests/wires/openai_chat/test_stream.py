@@ -418,6 +418,14 @@ def test_an_error_that_is_null_is_none():
     assert said(sse(chunk({"content": "a"}, "stop", error=None))).message.text == "a"
 
 
+@pytest.mark.row("DAS-12")
+def test_names_without_index_and_id_are_calls_of_their_own():
+    data = sse(
+        ROLE, calls({"function": {"name": "f", "arguments": ""}}), calls({"function": {"name": "g", "arguments": ""}})
+    )
+    assert [call.name for call in laws.answer(NAME, data).message.tool_calls] == ["f", "g"]
+
+
 def test_a_torn_stream_gives_what_came():
     data = sse(ROLE, chunk({"reasoning": "hm"}), chunk({"content": "so f"}), calls(opened("f", '{"a')), done=False)
     events, response, failure = read(data)

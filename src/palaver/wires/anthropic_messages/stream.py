@@ -128,7 +128,8 @@ class Decoder(StreamDecoder):
         self._head: Response | None = None
         self._blocks: dict[int, _Block] = {}
         self._count = 0
-        self._finished = False
+        self._counted = False
+        self._finished: Finish | None = None
 
     def read(self, frame: Frame, /) -> None:
         """Say what one event means."""
@@ -148,7 +149,7 @@ class Decoder(StreamDecoder):
 
     def end(self) -> None:
         """A stream that ends behind the stop reason is whole."""
-        if FINISHED in self._around and not self._finished:
+        if self._around.get(FINISHED, NULL) != NULL:
             self._finish()
 
     # -- one event at a time -----------------------------------------------------------------------
@@ -179,6 +180,7 @@ class Decoder(StreamDecoder):
         self._head = self._heading()
         self.say(Start(self._head))
         self._count_usage(usage)
+        self._tell_usage()
         if jsontext.kind(content) == "an array":
             for part in reading.each(jsontext.items(content), "content", answer_part):
                 self._begin(-1, part)
@@ -292,12 +294,11 @@ class Decoder(StreamDecoder):
         delta = reading.take_fields(rest, "delta") or {}
         self._around |= rest | delta
         self._count_usage(usage)
-        if self._around.get(FINISHED, NULL) != NULL:
+        if self._around.get(FINISHED, NULL) != NULL and self._finished is None:
             self._finish()
 
     def _message_stop(self, _rest: Fields, _frame: Frame) -> None:
-        if not self._finished:
-            self._finish()
+        self._finish()
         self.done = True
 
     def _error(self, _rest: Fields, frame: Frame) -> None:
@@ -305,16 +306,19 @@ class Decoder(StreamDecoder):
         self.fail(Failed("provider", error.message, error.code, Raw(frame.data)))
 
     def _finish(self) -> None:
-        """Tell why the answer ended; what is still open ends first."""
+        """Tell what was not told yet: what is open ends, what it cost, what stands around it, and why it ended."""
         for index in list(self._blocks):
             self._stop(index)
+        self._tell_usage()
         head = self._heading()
         if head != self._head:
             self._head = head
             self.say(Update(head))
         message = around(dict(self._around)).message
-        self._finished = True
-        self.say(Finish(message.finish_reason or "other", message.finish_reason_raw))
+        finished = Finish(message.finish_reason or "other", message.finish_reason_raw)
+        if finished != self._finished:
+            self._finished = finished
+            self.say(finished)
 
     def _heading(self) -> Response:
         """What stands around the content, but for why it ended."""
@@ -326,6 +330,11 @@ class Decoder(StreamDecoder):
         if jsontext.kind(raw) == "an object":
             new = jsontext.fields(raw)
             self._usage |= {key: each for key, each in new.items() if each != NULL or key not in self._usage}
+            self._counted = True
+
+    def _tell_usage(self) -> None:
+        if self._counted:
+            self._counted = False
             self.say(UsageUpdate(read_usage(jsontext.raw(self._usage))))
 
     _EVENTS: ClassVar[dict[str, Callable[[Any, Fields, Frame], None]]] = {

@@ -215,7 +215,7 @@ class Decoder(PartsDecoder):
         for key in ("thinking", "text"):
             _drop(piece, key)
         if slot is not None and piece:
-            slot.late = {**slot.late, **piece}
+            slot.late |= piece
             piece = {}
         return odd or bool(rest or piece)
 
@@ -266,11 +266,12 @@ class Decoder(PartsDecoder):
             self.say(ArgumentsDelta(slot.number, arguments))
         _drop(inner, "arguments")
         late = {key: raw for key, raw in found.items() if slot.call.get(key) != raw}
-        begun = jsontext.fields(slot.call["function"])
-        later = {key: raw for key, raw in inner.items() if begun.get(key) != raw}
+        if not slot.begun:
+            slot.begun = jsontext.fields(slot.call["function"])
+        later = {key: raw for key, raw in inner.items() if slot.begun.get(key) != raw}
         if later:
-            late["function"] = jsontext.raw({**begun, **later})
-        slot.late = {**slot.late, **late}
+            late["function"] = jsontext.raw({**slot.begun, **later})
+        slot.late |= late
         return odd or bool(rest)
 
     def _call_end(self, rest: Fields, _data: bytes) -> bool:

@@ -47,6 +47,8 @@ class Slot(Struct):
     """Fields of the part that came with deltas."""
     call: Fields = {}
     """The call as its start told it."""
+    begun: Fields = {}
+    """Its function, split."""
     made_id: str = ""
     told: int = 0
     """So much of the arguments was told from the start."""
@@ -72,6 +74,8 @@ class PartsDecoder(StreamDecoder):
         self._plan: Slot | None = None
         self._citations: list[Raw] = []
         self._cited_up_to: int | None = 0
+        self._looked_up_to = 0
+        self._text_places: list[int] = []
         """The place of the text that was cited last; ``None`` when a citation could not be placed."""
 
     def _begin(self) -> None:
@@ -167,7 +171,11 @@ class PartsDecoder(StreamDecoder):
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._cited_up_to = None
             return
-        texts = [at for at, (_, is_text) in enumerate(self._content) if is_text]
+        for at in range(self._looked_up_to, len(self._content)):
+            if self._content[at][1]:
+                self._text_places.append(at)
+        self._looked_up_to = len(self._content)
+        texts = self._text_places
         plan = None if self._plan is None else len(self._content)
         at = decode.cited_at(found, texts, plan)
         if at is None or at < self._cited_up_to:

@@ -30,6 +30,39 @@ _NO_PARTS: Final = Raw(b"[]")
 _LONE_PART: Final = Raw(b'{"text":""}')
 
 
+_LISTS: Final[dict[str, tuple[str, ...]]] = {
+    "logprobsResult": ("chosenCandidates", "topCandidates"),
+    "logprobs_result": ("chosen_candidates", "top_candidates"),
+    "citationMetadata": ("citations", "citationSources"),
+    "citation_metadata": ("citations", "citation_sources"),
+}
+"""Fields of a candidate in which each event lists what is new."""
+
+
+class Lists:
+    """Lists inside one field of a candidate, joined over events; a list that begins as the one before replaces it."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._rest: Fields = {}
+        self._items: dict[str, list[Raw]] = {}
+
+    def take(self, raw: Raw, names: tuple[str, ...]) -> None:
+        """Take what one event says."""
+        fields = jsontext.fields(raw)
+        for name in names:
+            if jsontext.kind(fields.get(name, NULL)) == "an array":
+                held, new = self._items.setdefault(name, []), jsontext.items(fields.pop(name))
+                if held and new[: len(held)] == held:
+                    held.clear()
+                held += new
+        merge(self._rest, fields)
+
+    def whole(self) -> Raw:
+        """The field as a whole answer holds it."""
+        return jsontext.raw({**self._rest, **self._items})
+
+
 def merge(held: Fields, new: Fields) -> None:
     """Let later fields count; what is empty replaces nothing."""
     for key, raw in new.items():
@@ -69,6 +102,7 @@ class Choice:
         """Begin with nothing."""
         self.number = number
         self.fields: Fields = {}
+        self.lists: dict[str, Lists] = {}
         self.content: Fields | None = None
         self.parts: Raw | None = None
         """How the parts were written: a list, or a single part; ``None`` when there was no such field."""
@@ -96,15 +130,19 @@ class Choice:
                 self.parts = _LONE_PART if form == "an object" and self.parts is None else _NO_PARTS
             self.content = {} if self.content is None else self.content
             merge(self.content, content)
+        for key in _LISTS.keys() & beside.keys():
+            if jsontext.kind(beside[key]) == "an object":
+                self.lists.setdefault(key, Lists()).take(beside.pop(key), _LISTS[key])
         merge(self.fields, beside)
         return parts
 
     def whole(self) -> Fields:
         """The candidate as a whole answer holds it, but for its parts."""
+        fields = {**self.fields, **{key: lists.whole() for key, lists in self.lists.items()}}
         if self.content is None:
-            return dict(self.fields)
+            return fields
         parts = {} if self.parts is None else {"parts": self.parts}
-        return {**self.fields, "content": jsontext.raw({**self.content, **parts})}
+        return {**fields, "content": jsontext.raw({**self.content, **parts})}
 
     @property
     def word(self) -> str | None:

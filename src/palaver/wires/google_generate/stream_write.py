@@ -100,6 +100,8 @@ class Encoder(StreamEncoder):
             content = candidate.get("content", {})
             if content.get("parts") == []:
                 content["parts"] = [{"text": ""}]
+            if not self.context.own:
+                candidate.setdefault("finishReason", "STOP")  # without a word, a stream broke off
         self._event(body)
 
     def fail(self, failed: Failed) -> None:

@@ -216,7 +216,8 @@ class Calls:
         if call_id:
             late = not call.id and (index is not None or not name or call.name is None)
             return call if late else None
-        return None if name and call.pieces and self._begins(call, name, inner) else call
+        apart = index is None and call.name and name != call.name  # pieces of one name come under one index
+        return None if name and (call.pieces or apart) and self._begins(call, name, inner) else call
 
     @staticmethod
     def _begins(call: Call, name: str, inner: Fields) -> bool:

@@ -170,7 +170,9 @@ class Decoder(Teller):
         return None
 
     def _end_event(self, kind: str, rest: Fields, data: bytes) -> None:
-        self._conclude(reading.need_fields(rest, "response"), data if kind == "response.failed" else None)
+        response = reading.need_fields(rest, "response")
+        told = kind == "response.failed" and response.get("error", NULL) != NULL  # else it just says that it failed
+        self._conclude(response, data if told else None)
         self.done = True
 
     def _error(self, _kind: str, rest: Fields, data: bytes) -> None:
