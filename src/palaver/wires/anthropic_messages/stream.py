@@ -169,6 +169,7 @@ class Decoder(StreamDecoder):
         found = reading.need_fields(rest, "message")
         if self._head is not None:
             self.say(Start(around(found).replace(origin=self.origin)))
+            self.done = self.assembler.failure is not None  # that of another answer: nothing behind it is read
             return
         content = found.pop("content", NULL)
         usage = found.pop("usage", NULL)
