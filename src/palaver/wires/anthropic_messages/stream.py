@@ -168,19 +168,25 @@ class Decoder(StreamDecoder):
     def _message_start(self, rest: Fields, _frame: Frame) -> None:
         found = reading.need_fields(rest, "message")
         if self._head is not None:
-            self.say(Start(around(found).replace(origin=self.origin)))
-            self.done = self.assembler.failure is not None  # that of another answer: nothing behind it is read
+            self._start(around(found).replace(origin=self.origin))
             return
         content = found.pop("content", NULL)
         usage = found.pop("usage", NULL)
         self._around = {key: raw for key, raw in found.items() if key != FINISHED or raw != NULL}
         self._head = self._heading()
-        self.say(Start(self._head))
+        self._start(self._head)
+        if self.done:
+            return
         self._count_usage(usage)
         if jsontext.kind(content) == "an array":
             for part in reading.each(jsontext.items(content), "content", answer_part):
                 self._begin(-1, part)
                 self._block_stop({"index": Raw(b"-1")}, _frame)
+
+    def _start(self, head: Response) -> None:
+        """Say that the answer begins. Behind the start of another one nothing is read."""
+        self.say(Start(head))
+        self.done = self.assembler.failure is not None
 
     def _block_start(self, rest: Fields, _frame: Frame) -> None:
         index = _index(rest)
