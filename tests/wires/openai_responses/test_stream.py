@@ -403,6 +403,14 @@ def test_the_last_event_may_tell_more_and_otherwise() -> None:
     assert len(_kinds(events, PartStart)) == 4
 
 
+def test_a_call_that_turns_out_to_be_a_text_does_not_get_it_as_arguments() -> None:
+    call = {**CALL, "arguments": ""}
+    told = [*begun(), event("response.output_item.added", output_index=0, item=call)]
+    events, decoder = decoded([*told, event("response.completed", response=answer(SAID))])
+    assert decoder.finish().message.text == SAID["content"][0]["text"]
+    assert _kinds(events, ArgumentsDelta) == []
+
+
 def test_numbers_of_items_may_have_gaps() -> None:
     told = [*begun(), *item(2, SAID), *item(5, CALL), event("response.completed", response=answer(SAID, CALL))]
     assert decoded(told)[1].finish() == WIRE.decode_response(json.dumps(answer(SAID, CALL)))
