@@ -444,7 +444,7 @@ class Encoder(StreamEncoder):
 
     def native(self, event: ProviderEvent) -> None:
         """An event that says nothing neutral."""
-        self.write(sse.write(bytes(event.data_json), event.name))
+        self.write(sse.write(bytes(event.data_json), sse.nameable(event.name)))
 
     def _event(self, kind: str, fields: dict[str, Any]) -> None:
         self.write(sse.write(jsontext.encode({"type": kind, **fields}), kind))
