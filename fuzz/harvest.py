@@ -24,8 +24,13 @@ _gathered: dict[int, tuple[Any, str, list[Any]]] = {}
 def pytest_configure() -> None:
     """Listen to what is read."""
     _listen(StreamDecoder, lambda decoder: decoder.origin.partition(":")[0])
-    _listen(Parser, lambda parser: next((n for n, each in local.FORMATS.items() if each is parser._format), "text"))
+    _listen(Parser, _format_of)
     _listen_to_repair()
+
+
+def _format_of(parser: Parser) -> str:
+    found = parser._format  # noqa: SLF001 (a plugin listens inside)
+    return next((name for name, each in local.FORMATS.items() if each is found), "text")
 
 
 def _listen(kind: type, name_of: Callable[[Any], str]) -> None:
@@ -39,13 +44,13 @@ def _listen(kind: type, name_of: Callable[[Any], str]) -> None:
 
 
 def _listen_to_repair() -> None:
-    check = repair._checked
+    check = repair._checked  # noqa: SLF001 (a plugin listens inside)
 
     def heard(text: str) -> str:
         keep("repair", text.encode(errors="replace"))
         return check(text)
 
-    repair._checked = heard
+    repair._checked = heard  # noqa: SLF001 (a plugin listens inside)
 
 
 def pytest_runtest_teardown() -> None:
