@@ -410,3 +410,12 @@ def test_content_that_was_null_before_there_was_any():
         assert not losses
         assert answer.message.text == "a"
         assert decoded(data)[1].message.text == "a"
+
+
+def test_a_call_whose_last_word_is_cut_is_written_as_one_that_is_no_json():
+    call = ToolCall("c", "f")
+    events = [Start(Response(assistant("").replace(content=()), origin="google_generate")), PartStart(0, call)]
+    events += [ArgumentsDelta(0, '{"y":""'), PartEnd(0, call.replace(arguments_json='{"y":""')), Finish("stop", "STOP")]
+    data, losses = written(events)
+    assert losses
+    assert isinstance(decoded(data)[1], Response)

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import openai
 import pytest
 from hypothesis import given, strategies as st
+from msgspec import Raw
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
@@ -19,6 +20,7 @@ from palaver import wires
 from palaver.core.errors import StreamError
 from palaver.core.events import (
     ArgumentsDelta,
+    CitationDelta,
     Event,
     Failed,
     Finish,
@@ -536,3 +538,26 @@ def test_anything_in_the_place_of_a_string_is_told(pieces: list[str]) -> None:
 def test_what_is_no_string_is_told_as_it_is() -> None:
     unquoted = Unquoted('"')
     assert [bytes(unquoted.feed(each)) for each in ("SELECT", ' "1"')] == [b'"SELECT"', b'" \\"1\\""']
+
+
+def test_code_that_is_cut_off_goes_back_as_it_came() -> None:
+    """A part ends within its arguments, as one does that another item takes the number of."""
+    encoder = wires.get("openai_responses").stream_encoder()
+    item = {"type": "code_interpreter_call", "id": "ci_1", "code": None}
+    decoder = wires.get("openai_responses").stream_decoder()
+    told = [
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.code_interpreter_call_code.delta", "output_index": 0, "delta": "1 +"},
+    ]
+    events = decoder.feed(b"".join([b"data: %b\n\n" % json.dumps(each).encode() for each in told]))
+    data = b"".join([encoder.feed(each) for each in events]) + encoder.finish()
+    assert b"1 +" in data
+
+
+def test_a_citation_behind_the_end_of_its_text_is_on_the_receipt() -> None:
+    encoder = WIRE.stream_encoder()
+    told: list[Event] = [PartStart(1, p.Text("")), PartEnd(1)]
+    citation = p.Citation(wire="openai_responses", raw_json=Raw(b'{"type":"url_citation"}'))
+    for each in [*told, CitationDelta(1, citation)]:
+        encoder.feed(each)
+    assert any("citations" in repr(loss) for loss in encoder.losses)

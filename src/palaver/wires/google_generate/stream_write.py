@@ -137,7 +137,7 @@ def _candidates(body: dict[str, Any]) -> list[dict[str, Any]]:
 def _content(candidate: dict[str, Any], otherwise: dict[str, Any] | None = None) -> dict[str, Any]:
     """The content of a candidate that was written; it may be missing, or kept as text."""
     found = candidate.get("content", otherwise)
-    return found if isinstance(found, dict) else {}
+    return {} if found is None or isinstance(found, Raw) else found
 
 
 def _stands_alone(part: AssistantPart) -> bool:

@@ -314,7 +314,10 @@ class Encoder(StreamEncoder):
 
     def cite(self, shown: Shown, citation: Citation) -> None:
         """``output_text.annotation.added``."""
-        growing = self._growing[shown.number]
+        growing = self._growing.get(shown.number)
+        if growing is None:
+            self.context.lose("dropped", "citations", "came behind the end of their text")
+            return
         if citation.raw_json is not UNSET:
             at = len(growing.citations)
             self._tell(
