@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +15,9 @@ import atheris
 with atheris.instrument_imports(include=["palaver"]):
     import palaver as p
     from palaver import wires
-    from palaver.core.events import Event
+    from palaver.core.events import ArgumentsDelta, Event, PartEnd, PartStart, ProviderEvent, Start
     from palaver.stream import eventstream, local
+    from palaver.stream.assembler import Assembler
     from palaver.stream.narrate import narrate
     from palaver.stream.repair import repair
 
@@ -35,7 +39,7 @@ def _read(wire: str, chunks: list[bytes]) -> tuple[list[Event], p.Response | tup
         return events, (str(error), error.response)
 
 
-def _try_stream(wire: str, size: int, data: bytes) -> None:
+def _try_stream(wire: str, size: int, data: bytes, *, others: bool) -> None:
     if wire == "bedrock_converse":  # a mutated frame has a wrong sum; the events in it are what is mutated
         data = b"".join(map(_frame, data.split(b"\n")))
     whole = _read(wire, [data])
@@ -43,31 +47,95 @@ def _try_stream(wire: str, size: int, data: bytes) -> None:
     events, answer = whole
     encoder = wires.get(wire).stream_encoder()
     written = b"".join([encoder.feed(event) for event in events]) + encoder.finish()
-    if isinstance(answer, p.Response):
-        body = wires.get(wire).encode_response(answer)
-        assert body.losses or wires.get(wire).decode_response(body.body) == answer
-        assert encoder.losses or _read(wire, [written])[1] == answer
-    for other in wires.names():
+    if isinstance(answer, p.Response) and not _headless(answer, events):
+        assert encoder.losses or _turned(events) or _said(_read(wire, [written])[1]) == _said(answer)
+    for other in wires.names() if others else ():
         told = wires.get(other).stream_encoder()
         told_bytes = b"".join([told.feed(event) for event in events]) + told.finish()
-        _read(other, [told_bytes])
+        found = _read(other, [told_bytes])[1]
+        if isinstance(answer, p.Response) and not (_headless(answer, events) or _odd(answer) or _turned(events)):
+            body = wires.get(other).encode_response(answer)
+            assert isinstance(found, p.Response)
+            assert _said(found) == _said(wires.get(other).decode_response(body.body))
+
+
+def _said(answer: p.Response | tuple[str, p.Response]) -> object:
+    """What is said, without how it is divided or marked: a hostile stream interleaves what others do not.
+
+    Its fields may contradict each other too; of these the wire's own tests tell what must stay.
+    """
+    if not isinstance(answer, p.Response):
+        return answer
+    found: list[object] = []
+    for message in (answer.message, *answer.alternatives):
+        text = "".join([part.text for part in message.content if isinstance(part, (p.Text, p.Refusal))])
+        thought = "".join([part.text for part in message.content if isinstance(part, p.Reasoning)])
+        calls = sorted(
+            [
+                (part.name, json.dumps(json.loads(part.arguments_json or "{}"), sort_keys=True))
+                for part in message.content
+                if isinstance(part, p.ToolCall)
+            ]
+        )
+        odd = sorted([part.raw for part in message.content if isinstance(part, p.MalformedToolCall)])
+        if text or thought or calls or odd:  # numbers of choices that never came are not kept
+            found.append((sorted("".join(text.split())), sorted("".join(thought.split())), calls, odd))
+    return found
+
+
+def _turned(events: list[Event]) -> bool:
+    """Whether a part ends as one of another kind, or a call goes on behind its end.
+
+    No provider does that, and a stream cannot unsay what it said: other readers see two parts.
+    """
+    begun: dict[int, object] = {}
+    ended: set[int] = set()
+    for event in events:
+        match event:
+            case PartStart():
+                begun[event.index] = type(event.part)
+            case PartEnd():
+                ended.add(event.index)
+                if event.part is not None and type(event.part) is not begun.get(event.index):
+                    return True
+            case ArgumentsDelta() if event.index in ended:
+                return True
+            case _:
+                pass
+    return False
+
+
+def _headless(answer: p.Response, events: list[Event]) -> bool:
+    """Whether parts came before the answer, or its first choice never did: whose, or why it ended, is unknown."""
+    first = next((event for event in events if not isinstance(event, ProviderEvent)), None)
+    return answer.message.finish_reason == "error" or not isinstance(first, Start)
+
+
+def _odd(answer: p.Response) -> bool:
+    """Whether a call has no JSON: that is known at its end only, when its beginning was told to others as it came."""
+    messages = (answer.message, *answer.alternatives)
+    return any(isinstance(part, p.MalformedToolCall) for message in messages for part in message.content)
 
 
 def _frame(line: bytes) -> bytes:
     name, _, payload = line.partition(b" ")
-    return eventstream.write(payload, name.decode(errors="replace")[:64])
+    kind = {b"!": "exception", b"?": "error"}.get(name[:1], "event")
+    with contextlib.suppress(p.EncodeError):
+        return eventstream.write(payload, name.lstrip(b"!?").decode(errors="replace")[:64], kind=kind)
+    return b""
 
 
 def _try_local(name: str, size: int, data: bytes) -> None:
     text = data.decode(errors="replace")
     parser = local.get(name)
     events = [event for at in range(0, len(text), size) for event in parser.feed(text[at : at + size])]
-    parser.finish()
-    local.read(name, text)
-    assert events is not None
+    events += parser.finish()
+    gathered = Assembler()
+    gathered.extend(events)
+    assert gathered.content() == local.read(name, text)
 
 
-def _try_repair(_size: int, data: bytes) -> None:
+def _try_repair(data: bytes) -> None:
     try:
         repaired = repair(data.decode(errors="replace"))
     except p.ArgumentsError:
@@ -76,23 +144,45 @@ def _try_repair(_size: int, data: bytes) -> None:
     assert repair(repaired.text).changes == ()
 
 
-def _targets() -> list[Callable[[int, bytes], None]]:
-    def stream(wire: str) -> Callable[[int, bytes], None]:
-        return lambda size, data: _try_stream(wire, size, data)
+def _targets() -> dict[str, Callable[[int, bytes, bool], None]]:
+    def stream(wire: str) -> Callable[[int, bytes, bool], None]:
+        return lambda size, data, others: _try_stream(wire, size, data, others=others)
 
-    def text(name: str) -> Callable[[int, bytes], None]:
-        return lambda size, data: _try_local(name, size, data)
+    def text(name: str) -> Callable[[int, bytes, bool], None]:
+        return lambda size, data, _: _try_local(name, size, data)
 
-    return [*map(stream, wires.names()), *map(text, local.names()), _try_repair]
+    found = {name: stream(name) for name in wires.names()} | {name: text(name) for name in local.names()}
+    return found | {"repair": lambda _, data, __: _try_repair(data)}
 
 
 TARGETS = _targets()
+CHOSEN = os.environ.get("PALAVER_FUZZ", "")
+KEPT = os.environ.get("PALAVER_FINDINGS", "")
 
 
 def test_one_input(data: bytes) -> None:
-    """What libFuzzer calls: the first byte chooses what is read, the second the size of the pieces."""
-    if len(data) > 1:
-        TARGETS[data[0] % len(TARGETS)](data[1] % 16 + 1, data[2:])
+    """What libFuzzer calls: the first byte chooses what is read, the second the size of the pieces.
+
+    Every fourth input is also told to all other wires, which takes long.
+    """
+    if len(data) < 2:
+        return
+    target = TARGETS[CHOSEN or [*TARGETS][data[0] % len(TARGETS)]]
+    try:
+        target(data[1] % 16 + 1, data[2:], data[1] >= 192)
+    except Exception as error:
+        if not KEPT:
+            raise
+        _keep(error, CHOSEN or [*TARGETS][data[0] % len(TARGETS)], data)
+
+
+def _keep(error: Exception, name: str, data: bytes) -> None:
+    """Go on, and keep the shortest input for each place that fails."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    path = Path(KEPT) / f"{name}-{type(error).__name__}-{Path(at.filename).stem}-{at.lineno}"
+    if not path.exists() or path.stat().st_size > len(data):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 # -- seeds -----------------------------------------------------------------------------------------

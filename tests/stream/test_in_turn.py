@@ -76,6 +76,15 @@ def test_calls_wait_for_the_open_one():
     ]
 
 
+def test_the_last_word_on_a_part_in_pieces_is_not_told_as_one_of_them():
+    turns = InTurn()
+    told = [PartStart(0, Text("")), TextDelta(0, "a"), PartStart(1, Text("")), TextDelta(0, "b")]
+    told.append(PartEnd(0, Text("ab")))
+    gathered = Assembler()
+    gathered.extend(out for event in told for out in turns.feed(event))
+    assert [part.text for part in gathered.content()] == ["a", "", "b"]
+
+
 def test_what_never_ends_ends_before_the_finish():
     told = in_turn(PartStart(0, A), PartStart(1, B), TextDelta(2, "x"), Finish("stop"))
     assert told == [

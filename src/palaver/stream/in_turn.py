@@ -3,7 +3,7 @@
 Rules:
 
 - Events of the part that is open pass at once. Text, reasoning and refusals end where another part begins; if more of
-  them comes, it is told in a new part of the same kind.
+  them comes, it is told in a new part of the same kind, and the last word on all of it is not told: it is in pieces.
 - Any other part cannot be told in two pieces. What comes for other parts waits until it ends, or the answer does.
 - A part that began ends, at the latest before its ``Finish``. Parts are numbered anew, in the order in which they are
   told.
@@ -57,6 +57,7 @@ class InTurn:
     def __init__(self) -> None:
         """Begin with nothing open."""
         self._starts: dict[int, PartStart] = {}
+        self._resumed: set[int] = set()
         self._open: int | None = None
         self._holds = False
         self._number = -1
@@ -94,7 +95,7 @@ class InTurn:
                 yield from self._tell(PartStart(event.index, event.part))
             if event.index == self._open:
                 self._open, self._holds = None, False
-                yield structs.replace(event, index=self._number)
+                yield PartEnd(self._number, None if event.index in self._resumed else event.part)
         else:
             if event.index != self._open:
                 yield from self._close()
@@ -106,12 +107,14 @@ class InTurn:
         before = self._starts.get(event.index)
         if before is not None and _takes(before.part, event):
             yield self._begin(structs.replace(before, part=_emptied(before.part)))
+            self._resumed.add(event.index)
         else:
             self._open = event.index
             self._number += 1
 
     def _begin(self, event: PartStart) -> PartStart:
         self._starts[event.index] = event
+        self._resumed.discard(event.index)
         self._open = event.index
         self._holds = not isinstance(event.part, (Text, Reasoning, Refusal))
         self._number += 1

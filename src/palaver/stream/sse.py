@@ -29,6 +29,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from palaver.core.errors import DecodeError, EncodeError
@@ -38,6 +39,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _LF: Final = 10  # a byte as a number is found about five times as fast
 _CR: Final = 13
 _RETRY_DIGITS: Final = 18
+_UNNAMEABLE: Final = re.compile("[\r\n\ud800-\udfff]")
 _SHORT: Final = 128  # a longer ``event`` line is not kept for the events that follow
 
 
@@ -216,6 +218,11 @@ class SSEReader:
         self._line.clear()
         self._data.clear()
         return error
+
+
+def nameable(name: str) -> str:
+    """The name as ``write`` takes it: ``""`` for one that no event line can hold."""
+    return "" if _UNNAMEABLE.search(name) else name
 
 
 def write(data: bytes, event: str = "") -> bytes:

@@ -109,9 +109,13 @@ class StreamDecoder:
         self._out.append(event)
 
     def fail(self, failed: Failed, /) -> None:
-        """Hand out the last event of a stream that ended badly. What follows is not read."""
-        self._out.append(failed)
+        """Hand out the last event of a stream that ended badly. What follows is not read.
+
+        Damage behind a finished answer does it no harm, and is not told: what ends its parts may be still to come.
+        """
         self.done = True
+        if failed.kind == "provider" or not self.assembler.finished:
+            self._out.append(failed)
 
     @property
     def assembler(self) -> Assembler:

@@ -412,7 +412,7 @@ class StreamEncoder:
 
     def _end_held(self, event: PartEnd) -> None:
         start, _ = self._held.pop(event.index)
-        part = event.part or self.assembler.part(event.index) or start.part
+        part = self.assembler.part(event.index) or start.part  # a last word too is judged there
         fitted = self._fitted(part, start) if self._must_fit(part) else part
         if fitted is None:
             return

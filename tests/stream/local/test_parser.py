@@ -282,6 +282,15 @@ def test_arguments_behind_a_head_arrive_as_they_are_written():
     assert (call.id, call.name, call.arguments_so_far) == ("call_0", "write", {"text": "Hel"})
 
 
+@pytest.mark.law(3)
+def test_a_number_that_turns_out_to_be_none_is_no_whole_argument():
+    """Cut behind a digit, the beginning is JSON; the damage is found later, and lies before the cut."""
+    head = "<|channel|>to=f<|message|>"
+    found = assembled(events("harmony", [head + "2.x"]))
+    assert [part.raw for part in found] == ["2.x"]
+    assert assembled(events("harmony", [head + "2", ".x"])) == found
+
+
 def test_ids_can_be_made_by_the_caller():
     text = '[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g[CALL_ID]mine[ARGS]{}[TOOL_CALLS][{"name":"h"}]'
     parts = local.read("mistral", text, id_of="turn7-{}".format)

@@ -346,6 +346,8 @@ def test_a_second_start_says_nothing_or_is_a_splice():
     laws.check_chunks(
         NAME, s.START + s.block(0, s.TEXT, s.text("a")) + other + s.block(1, s.TEXT, s.text("b")) + s.end()
     )
+    for before in (s.START, s.block(0, s.TEXT, s.text("a"))):
+        laws.check_chunks(NAME, before + other + s.block(0, s.TEXT, s.text("b")) + s.end())
 
 
 def test_an_error_inside_the_stream_keeps_what_came():

@@ -516,6 +516,15 @@ def test_an_exception_behind_the_finish_still_fails_the_answer() -> None:
     assert failure(data).response.message.text == "Hello"
 
 
+def test_damage_behind_the_end_comes_between_nothing() -> None:
+    """A part that began behind the end is ended by the end of the input; no failure is told before that."""
+    events = events_of(
+        [stream(BEGIN, over(), start(1, toolUse={"toolUseId": "t", "name": "f"})) + frame("x", b"[]") + b"{" * 99]
+    )
+    assert not [event for event in events if isinstance(event, Failed)]
+    assert isinstance(events[-1], PartEnd)
+
+
 def test_what_is_known_of_the_whole_answer_is_not_lost_when_it_fails() -> None:
     sent = [("early", {}), metadata(), ("messageStop", {"x": 1})]
     for tail in (frame("internalServerException", {}, kind="exception"), frame("messageStart", b"[]")):

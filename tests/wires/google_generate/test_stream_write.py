@@ -399,3 +399,23 @@ def test_the_official_client_raises_our_failures(failed):
     data, _ = written([Start(HEAD), PartStart(0, Text("")), TextDelta(0, "a"), failed])
     with pytest.raises(errors.APIError, match=failed.reason):
         client_reads(data)
+
+
+def test_content_that_was_null_before_there_was_any():
+    """A candidate without content may get some, and one may end without any."""
+    for first, last in [(None, {"role": "m", "parts": [{"text": "a"}]}), ({"parts": [{"text": "a"}]}, None)]:
+        said = [{"candidates": [{"content": first}]}, {"candidates": [{"content": last, "finishReason": "STOP"}]}]
+        events, answer = decoded(sse(said))
+        data, losses = written(events)
+        assert not losses
+        assert answer.message.text == "a"
+        assert decoded(data)[1].message.text == "a"
+
+
+def test_a_call_whose_last_word_is_cut_is_written_as_one_that_is_no_json():
+    call = ToolCall("c", "f")
+    events = [Start(Response(assistant("").replace(content=()), origin="google_generate")), PartStart(0, call)]
+    events += [ArgumentsDelta(0, '{"y":""'), PartEnd(0, call.replace(arguments_json='{"y":""')), Finish("stop", "STOP")]
+    data, losses = written(events)
+    assert losses
+    assert isinstance(decoded(data)[1], Response)

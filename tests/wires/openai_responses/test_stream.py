@@ -403,6 +403,25 @@ def test_the_last_event_may_tell_more_and_otherwise() -> None:
     assert len(_kinds(events, PartStart)) == 4
 
 
+def test_a_call_that_turns_out_to_be_a_text_does_not_get_it_as_arguments() -> None:
+    call = {**CALL, "arguments": ""}
+    told = [*begun(), event("response.output_item.added", output_index=0, item=call)]
+    events, decoder = decoded([*told, event("response.completed", response=answer(SAID))])
+    assert decoder.finish().message.text == SAID["content"][0]["text"]
+    assert _kinds(events, ArgumentsDelta) == []
+
+
+def test_a_piece_of_code_that_is_no_utf_8_is_damage() -> None:
+    item = {"type": "code_interpreter_call", "id": "ci_1", "code": None}
+    piece = {"type": "response.code_interpreter_call_code.delta", "output_index": 0, "delta": "X"}
+    told = [{"type": "response.output_item.added", "output_index": 0, "item": item}, piece]
+    data = b"".join([b"event: %b\ndata: %b\n\n" % (x["type"].encode(), json.dumps(x).encode()) for x in told])
+    decoder = WIRE.stream_decoder()
+    decoder.feed(data.replace(b'"X"', b'"\x9c"'))
+    with pytest.raises(StreamError, match="corrupt"):
+        decoder.finish()
+
+
 def test_numbers_of_items_may_have_gaps() -> None:
     told = [*begun(), *item(2, SAID), *item(5, CALL), event("response.completed", response=answer(SAID, CALL))]
     assert decoded(told)[1].finish() == WIRE.decode_response(json.dumps(answer(SAID, CALL)))

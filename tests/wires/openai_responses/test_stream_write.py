@@ -545,3 +545,17 @@ def test_a_citation_that_only_the_whole_answer_holds_goes_back():
 def test_an_event_whose_name_no_line_can_hold_goes_back():
     events, _ = decoded([*begun(), event("a\nb", x=1), event("response.completed", response=answer())])
     assert "a\nb" in [said["type"] for said in _data(_sent(events)[0])]
+
+
+def test_code_that_is_cut_off_goes_back_as_it_came() -> None:
+    """A part ends within its arguments, as one does that another item takes the number of."""
+    encoder = wires.get("openai_responses").stream_encoder()
+    item = {"type": "code_interpreter_call", "id": "ci_1", "code": None}
+    decoder = wires.get("openai_responses").stream_decoder()
+    told = [
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.code_interpreter_call_code.delta", "output_index": 0, "delta": "1 +"},
+    ]
+    events = decoder.feed(b"".join([b"data: %b\n\n" % json.dumps(each).encode() for each in told]))
+    data = b"".join([encoder.feed(each) for each in events]) + encoder.finish()
+    assert b"1 +" in data

@@ -231,7 +231,8 @@ class Arguments(Behind):
         if self._given and len(kept) < len(mine):
             self._space.append(mine[len(kept) :])
         if self._json.error is not None:
-            self._whole = bool(self._given) and jsontext.is_json("".join(self._given))
+            damaged = self._json.offset < before  # a number that began in what was given
+            self._whole = not damaged and bool(self._given) and jsontext.is_json("".join(self._given))
 
     def _give(self, text: str) -> None:
         self._given.append(text)

@@ -171,20 +171,26 @@ class Decoder(StreamDecoder):
     def _message_start(self, rest: Fields, _frame: Frame) -> None:
         found = reading.need_fields(rest, "message")
         if self._head is not None:
-            if around(found).message.response_id != self._head.id:
-                self.fail(Failed("corrupt", "a second answer begins within the first"))
+            self._start(around(found).replace(origin=self.origin))
             return
         content = found.pop("content", NULL)
         usage = found.pop("usage", NULL)
         self._around = {key: raw for key, raw in found.items() if key != FINISHED or raw != NULL}
         self._head = self._heading()
-        self.say(Start(self._head))
+        self._start(self._head)
+        if self.done:
+            return
         self._count_usage(usage)
         self._tell_usage()
         if jsontext.kind(content) == "an array":
             for part in reading.each(jsontext.items(content), "content", answer_part):
                 self._begin(-1, part)
                 self._block_stop({"index": Raw(b"-1")}, _frame)
+
+    def _start(self, head: Response) -> None:
+        """Say that the answer begins. Behind the start of another one nothing is read."""
+        self.say(Start(head))
+        self.done = self.assembler.failure is not None
 
     def _block_start(self, rest: Fields, _frame: Frame) -> None:
         index = _index(rest)
@@ -452,8 +458,7 @@ class Encoder(StreamEncoder):
 
     def native(self, event: ProviderEvent) -> None:
         """An event that says nothing neutral."""
-        name = event.name if event.name.isprintable() else ""  # a line cannot hold it, and the data says it too
-        self.write(sse.write(bytes(event.data_json), name))
+        self.write(sse.write(bytes(event.data_json), sse.nameable(event.name)))
 
     def _event(self, kind: str, fields: dict[str, Any]) -> None:
         self.write(sse.write(jsontext.encode({"type": kind, **fields}), kind))

@@ -171,9 +171,9 @@ class PartsDecoder(StreamDecoder):
         except (msgspec.DecodeError, UnicodeDecodeError):
             self._cited_up_to = None
             return
-        for at in range(self._looked_up_to, len(self._content)):
-            if self._content[at][1]:
-                self._text_places.append(at)
+        for place in range(self._looked_up_to, len(self._content)):
+            if self._content[place][1]:
+                self._text_places.append(place)
         self._looked_up_to = len(self._content)
         texts = self._text_places
         plan = None if self._plan is None else len(self._content)

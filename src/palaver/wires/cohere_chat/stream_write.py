@@ -207,7 +207,7 @@ class Encoder(StreamEncoder):
 
     def _write(self, kind: str, data: bytes | Raw) -> None:
         try:
-            self.write(sse.write(bytes(data), kind))
+            self.write(sse.write(bytes(data), sse.nameable(kind)))
         except EncodeError:  # a type that cannot be a name; it stands in the data too
             self.write(sse.write(bytes(data)))
 

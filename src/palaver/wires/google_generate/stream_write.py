@@ -97,7 +97,7 @@ class Encoder(StreamEncoder):
         """The last event: what ``encode`` writes of the answer without its parts."""
         body = response(_bare(answer, ended=True), self.context)
         for candidate in _candidates(body):
-            content = candidate.get("content", {})
+            content = _content(candidate)
             if content.get("parts") == []:
                 content["parts"] = [{"text": ""}]
             if not self.context.own:
@@ -117,7 +117,7 @@ class Encoder(StreamEncoder):
     def _say(self, choice: int, part: AssistantPart) -> None:
         begun = self._candidates[choice] if choice < len(self._candidates) else {}
         content = {"parts": [write_part(part, native(part, WIRE))]}
-        role = begun.get("content", _MODEL).get("role")
+        role = _content(begun, _MODEL).get("role")
         candidate: dict[str, Any] = {"content": content if role is None else {**content, "role": role}}
         if choice or "index" in begun or not self.context.own:
             candidate["index"] = begun.get("index", choice)
@@ -134,6 +134,12 @@ def _candidates(body: dict[str, Any]) -> list[dict[str, Any]]:
     """The candidates of a body that was written; none may be kept as text."""
     found = body.get("candidates")
     return [] if found is None or isinstance(found, Raw) else found
+
+
+def _content(candidate: dict[str, Any], otherwise: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The content of a candidate that was written; it may be missing, or kept as text."""
+    found = candidate.get("content", otherwise)
+    return {} if found is None or isinstance(found, Raw) else found
 
 
 def _stands_alone(part: AssistantPart) -> bool:

@@ -223,7 +223,7 @@ class Calls:
     def _begins(call: Call, name: str, inner: Fields) -> bool:
         """Whether a name, without an id, is that of another call."""
         more = inner.get("arguments", NULL) not in (NULL, Raw(b'""'))
-        return (name != call.name or more) and call.complete()
+        return (name != call.name or more) and (not call.pieces or call.complete())
 
     def _open(self, index: int | None) -> Call:
         before = self._last

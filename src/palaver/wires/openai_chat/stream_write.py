@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from msgspec import UNSET, Raw
 
 from palaver.core import jsontext
-from palaver.core.errors import EncodeError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import Audio, MalformedToolCall, Reasoning, Refusal, ToolCall
 from palaver.stream import sse
@@ -156,10 +155,7 @@ class Encoder(StreamEncoder):
         if jsontext.kind(data) != "an object":  # no event of this wire
             return
         named = jsontext.fields(data).get("type") == jsontext.raw(event.name)
-        try:
-            self.write(sse.write(data, "" if named else event.name))
-        except EncodeError:  # a name that no stream can have
-            self.write(sse.write(data))
+        self.write(sse.write(data, "" if named else sse.nameable(event.name)))
 
     # -- parts --
 

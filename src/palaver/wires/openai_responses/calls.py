@@ -211,7 +211,9 @@ def _write_native(part: ToolCall, kind: str, held: Fields) -> dict[str, Any]:
         fields[native.arguments] = text
     elif native.form == "object" and text:
         fields[native.arguments] = Raw(text.encode()) if jsontext.is_json(text) else text
-    elif text:
+    elif text and not jsontext.is_json(text):  # cut off
+        fields[native.arguments] = text
+    elif text and jsontext.kind(text.encode()) == "an object":
         inner = jsontext.fields(text.encode()).get(native.arguments)
         if inner is not None:
             fields[native.arguments] = inner

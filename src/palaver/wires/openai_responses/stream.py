@@ -145,8 +145,12 @@ class Decoder(Teller):
         text = bytes(found.delta)
         if text[:1] != b'"':
             return False
-        if text != EMPTY:
-            self.say(event(number, text[1:-1].decode()))
+        try:
+            piece = text[1:-1].decode()
+        except UnicodeDecodeError:
+            return False
+        if piece:
+            self.say(event(number, piece))
         return True
 
     # -- the answer as a whole ---------------------------------------------------------------------

@@ -166,8 +166,7 @@ class Encoder(StreamEncoder):
         if "sequence_number" in fields:
             fields["sequence_number"] = jsontext.raw(self._sequence)
         self._sequence += 1
-        name = name if name.isprintable() else ""  # a line cannot hold it, and the data says it too
-        self.write(sse.write(jsontext.encode(fields), name))
+        self.write(sse.write(jsontext.encode(fields), sse.nameable(name)))
 
     def _event(self, kind: str, **fields: Any) -> None:
         data = {"type": kind, "sequence_number": self._sequence, **fields}

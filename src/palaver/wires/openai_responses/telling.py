@@ -161,7 +161,7 @@ class Teller(StreamDecoder):
 
     def _complete(self, number: int, told: AssistantPart | None, final: AssistantPart) -> None:
         """Tell the end of a text, and the citations, that no delta told."""
-        if type(final) in _GROWS:
+        if type(final) in _GROWS and type(final) is type(self.assembler.bare(number)):
             self._remainder(number, getattr(final, _GROWS[type(final)][0]))
         if isinstance(told, Text) and isinstance(final, Text):
             known = len(told.citations)
