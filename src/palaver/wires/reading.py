@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from palaver.core.value import Value
 
+_encode = msgspec.json.Encoder().encode
 _integer = msgspec.json.Decoder(int).decode
 _truth = msgspec.json.Decoder(bool).decode
 _number = msgspec.json.Decoder(float).decode
@@ -192,7 +193,12 @@ def each(rest_items: list[Raw], path: str, decode: Callable[[Raw], T]) -> Iterat
 
 def provider(wire: str, rest: Fields) -> Raw | UnsetType:
     """Keep what remains, as the ``provider_json`` of a value."""
-    return Raw(jsontext.encode({wire: rest})) if rest else UNSET
+    if not rest:
+        return UNSET
+    try:
+        return Raw(_encode({wire: rest}))
+    except UnicodeEncodeError:  # the name of a field holds a lone surrogate
+        return jsontext.raw({wire: rest})
 
 
 def hint(word: str) -> Raw:
