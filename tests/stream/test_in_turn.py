@@ -12,7 +12,6 @@ from palaver.core.events import (
     Finish,
     PartEnd,
     PartStart,
-    ProviderEvent,
     Start,
     TextDelta,
 )
@@ -112,9 +111,6 @@ def test_more_of_a_part_that_cannot_grow_does_not_tell_it_again():
 def test_parts_that_are_in_turn_already_pass_unchanged(answer: Response):
     events = list(narrate(answer))
     assert in_turn(*events) == events
-
-
-OTHERS = (Start, Finish, Failed, ProviderEvent)
 
 
 @given(st.lists(our.events(), max_size=20))

@@ -166,6 +166,13 @@ def opened(data: bytes) -> Fields:
     return found
 
 
+def snapshot(held: Fields, new: Fields) -> None:
+    """Let a later snapshot of usage replace an earlier one field by field; ``null`` replaces nothing (wires.md 1.2)."""
+    for key, raw in new.items():
+        if raw != jsontext.NULL or key not in held:
+            held[key] = raw
+
+
 def _hints(item: Any) -> bool:
     """Whether a name of a field, at any depth, begins as our hints do."""
     waiting: list[Any] = [item]

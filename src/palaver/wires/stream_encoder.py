@@ -89,8 +89,8 @@ class StreamEncoder:
     """Parts may not interleave."""
     CHOICES: ClassVar[bool] = False
     """Several choices can be said."""
-    WHOLE: ClassVar[tuple[type[AssistantPart], ...]] = ()
-    """Kinds of parts that this wire says whole although others stream them."""
+    WHOLE_CALLS: ClassVar[bool] = False
+    """Calls are said whole, although others stream them."""
     DEFERRED: ClassVar[bool] = False
     """``begin`` is called with the first part, so that an ``Update`` before it counts."""
 
@@ -209,22 +209,20 @@ class StreamEncoder:
             self._take(Failed("torn", "it ended before the answer was finished"))
 
     def _take(self, event: Event) -> None:
-        failed = self.assembler.state == "failed"
-        self.assembler.feed(event)
-        if failed:
+        if self._ended:
             return
-        if self.assembler.state == "failed":
-            self._fail(event)
+        self.assembler.feed(event)
+        if self.assembler.failure is not None:
+            self._fail(self.assembler.failure)
             return
         action = self._ACTIONS.get(type(event))
         if action is not None:
             action(self, event)
 
-    def _fail(self, event: Event) -> None:
-        found = event if isinstance(event, Failed) else Failed("corrupt", "a second answer begins within the first")
-        self._announce()
-        self.fail(found)
+    def _fail(self, failed: Failed) -> None:
         self._ended = True
+        self._announce()
+        self.fail(failed)
 
     def _start(self, event: Start) -> None:
         if self._begun:
@@ -265,7 +263,7 @@ class StreamEncoder:
         if event.index in self._shown or event.index in self._held:
             self._end(PartEnd(event.index))
         part = event.part
-        if isinstance(part, self.WHOLE) or type(part) not in _TO_COME:
+        if type(part) not in _TO_COME or (self.WHOLE_CALLS and isinstance(part, ToolCall)):
             self._held[event.index] = (event, [])
         elif isinstance(part, Text) and self._hold_blank(part.text):
             self._held[event.index] = (event, [part.text])
@@ -361,15 +359,14 @@ class StreamEncoder:
 
     def _hold(self, event: Delta) -> None:
         start, pieces = self._held[event.index]
-        if isinstance(start.part, Text) and isinstance(event, TextDelta) and Text not in self.WHOLE:
+        if isinstance(start.part, Text) and isinstance(event, TextDelta):
             pieces.append(event.text)
             if event.text.strip():
                 del self._held[event.index]
                 self._open_held(start, pieces)
 
     def _open_held(self, start: PartStart, pieces: list[str]) -> None:
-        part = structs.replace(start.part, text="") if isinstance(start.part, Text) else start.part
-        shown = self._open(structs.replace(start, part=part))
+        shown = self._open(structs.replace(start, part=structs.replace(start.part, text="")))
         if shown is not None:
             self._grow(shown, TextDelta(start.index, "".join(pieces)))
 
@@ -416,10 +413,10 @@ class StreamEncoder:
         fitted = self._fitted(part, start) if self._must_fit(part) else part
         if fitted is None:
             return
-        if isinstance(fitted, MalformedToolCall) and ToolCall not in self.WHOLE:  # goes back as it came
+        if isinstance(fitted, MalformedToolCall) and not self.WHOLE_CALLS:  # goes back as it came
             fitted = ToolCall(fitted.id or "", fitted.name or "", fitted.raw, provider_json=fitted.provider_json)
         shown = self._next(fitted, start.choice)
-        if isinstance(fitted, ToolCall) and ToolCall not in self.WHOLE:
+        if isinstance(fitted, ToolCall) and not self.WHOLE_CALLS:
             shown.part = structs.replace(fitted, arguments_json="")
             self.open(shown)
             self._grow(shown, ArgumentsDelta(event.index, fitted.arguments_json))
@@ -428,14 +425,13 @@ class StreamEncoder:
             self.whole(shown)
 
     def _must_fit(self, part: AssistantPart) -> bool:
-        return not self.context.own or (isinstance(part, MalformedToolCall) and ToolCall in self.WHOLE)
+        return not self.context.own or (isinstance(part, MalformedToolCall) and self.WHOLE_CALLS)
 
     def _answer(self) -> Response:
         answer = self.assembler.response()
         if self.context.own:
             return answer
-        foreign = answer.origin is not None and answer.origin.partition(":")[0] != self.wire
-        return structs.replace(answer, message=with_own_usage(answer.message, foreign=foreign))
+        return structs.replace(answer, message=with_own_usage(answer.message, answer.origin, self.wire))
 
     def _native(self, event: ProviderEvent) -> None:
         if event.wire != self.wire:

@@ -158,9 +158,9 @@ class Wire:
         if not own:
             for wire, key, _ in reading.foreign(response, self.name):
                 context.lose("dropped", key, f"a field of {wire}")
-            foreign = response.origin is not None and response.origin.partition(":")[0] != self.name
             choices = (response.message, *response.alternatives)
-            answers = [fit_answer(with_own_usage(each, foreign=foreign), i, context) for i, each in enumerate(choices)]
+            own_usage = [with_own_usage(each, response.origin, self.name) for each in choices]
+            answers = [fit_answer(each, i, context) for i, each in enumerate(own_usage)]
             response = response.replace(message=answers[0], alternatives=tuple(answers[1:]))
         elif self.speech.object_arguments and response.message.malformed_tool_calls:
             response = structs.replace(response, message=_with_objects(response.message, context))
@@ -185,8 +185,9 @@ class Wire:
         return encoded
 
 
-def with_own_usage(message: AssistantMessage, *, foreign: bool) -> AssistantMessage:
+def with_own_usage(message: AssistantMessage, origin: str | None, wire: str) -> AssistantMessage:
     """Leave behind a usage object of another provider; the counters stay."""
+    foreign = origin is not None and origin.partition(":")[0] != wire
     usage = message.usage
     if usage is None or usage.raw_json is UNSET or not (foreign or usage == Usage(raw_json=usage.raw_json)):
         return message

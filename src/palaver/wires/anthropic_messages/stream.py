@@ -51,7 +51,7 @@ from palaver.wires.anthropic_messages.encode import response
 from palaver.wires.anthropic_messages.forms import WIRE
 from palaver.wires.anthropic_messages.parts import answer_part, citation
 from palaver.wires.anthropic_messages.usage import read_usage
-from palaver.wires.stream_decoder import StreamDecoder, opened
+from palaver.wires.stream_decoder import StreamDecoder, opened, snapshot
 from palaver.wires.stream_encoder import Shown, StreamEncoder
 
 if TYPE_CHECKING:
@@ -334,8 +334,7 @@ class Decoder(StreamDecoder):
 
     def _count_usage(self, raw: Raw) -> None:
         if jsontext.kind(raw) == "an object":
-            new = jsontext.fields(raw)
-            self._usage |= {key: each for key, each in new.items() if each != NULL or key not in self._usage}
+            snapshot(self._usage, jsontext.fields(raw))
             self._counted = True
 
     def _tell_usage(self) -> None:
@@ -375,7 +374,7 @@ class Encoder(StreamEncoder):
 
     _thinking: Shown | None = None
     """A reasoning of which it is not known yet whether it is readable."""
-    _data = ""
+    _data: list[str]
     _begun_with: dict[str, Any]
 
     def begin(self, head: Response) -> None:
@@ -392,7 +391,7 @@ class Encoder(StreamEncoder):
         """``content_block_start``."""
         if isinstance(shown.part, Reasoning):
             self._thinking = shown
-            self._data = ""
+            self._data = []
         else:
             self._show(shown, block(shown.part, shown.choice, self.context))
 
@@ -402,7 +401,7 @@ class Encoder(StreamEncoder):
     def grow(self, shown: Shown, event: Delta) -> None:
         """``content_block_delta``."""
         if isinstance(event, DataDelta):
-            self._data += event.text
+            self._data.append(event.text)
             return
         self._readable()
         kind, name = _DELTA_WORDS[type(event)]
@@ -428,7 +427,7 @@ class Encoder(StreamEncoder):
         held = self._thinking
         if held is not None and isinstance(held.part, Reasoning) and (self._data or held.part.encrypted is not None):
             self._thinking = None
-            data = (held.part.encrypted or "") + self._data
+            data = (held.part.encrypted or "") + "".join(self._data)
             self._show(shown, block(structs.replace(held.part, encrypted=data), shown.choice, self.context))
         self._readable()
         self._event("content_block_stop", {"index": shown.number})

@@ -66,7 +66,7 @@ from palaver.wires.bedrock_converse.open_block import OpenBlock, has_no_argument
 from palaver.wires.bedrock_converse.stream_write import Encoder
 from palaver.wires.bedrock_converse.usage import read_usage
 from palaver.wires.reading import hint, provider
-from palaver.wires.stream_decoder import StreamDecoder, opened
+from palaver.wires.stream_decoder import StreamDecoder, opened, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -265,7 +265,7 @@ class Decoder(StreamDecoder):
         usage = take_usage(fields)
         if usage is not None:
             new = jsontext.fields(usage)
-            self._usage |= {key: raw for key, raw in new.items() if raw != NULL or key not in self._usage}
+            snapshot(self._usage, new)
         self._beside_output |= fields
         self._measured = True
         self._end_when_told()

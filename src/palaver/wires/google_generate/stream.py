@@ -59,7 +59,7 @@ from palaver.wires.google_generate.gathered import Choice, GrowingCall, merge
 from palaver.wires.google_generate.partial_args import PartialArguments, take
 from palaver.wires.google_generate.parts import data_field, model_part
 from palaver.wires.google_generate.stream_write import Encoder
-from palaver.wires.stream_decoder import StreamDecoder, opened
+from palaver.wires.stream_decoder import StreamDecoder, opened, snapshot
 
 if TYPE_CHECKING:
     from palaver.core.errors import ProviderError
@@ -207,8 +207,7 @@ class Decoder(StreamDecoder):
             if name in rest and jsontext.kind(rest[name]) == "an object":
                 if self._usage is None:
                     self._usage, self._usage_name = {}, name
-                new = jsontext.fields(rest.pop(name))
-                self._usage |= {key: raw for key, raw in new.items() if raw != NULL or key not in self._usage}
+                snapshot(self._usage, jsontext.fields(rest.pop(name)))
 
     def _choice(self, beside: Fields, position: int) -> Choice:
         """Find the candidate that an event speaks of."""

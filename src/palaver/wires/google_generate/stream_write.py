@@ -23,7 +23,7 @@ from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext
 from palaver.core.events import ReasoningDelta, SignatureDelta, TextDelta
-from palaver.core.parts import Reasoning, ToolCall
+from palaver.core.parts import Reasoning
 from palaver.stream import sse
 from palaver.wires.google_generate import spelling
 from palaver.wires.google_generate.encode import response
@@ -50,7 +50,7 @@ class Encoder(StreamEncoder):
 
     IN_TURN = True
     CHOICES = True
-    WHOLE = (ToolCall,)
+    WHOLE_CALLS = True
     DEFERRED = True
 
     _around: dict[str, Any]

@@ -298,7 +298,7 @@ _FALSE: Final = Raw(b"false")
 class Encoder(StreamEncoder):
     """Writes one stream of Ollama."""
 
-    WHOLE = (ToolCall,)
+    WHOLE_CALLS = True
 
     _texts = 0
     _thoughts = 0
