@@ -119,7 +119,11 @@ def test_nothing_is_said_when_the_reader_goes_away(saved, chat):
 
 def test_ctrl_c_is_quiet():
     running = subprocess.Popen(
-        [sys.executable, "-m", "palaver", "show", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "palaver", "show", "-"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell starts what it puts in the background deaf to Ctrl-C, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads here)
     )
     time.sleep(1.5)
     running.send_signal(signal.SIGINT)
