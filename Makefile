@@ -4,7 +4,7 @@
 PYTHON ?=
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
-BENCH ?= codec stream
+BENCH ?= codec stream store
 ARGS ?=
 
 PYTHONS := $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
@@ -20,10 +20,10 @@ export PIP_USER := 0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench docs constraints clean
+.PHONY: help demo test test-long check bench docs constraints clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
 
 demo: $(VENV)/.runtime ## show a rich conversation and convert it to every wire
 	@$(PY) demo/demo.py $(ARGS)
@@ -31,10 +31,13 @@ demo: $(VENV)/.runtime ## show a rich conversation and convert it to every wire
 test: $(VENV)/.dev ## run the tests (ARGS="tests/core -k usage" for some of them)
 	@$(PY) -m pytest -n auto --maxprocesses 4 $(ARGS)
 
+test-long: $(VENV)/.dev ## run the tests that take minutes: crashes by the hundred, large threads
+	@$(PY) -m pytest -n auto --maxprocesses 4 -m long $(ARGS)
+
 check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types" for some)
 	@$(PY) tools/check.py $(ARGS)
 
-bench: $(BENCH_VENV)/.bench ## measure codecs and streams against their peers (BENCH=stream for one of them)
+bench: $(BENCH_VENV)/.bench ## measure codecs, streams and stores against their peers (BENCH=stream for one of them)
 	@for each in $(BENCH); do $(BENCH_PY) bench/$$each.py $(ARGS) || exit; done
 
 docs: $(VENV)/.dev ## build the documentation into docs/_build/html

@@ -22,6 +22,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import prose
+from msgspec import structs
 
 import palaver
 from palaver import Image, Inline, Json, Reasoning, Text, ToolCall, Url, Usage
@@ -190,6 +191,11 @@ class _Writer:
             is_error=random.random() < 0.03,
             **self._stamp(),
         )
+
+
+def unstamped(messages: Sequence[palaver.Message]) -> list[palaver.Message]:
+    """Take away the ids and times that joining a thread gives."""
+    return [structs.replace(message, id=None, sent_at=None) for message in messages]
 
 
 # -- the same conversation in other libraries ------------------------------------------------------
@@ -370,6 +376,42 @@ def _openai_content(part: Any) -> dict[str, Any]:
         url = part.source.url if isinstance(part.source, Url) else part.data_uri
         return {"type": "image_url", "image_url": {"url": url}}
     return {"type": "text", "text": part.text}
+
+
+def to_openai_items(message: palaver.Message) -> list[dict[str, Any]]:
+    """Give one message as items of the Responses API, as openai-agents keeps them."""
+    match message:
+        case palaver.ToolMessage():
+            return [
+                {"type": "function_call_output", "call_id": message.tool_call_id, "output": _output_text(message)},
+            ]
+        case palaver.AssistantMessage():
+            return [_openai_item(message, part) for part in message.content]
+        case palaver.UserMessage() if message.images:
+            return [{"role": "user", "content": [_openai_input(part) for part in message.content]}]
+        case _:
+            return [{"role": message.role, "content": message.text}]
+
+
+def _openai_item(message: palaver.AssistantMessage, part: Any) -> dict[str, Any]:
+    match part:
+        case Reasoning():
+            summary = [{"type": "summary_text", "text": part.text}]
+            return {"type": "reasoning", "id": message.id, "summary": summary, "encrypted_content": part.signature}
+        case ToolCall():
+            call = {"call_id": part.id, "name": part.name, "arguments": part.arguments_json}
+            return {"type": "function_call", "id": message.id, "status": "completed", **call}
+        case _:
+            content = [{"type": "output_text", "text": part.text, "annotations": []}]
+            whose = {"id": message.id, "role": "assistant", "status": "completed"}
+            return {"type": "message", **whose, "content": content}
+
+
+def _openai_input(part: Any) -> dict[str, Any]:
+    if isinstance(part, Image):
+        url = part.source.url if isinstance(part.source, Url) else part.data_uri
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+    return {"type": "input_text", "text": part.text}
 
 
 def to_openai_tools(definitions: Sequence[palaver.Tool]) -> list[dict[str, Any]]:

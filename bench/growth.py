@@ -13,7 +13,6 @@ Rules:
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ import assembly
 import clients
 import deltas
 import end_to_end
-from measure import Case, Contender, Job, Row, Spread, run
+from measure import Case, Contender, Job, Row, Spread, run, slope
 from report import number
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def measured(growing: Growing, rounds: int, sizes: Sequence[int], patience: floa
     if len(taken) < 2:
         row.skipped = f"{samples[0][0]:.1f} s at {taken[0]:,} deltas, and more were not tried"
         return row
-    row.value = Spread([_slope(taken, times) for times in zip(*samples, strict=True)])
+    row.value = Spread([slope(taken, times) for times in zip(*samples, strict=True)])
     row.note = f"{taken[0]:,} to {taken[-1]:,} deltas, the last {number(samples[-1][0] * 1e3)} ms"
     if growing.ours:
         row.met = row.value.median <= AT_MOST
@@ -103,11 +102,5 @@ def measured(growing: Growing, rounds: int, sizes: Sequence[int], patience: floa
 def _next(samples: list[list[float]], taken: list[int], size: int) -> float:
     """What the next size would take, as the last step was, or quadratic when there was none."""
     times = [each[0] for each in samples]
-    slope = _slope(taken[-2:], times[-2:]) if len(taken) > 1 else 2
-    return times[-1] * (size / taken[-1]) ** slope
-
-
-def _slope(sizes: Sequence[int], times: Sequence[float]) -> float:
-    xs, ys = [math.log(size) for size in sizes], [math.log(seconds) for seconds in times]
-    x, y = sum(xs) / len(xs), sum(ys) / len(ys)
-    return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
+    exponent = slope(taken[-2:], times[-2:]) if len(taken) > 1 else 2
+    return times[-1] * (size / taken[-1]) ** exponent

@@ -4,7 +4,8 @@ Rules:
 
 - What is compared in a case runs in turns, round by round: palaver, first peer, second peer, palaver, …
   A ratio is taken within a round, so that whatever else the machine does hits both sides.
-- The clock is the CPU time of the process. Within a round what is quick runs up to five times, still in
+- The clock is the CPU time of the process, unless the case waits for a disk or a server: then it is a wall clock,
+  and the name of the case or its module says so. Within a round what is quick runs up to five times, still in
   turns, and its best time stands for the round: what other programs add is never negative. The median of
   the rounds counts, smallest and largest are shown. One round before the first is not counted; what a job
   made in it is checked, where the job says how.
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -49,7 +50,8 @@ class Elapsed:
 class Job:
     """What is timed: ``run(prepare())``, of which only ``run`` counts, divided by ``per``.
 
-    ``check`` is given what the first run made, and raises when that is wrong.
+    ``check`` is given what the first run made, and raises when that is wrong. ``finish`` is given what was prepared,
+    after the clock has stopped, also when the run failed.
     """
 
     run: Callable[[Any], object]
@@ -57,6 +59,7 @@ class Job:
     per: float = 1
     note: str = ""
     check: Callable[[Any], object] | None = None
+    finish: Callable[[Any], object] = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class Case:
     unit: str
     contenders: list[Contender]
     patience: float = math.inf
+    clock: Callable[[], float] = time.process_time
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,7 @@ class _Running:
     """A contender while its case runs."""
 
     contender: Contender
+    clock: Callable[[], float]
     job: Job | None = None
     error: str = ""
     skipped: str = ""
@@ -184,11 +189,12 @@ class _Running:
         if not self.contender.collector:
             gc.disable()
         try:
-            start = time.process_time()
+            start = self.clock()
             made = job.run(state)
-            seconds = time.process_time() - start
+            seconds = self.clock() - start
         finally:
             gc.enable()
+            job.finish(state)
         if isinstance(made, Elapsed):
             seconds = made.seconds
         if round_ < 0 and job.check is not None:
@@ -207,7 +213,7 @@ def describe(error: BaseException | str) -> str:
 
 def run(case: Case, rounds: int) -> list[Row]:
     """Measure a case and give its rows."""
-    running = [_Running(contender) for contender in case.contenders]
+    running = [_Running(contender, case.clock) for contender in case.contenders]
     for each in running:
         each.attempt(each.set_up)
     for round_ in range(-1, rounds):
@@ -237,7 +243,15 @@ def _row(case: Case, each: _Running, base: _Running | None) -> Row:
     if base.error or base.skipped:
         row.note = "; ".join(filter(None, (row.note, "no ratio: palaver's own row has no result")))
         return row
-    row.ratio = Spread([seconds / base.samples[round_] for round_, seconds in each.samples.items()])
+    both = [(each.samples[round_], base.samples[round_]) for round_ in each.samples if round_ in base.samples]
+    row.ratio = Spread([seconds / palaver for seconds, palaver in both])
     if contender.at_least is not None:
         row.met = row.ratio.median >= contender.at_least
     return row
+
+
+def slope(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """The exponent of growth: the slope of a line through the logarithms, by least squares."""
+    xs, ys = [math.log(size) for size in sizes], [math.log(value) for value in values]
+    x, y = sum(xs) / len(xs), sum(ys) / len(ys)
+    return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)

@@ -33,6 +33,10 @@ PACKAGES = (
     "litellm",
     "jiter",
     "httpx2",
+    "langgraph-checkpoint-sqlite",
+    "langgraph-checkpoint-postgres",
+    "openai-agents",
+    "psycopg",
 )
 _STYLES = {"met": "green", "not met": "bold red", "failed": "bold red", "skipped": "yellow", "not measured": "yellow"}
 _RATIO_SPREAD = 5

@@ -6,11 +6,14 @@
 3. Three more conversations, of other providers, and how much of each survives where.
 4. There and back: from its own wire to another one and home again; what was said is compared.
 5. One answer as the stream of every wire, written event by event and read byte by byte.
+6. All four in a store, each once: one is forked, all are searched, and every hash is derived again. The store is a
+   temporary file.
 """
 
 import contextlib
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 from rich import box
@@ -19,9 +22,11 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text as Line
 
-from palaver import AssistantMessage, Request, Response, Text, ToolMessage, wires
-from palaver.cli import receipt, render, source
+from palaver import AssistantMessage, Request, Response, Text, ToolMessage, assistant, user, wires
+from palaver.cli import branches, receipt, render, source, stores
 from palaver.cli.screen import console
+from palaver.store import Query, Store, open_store
+from palaver.store.intake import Intake
 from palaver.stream.narrate import narrate
 
 CONVERSATIONS = Path(__file__).parent / "conversations"
@@ -121,6 +126,69 @@ def streams(found: source.Source) -> Table:
     return drawn
 
 
+def command(out: Console, *words: str) -> None:
+    """Show what one would type to get the same."""
+    out.print(Line.assemble(("$ palaver ", "dim"), (" ".join(words), "bold")))
+
+
+def keep(out: Console, store: Store, found: dict[str, source.Source], place: str) -> dict[str, str]:
+    """Take the conversations in, twice; give the threads by the names of their files."""
+    threads: dict[str, str] = {}
+    out.print(Line(f"The store is {place}, a file that is removed in the end.", "dim"))
+    for _ in range(2):
+        command(out, "import demo/conversations --into", Path(place).name)
+        for name, each in found.items():
+            title = name.partition(".")[0]
+            taken = Intake(store).take(each.value.messages, source=name, title=title)
+            threads[name] = taken.thread
+            told = Line(f"  {title}: {taken.known + taken.new} messages, ").append(f"{taken.new} new", "green")
+            out.print(told.append(f", thread {stores.short(taken.thread)}"), no_wrap=True, overflow="ellipsis")
+    out.print()
+    return threads
+
+
+def fork(out: Console, store: Store, thread: str) -> None:
+    """Ask something else in the middle of a conversation, and draw the tree."""
+    main = store.open(thread)
+    asked = next(entry for entry in main.path() if entry.message.role == "user")
+    command(out, "fork", f"{stores.short(thread)}@{stores.short(asked.id)}", "by-train")
+    train = main.fork("by-train", at=asked.id)
+    train.append(assistant("There is a night train as far as Niebüll."), user("Then we take the train."))
+    command(out, "show", stores.short(thread), "--branches")
+    for line in branches.drawn(store.load(thread)):
+        out.print(line, no_wrap=True, overflow="ellipsis")
+    out.print()
+
+
+def look(out: Console, store: Store, words: str) -> None:
+    """Search all threads and branches."""
+    command(out, "search", words)
+    for hit in store.search(Query(text=words)):
+        title = store.info(hit.thread).title or ""
+        head = Line(f"  {stores.short(hit.thread)}@{stores.short(hit.entry.id)}", "bold")
+        head.append(f"  {title}, {hit.entry.message.role}: ", "dim").append(" ".join(hit.excerpt.split()))
+        out.print(head, no_wrap=True, overflow="ellipsis")
+    out.print()
+
+
+def check(out: Console, store: Store) -> None:
+    command(out, "verify")
+    sound = store.verify()
+    told = f"  {sound.threads} threads, {sound.entries} messages, {sound.blobs} blobs, {sound.size:,} bytes: "
+    out.print(Line(told).append("nothing is wrong" if sound.ok else "damaged", "green" if sound.ok else "red"))
+
+
+def kept(out: Console, found: dict[str, source.Source]) -> None:
+    """Keep the conversations in a store that lasts as long as this."""
+    with tempfile.TemporaryDirectory(prefix="palaver-demo-") as folder:
+        place = str(Path(folder) / "palaver.db")
+        with open_store(place) as store:
+            threads = keep(out, store, found, place)
+            fork(out, store, threads[NAMES[0]])
+            look(out, store, "train*")
+            check(out, store)
+
+
 def main() -> int:
     out = console()
     found = {name: load(name) for name in NAMES}
@@ -146,7 +214,12 @@ def main() -> int:
     out.print(Line(told, "dim"))
     heading(out, 5, "One answer as every wire's stream, read byte by byte")
     out.print(streams(found[NAMES[1]]))
-    out.print(Line("Try it: palaver show FILE, palaver convert FILE --to WIRE, palaver wires.", "dim"))
+    heading(out, 6, "Kept in a store: each once, forked, searched, verified")
+    kept(out, found)
+    out.print()
+    out.print(
+        Line("Try it: palaver show FILE, palaver convert FILE --to WIRE, palaver import FILE, palaver wires.", "dim")
+    )
     return 0
 
 

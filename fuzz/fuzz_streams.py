@@ -6,11 +6,11 @@ import contextlib
 import json
 import os
 import sys
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import atheris
+from findings import watch
 
 with atheris.instrument_imports(include=["palaver"]):
     import palaver as p
@@ -157,7 +157,6 @@ def _targets() -> dict[str, Callable[[int, bytes, bool], None]]:
 
 TARGETS = _targets()
 CHOSEN = os.environ.get("PALAVER_FUZZ", "")
-KEPT = os.environ.get("PALAVER_FINDINGS", "")
 
 
 def test_one_input(data: bytes) -> None:
@@ -167,22 +166,8 @@ def test_one_input(data: bytes) -> None:
     """
     if len(data) < 2:
         return
-    target = TARGETS[CHOSEN or [*TARGETS][data[0] % len(TARGETS)]]
-    try:
-        target(data[1] % 16 + 1, data[2:], data[1] >= 192)
-    except Exception as error:
-        if not KEPT:
-            raise
-        _keep(error, CHOSEN or [*TARGETS][data[0] % len(TARGETS)], data)
-
-
-def _keep(error: Exception, name: str, data: bytes) -> None:
-    """Go on, and keep the shortest input for each place that fails."""
-    at = traceback.extract_tb(error.__traceback__)[-1]
-    path = Path(KEPT) / f"{name}-{type(error).__name__}-{Path(at.filename).stem}-{at.lineno}"
-    if not path.exists() or path.stat().st_size > len(data):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    name = CHOSEN or [*TARGETS][data[0] % len(TARGETS)]
+    watch(name, data, lambda: TARGETS[name](data[1] % 16 + 1, data[2:], data[1] >= 192))
 
 
 # -- seeds -----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from palaver.cli import main
+from palaver.store import open_store
 
 HI = {"role": "user", "content": "hi"}
 
@@ -26,9 +27,10 @@ class Ran:
 
 @pytest.fixture
 def run(capsys, tmp_path, monkeypatch):
-    """Run a command in a folder of its own."""
+    """Run a command in a folder of its own, where the store is too."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("PALAVER_STORE", str(tmp_path / "palaver.db"))
 
     def run_(*args):
         code = main([str(arg) for arg in args])
@@ -47,7 +49,7 @@ def process(tmp_path):
             cwd=tmp_path,
             input=data,
             capture_output=True,
-            env={**os.environ, **env},
+            env={**os.environ, "PALAVER_STORE": str(tmp_path / "palaver.db"), **env},
             check=False,
         )
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -71,3 +73,20 @@ def saved(tmp_path):
 def chat():
     """A request of Chat Completions with a loss for every other wire: a name."""
     return {"model": "gpt-5", "messages": [{**HI, "name": "ada"}, {"role": "assistant", "content": "yes"}, HI]}
+
+
+@pytest.fixture
+def location(tmp_path):
+    """The store of the commands."""
+    return tmp_path / "palaver.db"
+
+
+@pytest.fixture
+def kept(location):
+    """Do something with the store, and give what comes of it; it is begun where there is none."""
+
+    def kept_(work):
+        with open_store(location) as store:
+            return work(store)
+
+    return kept_

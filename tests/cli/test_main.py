@@ -39,7 +39,9 @@ def test_a_wrong_file_is_one_line_with_place_and_cause(run, saved, text, cause, 
 
 
 def test_the_file_is_missing_or_a_folder_or_binary(run, tmp_path):
-    assert run("show", "none.json").err == "palaver: none.json: no such file or directory\n"
+    missing = run("show", "none.json").err
+    assert missing == f"palaver: none.json: no such file, and there is no store at {tmp_path / 'palaver.db'}\n"
+    assert run("show", "none.json", "--from", "ollama_chat").err == "palaver: none.json: no such file or directory\n"
     assert run("show", tmp_path).err == f"palaver: {tmp_path}: is a directory\n"
     (tmp_path / "binary").write_bytes(b"\x7fELF\x02\xff")
     assert run("show", "binary").err == "palaver: binary: not UTF-8 at byte 5\n"
@@ -59,7 +61,7 @@ def test_a_file_of_another_wire_than_named_says_so(run, saved):
         (["convert", "x", "--to", "openai_chat:klingon"], "openai_chat has no accent 'klingon'; there are groq"),
         (["convert", "x", "--to", "palaver", "--from", "klingon"], "no wire 'klingon'"),
         (["convert", "x", "--to", "palaver", "--losses", "hide"], "Invalid value for '--losses'"),
-        (["show"], "Missing argument 'FILE' (see palaver show --help)"),
+        (["show"], "Missing argument 'FILE|THREAD[@PLACE]' (see palaver show --help)"),
         (["sing"], "No such command 'sing' (see palaver --help)"),
         (["--sing"], "No such option: --sing"),
     ],
@@ -68,6 +70,13 @@ def test_wrong_usage_is_exit_code_2(run, args, cause):
     done = run(*args)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert done.err.startswith(f"palaver: {cause}".replace("option: -", "option")[: len(cause)])
+
+
+def test_a_name_cannot_steer_the_terminal(run):
+    for args in (["\x1b[2J"], ["convert", "\x1b[2J", "--to", "palaver"], ["wires", "--\x9b2J"]):
+        done = run(*args)
+        assert done.code
+        assert not {"\x1b", "\x9b"} & set(done.err)
 
 
 def test_help_and_version(run):

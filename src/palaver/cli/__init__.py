@@ -1,4 +1,4 @@
-"""The command line: ``palaver convert``, ``show``, ``wires``, ``schema``.
+"""The command line: files (``convert``, ``show``), stores (``import``, ``threads``, ``search``, …), and what there is.
 
 Rules:
 
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Never
 
 import click
 
+from palaver.cli.harmless import forgiving, safe
 from palaver.core.errors import PalaverError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
 _COMMANDS: Final = {
     "convert": "palaver.cli.convert",
     "show": "palaver.cli.show",
+    "import": "palaver.cli.importing",
+    "threads": "palaver.cli.threads",
+    "search": "palaver.cli.search",
+    "fork": "palaver.cli.fork",
+    "export": "palaver.cli.export",
+    "verify": "palaver.cli.verify",
+    "gc": "palaver.cli.gc",
+    "delete": "palaver.cli.delete",
     "wires": "palaver.cli.wires",
     "schema": "palaver.cli.schema",
 }
@@ -77,6 +86,7 @@ def group() -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line, and give the exit code."""
+    forgiving(sys.stdout)
     try:
         result = group.main(args, prog_name="palaver", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -117,7 +127,7 @@ def _cause(error: Exception) -> str:
 
 def _fail(message: str, code: int) -> int:
     try:
-        click.echo(f"palaver: {' '.join(message.split())}", err=True)
+        click.echo(f"palaver: {safe(' '.join(message.split()))}", err=True)
     except OSError:
         return CLOSED
     return code

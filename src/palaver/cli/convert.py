@@ -64,7 +64,21 @@ def command(
     source = load(file, spoken)
     if source.failure is not None:
         bad_input(files.shown(file), source.failure)
-    encoded = _encode(source, wire, model)
+    encoded = encode(source, wire, model)
+    return deliver(source, encoded, target, output, losses=losses, pretty=pretty, place=files.shown(file))
+
+
+def deliver(
+    source: Source,
+    encoded: Encoded,
+    target: str,
+    output: str,
+    *,
+    losses: Literal["show", "json", "raise"],
+    pretty: bool,
+    place: str,
+) -> int:
+    """Write what was encoded, and show its receipt; give the exit code."""
     if losses == "raise" and encoded.losses:
         click.echo(f"{_summary(source, target, encoded)}; nothing was written", err=True)
         _show(encoded)
@@ -75,13 +89,14 @@ def command(
         click.echo(receipt.as_json(encoded.losses), nl=False, err=True)
     else:
         for note in source.notes:
-            click.echo(f"{files.shown(file)}: {note}", err=True)
+            click.echo(f"{place}: {note}", err=True)
         click.echo(_summary(source, target, encoded), err=True)
         _show(encoded)
     return 0
 
 
-def _encode(source: Source, wire: Wire | None, model: str | None) -> Encoded:
+def encode(source: Source, wire: Wire | None, model: str | None) -> Encoded:
+    """Write what was read for a wire, or in the canonical form."""
     value: Any = source.value
     if model is not None and isinstance(value, Request):
         value = structs.replace(value, model=model)  # the rest of the request is as it was

@@ -14,9 +14,14 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager
 from os import path as paths
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 STANDARD = "-"
 
@@ -36,32 +41,39 @@ def shown(path: str) -> str:
 
 def write(path: str, data: bytes) -> None:
     """Write a file, or standard output. Raises ``OSError``."""
+    with writing(path) as out:
+        out.write(data)
+
+
+@contextmanager
+def writing(path: str) -> Generator[BinaryIO]:
+    """Write a file piece by piece, or standard output. Raises ``OSError``."""
     if path == STANDARD:
-        sys.stdout.buffer.write(data)
+        yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     place = paths.realpath(path)  # a link stays a link
     if paths.exists(place) and not paths.isfile(place):
-        _fill(place, data)
-    else:
-        _replace(place, data)
+        with open(place, "wb") as file:
+            yield file
+        return
+    with _replacing(place) as file:
+        yield file
 
 
-def _fill(place: str, data: bytes) -> None:
-    with open(place, "wb") as file:
-        file.write(data)
-
-
-def _replace(place: str, data: bytes) -> None:
+@contextmanager
+def _replacing(place: str) -> Generator[BinaryIO]:
     folder, name = paths.split(place)
-    beside = paths.join(folder, f".{name}.{os.getpid()}.tmp")
+    beside = paths.join(folder, f".{os.getpid()}.tmp.{name}")  # its ending still says what kind of file it is
     try:
-        _fill(beside, data)
+        with open(beside, "wb") as file:
+            yield file
         if paths.exists(place):
             os.chmod(beside, os.stat(place).st_mode & 0o7777)
         os.replace(beside, place)
     except OSError as error:
-        error.filename = place
+        if error.filename in {beside, None}:
+            error.filename = place
         raise
     finally:
         if paths.exists(beside):

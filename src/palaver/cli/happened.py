@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from rich.text import Text as Line
 
-from palaver.cli.screen import safe
+from palaver.cli.harmless import safe
 from palaver.core import canonical, jsontext
 from palaver.core.events import Delta, Failed, Start, Update
 

@@ -23,8 +23,9 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text as Line
 
+from palaver.cli.figures import count, size
+from palaver.cli.harmless import safe
 from palaver.cli.pretty import indented
-from palaver.cli.screen import safe
 from palaver.core import jsontext
 from palaver.core.errors import ArgumentsError, PalaverError
 from palaver.core.messages import AssistantMessage, FlushMarker, RescueMarker, ToolMessage
@@ -72,7 +73,6 @@ _FOLDED_SIZE: Final = 600
 _LEEWAY: Final = 2
 """So many lines more are rather shown than counted."""
 _SHORT: Final = 64
-_KIB: Final = 1024
 
 
 class View(msgspec.Struct, frozen=True):
@@ -102,8 +102,12 @@ class _Bar:
 
 def conversation(value: Request | Response, wire: str, view: View = View()) -> Iterator[RenderableType]:  # noqa: B008
     """Draw a request or a response."""
-    messages = value.messages if isinstance(value, Request) else (value.message, *value.alternatives)
     yield _title(value, wire)
+    yield from spoken(value.messages if isinstance(value, Request) else (value.message, *value.alternatives), view)
+
+
+def spoken(messages: Sequence[Message], view: View) -> Iterator[RenderableType]:
+    """Draw messages, each behind an empty line."""
     results = _Results(messages)
     for position, message in enumerate(messages):
         if isinstance(message, RescueMarker | FlushMarker):
@@ -119,12 +123,12 @@ def _title(value: Request | Response, wire: str) -> RenderableType:
     if value.model:
         pieces.append(safe(value.model))
     if isinstance(value, Request):
-        pieces.append(_count(len(value.messages), "message"))
+        pieces.append(count(len(value.messages), "message"))
         if value.tools:
             names = [getattr(tool, "name", None) or "one of the provider's" for tool in value.tools]
-            pieces.append(f"{_count(len(names), 'tool')} ({safe(', '.join(names))})")
+            pieces.append(f"{count(len(names), 'tool')} ({safe(', '.join(names))})")
     elif value.alternatives:
-        pieces.append(_count(len(value.alternatives), "alternative"))
+        pieces.append(count(len(value.alternatives), "alternative"))
     return Line(" · ".join(pieces), "bold")
 
 
@@ -202,7 +206,7 @@ def _usage(usage: Usage) -> Iterable[str]:
         "reasoning": "reasoning",
     }
     counted = ((getattr(usage, name), word) for name, word in words.items())
-    return [f"{count:,} {word}" for count, word in counted if count]
+    return [f"{number:,} {word}" for number, word in counted if number]
 
 
 # -- the parts -----------------------------------------------------------------------------------------------------
@@ -229,7 +233,7 @@ def _part(part: AnyPart, view: View) -> list[RenderableType]:
         case Json():
             return [_json(part.value_json, view)]
         case Opaque():
-            return [Line(f"◌ a block of {part.wire} that has no name here ({_size(len(bytes(part.raw_json)))})", "dim")]
+            return [Line(f"◌ a block of {part.wire} that has no name here ({size(len(bytes(part.raw_json)))})", "dim")]
         case _:
             assert_never(part)
 
@@ -247,8 +251,8 @@ def _citations(citations: Iterable[Citation]) -> list[RenderableType]:
 
 def _reasoning(part: Reasoning, view: View) -> RenderableType:
     proof = "signed" if part.signature else "encrypted" if part.encrypted else None
-    size = _count(len(part.text), "character") if part.text else None
-    about = ", ".join(each for each in (size, proof) if each) or "empty"
+    length = count(len(part.text), "character") if part.text else None
+    about = ", ".join(each for each in (length, proof) if each) or "empty"
     if view.reasoning or view.full:
         return Group(Line(f"▾ reasoning ({about})", "dim italic"), _indented(Line(safe(part.text), "dim")))
     first = f": {safe(part.text.strip().partition(chr(10))[0])}" if part.text.strip() else ""
@@ -321,7 +325,7 @@ def _media(part: Image | Audio | Video | File) -> Line:
         pieces.append(safe(part.media_type))
     match part.source:
         case Inline() as held:
-            pieces.append(_size(held.size))
+            pieces.append(size(held.size))
         case Url(url):
             pieces.append(safe(url))
         case FileId(id, wire):
@@ -358,13 +362,3 @@ def _indented(held: RenderableType) -> RenderableType:
 def _first_line(text: str) -> str:
     line = text.strip().partition("\n")[0]
     return line if len(line) <= _SHORT else f"{line[: _SHORT - 1]}…"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
-
-
-def _size(size: int) -> str:
-    if size < _KIB:
-        return f"{size} B"
-    return f"{size / _KIB:.1f} KB" if size < _KIB * _KIB else f"{size / _KIB / _KIB:.1f} MB"

@@ -1,38 +1,100 @@
-"""``palaver show``: a conversation in the terminal.
+"""``palaver show``: a conversation in the terminal, from a file or from a store.
+
+Rules:
+
+- A file that exists wins; anything else is looked up in the store, as ``THREAD``, ``THREAD@BRANCH`` or
+  ``THREAD@ENTRY``. Of a thread all is shown, also what its markers hide from models.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 import click
 from rich.text import Text
 
-from palaver.cli import files, happened, render
+from palaver.cli import branches, files, happened, render, stores
 from palaver.cli.failure import bad_input
+from palaver.cli.figures import count
+from palaver.cli.harmless import safe
 from palaver.cli.screen import console
 from palaver.cli.source import load, load_stream
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from palaver.store.store import ThreadInfo
+
 
 @click.command(name="show")
-@click.argument("file", type=click.Path(allow_dash=True))
+@click.argument("what", metavar="FILE|THREAD[@PLACE]", type=click.Path(allow_dash=True))
 @click.option("--from", "spoken", metavar="WIRE", help="The file's own wire; recognised when not given.")
 @click.option("--reasoning", is_flag=True, help="Unfold the reasoning.")
 @click.option("--full", is_flag=True, help="Unfold everything.")
 @click.option("--events", is_flag=True, help="List what happened in a recorded stream, one line an event.")
-def command(file: str, spoken: str | None, *, reasoning: bool, full: bool, events: bool) -> None:
-    """Show the conversation in FILE; what FILE may be is said by "palaver convert --help".
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Of a thread, only the last N messages.")
+@click.option("--branches", "tree", is_flag=True, help="Draw the branches of a thread.")
+@stores.option
+def command(
+    what: str,
+    spoken: str | None,
+    location: str | None,
+    *,
+    reasoning: bool,
+    full: bool,
+    events: bool,
+    last: int | None,
+    tree: bool,
+) -> None:
+    """Show the conversation in FILE, or in a thread of the store.
 
-    Of a recorded stream that failed, what came is shown; the failure is said on standard error, and the exit code is 1.
+    What FILE may be is said by "palaver convert --help". THREAD is the id of a thread, or the beginning or end of one;
+    PLACE a branch, or an entry in the same way. Of a recorded stream that failed, what came is shown; the failure is
+    said on standard error, and the exit code is 1.
     """
     out = console()
+    view = render.View(reasoning=reasoning, full=full)
+    if not tree and last is None and (what == files.STANDARD or os.path.lexists(what) or spoken is not None or events):
+        _file(out, what, spoken, view, events=events)
+    else:
+        _thread(out, what, location, view, last=last, tree=tree)
+
+
+def _thread(out: Console, what: str, location: str | None, view: render.View, *, last: int | None, tree: bool) -> None:
+    if not tree and not stores.is_there(location):
+        bad_input(safe(files.shown(what)), f"no such file, and there is no store at {stores.shown(location)}")
+    with stores.opened(location) as store:
+        found = stores.address(store, what)
+        if tree:
+            loaded = store.load(found.info.id)
+            heading = _heading(found.info, count(len(loaded), "message"), count(len(loaded.branches), "branch"))
+            for line in (heading, *branches.drawn(loaded)):
+                out.print(line, no_wrap=True, overflow="ellipsis")
+            return
+        messages = [entry.message for entry in store.path(found.info.id, found.of, last=last)]
+    heading = _heading(found.info, safe(stores.short(found.of)), count(len(messages), "message"))
+    out.print(heading, no_wrap=True, overflow="ellipsis")
+    for drawn in render.spoken(messages, view):
+        out.print(drawn)
+    out.print(Text())
+
+
+def _heading(info: ThreadInfo, *about: str) -> Text:
+    title = " ".join(safe(info.title or "").split())
+    return Text(" · ".join(each for each in (f"thread {safe(stores.short(info.id))}", *about, title) if each), "bold")
+
+
+def _file(out: Console, file: str, spoken: str | None, view: render.View, *, events: bool) -> None:
     if events:
         failed = happened.listed(load_stream(file, spoken).events(), out)
         if failed is not None:
             bad_input(files.shown(file), failed)
         return
     source = load(file, spoken, guess=True)
-    for drawn in render.conversation(source.value, source.wire, render.View(reasoning=reasoning, full=full)):
+    for drawn in render.conversation(source.value, source.wire, view):
         out.print(drawn)
     notes = list(source.notes)
     if source.maybe:

@@ -10,6 +10,11 @@
     │   └── LossError       ``losses="raise"`` and something was lost
     ├── ProviderError     the provider answered with an error        (the provider's word)
     ├── StreamError       a stream ended badly; holds what came      (the network's, or the provider's)
+    ├── StoreError        a thread or store cannot do what was asked (the caller's fault)
+    │   ├── NotFoundError   no thread, branch, entry or blob by that name
+    │   ├── ConflictError   somebody else wrote first; nothing was written
+    │   ├── DamageError     what is stored is not what was written  (the disk's)
+    │   └── UnavailableError  the disk is full, the server is gone   (the machine's)
     └── UnknownNameError  no wire, accent or format has that name    (the caller's fault)
 
 An error says where: ``DecodeError`` carries the wire (or format) and the path of the offending
@@ -131,6 +136,34 @@ _STREAM: dict[FailureKind, str] = {
     "corrupt": "the stream is corrupt",
     "provider": "the provider ended the stream with an error",
 }
+
+
+class StoreError(PalaverError):
+    """A thread or store cannot do what was asked; the text names thread and place. Nothing was written."""
+
+
+class NotFoundError(StoreError):
+    """No thread, branch, entry or blob goes by that name."""
+
+
+class ConflictError(StoreError):
+    """What the caller expected is not so: somebody else wrote first, or the name is taken. Nothing was written.
+
+    ``found`` is the head that was found where another was expected; ``None`` for an empty branch.
+    """
+
+    def __init__(self, reason: str, *, found: str | None = None) -> None:
+        """Keep the head that was found."""
+        super().__init__(reason)
+        self.found = found
+
+
+class DamageError(StoreError):
+    """What is stored is not what was written: a hash does not agree, or a file is torn. The text names the place."""
+
+
+class UnavailableError(StoreError):
+    """The machine cannot do it now: the disk is full, a lock is held too long, the server is gone."""
 
 
 class UnknownNameError(PalaverError):

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "rescue", "flush"]
 Mode: TypeAlias = Literal["user", "tool"]
+Scope: TypeAlias = Literal["thread", "agent", "turn"]
 FinishReason: TypeAlias = Literal[
     "stop", "length", "tool_calls", "content_filter", "refusal", "pause", "error", "other"
 ]
@@ -185,22 +186,26 @@ class ToolMessage(_Message, frozen=True, kw_only=True, tag="tool"):
 class RescueMarker(_Message, frozen=True, kw_only=True, tag="rescue"):
     """Marks that the turn before it failed.
 
-    ``reason`` says how. Holds no parts, is never sent (F15).
+    ``reason`` says how. ``scope`` says what it hides: the failed ``turn`` (the default), or everything before it from
+    its ``agent`` or from all of the ``thread`` (K8). Holds no parts, is never sent (F15).
     """
 
     content: tuple[()] = ()
     reason: str = ""
+    scope: Scope | None = None
 
 
 @final
 class FlushMarker(_Message, frozen=True, kw_only=True, tag="flush"):
     """Marks that everything before it is hidden from every agent.
 
-    Holds no parts, is never sent (F16).
+    ``scope`` narrows that: to its ``agent`` or to its ``turn``; the default is the ``thread`` (K8). Holds no parts, is
+    never sent (F16).
     """
 
     content: tuple[()] = ()
     reason: str = ""
+    scope: Scope | None = None
 
 
 Message: TypeAlias = (

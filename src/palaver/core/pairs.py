@@ -15,6 +15,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -22,7 +23,7 @@ from palaver.core.parts import Json, Text, ToolCall
 from palaver.core.request import Loss
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 MISSING_RESULT = "No result: the tool call was not executed."
 REPAIR = "repair"
@@ -68,41 +69,62 @@ def settle(placed: Sequence[Placed], *, runs: bool = False) -> tuple[list[Placed
     With ``runs``, the results of adjoining assistant messages stand behind the last of them.
     """
     claims = _claims(placed, runs=runs)
-    claimed = {position for answers in claims.values() for position in answers if position is not None}
+    claimed = {position for answers in claims.values() for position in answers}
+    reaches = reach([isinstance(item.message, ToolMessage) or item.note for item in placed])
     out: list[Placed] = []
     losses: list[Loss] = []
     for position, item in enumerate(placed):
         if position in claimed:
             continue
         out.append(item)
-        answers = [answer for answer in claims.get(position, ()) if answer is not None]
-        near = sorted(answer for answer in answers if _adjoins(placed, position, answer))
-        far = [answer for answer in answers if answer not in near]
+        answers = claims.get(position, ())
+        near = sorted(answer for answer in answers if answer < reaches[position])
+        far = [answer for answer in answers if answer >= reaches[position]]
         out += [placed[answer] for answer in (*near, *far)]
         losses += [Loss("converted", "tool result", "moved to its call", placed[answer].index) for answer in far]
     return out, losses
 
 
-def _claims(placed: Sequence[Placed], *, runs: bool) -> dict[int, list[int | None]]:
-    """For each place that results stand behind, the position of the result of each call."""
+def _claims(placed: Sequence[Placed], *, runs: bool) -> dict[int, list[int]]:
+    """For each place that results stand behind, the positions of the results of its calls."""
     anchors = _anchors(placed) if runs else range(len(placed))
-    waiting: dict[str, list[int]] = {}
-    calls: list[tuple[int, str]] = []
-    for position, item in enumerate(placed):
-        message = item.message
-        if isinstance(message, ToolMessage) and message.tool_call_id is not None:
-            waiting.setdefault(message.tool_call_id, []).append(position)
-        elif isinstance(message, AssistantMessage):
-            calls += [(anchors[position], call.id) for call in client_calls(message)]
-    limits = _limits(calls, len(placed))
-    claims: dict[int, list[int | None]] = {position: [] for position, _ in calls}
-    for (position, call_id), limit in zip(calls, limits, strict=True):
-        results = waiting.get(call_id, [])
-        behind = next((p for p in results if position < p < limit), None)
-        if behind is not None:
-            results.remove(behind)
-        claims[position].append(behind)
+    calls = [
+        (anchors[position], call.id) for position, item in enumerate(placed) for call in client_calls(item.message)
+    ]
+    results = paired(calls, [item.message for item in placed], [len(placed)] * len(calls))
+    claims: dict[int, list[int]] = {}
+    for (position, _), result in zip(calls, results, strict=True):
+        if result is not None:
+            claims.setdefault(position, []).append(result)
     return claims
+
+
+def paired(calls: Sequence[tuple[int, str]], messages: Iterable[Message], ends: Sequence[int]) -> list[int | None]:
+    """For each call, given as its place and id, the place of its result, if there is one.
+
+    It is the first that no earlier call has taken, behind the call, before the next place that calls with the same
+    id, and before the call's own end (``ends``).
+    """
+    waiting: dict[str, deque[int]] = {}
+    for position, message in enumerate(messages):
+        if isinstance(message, ToolMessage) and message.tool_call_id is not None:
+            waiting.setdefault(message.tool_call_id, deque()).append(position)
+    found: list[int | None] = []
+    for (position, call_id), limit, end in zip(calls, _limits(calls), ends, strict=True):
+        results = waiting.get(call_id, deque())
+        while results and results[0] < position:
+            results.popleft()
+        behind = bool(results) and results[0] < end and (limit is None or results[0] < limit)
+        found.append(results.popleft() if behind else None)
+    return found
+
+
+def reach(passes: Sequence[bool]) -> list[int]:
+    """For each place, the next one that does not pass: up to there, a result stands right behind its call."""
+    places = [len(passes)] * len(passes)
+    for position in range(len(passes) - 2, -1, -1):
+        places[position] = places[position + 1] if passes[position + 1] else position + 1
+    return places
 
 
 def _anchors(placed: Sequence[Placed]) -> Sequence[int]:
@@ -114,23 +136,17 @@ def _anchors(placed: Sequence[Placed]) -> Sequence[int]:
     return anchors
 
 
-def _limits(calls: Sequence[tuple[int, str]], end: int) -> list[int]:
-    """Up to where the result of each call may stand: the next message that calls with the same id."""
-    limits: list[int] = []
-    later: dict[str, tuple[int, int]] = {}
+def _limits(calls: Sequence[tuple[int, str]]) -> list[int | None]:
+    """Up to where the result of each call may stand: the next place that calls with the same id."""
+    limits: list[int | None] = []
+    later: dict[str, tuple[int, int | None]] = {}
     for position, call_id in reversed(calls):
-        at, limit = later.get(call_id, (end, end))
+        at, limit = later.get(call_id, (position, None))
         limit = limit if at == position else at
         later[call_id] = (position, limit)
         limits.append(limit)
     limits.reverse()
     return limits
-
-
-def _adjoins(placed: Sequence[Placed], position: int, answer: int) -> bool:
-    return position < answer and all(
-        isinstance(item.message, ToolMessage) or item.note for item in placed[position + 1 : answer]
-    )
 
 
 def complete(
@@ -144,30 +160,32 @@ def complete(
     out: list[Placed] = []
     losses: list[Loss] = []
     notes: list[Placed] = []
-    due: list[ToolCall] = []
+    due: dict[tuple[int, int], ToolCall] = {}
+    places: dict[str | None, deque[tuple[int, int]]] = {}  # of the calls of an id that are due
     seen: set[str | None] = {None}
     last = 0
 
     def close() -> None:
-        for call in due:
-            out.append(Placed(last, _missing(call)))
+        for call in due.values():
+            out.append(Placed(last, missing(call)))
             losses.append(Loss("converted", "tool call", "had no result; a fixed one was added", last))
         due.clear()
+        places.clear()
         out.extend(notes)
         notes.clear()
 
-    for item in placed:
+    for position, item in enumerate(placed):
         message = item.message
         if isinstance(message, ToolMessage):
-            call = next((call for call in due if call.id == message.tool_call_id), None)
-            if call is None and kept_elsewhere and message.tool_call_id not in seen:
+            waiting = places.get(message.tool_call_id)
+            if not waiting and kept_elsewhere and message.tool_call_id not in seen:
                 seen.add(message.tool_call_id)
                 out.append(item)
-            elif call is None:
+            elif not waiting:
                 notes.append(Placed(item.index, told(message), note=True))
                 losses.append(Loss("converted", "tool result", "answers no call; told as user text", item.index))
             else:
-                due.remove(call)
+                del due[waiting.popleft()]
                 out.append(item)
         elif item.note:
             notes.append(item)
@@ -176,17 +194,20 @@ def complete(
             if not (runs and adjoins and isinstance(message, AssistantMessage)):
                 close()
             out.append(item)
-            calls = client_calls(message)
-            due += calls
             last = item.index
-            seen.update(call.id for call in calls)
+            for number, call in enumerate(client_calls(message)):
+                due[position, number] = call
+                places.setdefault(call.id, deque()).append((position, number))
+                seen.add(call.id)
     close()
     return out, losses
 
 
-def _missing(call: ToolCall) -> ToolMessage:
+def missing(call: ToolCall, text: str = MISSING_RESULT, agent: str | None = None) -> ToolMessage:
+    """The result of a call that has none: an error with a fixed text."""
     return ToolMessage(
-        content=(Text(MISSING_RESULT),),
+        content=(Text(text),),
+        agent=agent,
         tool_call_id=call.id,
         tool_name=call.name,
         is_error=True,
@@ -195,7 +216,10 @@ def _missing(call: ToolCall) -> ToolMessage:
 
 
 def told(message: ToolMessage) -> UserMessage:
-    """A result without a call, as user text; media stays media."""
+    """A result without a call, as user text; media stays media. What is not sent stays, but for ``provider``.
+
+    A wire's field for a tool message may be none for a user message.
+    """
     name = f" of {message.tool_name}" if message.tool_name else ""
     head = Text(f"[Tool {'error' if message.is_error else 'result'}{name}]")
     parts = (Text(bytes(part.value_json).decode()) if isinstance(part, Json) else part for part in message.content)
@@ -204,5 +228,10 @@ def told(message: ToolMessage) -> UserMessage:
         id=message.id,
         agent=message.agent,
         mode=message.mode,
+        tags=message.tags,
+        sent_at=message.sent_at,
         source=message.source or REPAIR,
+        verbatim=message.verbatim,
+        payload_json=message.payload_json,
+        metadata_json=message.metadata_json,
     )

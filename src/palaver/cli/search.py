@@ -1,0 +1,120 @@
+"""``palaver search``: messages by their words, and by who said them, when.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import click
+from rich.padding import Padding
+from rich.text import Text
+
+from palaver.cli import stores
+from palaver.cli.figures import count, when
+from palaver.cli.harmless import safe
+from palaver.cli.screen import console
+from palaver.cli.times import moment
+from palaver.core.messages import Role
+from palaver.store import words
+from palaver.store.store import Hit, Query
+
+if TYPE_CHECKING:
+    from palaver.store.store import Store
+
+_WORD: Final = re.compile("(?:[^\\W_][\u0300-\u036f]*)+")
+
+
+@click.command(name="search")
+@click.argument("asked", metavar="WORDS...", nargs=-1)
+@click.option("--role", type=click.Choice(get_args(Role)), metavar="ROLE", help="user, assistant, tool, system, …")
+@click.option("--agent", metavar="NAME", help="The agent that said it.")
+@click.option("--tool", metavar="NAME", help="The tool that was called, or that answered.")
+@click.option("--tag", metavar="TAG", help="A tag of the message.")
+@click.option(
+    "--since", callback=moment, metavar="TIME", help="Not before: 2026-11-20, 2026-11-20T14:30, 7d or 3h ago."
+)
+@click.option("--until", callback=moment, metavar="TIME", help="Before that time.")
+@click.option("--thread", metavar="THREAD", help="In this thread only.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="How many at most."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@stores.option
+def command(
+    asked: tuple[str, ...], *, thread: str | None, limit: int, location: str | None, as_json: bool, **about: Any
+) -> None:
+    """Find messages, the newest first.
+
+    All WORDS must occur, in any order; case and accents do not matter. '"two words"' is a phrase, 'be*' the beginning
+    of a word. Without WORDS, the options alone decide.
+    """
+    if not asked and thread is None and not any(value is not None for value in about.values()):
+        raise click.UsageError("there is nothing to look for: WORDS, or one of the options")
+    with stores.opened(location) as store:
+        where = None if thread is None else stores.thread(store, thread).id
+        query = Query(text=" ".join(asked), thread=where, limit=limit + 1, **about)
+        found = store.search(query)
+        hits, more = found[:limit], len(found) > limit
+        if as_json:
+            stores.say_json(_plain(hit) for hit in hits)
+        elif hits:
+            _draw(store, hits, query)
+    if not hits:
+        click.echo("nothing was found", err=True)
+    if more:
+        click.echo(f"the newest {count(limit, 'message')}; there are more (--limit)", err=True)
+
+
+def _plain(hit: Hit) -> dict[str, Any]:
+    message = hit.entry.message
+    return {
+        "thread": hit.thread,
+        "entry": hit.entry.id,
+        "role": message.role,
+        "agent": message.agent,
+        "sent_at": message.sent_at,
+        "tags": message.tags,
+        "excerpt": hit.excerpt,
+    }
+
+
+def _draw(store: Store, hits: list[Hit], query: Query) -> None:
+    out = console()
+    titles = {thread: store.info(thread).title for thread in {hit.thread for hit in hits}}
+    for hit in hits:
+        message = hit.entry.message
+        about = [when(message.sent_at), message.role, message.agent, titles[hit.thread]]
+        head = Text(safe(_place(hit)), "bold")
+        head.append(" ".join(safe("".join(f" · {each}" for each in about if each)).split("\n")), "dim")
+        out.print(head, no_wrap=True, overflow="ellipsis")
+        out.print(Padding(_marked(safe(hit.excerpt), query.text), (0, 0, 0, 2), expand=False))
+        out.print()
+    out.print(Text(f"palaver show {safe(_place(hits[0]))} shows the conversation up to there", "dim"))
+
+
+def _place(hit: Hit) -> str:
+    return f"{stores.short(hit.thread)}@{stores.short(hit.entry.id)}"
+
+
+def _marked(excerpt: str, asked: str) -> Text:
+    """Mark the words that were asked for."""
+    marked = Text(excerpt)
+    needles = words.parse(asked).needles
+    whole = {word for needle in needles for word in needle.split()}
+    beginnings = tuple(needle.split()[-1] for needle in needles if not needle.endswith(" "))
+    for found in _WORD.finditer(excerpt):
+        for start, end, word in _parts(found):
+            if word in whole or (beginnings and word.startswith(beginnings)):
+                marked.stylize("bold yellow", start, end)
+    return marked
+
+
+def _parts(found: re.Match[str]) -> list[tuple[int, int, str]]:
+    """A word with its place; of a script without spaces, each character is one."""
+    normal = words.normal(found[0])
+    if " " not in normal:
+        return [(found.start(), found.end(), normal)]
+    return [(found.start() + at, found.start() + at + 1, words.normal(char)) for at, char in enumerate(found[0])]

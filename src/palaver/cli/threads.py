@@ -1,0 +1,76 @@
+"""``palaver threads``: what there is in a store.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from palaver.cli import stores
+from palaver.cli.figures import count, when
+from palaver.cli.harmless import safe
+from palaver.cli.screen import console
+
+if TYPE_CHECKING:
+    from palaver.store.store import ThreadInfo
+
+
+@click.command(name="threads")
+@click.option("--tag", metavar="TAG", help="Only those that have this tag.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N", help="How many at most."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@stores.option
+def command(tag: str | None, limit: int, location: str | None, *, as_json: bool) -> None:
+    """List the threads of a store, those changed last first."""
+    with stores.opened(location) as store:
+        found = list(store.threads(tag=tag, limit=limit + 1))
+    infos, more = found[:limit], len(found) > limit
+    if as_json:
+        stores.say_json(_plain(info) for info in infos)
+    elif infos:
+        _draw(infos)
+    else:
+        which = "no thread" if tag is None else f"no thread with the tag {tag!r}"
+        click.echo(f"{which} in {stores.shown(location)}; palaver import FILE brings some in", err=True)
+    if more:
+        click.echo(f"the {count(limit, 'thread')} that changed last; there are more (--limit)", err=True)
+
+
+def _plain(info: ThreadInfo) -> dict[str, Any]:
+    return {
+        "id": info.id,
+        "title": info.title,
+        "tags": info.tags,
+        "created_at": info.created_at,
+        "updated_at": info.updated_at,
+        "length": info.length,
+        "branches": dict(info.branches),
+    }
+
+
+def _draw(infos: list[ThreadInfo]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    table.add_column("thread", no_wrap=True, overflow="fold", max_width=36)
+    table.add_column("changed", no_wrap=True)
+    table.add_column("messages", justify="right", no_wrap=True)
+    table.add_column("branches", justify="right", no_wrap=True)
+    table.add_column("title")  # takes the room that is left, and its cells do not wrap
+    for info in infos:
+        title = Text(" ".join(safe(info.title or "").split()), no_wrap=True, overflow="ellipsis")
+        title.append("".join(f" #{safe(tag)}" for tag in info.tags), "dim")
+        table.add_row(
+            Text(safe(stores.short(info.id)), "bold"),
+            Text(when(info.updated_at), "dim"),
+            f"{info.length:,}",
+            str(len(info.branches)),
+            title,
+        )
+    console().print(table)

@@ -1,0 +1,87 @@
+"""``palaver verify``: whether a store is as it was written, and saving what is sound.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import structs
+
+from palaver.cli import progress, stores
+from palaver.cli.failure import bad_input
+from palaver.cli.figures import count, size
+from palaver.cli.harmless import safe
+from palaver.core.errors import DamageError
+from palaver.store.location import default_location, open_store, parted
+from palaver.store.sqlite.recover import recover
+from palaver.store.store import Damage, Verified
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_RECOVERABLE = "sqlite"
+
+
+@click.command(name="verify")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--recover", "target", metavar="INTO", help="Save what is sound in a damaged file into another store.")
+@stores.option
+def command(location: str | None, target: str | None, *, as_json: bool) -> int:
+    """Read everything in a store and derive every hash again.
+
+    Damage is listed, and the exit code is then 1. With --recover, what is sound in an SQLite file, however damaged, is
+    saved into another store; what is lost is listed.
+    """
+    if target is not None:
+        return _recover(location, target, as_json=as_json)
+    found = _verified(location)
+    if as_json:
+        stores.say_json([structs.asdict(found) | {"damage": _plain(found.damage)}])
+    else:
+        _list(found.damage)
+        counts = f"{count(found.threads, 'thread')}, {count(found.entries, 'message')}, {count(found.blobs, 'blob')}"
+        wrong = f"{len(found.damage):,} damaged" if found.damage else "nothing is wrong"
+        click.echo(f"{counts}, {size(found.size)}: {wrong}")
+    return 0 if found.ok else 1
+
+
+def _verified(location: str | None) -> Verified:
+    try:
+        with stores.opened(location) as store, progress.bar("verifying") as told:
+            return store.verify(progress=told)
+    except DamageError as error:  # it cannot even be opened
+        return Verified(damage=(Damage("unreadable", stores.shown(location), str(error)),))
+
+
+def _recover(location: str | None, target: str, *, as_json: bool) -> int:
+    kind, path = parted(location or default_location())
+    if kind != _RECOVERABLE:
+        bad_input(stores.shown(location), "only an SQLite file can be recovered")
+    if not stores.is_there(location):
+        bad_input(stores.shown(location), "there is no such file")
+    if parted(target) == (kind, path):
+        raise click.UsageError("--recover needs another store than the damaged one")
+    with open_store(target) as into, progress.bar("recovering") as told:
+        saved = recover(path, into, progress=told)
+    if not (saved.threads or saved.blobs or saved.lost):
+        bad_input(stores.shown(location), "nothing of a store was found in it")
+    if as_json:
+        stores.say_json([structs.asdict(saved) | {"lost": _plain(saved.lost)}])
+    else:
+        _list(saved.lost)
+        counts = f"{count(saved.threads, 'thread')}, {count(saved.entries, 'message')}, {count(saved.blobs, 'blob')}"
+        lost = f"{len(saved.lost):,} lost or changed" if saved.lost else "nothing was lost"
+        click.echo(f"saved into {stores.shown(target)}: {counts}; {lost}")
+    return 0 if saved.ok else 1
+
+
+def _plain(damage: Iterable[Damage]) -> list[dict[str, Any]]:
+    return [structs.asdict(each) for each in damage]
+
+
+def _list(damage: Iterable[Damage]) -> None:
+    for each in damage:
+        click.echo(safe(str(each)))

@@ -1,0 +1,24 @@
+"""Stores: where threads are kept. In SQLite, in PostgreSQL, in a folder of JSON Lines, or in memory.
+
+``open_store("palaver.db")`` opens one by its location.
+
+Stability: experimental.
+"""
+
+from palaver.store.location import default_location, open_store
+from palaver.store.store import Appended, Damage, Freed, Hit, Query, Store, ThreadInfo, Verified
+from palaver.store.stored import StoredThread
+
+__all__ = [
+    "Appended",
+    "Damage",
+    "Freed",
+    "Hit",
+    "Query",
+    "Store",
+    "StoredThread",
+    "ThreadInfo",
+    "Verified",
+    "default_location",
+    "open_store",
+]

@@ -1,0 +1,336 @@
+"""A thread as one file, and back; and a thread from one store to another.
+
+Rules:
+
+- The file is text that people can read (``threadfile`` describes it). A file whose name ends in ``.zst`` is compressed
+  with Zstandard; a reader looks at the first bytes, not at the name.
+- Inline media of 1,024 characters or more that stand in more than one message are written once, as blobs; they come
+  back byte for byte. Blobs that messages refer to come along, as far as the store has them.
+- Writing reads the store twice, a few entries at a time. Reading checks the file to its end, and then reads it again;
+  what cannot seek, or is compressed, goes to a temporary file first. What is held in memory grows with the longest
+  line, and by an id or two for each entry.
+- Nothing is added before the whole file was checked, and then all of it, or nothing. What is there already is passed
+  over: an import can be repeated, an older copy adds nothing, a newer one adds what is new.
+- In a thread that is there already, title, tags and metadata stay. A branch moves forward along its own line only;
+  where it stands elsewhere it stays, and is listed as ``diverged``: the entries of the file are among the leaves.
+- Keys of the header that a newer version wrote are kept in the metadata of the new thread, under ``thread_file``, and
+  are written back into the header of the next file.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from hashlib import sha256
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, Final, cast
+
+from msgspec import Struct
+
+from palaver.core.errors import ConflictError, DamageError, NotFoundError, StoreError
+from palaver.core.messages import Message
+from palaver.store import pack
+from palaver.store.store import Damage, Progress, Store, ThreadInfo
+from palaver.store.threadfile import Header, Scan, Writer
+from palaver.threads.thread import Entry
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+KEPT: Final = "thread_file"
+"""The key of a thread's metadata that holds what a newer version wrote into the header of its file."""
+
+_SLICE: Final = 32
+_CHUNK: Final = 1 << 16
+_COMPRESSED: Final = b"\x28\xb5\x2f\xfd"  # RFC 8878, section 3.1.1
+
+
+class Imported(Struct, frozen=True):
+    """What became of a file: the thread, how many of its entries were new, and what was not as it should be.
+
+    ``diverged`` names the branches that stand elsewhere in the store, and were left where they are.
+    """
+
+    thread: str
+    entries_new: int
+    entries_known: int
+    damage: tuple[Damage, ...] = ()
+    diverged: tuple[str, ...] = ()
+
+
+# -- out ---------------------------------------------------------------------------------------------------------------
+
+
+def export_thread(
+    store: Store, thread: str, out: BinaryIO, *, branch: str | None = None, progress: Progress | None = None
+) -> int:
+    """Write a thread, or the path of one ``branch``, to a file; give the number of its entries.
+
+    Raises ``NotFoundError``, ``DamageError`` for what the store cannot read back, and ``OSError``. The caller closes
+    the file.
+    """
+    plan = _Plan(store, store.info(thread), branch)
+    if not str(getattr(out, "name", "")).endswith(".zst"):
+        return plan.write(Writer(out.write), progress)
+    with zstd.ZstdFile(out, "w") as packed:
+        return plan.write(Writer(packed.write), progress)
+
+
+class _Plan:
+    """What goes into a file: the entries, and the media that stand in more than one of them."""
+
+    def __init__(self, store: Store, info: ThreadInfo, branch: str | None) -> None:
+        if branch is not None and branch not in info.branches:
+            raise NotFoundError(f"thread {info.id}: no branch {branch!r}")
+        self._store = store
+        self._info = info
+        self._branches = dict(info.branches) if branch is None else {branch: info.branches[branch]}
+        parents: dict[str, str | None] = {}
+        media: dict[str, set[bytes]] = {}
+        for entry in _entries(store, info):
+            parents[entry.id] = entry.parent
+            if found := _media(entry.message):
+                media[entry.id] = found
+        self._chosen = parents.keys() if branch is None else set(_line(parents, info.branches[branch]))
+        once: set[bytes] = set()
+        self._shared: set[bytes] = set()
+        for entry_id, found in media.items():
+            if entry_id in self._chosen:
+                self._shared |= once & found
+                once |= found
+
+    def write(self, writer: Writer, progress: Progress | None) -> int:
+        """Write the file."""
+        writer.header(*_header(self._info, self._branches))
+        for entry in _entries(self._store, self._info):
+            if entry.id not in self._chosen:
+                continue
+            writer.entry(entry.id, entry.parent, self._lighter(entry.message, writer))
+            if progress is not None and (writer.entries % _SLICE == 0 or writer.entries == len(self._chosen)):
+                progress(writer.entries, len(self._chosen))
+        writer.end()
+        return writer.entries
+
+    def _lighter(self, message: Message, writer: Writer) -> Message:
+        """Write the blobs of a message that are not there yet, and give the message that refers to them."""
+
+        def take(data: bytes) -> bytes | None:
+            digest = sha256(data).digest()
+            if digest not in self._shared:
+                return None
+            if digest not in writer.blobs:
+                writer.blob(digest, data)
+            return digest
+
+        lighter, uses = pack.take_out(message, take)
+        for digest in uses:
+            if digest not in writer.blobs:
+                with suppress(NotFoundError):  # the message refers to nothing in this store either
+                    writer.blob(digest, self._store.get_blob(pack.named(digest)))
+        return lighter
+
+
+def _entries(store: Store, info: ThreadInfo) -> Iterator[Entry]:
+    """The entries that a thread had when ``info`` was taken."""
+    for start in range(0, info.length, _SLICE):
+        yield from store.read(info.id, start=start, stop=min(start + _SLICE, info.length))
+
+
+def _media(message: Message) -> set[bytes]:
+    found: set[bytes] = set()
+
+    def note(data: bytes) -> None:
+        found.add(sha256(data).digest())
+
+    pack.take_out(message, note)
+    return found
+
+
+def _line(parents: Mapping[str, str | None], head: str | None) -> Iterator[str]:
+    """The ids from a head up to the first entry."""
+    while head is not None:
+        yield head
+        head = parents[head]
+
+
+def _header(info: ThreadInfo, branches: dict[str, str | None]) -> tuple[Header, dict[str, Any]]:
+    """The header, and what a newer version wrote beside it."""
+    metadata = dict(info.metadata)
+    unknown = metadata.get(KEPT)
+    if _is_kept(unknown):
+        del metadata[KEPT]
+    else:
+        unknown = {}
+    header = Header(
+        id=info.id,
+        title=info.title,
+        tags=info.tags,
+        metadata=metadata,
+        created_at=info.created_at,
+        branches=branches,
+    )
+    return header, dict(cast("Mapping[str, Any]", unknown))
+
+
+def _is_kept(value: object) -> bool:
+    """Whether this is what an import put there: a header that holds it reads as one that a newer version wrote."""
+    if not isinstance(value, Mapping):
+        return False
+    keys = set(cast("Mapping[str, Any]", value))
+    return bool(keys) and keys.isdisjoint({"palaver_thread", *Header.__struct_fields__})
+
+
+# -- in ----------------------------------------------------------------------------------------------------------------
+
+
+def import_thread(
+    store: Store,
+    data: BinaryIO,
+    *,
+    as_: str | None = None,
+    partial: bool = False,
+    progress: Progress | None = None,
+) -> Imported:
+    """Take the thread of a file into a store, under its own id or another (``as_``).
+
+    Raises ``DamageError``, naming line and byte, for a file that is torn or altered; with ``partial`` the sound
+    beginning is taken, and the damage reported: a branch whose head is lost then stands at the last sound entry, if the
+    thread is new. Raises ``DecodeError`` for what is no thread file, or one of a newer form, and ``StoreError``, naming
+    the entry, for one that contradicts the store. Then the thread is as it was; blobs that came before such a
+    contradiction was met are removed by ``gc``. ``progress`` counts bytes; the file is read twice.
+    """
+    with ExitStack() as stack:
+        file, damage = _seekable(data, stack)
+        if damage and not partial:
+            raise DamageError(str(damage[0]))
+        start = file.tell()
+        total = 2 * (file.seek(0, 2) - start)
+        file.seek(start)
+        scan = Scan(file, partial=partial, progress=_part(progress, 0, total))
+        imported = _take_in(store, scan, as_, _part(progress, scan.size, total))
+        if progress is not None:
+            progress(total, total)
+        return Imported(
+            imported.thread,
+            imported.entries_new,
+            imported.entries_known,
+            (*damage, *scan.damage, *imported.damage),
+            imported.diverged,
+        )
+
+
+def copy_thread(source: Store, target: Store, thread: str, *, progress: Progress | None = None) -> Imported:
+    """Copy a thread, with the blobs that it needs, to another store. As ``import_thread``, it can be repeated."""
+    with TemporaryFile() as file:
+        export_thread(source, thread, cast("BinaryIO", file))
+        file.seek(0)
+        return import_thread(target, cast("BinaryIO", file), progress=progress)
+
+
+def _part(progress: Progress | None, before: int, total: int) -> Progress | None:
+    return None if progress is None else lambda done, _: progress(before + done, total)
+
+
+def _seekable(data: BinaryIO, stack: ExitStack) -> tuple[BinaryIO, list[Damage]]:
+    """The plain lines, in a file that can seek; and what is wrong with their compression."""
+    file = data
+    if not data.seekable():
+        file = _temporary(stack)
+        shutil.copyfileobj(data, file)
+        file.seek(0)
+    start = file.tell()
+    compressed = file.read(len(_COMPRESSED)) == _COMPRESSED
+    file.seek(start)
+    if not compressed:
+        return file, []
+    plain = _temporary(stack)
+    damage: list[Damage] = []
+    with zstd.ZstdFile(file) as packed:
+        try:
+            while chunk := packed.read1(_CHUNK):
+                plain.write(chunk)
+        except (zstd.ZstdError, EOFError) as error:
+            damage.append(Damage("torn", f"compressed byte {file.tell() - start}", f"cannot be decompressed: {error}"))
+    plain.seek(0)
+    return plain, damage
+
+
+def _temporary(stack: ExitStack) -> BinaryIO:
+    return cast("BinaryIO", stack.enter_context(TemporaryFile()))
+
+
+def _take_in(store: Store, scan: Scan, as_: str | None, progress: Progress | None) -> Imported:
+    """Add a file that was checked."""
+    header = cast("Header", scan.header)  # a scan without one has raised
+    thread = header.id if as_ is None else as_
+    created, damage = _created(store, thread, header, scan)
+    try:
+        damage += _take_blobs(store, scan, thread)
+        branches = scan.heads if created else None
+        if created and scan.lost:
+            branches = scan.heads | dict.fromkeys(scan.lost, next(reversed(scan.parents), None))
+        new = store.add(thread, scan.entries(progress), branches=branches)
+    except BaseException:
+        with suppress(StoreError):
+            if created and not store.info(thread).length:
+                store.delete(thread)
+        raise
+    diverged = () if created else tuple(_forward(store, thread, scan))
+    return Imported(thread, new, len(scan.parents) - new, tuple(damage), diverged)
+
+
+def _take_blobs(store: Store, scan: Scan, thread: str) -> list[Damage]:
+    """Keep the blobs that messages refer to; tell of those that are nowhere."""
+    damage: list[Damage] = []
+    for digest, place in scan.needs.items():
+        if digest in scan.blobs:
+            store.put_blob(scan.blob(digest))
+            continue
+        try:
+            store.get_blob(pack.named(digest))
+        except NotFoundError:
+            damage.append(Damage("missing", place, f"{pack.named(digest).hash} is in no store", thread=thread))
+    return damage
+
+
+def _created(store: Store, thread: str, header: Header, scan: Scan) -> tuple[bool, list[Damage]]:
+    """Begin the thread where there is none; tell of what its metadata have no place for."""
+    metadata = dict(header.metadata)
+    damage: list[Damage] = []
+    if scan.unknown and KEPT in metadata:
+        names = ", ".join(sorted(scan.unknown))
+        damage.append(Damage("unreadable", "line 1, byte 0", f"keys that were not kept: {names}", thread=thread))
+    elif scan.unknown:
+        metadata[KEPT] = scan.unknown
+    try:
+        store.create(thread, title=header.title, tags=header.tags, metadata=metadata)
+    except ConflictError:
+        return False, []
+    return True, damage
+
+
+def _forward(store: Store, thread: str, scan: Scan) -> Iterator[str]:
+    """Move the branches of a thread that was there to the heads of the file, where they lie ahead; name the others."""
+    info = store.info(thread)
+    theirs: dict[str, str | None] = {}
+    for name, head in scan.heads.items():
+        ours = info.branches.get(name)
+        try:
+            if name not in info.branches:
+                store.fork(thread, name, at=head)
+            elif head is None or head == ours:
+                continue
+            elif ours is None or ours in _line(scan.parents, head):
+                store.rewind(thread, head, branch=name, expect=ours)
+            else:
+                theirs = theirs or {entry.id: entry.parent for entry in _entries(store, info)}
+                if head not in _line(theirs, ours):
+                    yield name
+        except ConflictError:  # somebody else moved it, or took the name, just now
+            yield name

@@ -1,0 +1,26 @@
+"""JSON Lines: ``JsonlLog`` writes messages down, ``read_log`` reads them back, ``JsonlStore`` is a store in a folder.
+
+``lines`` is the form of a line, checked so that damage is told from data; ``log``, ``log_file``, ``log_line`` and
+``log_reader`` are the log; ``journal``, ``folder`` and ``store`` are the store.
+
+Stability: experimental.
+"""
+
+from palaver.store.jsonl.log import JsonlLog, LogFailure, LogSink, default_directory
+from palaver.store.jsonl.log_line import LogContext, LogLine
+from palaver.store.jsonl.log_reader import LogReader, Rebuilt, read_log, threads_of
+from palaver.store.jsonl.store import JsonlStore
+
+__all__ = [
+    "JsonlLog",
+    "JsonlStore",
+    "LogContext",
+    "LogFailure",
+    "LogLine",
+    "LogReader",
+    "LogSink",
+    "Rebuilt",
+    "default_directory",
+    "read_log",
+    "threads_of",
+]

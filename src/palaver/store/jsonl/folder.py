@@ -1,0 +1,337 @@
+"""A folder of journals: what happens to a store, written down by any number of processes.
+
+Rules:
+
+- Everybody writes to files of their own (``log_file``), one line (``lines``) for what one call changed. A line of kind
+  ``change`` has ``seq``, its number among all lines of the folder, which is their order, and ``changes`` (``journal``).
+- Whoever reads or writes holds the lock of the folder, ``palaver.lock``. So whoever writes knows all that was written.
+  That file holds the newest ``seq`` too, for those who have read everything; while somebody writes it holds -1, and
+  whoever finds that looks at the files.
+- Nobody writes while the lock is held by another: an end of a file that is no line was left by a writer that died
+  or failed, and is cut off, and told.
+- ``rewrite`` puts the whole state into one new file, as lines of kind ``state`` with one ``seq``: they take the place
+  of every line with a smaller one. It is finished, synced and named before the others are removed; one that holds
+  damage is kept aside, as ``….damaged``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, StoreError, UnavailableError
+from palaver.store.changes import Change
+from palaver.store.jsonl import journal, lines, log_file
+from palaver.store.jsonl.lines import Ledger, Line, Scanner
+from palaver.store.jsonl.log_reader import scan
+from palaver.store.store import Damage
+
+if sys.platform != "win32":
+    import fcntl
+
+Sync: TypeAlias = Literal["flush", "fsync"]
+LOCK: Final = "palaver.lock"
+SUFFIX: Final = ".changes.jsonl"
+_UNFINISHED: Final = ".unfinished"
+_DAMAGED: Final = ".damaged"
+_OURS: Final = (SUFFIX, _UNFINISHED, _DAMAGED)
+_WRITING: Final = -1
+_UNREAD: Final = -2
+_NUMBER: Final = 8
+_PAUSE: Final = 0.02
+
+
+class Step(NamedTuple):
+    """What one line changed, and where it stands."""
+
+    place: str
+    changes: list[Change]
+
+
+class News(NamedTuple):
+    """What was written since the last look; ``anew``: it is the whole state, and what was known before is void."""
+
+    anew: bool
+    steps: list[Step]
+    damage: list[Damage]
+
+
+class _Read(NamedTuple):
+    """A line, to be put in order."""
+
+    seq: int
+    number: int
+    state: bool
+    step: Step
+
+
+class Folder:
+    """The journals of one store. Every method but ``locked`` and ``close`` is for whoever holds the lock."""
+
+    def __init__(self, path: Path, *, sync: Sync, max_bytes: int, wait: float, clock: Callable[[], int]) -> None:
+        """Open a folder, and begin it where there is none.
+
+        Raises ``StoreError`` for one that holds other things, ``UnavailableError`` for one that cannot be had.
+        """
+        self._path = path
+        self._sync: Sync = sync
+        self._max_bytes = max_bytes
+        self._wait = wait
+        self._names = log_file.Names(clock, SUFFIX)
+        self._file: log_file.LogFile | None = None
+        with self._faults():
+            self._lock = _begun(path)
+        self.forget()
+
+    # -- the lock ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """Hold the folder. Raises ``UnavailableError`` when others hold it for too long."""
+        with self._faults():
+            self._acquire()
+        try:
+            yield
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _acquire(self) -> None:
+        """Wait by asking again: a lock that is waited for cannot be given up."""
+        until, pause = time.monotonic() + self._wait, 0.0001
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise UnavailableError(f"{self._path}: locked by others for {self._wait:g} seconds") from None
+                time.sleep(pause)
+                pause = min(2 * pause, _PAUSE)
+            else:
+                return
+
+    @contextmanager
+    def _faults(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UnavailableError(f"{error.filename or self._path}: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        """Let go of all files."""
+        self._let_go()
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """Read everything anew at the next look, and write to a new file."""
+        self._let_go()
+        self._seq = _UNREAD
+        self._base = 0
+        self._read_to: dict[str, int] = {}
+        self._ledger = Ledger()
+        self._damaged: set[str] = set()
+        self._superseded = False
+
+    def news(self) -> News | None:
+        """What was written since the last look; ``None`` for nothing. Torn ends of files are cut off."""
+        with self._faults():
+            if self._seq == int.from_bytes(os.pread(self._lock, _NUMBER, 0), "little", signed=True):
+                return None
+            files = self.files()
+            if any(self._read_to.get(file.name, 0) > file.stat().st_size for file in files):
+                self.forget()
+            anew = self._seq == _UNREAD
+            damage: list[Damage] = []
+            found: list[_Read] = []
+            for file in files:
+                found += self._look(file, damage)
+            base = max([each.seq for each in found if each.state], default=0)
+            if base > self._base:
+                anew, self._base = True, base
+            self._superseded = self._superseded or any(each.seq < self._base for each in found)
+            found = [
+                each for each in found if each.seq > self._base or (each.state and each.seq == self._base and anew)
+            ]
+            found.sort(key=lambda each: (each.seq, each.number))
+            self._seq = max(self._seq, self._base, *[each.seq for each in found])
+            self._tell(self._seq)
+        return News(anew, [each.step for each in found], damage)
+
+    def audit(self) -> tuple[News, int]:
+        """Everything that is there, read anew, and its size; nothing is changed."""
+        with self._faults():
+            ledger, damage, size = Ledger(), list[Damage](), 0
+            found: list[_Read] = []
+            for file in self.files():
+                size += file.stat().st_size
+                found += _read(file, Scanner(str(file), ledger), damage)
+        base = max([each.seq for each in found if each.state], default=0)
+        found = [each for each in found if each.seq > base or (each.state and each.seq == base)]
+        found.sort(key=lambda each: (each.seq, each.number))
+        return News(anew=True, steps=[each.step for each in found], damage=damage), size
+
+    def left_over(self) -> bool:
+        """Whether there are files that a rewrite should have removed, and was cut off before."""
+        with self._faults():
+            return self._superseded or any(each.name.endswith(_UNFINISHED) for each in self._path.iterdir())
+
+    def files(self) -> list[Path]:
+        """The files of the folder."""
+        return sorted(each for each in self._path.iterdir() if each.name.endswith(SUFFIX))
+
+    def _look(self, file: Path, damage: list[Damage]) -> list[_Read]:
+        start = self._read_to.get(file.name, 0)
+        if file.stat().st_size == start:
+            return []
+        scanner = Scanner(str(file), self._ledger, start=start)
+        before = len(damage)
+        found = _read(file, scanner, damage)
+        self._read_to[file.name] = _mended(file, scanner)
+        if any(each.kind != "torn" for each in damage[before:]):
+            self._damaged.add(file.name)
+        return found
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def write(self, changes: list[Change]) -> None:
+        """Write down what one call changed; when this returns, it is kept."""
+        fields = [("changes", journal.encode(changes))]
+        try:
+            with self._faults():
+                self._tell(_WRITING)
+                file, new = self._opened()
+                self._number += 1
+                seq = self._seq + 1
+                file.write(lines.write("change", self._writer, self._number, [("seq", b"%d" % seq), *fields]))
+                if self._sync == "fsync":
+                    file.sync()
+                    if new:
+                        log_file.sync_directory(self._path)
+                self._ledger.see(self._writer, self._number)
+                self._read_to[file.path.name] = file.size
+                self._seq = seq
+                self._tell(seq)
+        except BaseException:
+            self.forget()
+            raise
+        if file.size >= self._max_bytes:
+            self._let_go()
+
+    def rewrite(self, state: Iterable[list[Change]]) -> int:
+        """Put the whole state in the place of all files; give by how much they are smaller now."""
+        try:
+            with self._faults():
+                old = self.files()
+                before = sum(file.stat().st_size for file in old)
+                self._tell(_WRITING)
+                for file in self._path.iterdir():
+                    if file.name.endswith(_UNFINISHED):
+                        file.unlink()
+                damaged, seq = self._damaged, self._seq + 1
+                path = self._path / self._names.next()
+                self._write_state(path, seq, state)
+                for file in old:
+                    if file.name in damaged:
+                        file.rename(file.with_name(file.name + _DAMAGED))
+                    else:
+                        file.unlink()
+                log_file.sync_directory(self._path)
+                self.forget()
+                self._seq = self._base = seq
+                self._read_to[path.name] = size = path.stat().st_size
+                self._tell(seq)
+                return before - size
+        except BaseException:
+            self.forget()
+            raise
+
+    def _write_state(self, path: Path, seq: int, state: Iterable[list[Change]]) -> None:
+        unfinished = path.with_name(path.name + _UNFINISHED)
+        writer = secrets.token_hex(6)
+        with log_file.begin(unfinished) as target:
+            steps: Iterable[list[Change]] = ([], *state)  # a state of nothing is a state too
+            for number, changes in enumerate(steps, 1):
+                fields = [("seq", b"%d" % seq), ("changes", journal.encode(changes))]
+                target.write(lines.write("state", writer, number, fields))
+            target.flush()
+            os.fsync(target.fileno())
+        unfinished.rename(path)
+        log_file.sync_directory(self._path)
+
+    def _opened(self) -> tuple[log_file.LogFile, bool]:
+        """The file to write to, and whether it is new."""
+        if self._file is not None and not self._file.there:
+            self._let_go()
+        if self._file is not None:
+            return self._file, False
+        self._file = log_file.create(self._path, self._names)
+        self._writer, self._number = secrets.token_hex(6), 0
+        return self._file, True
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _tell(self, seq: int) -> None:
+        os.pwrite(self._lock, seq.to_bytes(_NUMBER, "little", signed=True), 0)
+
+
+def _begun(path: Path) -> int:
+    """Open the lock of a folder, and make both where there are none."""
+    if sys.platform == "win32":
+        raise StoreError("a folder of journals needs the file locks of POSIX")
+    path.mkdir(0o700, parents=True, exist_ok=True)
+    lock = path / LOCK
+    if not lock.exists() and any(not each.name.endswith(_OURS) for each in path.iterdir() if each.name != LOCK):
+        raise StoreError(f"{path}: a folder with other things in it, and no store")
+    return os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _read(file: Path, scanner: Scanner, damage: list[Damage]) -> list[_Read]:
+    """The lines of a file. Raises ``StoreError`` for a line that only a newer version knows."""
+    found: list[_Read] = []
+    for each in scan(file, scanner):
+        if isinstance(each, Damage):
+            damage.append(each)
+        else:
+            found.append(_parsed(each))
+    return found
+
+
+def _parsed(line: Line) -> _Read:
+    place = f"{line.file}, byte {line.offset}"
+    seq = jsontext.value(line.fields.get("seq", jsontext.NULL))
+    if line.kind not in {"change", "state"} or type(seq) is not int:
+        raise StoreError(
+            f"{place}: a line of kind {line.kind!r:.40} and number {seq!r:.40}; it may be of a newer version"
+        )
+    try:
+        changes = journal.decode(line.fields.get("changes", jsontext.NULL))
+    except DecodeError as error:
+        raise StoreError(f"{place}: {error}; it may be of a newer version") from None
+    return _Read(seq, line.number, line.kind == "state", Step(place, changes))
+
+
+def _mended(file: Path, scanner: Scanner) -> int:
+    """Cut off what is no line at the end of a file; give its size."""
+    end = max(scanner.ended, scanner.sound)
+    if end < file.stat().st_size:
+        os.truncate(file, end)
+    if end > scanner.ended:  # the line is whole but for its line break
+        with file.open("ab") as target:
+            target.write(b"\n")
+        end += 1
+    return end

@@ -1,0 +1,209 @@
+"""Changes of a store as JSON, and back; and what becomes of a change when one before it was lost.
+
+Rules:
+
+- A change is an object: ``change`` names its class, the other fields are those of the class; what holds its default is
+  left out. Bytes are base64, digests are hex, an entry is an object of ``id``, ``parent`` and ``message`` in the
+  canonical form.
+- A change, or a field, that this version does not know is a ``DecodeError``: nothing can be told without it.
+- A change can only be applied in the state that it was made for. Where damage took something before it, ``fitted``
+  gives what of it can still be applied, and tells the rest. An entry whose parent is lost begins a conversation of
+  its own.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from msgspec import NODEFAULT, Raw
+from msgspec.structs import fields as fields_of
+
+from palaver.core import canonical, jsontext
+from palaver.core.errors import DecodeError
+from palaver.store.changes import BlobPut, BlobsDropped, Change, Created, Deleted, Joined, Updated
+from palaver.store.store import Damage
+from palaver.threads.thread import Entry, Thread
+
+_SOURCE: Final = "journal"
+_CLASSES: Final[Mapping[str, type[Change]]] = {
+    "created": Created,
+    "updated": Updated,
+    "joined": Joined,
+    "deleted": Deleted,
+    "blob": BlobPut,
+    "dropped": BlobsDropped,
+}
+_NAMES: Final[Mapping[type[Change], str]] = {cls: name for name, cls in _CLASSES.items()}
+
+
+# -- writing -------------------------------------------------------------------------------------------------------
+
+
+def encode(changes: Iterable[Change]) -> bytes:
+    """Write changes as an array. Raises ``EncodeError`` for what JSON cannot say."""
+    return b"[" + b",".join([b"{" + b",".join(_pairs(change)) + b"}" for change in changes]) + b"]"
+
+
+def _pairs(change: Change) -> Iterator[bytes]:
+    yield b'"change":"%b"' % _NAMES[type(change)].encode()
+    for field in fields_of(type(change)):
+        item = getattr(change, field.name)
+        default = field.default_factory() if callable(field.default_factory) else field.default
+        if default is NODEFAULT or item != default:
+            yield b'"%b":%b' % (field.name.encode(), _WRITERS.get(field.name, jsontext.encode)(item))
+
+
+def _entries(entries: tuple[Entry, ...]) -> bytes:
+    written = [
+        b'{"id":%b,"parent":%b,"message":%b}'
+        % (jsontext.encode(entry.id), jsontext.encode(entry.parent), canonical.encode(entry.message))
+        for entry in entries
+    ]
+    return b"[" + b",".join(written) + b"]"
+
+
+_WRITERS: Final[Mapping[str, Callable[[Any], bytes]]] = {
+    "entries": _entries,
+    "data": lambda data: b'"' + binascii.b2a_base64(data, newline=False) + b'"',
+    "digests": lambda digests: jsontext.encode([digest.hex() for digest in digests]),
+}
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+def decode(text: bytes | Raw) -> list[Change]:
+    """Read changes. Raises ``DecodeError``, source ``journal``, with the path of what is wrong."""
+    changes: list[Change] = []
+    try:
+        for index, table in enumerate(jsontext.rows(text)):
+            try:
+                changes.append(_change(table))
+            except DecodeError as error:
+                raise error.within(f"[{index}]") from None
+    except DecodeError as error:
+        error.source = _SOURCE
+        raise
+    return changes
+
+
+def _change(table: jsontext.Fields) -> Change:
+    table = dict(table)
+    name = _text(table.pop("change", jsontext.NULL))
+    if name not in _CLASSES:
+        raise DecodeError(f"no change goes by the name {name!r:.40}", path="change")
+    cls = _CLASSES[name]
+    values: dict[str, Any] = {}
+    for key, text in table.items():
+        if key not in cls.__struct_fields__:
+            raise DecodeError("not known to this version", path=key)
+        try:
+            values[key] = _READERS[key](text)
+        except DecodeError as error:
+            raise error.within(key) from None
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise DecodeError(str(error)) from None
+
+
+def _text(text: Raw) -> str:
+    return jsontext.text(text)
+
+
+def _maybe(text: Raw) -> str | None:
+    return None if jsontext.is_null(text) else _text(text)
+
+
+def _whole(text: Raw) -> int:
+    number = jsontext.value(text)
+    if type(number) is not int:
+        raise DecodeError(f"expected a whole number, got {jsontext.kind(text)}")
+    return number
+
+
+def _metadata(text: Raw) -> Mapping[str, Any]:
+    jsontext.fields(text)  # an object
+    return dict(jsontext.view(text))
+
+
+def _entry(table: jsontext.Fields) -> Entry:
+    if table.keys() != {"id", "parent", "message"}:
+        raise DecodeError("an entry has id, parent and message")
+    return Entry(_text(table["id"]), _maybe(table["parent"]), canonical.decode(table["message"]))
+
+
+def _bytes(text: Raw) -> bytes:
+    try:
+        return binascii.a2b_base64(_text(text), strict_mode=True)
+    except ValueError as error:
+        raise DecodeError(f"no base64: {error}") from None
+
+
+def _digest(text: Raw) -> bytes:
+    try:
+        return bytes.fromhex(_text(text))
+    except ValueError as error:
+        raise DecodeError(f"no digest: {error}") from None
+
+
+_READERS: Final[Mapping[str, Callable[[Raw], Any]]] = {
+    "thread": _text,
+    "at": _whole,
+    "title": _maybe,
+    "tags": lambda text: tuple(map(_text, jsontext.items(text))),
+    "metadata": _metadata,
+    "entries": lambda text: tuple(map(_entry, jsontext.rows(text))),
+    "branches": lambda text: {name: _maybe(head) for name, head in jsontext.fields(text).items()},
+    "key": _maybe,
+    "data": _bytes,
+    "digests": lambda text: tuple(map(_digest, jsontext.items(text))),
+}
+
+
+# -- after damage --------------------------------------------------------------------------------------------------
+
+
+def fitted(change: Change, tree: Thread | None, place: str) -> tuple[list[Change], list[Damage]]:
+    """What of a change can be applied, when ``tree`` is what is left of its thread; and what cannot."""
+    match change:
+        case Created() | BlobPut() | BlobsDropped():
+            return [change], []
+        case Joined():
+            return _fitted_entries(change, tree, place)
+        case Updated() | Deleted():
+            if tree is not None:
+                return [change], []
+            return [], [Damage("missing", place, "the thread that this changes is not there", change.thread)]
+
+
+def _fitted_entries(change: Joined, tree: Thread | None, place: str) -> tuple[list[Change], list[Damage]]:
+    made: list[Change] = []
+    damage: list[Damage] = []
+    if tree is None:
+        made.append(Created(thread=change.thread, at=change.at))
+        damage.append(Damage("missing", place, "the beginning of the thread is not there", change.thread))
+    tree = Thread(change.thread) if tree is None else tree
+    entries: dict[str, Entry] = {}
+    for entry in change.entries:
+        if entry.id in tree and tree.entry(entry.id) != entry:
+            reason = "it is there already, with another message or parent"
+            damage.append(Damage("altered", place, reason, change.thread, entry.id))
+        elif entry.parent is None or entry.parent in tree or entry.parent in entries:
+            entries[entry.id] = entry
+        else:
+            reason = f"its parent {entry.parent} is not there"
+            damage.append(Damage("missing", place, reason, change.thread, entry.id))
+            entries[entry.id] = Entry(entry.id, None, entry.message)
+    heads: dict[str, str | None] = {}
+    for name, head in change.branches.items():
+        if head is None or head in tree or head in entries:
+            heads[name] = head
+        else:
+            damage.append(Damage("missing", place, f"the head of branch {name!r} is not there", change.thread, head))
+    joined = Joined(thread=change.thread, at=change.at, entries=tuple(entries.values()), branches=heads, key=change.key)
+    return [*made, joined], damage

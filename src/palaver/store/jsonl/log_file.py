@@ -1,0 +1,156 @@
+"""A file of lines that grows at its end, open for one writer.
+
+Rules:
+
+- Its name is the time (UTC) of its creation and six hex digits: ``2026-11-20T09-05-00Z-3fa91c.jsonl``. Nobody else
+  has it: it is created, never opened, and is private to the user. The names that one ``Names`` gives sort in the
+  order in which it gave them.
+- What is written is written at the end (``O_APPEND``), in one call to the system. If only a part of it got there, that
+  part is cut off again; where that fails too the file is ``broken``, and nobody writes to it any more.
+- The file is locked for as long as it is open, where the system has such locks; so nobody cuts what another writes.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from palaver.core.errors import UnavailableError
+
+if sys.platform != "win32":
+    import fcntl
+
+SUFFIX: Final = ".jsonl"
+_DIGITS: Final = 6
+_TOKENS: Final = 16**_DIGITS
+_TRIES: Final = 100
+_FLAGS: Final = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_PRIVATE_FILE: Final = 0o600
+_PRIVATE_DIRECTORY: Final = 0o700
+
+
+class Names:
+    """Names for new files, each behind the one before. ``clock`` gives Unix milliseconds."""
+
+    def __init__(self, clock: Callable[[], int], suffix: str = SUFFIX) -> None:
+        """Begin at a random name of the present second."""
+        self._clock = clock
+        self._suffix = suffix
+        self._second = -1
+        self._token = 0
+
+    def next(self) -> str:
+        """Give a name."""
+        second = max(self._clock() // 1000, self._second)
+        if second > self._second or self._token + 1 >= _TOKENS:
+            self._second = second + (second == self._second)
+            self._token = secrets.randbelow(_TOKENS // 2)
+        else:
+            self._token += 1
+        return f"{datetime.fromtimestamp(self._second, UTC):%Y-%m-%dT%H-%M-%SZ}-{self._token:0{_DIGITS}x}{self._suffix}"
+
+
+class LogFile:
+    """An open file. Its methods raise ``OSError``."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        """Take over a descriptor, and lock it.
+
+        Raises ``UnavailableError`` when another writer has it, or it is no file that could be cut.
+        """
+        self.path = path
+        self.broken = False
+        self._fd = fd
+        try:
+            self.size = _locked(path, fd)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    @property
+    def there(self) -> bool:
+        """Whether the file still has a name: one that was deleted takes lines, and nobody ever reads them."""
+        return os.fstat(self._fd).st_nlink > 0
+
+    def write(self, data: bytes) -> None:
+        """Add bytes at the end, all or none."""
+        done = os.write(self._fd, data)
+        try:
+            while done < len(data):  # the disk filled up on the way: the next call says so
+                done += os.write(self._fd, memoryview(data)[done:])
+        except OSError:
+            self.broken = True
+            self.cut(os.fstat(self._fd).st_size - done)
+            self.broken = False
+            raise
+        self.size += done
+
+    def cut(self, size: int) -> None:
+        """Shorten the file."""
+        os.ftruncate(self._fd, size)
+        self.size = size
+
+    def sync(self) -> None:
+        """Wait until the disk has it."""
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Let go of the file. Closing twice is allowed."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _locked(path: Path, fd: int) -> int:
+    """Lock an open file, and give its size."""
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise UnavailableError(f"{path}: not a regular file")
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UnavailableError(f"{path}: another writer has it open") from None
+    return status.st_size
+
+
+def create(directory: Path, names: Names) -> LogFile:
+    """Begin a new file, and the directory where that is not there. Raises ``OSError``."""
+    directory.mkdir(_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    for left in reversed(range(_TRIES)):
+        path = directory / names.next()
+        try:
+            return LogFile(path, os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE))
+        except FileExistsError:
+            if not left:
+                raise
+    raise AssertionError
+
+
+def reopen(path: Path) -> LogFile:
+    """Open a file that is there, to go on at its end. Raises ``OSError``, ``UnavailableError``."""
+    return LogFile(path, os.open(path, _FLAGS))
+
+
+def begin(path: Path) -> BinaryIO:
+    """Begin a file of that name, which nobody else may read. Raises ``OSError``."""
+    return open(os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE), "wb")  # noqa: PTH123 (a descriptor)
+
+
+def sync_directory(directory: Path) -> None:
+    """Wait until the disk knows of the files of a directory, where the system can say so."""
+    with suppress(PermissionError):  # a directory that may be written need not be readable
+        fd = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -1,0 +1,176 @@
+"""What a line of the message log says: a whole message, and where it belongs.
+
+Rules:
+
+- The line of a message (kind ``message`` of ``lines``) has ``time`` (UTC, ISO 8601, milliseconds), the fields of its
+  ``LogContext`` that are set, and ``message`` in the canonical form (C26, DAS-20).
+- ``model`` and ``generation_seconds`` stand on lines of assistants only; seconds are rounded to milliseconds, half
+  away from zero, by the number as it is written: 1.23456 is 1.235, 1.0005 is 1.001.
+- A key that this version does not know is read into ``extra``, and so is the application's own.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_HALF_UP, Context, Decimal
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from palaver.core import canonical, jsontext
+from palaver.core.errors import DecodeError, MessageError, StoreError
+from palaver.core.messages import AssistantMessage, Message
+from palaver.core.value import short_repr
+from palaver.store.jsonl import lines
+
+if TYPE_CHECKING:
+    from palaver.store.jsonl.lines import Line
+
+KIND: Final = "message"
+_ASSISTANT: Final = frozenset({"model", "generation_seconds"})
+_MILLISECOND: Final = Decimal("0.001")
+_DIGITS: Final = Context(prec=330, rounding=ROUND_HALF_UP)  # as many as a float has before and behind its point
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SOURCE: Final = "log"
+
+
+class LogContext(Struct, frozen=True, kw_only=True):
+    """Where a message belongs.
+
+    ``round`` counts the answers of a run from 1, and is absent for input. ``entry`` and ``parent`` are those of the
+    thread's entry (``parent`` is ``None`` for the first), ``branch`` is the branch that it was appended to. ``extra``
+    holds JSON values of the application's own, by names that are none of ours.
+    """
+
+    thread: str
+    run: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    round: int | None = None
+    generation_seconds: float | None = None
+    entry: str | None = None
+    parent: str | None = None
+    branch: str | None = None
+    extra: Mapping[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse what no line can say, where it is made: a log raises nothing later."""
+        if self.round is not None and self.round < 1:
+            raise StoreError(f"round: {self.round}: rounds count from 1")
+        if self.generation_seconds is not None and not math.isfinite(self.generation_seconds):
+            raise StoreError(f"generation_seconds: {self.generation_seconds} is no time")
+        taken = sorted(_OURS & self.extra.keys())
+        if taken:
+            raise StoreError(f"extra: the name {taken[0]!r} is a field of the line")
+        try:
+            jsontext.checked(dict(self.extra), "extra")
+        except MessageError as error:
+            raise StoreError(str(error)) from None
+
+    def __repr__(self) -> str:
+        """Show what was set, shortened."""
+        return short_repr(self)
+
+
+class LogLine(Struct, frozen=True, kw_only=True):
+    """A line that was read. ``time`` is in Unix milliseconds; ``id`` names the line by its writer and number.
+
+    It stands in ``file``, at byte ``offset``.
+    """
+
+    id: str
+    time: int
+    context: LogContext
+    message: Message
+    file: str
+    offset: int
+
+    def __repr__(self) -> str:
+        """Show what was set, shortened."""
+        return short_repr(self)
+
+
+_TEXT: Final = (str, NoneType)
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "thread": (str,),
+    "run": _TEXT,
+    "agent": _TEXT,
+    "model": _TEXT,
+    "round": (int, NoneType),
+    "generation_seconds": (int, float, NoneType),
+    "entry": _TEXT,
+    "parent": _TEXT,
+    "branch": _TEXT,
+}
+_OURS: Final = frozenset({*lines.FRAME, *_TYPES, "time", "message"})
+
+
+def fields(message: Message, context: LogContext, now: int) -> Iterator[tuple[str, bytes]]:
+    """The fields of a line, by their names. Raises ``EncodeError`` for what JSON cannot say."""
+    yield "time", b'"%b"' % _written(now).encode()
+    assistant = isinstance(message, AssistantMessage)
+    for name in _TYPES:
+        item = getattr(context, name)
+        if item is None or (name in _ASSISTANT and not assistant):
+            continue
+        yield name, jsontext.encode(_rounded(item) if name == "generation_seconds" else item)
+    for name, item in context.extra.items():
+        yield name, jsontext.encode(item)
+    yield "message", canonical.encode(message)
+
+
+def read(line: Line) -> LogLine:
+    """Read a line of kind ``message``. Raises ``DecodeError``, source ``log``, with the path of what is wrong."""
+    table = dict(line.fields)
+    try:
+        time = _time(_value(table, "time", (str,)))
+        known = {name: _value(table, name, types) for name, types in _TYPES.items()}
+        try:
+            message = canonical.decode(table.pop("message"))
+        except KeyError:
+            raise DecodeError("not there", path="message") from None
+        except DecodeError as error:
+            raise error.within("message") from None
+        extra = jsontext.frozen({name: jsontext.value(text) for name, text in table.items()})
+        context = LogContext(**known, extra=extra)
+    except StoreError as error:
+        raise DecodeError(str(error), source=_SOURCE) from None
+    except DecodeError as error:
+        error.source = _SOURCE
+        raise
+    return LogLine(
+        id=f"{line.writer}-{line.number}",
+        time=time,
+        context=context,
+        message=message,
+        file=line.file,
+        offset=line.offset,
+    )
+
+
+def _value(table: jsontext.Fields, name: str, types: tuple[type, ...]) -> Any:
+    text = table.pop(name, jsontext.NULL)
+    item = jsontext.value(text)
+    if not isinstance(item, types) or isinstance(item, bool):
+        raise DecodeError(f"got {jsontext.kind(text)}", path=name)
+    return item
+
+
+def _rounded(seconds: float) -> float:
+    return float(Decimal(repr(seconds)).quantize(_MILLISECOND, context=_DIGITS))
+
+
+def _written(now: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=now)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _time(text: str) -> int:
+    try:
+        return (datetime.fromisoformat(text) - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, TypeError) as error:  # TypeError: a time without a zone
+        raise DecodeError(str(error), path="time") from None

@@ -1,0 +1,140 @@
+"""Reading the message log: every sound line, in order, and the damage between them.
+
+Rules:
+
+- ``read_log`` reads a file, or all files of a directory whose names end in ``.jsonl``, sorted by name, which is the
+  order of their creation. It holds one line at a time (``lines`` says what a scanner holds).
+- Damage is told, in ``damage``, when the reading has come past it; it stops nothing. Lines of a kind that is not
+  known are counted in ``others``, and are no damage.
+- ``threads_of`` builds the threads that lines tell of. A line with an ``entry`` stands behind its ``parent``, one
+  without behind the line before it in its thread. The head of a branch is its last line; that a branch was rewound,
+  or forked and not appended to, no line says.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from palaver.core.errors import DecodeError, NotFoundError, StoreError, UnavailableError
+from palaver.store.jsonl import log_line
+from palaver.store.jsonl.lines import Ledger, Line, Scanner
+from palaver.store.jsonl.log_file import SUFFIX
+from palaver.store.jsonl.log_line import LogLine
+from palaver.store.store import Damage
+from palaver.threads.thread import MAIN, Entry, Thread
+
+_CHUNK: Final = 1 << 18
+
+
+class LogReader(Iterator[LogLine]):
+    """The lines of a log, one after the other; ``read_log`` makes it."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        """Read these files, in this order."""
+        self.damage: list[Damage] = []
+        self.others: Counter[str] = Counter()
+        self._lines = self._read(files)
+
+    def __next__(self) -> LogLine:
+        """The next sound line. Raises ``UnavailableError`` for a file that cannot be opened."""
+        return next(self._lines)
+
+    def _read(self, files: Iterable[Path]) -> Iterator[LogLine]:
+        ledger = Ledger()
+        for file in files:
+            for found in scan(file, Scanner(str(file), ledger)):
+                if isinstance(found, Damage):
+                    self.damage.append(found)
+                elif found.kind != log_line.KIND:
+                    self.others[found.kind] += 1
+                else:
+                    try:
+                        yield log_line.read(found)
+                    except DecodeError as error:
+                        self.damage.append(Damage("unreadable", f"{file}, byte {found.offset}", str(error)))
+
+
+def read_log(where: str | os.PathLike[str]) -> LogReader:
+    """Read the log in a file or in a directory. Raises ``NotFoundError`` when there is none."""
+    path = Path(where)
+    if path.is_dir():
+        return LogReader(files_of(path))
+    if not path.exists():
+        raise NotFoundError(f"{path}: no file or directory of that name")
+    return LogReader([path])
+
+
+def files_of(directory: Path) -> list[Path]:
+    """The files of a log, in the order of their creation. Raises ``UnavailableError``."""
+    try:
+        return sorted(each for each in directory.iterdir() if each.name.endswith(SUFFIX))
+    except OSError as error:
+        raise UnavailableError(f"{directory}: {error.strerror}") from None
+
+
+def scan(file: Path, scanner: Scanner) -> Iterator[Line | Damage]:
+    """Run a file through a scanner, from where that begins. Raises ``UnavailableError`` when it cannot be opened."""
+    try:
+        source = file.open("rb", buffering=0)
+    except OSError as error:
+        raise UnavailableError(f"{file}: {error.strerror}") from None
+    with source:
+        at = source.seek(scanner.ended)
+        while True:
+            try:
+                data = source.read(_CHUNK)
+            except OSError as error:
+                yield Damage("unreadable", f"{file}, byte {at}", str(error.strerror))
+                break
+            if not data:
+                break
+            at += len(data)
+            yield from scanner.feed(data)
+    yield from scanner.finish()
+
+
+class Rebuilt(Struct, frozen=True):
+    """Threads by their ids, and what could not be put in its place."""
+
+    threads: dict[str, Thread]
+    damage: tuple[Damage, ...] = ()
+
+
+def threads_of(lines: Iterable[LogLine]) -> Rebuilt:
+    """Build the threads that lines tell of (MSG-13).
+
+    An entry whose parent is not there begins a conversation of its own, and an entry that stands there already with
+    another message or parent is passed over; both are told.
+    """
+    threads: dict[str, Thread] = {}
+    last: dict[str, str] = {}
+    damage: list[Damage] = []
+    for line in lines:
+        context = line.context
+        thread = threads.get(context.thread)
+        if thread is None:
+            thread = threads[context.thread] = Thread(context.thread)
+        if context.entry is None:
+            entry = Entry(line.id, last.get(thread.id), line.message)
+        else:
+            entry = Entry(context.entry, context.parent, line.message)
+        place = f"{line.file}, byte {line.offset}"
+        if entry.parent is not None and entry.parent not in thread:
+            reason = f"its parent {entry.parent} is not there"
+            damage.append(Damage("missing", place, reason, thread.id, entry.id))
+            entry = Entry(entry.id, None, line.message)
+        try:
+            thread.add([entry], {} if entry.id in thread else {context.branch or MAIN: entry.id})
+        except StoreError as error:
+            damage.append(Damage("altered", place, str(error), thread.id, entry.id))
+        else:
+            last[thread.id] = entry.id
+    return Rebuilt(threads, tuple(damage))

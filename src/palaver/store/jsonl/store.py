@@ -1,0 +1,222 @@
+"""A store in a folder of JSON Lines: memory holds the threads, the folder holds what happened to them.
+
+Rules:
+
+- Each call that changes something is one line on the disk before it returns (``folder``), whole or not at all. A call
+  first takes over what other processes wrote, so that ``expect`` holds among all of them.
+- Everything is in memory: it is for as much as fits there, and opening it reads all of it. For more there is SQLite.
+- What an earlier crash or a bad disk left is told in ``damage``: torn ends of files, which are cut off, and lines that
+  are not as they were written. What stands around them is there; an entry whose parent is lost begins a conversation.
+- ``gc`` writes the state into one new file and removes the others, and with them what was deleted. A file that holds
+  damage is kept aside instead, whatever stands in it: removing that is up to its owner.
+- A store that was opened before a fork is the parent's; the child opens its own. Needs the file locks of POSIX.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING, Final
+
+from palaver.core.errors import StoreError
+from palaver.store.changes import BlobPut, BlobsDropped, Change, Created, Deleted, Joined
+from palaver.store.jsonl import journal
+from palaver.store.jsonl.folder import Folder, News, Sync
+from palaver.store.memory import MemoryStore
+from palaver.store.store import Damage, Freed, Progress, Verified
+from palaver.threads.ids import now_ms
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+MAX_BYTES: Final = 64 << 20
+_BATCH: Final = 64
+
+
+class _Replayed(MemoryStore):
+    """A store in memory that takes over what a folder says."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        super().__init__(clock=clock)
+        self._garbage = False
+        self._dead = 0
+
+    def take(self, news: News) -> list[Damage]:
+        """Follow what happened; give the damage."""
+        damage = list(news.damage)
+        if news.anew:
+            self._held.clear()
+            self._blobs.clear()
+            self._garbage, self._dead = False, 0
+        for step in news.steps:
+            for change in step.changes:
+                try:
+                    self._apply(change)
+                except (KeyError, StoreError):  # what this was made for is lost
+                    held = self._held.get(getattr(change, "thread", ""))
+                    fitted, lost = journal.fitted(change, None if held is None else held.tree, step.place)
+                    damage += lost
+                    for each in fitted:
+                        self._apply(each)
+        return damage
+
+    def _apply(self, change: Change) -> None:
+        if isinstance(change, Deleted) and change.thread in self._held:
+            self._dead += len(self._held[change.thread].tree)
+        self._garbage = self._garbage or isinstance(change, (Deleted, BlobsDropped))
+        super()._apply(change)
+
+    def whole(self) -> Iterator[list[Change]]:
+        """The changes that lead here from nothing, in pieces."""
+        for name, held in self._held.items():
+            yield [Created(thread=name, at=held.created_at, title=held.title, tags=held.tags, metadata=held.metadata)]
+            entries, at = held.tree.entries, 0
+            keyed = sorted((start, count, key) for key, (start, count) in held.keys.items())
+            for start, count, key in [*keyed, (len(entries), 0, None)]:
+                for first in range(at, start, _BATCH):
+                    piece = tuple(entries[first : min(first + _BATCH, start)])
+                    yield [Joined(thread=name, at=held.updated_at, entries=piece)]
+                at = start + count
+                piece = tuple(entries[start:at])
+                heads = dict(held.tree.branches) if key is None else dict[str, str | None]()
+                yield [Joined(thread=name, at=held.updated_at, entries=piece, branches=heads, key=key)]
+        for data in self._blobs.values():
+            yield [BlobPut(data=data)]
+
+
+class JsonlStore(_Replayed):
+    """Keeps threads in a folder. ``sync``: ``fsync`` (the disk has it) or ``flush`` (it survives the process alone).
+
+    ``wait`` is for how many seconds a call waits for others to let go of the folder.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        sync: Sync = "fsync",
+        max_bytes: int = MAX_BYTES,
+        wait: float = 30.0,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        """Open the store in a folder, and begin it where there is none.
+
+        Raises ``StoreError`` for a folder that holds other things, or lines of a newer version.
+        """
+        if sync not in {"flush", "fsync"}:
+            raise StoreError(f"sync: {sync!r} is neither 'flush' nor 'fsync'")
+        super().__init__(clock)
+        self._process = os.getpid()
+        self._name = os.fspath(directory)
+        self._damage: dict[Damage, None] = {}
+        self._made: list[Change] = []
+        self._open = True
+        self._lock = self._turn = _Turn(self._begin)
+        self._folder = Folder(Path(directory), sync=sync, max_bytes=max_bytes, wait=wait, clock=clock)
+        try:
+            with self._lock:
+                pass
+        except BaseException:
+            self._folder.close()
+            raise
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """What was not as it was written, when it was read."""
+        return tuple(self._damage)
+
+    def _begin(self, stack: ExitStack) -> None:
+        """Before the first step of a call: take over what others wrote; behind the last: write down what was made."""
+        if not self._open:
+            raise StoreError(f"{self._name}: the store is closed")
+        if os.getpid() != self._process:
+            raise StoreError(f"{self._name}: opened before this process was forked; open it again")
+        stack.enter_context(self._folder.locked())
+        try:
+            news = self._folder.news()
+            if news is not None:
+                self._damage.update(dict.fromkeys(self.take(news)))
+        except BaseException:
+            self._folder.forget()
+            raise
+        stack.push(self._end)
+
+    def _end(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        made, self._made = self._made, []
+        if made and kind is None:
+            self._folder.write(made)
+        elif made:
+            self._folder.forget()  # memory is ahead of the disk
+
+    def _commit(self, change: Change) -> None:
+        self._made.append(change)
+        self._apply(change)
+
+    def verify(self, *, progress: Progress | None = None) -> Verified:
+        """Read every file again, and compare what they say with what is in memory."""
+        with self._lock:
+            news, size = self._folder.audit()
+            again = _Replayed(self._clock)
+            damage = again.take(news)
+            for name, held in self._held.items():
+                copy = again._held.get(name)  # noqa: SLF001 (one of our own)
+                if copy is None or (copy.info(), copy.tree.entries) != (held.info(), held.tree.entries):
+                    damage.append(Damage("missing", self._name, "the files do not say what they said when read", name))
+            found = again.verify(progress=progress)
+        return Verified(found.threads, found.entries, found.blobs, size, tuple(damage))
+
+    def gc(self, *, progress: Progress | None = None) -> Freed:
+        """Remove blobs that no message holds, and all that was deleted, from the disk."""
+        with self._lock:
+            freed = super().gc(progress=progress)
+            if not (self._garbage or self._folder.left_over()):
+                return freed
+            size = self._folder.rewrite(self.whole())
+            self._made.clear()  # the new file says it
+            dead, self._dead, self._garbage = self._dead, 0, False
+            return Freed(dead, freed.blobs, max(size, 0))
+
+    def close(self) -> None:
+        """Let go of all files."""
+        with ExitStack() as stack:
+            if os.getpid() == self._process:  # in a child of a fork, nobody may be there to let go of it
+                stack.enter_context(self._turn.alone)
+            self._open = False
+            self._folder.close()
+
+
+class _Turn(AbstractContextManager[None]):
+    """A lock of this process around one of the folder: taken by the first ``with``, let go of by the last."""
+
+    def __init__(self, begin: Callable[[ExitStack], None]) -> None:
+        self._begin = begin
+        self.alone = RLock()
+        self._stacks: list[ExitStack] = []
+
+    def __enter__(self) -> None:
+        self.alone.acquire()
+        try:
+            stack = ExitStack()
+            if not self._stacks:
+                with stack:
+                    self._begin(stack)
+                    stack = stack.pop_all()
+            self._stacks.append(stack)
+        except BaseException:
+            self.alone.release()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._stacks.pop().__exit__(kind, error, trace)
+        finally:
+            self.alone.release()

@@ -1,0 +1,339 @@
+"""A store in memory: for tests, for short-lived work, and the state of every store that is a journal.
+
+Rules:
+
+- Each method that writes checks, makes one ``Change``, and hands it to ``_commit``, all under one lock. Here that
+  applies it; a journal writes it down first.
+- Messages are held as they are, once for each entry. ``get_blob`` finds what ``put_blob`` was given.
+- What it holds is gone with the process: "kept" is true for as long as it lives.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from hashlib import sha256
+from threading import RLock
+from typing import Any, assert_never
+
+from msgspec import UNSET, UnsetType
+
+from palaver.core.errors import ConflictError, NotFoundError
+from palaver.core.messages import Message
+from palaver.core.parts import Blob, Media
+from palaver.store import pack, words
+from palaver.store.changes import BlobPut, BlobsDropped, Change, Created, Deleted, Joined, Updated
+from palaver.store.rows import checked_name, frozen_metadata, prepare, repeats
+from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified
+from palaver.threads.ids import now_ms, uuid7
+from palaver.threads.thread import MAIN, Entry, Thread
+
+
+class _Held:
+    """A thread and what is known of it."""
+
+    __slots__ = ("created_at", "keys", "metadata", "tags", "title", "tree", "updated_at")
+
+    def __init__(self, change: Created) -> None:
+        self.tree = Thread(change.thread)
+        self.title = change.title
+        self.tags = change.tags
+        self.metadata = change.metadata
+        self.created_at = self.updated_at = change.at
+        self.keys: dict[str, tuple[int, int]] = {}
+
+    def info(self) -> ThreadInfo:
+        return ThreadInfo(
+            id=self.tree.id,
+            title=self.title,
+            tags=self.tags,
+            metadata=self.metadata,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            length=len(self.tree),
+            branches=dict(self.tree.branches),
+        )
+
+
+class MemoryStore(Store):
+    """Keeps threads in this process. ``clock`` gives Unix milliseconds."""
+
+    def __init__(self, *, clock: Callable[[], int] = now_ms) -> None:
+        """Begin an empty store."""
+        self._clock = clock
+        self._lock: AbstractContextManager[object] = RLock()
+        self._held: dict[str, _Held] = {}  # in the order of their last change
+        self._blobs: dict[bytes, bytes] = {}
+
+    # -- changes -------------------------------------------------------------------------------------------------------
+
+    def _commit(self, change: Change) -> None:
+        """Make a change that was checked."""
+        self._apply(change)
+
+    def _apply(self, change: Change) -> None:
+        match change:
+            case Created():
+                self._held[change.thread] = _Held(change)
+            case Updated():
+                held = self._touched(change.thread, change.at)
+                held.title = held.title if change.title is UNSET else change.title
+                held.tags = held.tags if change.tags is UNSET else change.tags
+                held.metadata = held.metadata if change.metadata is UNSET else change.metadata
+            case Joined():
+                held = self._touched(change.thread, change.at)
+                if change.key is not None:
+                    held.keys[change.key] = (len(held.tree), len(change.entries))
+                held.tree.add(change.entries, change.branches)
+            case Deleted():
+                del self._held[change.thread]
+            case BlobPut():
+                self._blobs[sha256(change.data).digest()] = change.data
+            case BlobsDropped():
+                for digest in change.digests:
+                    self._blobs.pop(digest, None)
+            case _:
+                assert_never(change)
+
+    def _touched(self, thread: str, at: int) -> _Held:
+        held = self._held[thread] = self._held.pop(thread)
+        held.updated_at = at
+        return held
+
+    def _known(self, thread: str) -> _Held:
+        try:
+            return self._held[thread]
+        except KeyError:
+            raise NotFoundError(f"no thread {thread!r}") from None
+
+    # -- threads -------------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        id: str | None = None,
+        *,
+        title: str | None = None,
+        tags: Iterable[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> ThreadInfo:
+        """Begin a thread."""
+        name = uuid7() if id is None else checked_name(id, "id of the thread")
+        held = frozen_metadata(metadata or {})
+        with self._lock:
+            if name in self._held:
+                raise ConflictError(f"there is a thread {name!r}")
+            self._commit(Created(thread=name, at=self._clock(), title=title, tags=tuple(tags), metadata=held))
+            return self._held[name].info()
+
+    def info(self, thread: str) -> ThreadInfo:
+        """What is known of a thread."""
+        with self._lock:
+            return self._known(thread).info()
+
+    def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
+        """The threads, those changed last first."""
+        with self._lock:
+            names = [name for name, held in self._held.items() if tag is None or tag in held.tags]
+        for name in names[::-1][:limit]:
+            with self._lock:
+                held = self._held.get(name)
+                info = None if held is None else held.info()
+            if info is not None:
+                yield info
+
+    def update(
+        self,
+        thread: str,
+        *,
+        title: str | UnsetType | None = UNSET,
+        tags: Iterable[str] | UnsetType = UNSET,
+        metadata: Mapping[str, Any] | UnsetType = UNSET,
+    ) -> ThreadInfo:
+        """Change what is given."""
+        with self._lock:
+            held = self._known(thread)
+            self._commit(
+                Updated(
+                    thread=thread,
+                    at=self._clock(),
+                    title=title,
+                    tags=UNSET if tags is UNSET else tuple(tags),
+                    metadata=UNSET if metadata is UNSET else frozen_metadata(metadata),
+                )
+            )
+            return held.info()
+
+    def delete(self, thread: str) -> None:
+        """Remove a thread."""
+        with self._lock:
+            self._known(thread)
+            self._commit(Deleted(thread=thread, at=self._clock()))
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        thread: str,
+        messages: Iterable[Message],
+        *,
+        branch: str = MAIN,
+        expect: str | UnsetType | None = UNSET,
+        key: str | None = None,
+    ) -> Appended:
+        """Let messages join."""
+        given = list(messages)
+        with self._lock:
+            held = self._known(thread)
+            if key is not None and checked_name(key, "key") in held.keys:
+                return self._repeated(held, given, key)
+            head = held.tree.expected(branch, expect)
+            now = self._clock()
+            entries = held.tree.joining(given, head, now)
+            heads = {branch: entries[-1].id} if entries else {}
+            if entries or key is not None:
+                self._commit(Joined(thread=thread, at=now, entries=entries, branches=heads, key=key))
+            return Appended(entries)
+
+    def _repeated(self, held: _Held, given: list[Message], key: str) -> Appended:
+        start, count = held.keys[key]
+        earlier = held.tree.entries[start : start + count]
+        repeats(earlier, prepare(given), held.tree.id, key)
+        return Appended(tuple(earlier), repeated=True)
+
+    def add(self, thread: str, entries: Iterable[Entry], *, branches: Mapping[str, str | None] | None = None) -> int:
+        """Add entries as they are."""
+        given = tuple(entries)
+        for name in branches or {}:
+            checked_name(name, "name of the branch")
+        with self._lock:
+            tree = self._held[thread].tree if thread in self._held else Thread(checked_name(thread, "id of the thread"))
+            new = tree.missing(given, branches or {})
+            now = self._clock()
+            if thread not in self._held:
+                self._commit(Created(thread=thread, at=now))
+            if new or branches:
+                self._commit(Joined(thread=thread, at=now, entries=new, branches=dict(branches or {})))
+            return len(new)
+
+    def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
+        """The entries in the order of joining."""
+        with self._lock:
+            return self._known(thread).tree.entries[max(start, 0) : stop]
+
+    def path(self, thread: str, of: str = MAIN, *, last: int | None = None) -> Sequence[Entry]:
+        """The conversation that ends in a branch or entry."""
+        with self._lock:
+            path = self._known(thread).tree.path(of)
+        return path if last is None else path[max(len(path) - max(last, 0), 0) :]
+
+    # -- branches ------------------------------------------------------------------------------------------------------
+
+    def fork(self, thread: str, name: str, *, of: str = MAIN, at: str | UnsetType | None = UNSET) -> str | None:
+        """Name a new branch."""
+        checked_name(name, "name of the branch")
+        with self._lock:
+            tree = self._known(thread).tree
+            head = tree.head(of) if at is UNSET else at
+            if head is not None:
+                tree.position(head)
+            if name in tree.branches:
+                raise ConflictError(f"thread {thread}: there is a branch {name!r}", found=tree.branches[name])
+            self._commit(Joined(thread=thread, at=self._clock(), branches={name: head}))
+            return head
+
+    def rewind(
+        self, thread: str, to: str | None, *, branch: str = MAIN, expect: str | UnsetType | None = UNSET
+    ) -> None:
+        """Move the head of a branch."""
+        with self._lock:
+            tree = self._known(thread).tree
+            tree.expected(branch, expect)
+            if to is not None:
+                tree.position(to)
+            self._commit(Joined(thread=thread, at=self._clock(), branches={branch: to}))
+
+    # -- search, media -------------------------------------------------------------------------------------------------
+
+    def search(self, query: Query) -> list[Hit]:
+        """Find messages."""
+        terms = words.parse(query.text)
+        with self._lock:
+            chosen = [
+                (entry.message.sent_at or 0, place, name, entry)
+                for name, held in self._held.items()
+                if query.thread in {None, name}
+                for place, entry in enumerate(held.tree.entries)
+                if _fits(entry.message, query)
+            ]
+        chosen.sort(key=lambda each: each[:2], reverse=True)
+        hits: list[Hit] = []
+        for _, _, name, entry in chosen:
+            if len(hits) >= query.limit:
+                break
+            text = words.searchable(entry.message)
+            if words.matches(terms, words.normal(text)):
+                hits.append(Hit(name, entry, words.excerpt(terms, text)))
+        return hits
+
+    def put_blob(self, data: bytes) -> Blob:
+        """Keep bytes."""
+        digest = sha256(data).digest()
+        with self._lock:
+            if digest not in self._blobs:
+                self._commit(BlobPut(data=bytes(data)))
+        return pack.named(digest)
+
+    def get_blob(self, blob: Blob | str) -> bytes:
+        """The bytes of a blob."""
+        digest = pack.address(blob)
+        with self._lock:
+            if digest not in self._blobs:
+                raise NotFoundError(f"no blob sha256:{digest.hex()}")
+            return self._blobs[digest]
+
+    # -- upkeep --------------------------------------------------------------------------------------------------------
+
+    def verify(self, *, progress: Progress | None = None) -> Verified:
+        """Count what is there; memory does not rot."""
+        with self._lock:
+            entries = sum(len(held.tree) for held in self._held.values())
+            if progress is not None:
+                progress(entries, entries)
+            return Verified(len(self._held), entries, len(self._blobs), sum(map(len, self._blobs.values())))
+
+    def gc(self, *, progress: Progress | None = None) -> Freed:
+        """Remove blobs that no message holds."""
+        with self._lock:
+            used = {digest for held in self._held.values() for entry in held.tree.entries for digest in _uses(entry)}
+            unused = tuple(digest for digest in self._blobs if digest not in used)
+            size = sum(len(self._blobs[digest]) for digest in unused)
+            if unused:
+                self._commit(BlobsDropped(digests=unused))
+            if progress is not None:
+                progress(len(unused), len(unused))
+            return Freed(blobs=len(unused), size=size)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _fits(message: Message, query: Query) -> bool:
+    """Whether everything but the text of a query holds."""
+    sent_at = message.sent_at or 0
+    return (
+        query.role in {None, message.role}
+        and query.agent in {None, message.agent}
+        and (query.tag is None or query.tag in message.tags)
+        and (query.since is None or sent_at >= query.since)
+        and (query.until is None or sent_at < query.until)
+        and (query.tool is None or query.tool in words.tools_of(message))
+    )
+
+
+def _uses(entry: Entry) -> Iterator[bytes]:
+    for part in entry.message.content:
+        if isinstance(part, Media) and isinstance(part.source, Blob):
+            with suppress(NotFoundError):
+                yield pack.address(part.source)

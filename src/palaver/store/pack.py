@@ -1,0 +1,285 @@
+"""A message as bytes to keep, and back.
+
+Rules:
+
+- What is kept is the message as it was given, in the canonical form (version 1), without the id and the time that
+  the thread stamped on it: those stand beside it. So a message that is given twice has the same bytes, and is kept
+  once; its address is the SHA-256 of those bytes.
+- Inline media of ``LEAST_MEDIA`` characters or more leave the message. Where base64 as the standard writes it gives
+  the same text again, the decoded bytes are the blob, and their address is that of ``Blob``; any other text is kept
+  as text. Loading puts them back: the message is equal, its base64 text the same.
+- Bytes of ``LEAST_COMPRESSED`` or more are compressed with Zstandard where that saves a tenth.
+- Every entry has a seal: the SHA-256 of the seal before it, its id, its stamps and the address of its message. The seal
+  of a leaf vouches for its whole path; a change of any of it is found by deriving the seals again.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import binascii
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from msgspec import UNSET, structs
+
+from palaver.core import canonical, jsontext
+from palaver.core.errors import DamageError, DecodeError, NotFoundError, excerpt
+from palaver.core.messages import Message
+from palaver.core.parts import Blob, Inline, Media
+from palaver.threads.ids import is_uuid
+from palaver.threads.thread import Entry
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+if TYPE_CHECKING:
+    from palaver.core.parts import AnyPart
+
+LEAST_MEDIA: Final = 1024
+LEAST_COMPRESSED: Final = 1024
+RAW: Final = 0
+ZSTD: Final = 1
+STAMPED_ID: Final = 1
+STAMPED_TIME: Final = 2
+MOVED: Final = 4
+_LEVEL: Final = 3
+_BYTES: Final = "stored:sha256:"
+_TEXT: Final = "stored-text:sha256:"
+_OTHER: Final = "stored-other:"
+_BLOB: Final = "sha256:"
+_START: Final = b'{"role":"'
+_INT64: Final = 1 << 63
+_DIGEST: Final = 32
+
+
+class Kept(NamedTuple):
+    """Bytes to keep: their address, how they are written (``RAW``, ``ZSTD``), and their own size."""
+
+    digest: bytes
+    encoding: int
+    data: bytes
+    size: int
+
+
+class Packed(NamedTuple):
+    """A message to keep, the media that left it, and the addresses of all blobs that it needs.
+
+    ``marks`` belong to the stamps of its entry: ``MOVED`` when something must be put back.
+    """
+
+    body: Kept
+    media: tuple[Kept, ...]
+    uses: tuple[bytes, ...]
+    marks: int
+
+
+def kept(data: bytes) -> Kept:
+    """Address bytes, and compress them where that pays."""
+    digest = sha256(data).digest()
+    if len(data) >= LEAST_COMPRESSED:
+        smaller = zstd.compress(data, _LEVEL)
+        if len(smaller) < len(data) - len(data) // 10:
+            return Kept(digest, ZSTD, smaller, len(data))
+    return Kept(digest, RAW, data, len(data))
+
+
+def restored(digest: bytes, encoding: int, data: bytes, place: str = "") -> bytes:
+    """Undo ``kept``. Raises ``DamageError``, naming the place, when the bytes are not those that were given."""
+    try:
+        found = zstd.decompress(data) if encoding == ZSTD else data
+    except (zstd.ZstdError, EOFError, ValueError, TypeError, MemoryError) as error:
+        raise DamageError(f"{place}: cannot be read: {error}") from None
+    if type(found) is not bytes or sha256(found).digest() != digest:
+        raise DamageError(f"{place}: altered: its hash does not agree")
+    return found
+
+
+def pack(message: Message) -> Packed:
+    """Prepare a message, as it was given, for keeping. Raises ``EncodeError`` for what JSON cannot say."""
+    moved: dict[bytes, Kept] = {}
+
+    def take(data: bytes) -> bytes:
+        blob = kept(data)
+        moved[blob.digest] = blob
+        return blob.digest
+
+    lighter, uses = take_out(message, take)
+    marks = 0 if lighter is message else MOVED
+    return Packed(kept(canonical.encode(lighter)), tuple(moved.values()), uses, marks)
+
+
+def take_out(message: Message, take: Callable[[bytes], bytes | None]) -> tuple[Message, tuple[bytes, ...]]:
+    """Let inline media leave a message; give it without them, and the addresses of all blobs that it needs.
+
+    ``take`` gets the bytes of each and gives their address, or ``None``: then they stay where they are. A message that
+    nothing left is given back itself.
+    """
+    if not any(isinstance(part, Media) for part in message.content):
+        return message, ()
+    uses: dict[bytes, None] = {}
+    content = tuple([_moved(part, take, uses) for part in message.content])
+    if any(new is not old for new, old in zip(content, message.content, strict=True)):
+        message = structs.replace(message, content=cast("Any", content))
+    return message, tuple(uses)
+
+
+def put_back(message: Message, blob: Callable[[bytes], bytes]) -> Message:
+    """Undo ``take_out``. ``blob`` gives the bytes of an address; what it raises is raised."""
+    content = tuple([_put_back(part, blob) for part in message.content])
+    return structs.replace(message, content=cast("Any", content))
+
+
+class Shared:
+    """Gives the bytes of blobs, for one read: messages that show the same image hold it once in memory."""
+
+    def __init__(self, fetch: Callable[[bytes], bytes]) -> None:
+        """``fetch`` gives the bytes of an address."""
+        self._fetch = fetch
+        self.sources: dict[str, Inline] = {}
+
+    def __call__(self, digest: bytes) -> bytes:
+        """The bytes of an address."""
+        return self._fetch(digest)
+
+
+def unpack(body: bytes, entry: str, stamps: int, sent_at: int | None, blob: Callable[[bytes], bytes]) -> Message:
+    """Give the message back, stamped. ``blob`` gives the bytes of an address.
+
+    Raises ``DecodeError`` for bytes that are no message, and what ``blob`` raises.
+    """
+    written = b""
+    if stamps & STAMPED_ID:
+        written = b',"id":' + jsontext.encode(entry)
+    if stamps & STAMPED_TIME:
+        written += b',"sent_at":%d' % (sent_at or 0)
+    if written:
+        place = body.find(b'"', len(_START)) + 1  # 0 where there is none: that is no JSON then
+        body = b"".join((body[:place], written, body[place:]))
+    message = canonical.decode(body)
+    return put_back(message, blob) if stamps & MOVED else message
+
+
+def stamps_of(message: Message) -> int:
+    """Which stamps a message as it was given will get."""
+    return (STAMPED_ID if message.id is None else 0) | (STAMPED_TIME if message.sent_at is None else 0)
+
+
+def unstamped(entry: Entry) -> tuple[Message, int]:
+    """The message of an entry without the id that it was stamped with, and its stamps.
+
+    Which of the two were stamped cannot be seen any more: an id that is the entry's counts as stamped, and so does the
+    time beside it. An id that is no UUID was made elsewhere, and stays in the message, as JSON may have to escape it.
+    """
+    message = entry.message
+    if message.id != entry.id or not is_uuid(entry.id):
+        return message, 0
+    stamps = STAMPED_ID | (0 if column(message.sent_at) is None else STAMPED_TIME)
+    return structs.replace(message, id=None, sent_at=None if stamps & STAMPED_TIME else message.sent_at), stamps
+
+
+def column(sent_at: int | None) -> int | None:
+    """A time as a database can hold it; one that is out of range stands in the message alone."""
+    return sent_at if sent_at is not None and -_INT64 <= sent_at < _INT64 else None
+
+
+def seal(before: bytes, entry: str, stamps: int, sent_at: int | None, digest: bytes) -> bytes:
+    """Vouch for an entry and all that stands before it. The first follows ``first_seal(thread)``."""
+    time = b"-" if sent_at is None else b"%d" % sent_at
+    name = entry.encode("utf-8", "surrogatepass")
+    return sha256(b"%b%b %d %b %b" % (before, name, stamps, time, digest)).digest()
+
+
+def first_seal(thread: str) -> bytes:
+    """What the first entry of a thread is sealed behind."""
+    return sha256(b"palaver thread " + thread.encode()).digest()
+
+
+def address(blob: Blob | str) -> bytes:
+    """The digest that a blob names, as ``sha256:`` and 64 hex digits. Raises ``NotFoundError`` for any other name."""
+    name = blob.hash if isinstance(blob, Blob) else blob
+    try:
+        digest = bytes.fromhex(name.removeprefix(_BLOB)) if name.startswith(_BLOB) else b""
+    except ValueError:
+        digest = b""
+    if len(digest) != _DIGEST:
+        raise NotFoundError(f"no blob goes by the name {excerpt(name)!r}")
+    return digest
+
+
+def named(digest: bytes) -> Blob:
+    """The blob of an address."""
+    return Blob(_BLOB + digest.hex())
+
+
+# -- media ---------------------------------------------------------------------------------------------------------
+
+
+def _moved(part: AnyPart, take: Callable[[bytes], bytes | None], uses: dict[bytes, None]) -> AnyPart:
+    """Take inline media out of a part, and note what blobs it needs."""
+    if not isinstance(part, Media):
+        return part
+    match part.source:
+        case Blob() as source if source.hash.startswith("stored"):
+            return structs.replace(part, source=structs.replace(source, hash=_OTHER + source.hash))
+        case Blob() as source:
+            with suppress(NotFoundError):
+                uses[address(source)] = None
+            return part
+        case Inline() as source if len(source.data) >= LEAST_MEDIA and source.extra is UNSET:
+            data, prefix = _decoded(source.data), _BYTES
+            if data is None:
+                data, prefix = source.data.encode("utf-8", "surrogatepass"), _TEXT
+            digest = take(data)
+            if digest is None:
+                return part
+            uses[digest] = None
+            return structs.replace(part, source=Blob(prefix + digest.hex()))
+        case _:
+            return part
+
+
+def _put_back(part: AnyPart, blob: Callable[[bytes], bytes]) -> AnyPart:
+    if not isinstance(part, Media) or not isinstance(part.source, Blob):
+        return part
+    name = part.source.hash
+    if name.startswith(_OTHER):
+        return structs.replace(part, source=structs.replace(part.source, hash=name.removeprefix(_OTHER)))
+    if not name.startswith((_BYTES, _TEXT)):
+        return part
+    known = blob.sources if isinstance(blob, Shared) else {}
+    source = known.get(name)
+    if source is None:
+        source = known[name] = Inline(_text_of(name, blob))
+    return structs.replace(part, source=source)
+
+
+def _text_of(name: str, blob: Callable[[bytes], bytes]) -> str:
+    """The base64 text that left a message under a name."""
+    if name.startswith(_BYTES):
+        return binascii.b2a_base64(blob(_digest(name, _BYTES)), newline=False).decode()
+    try:
+        return blob(_digest(name, _TEXT)).decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"the text of {excerpt(name)}: {error}") from None
+
+
+def _digest(name: str, prefix: str) -> bytes:
+    try:
+        return bytes.fromhex(name.removeprefix(prefix))
+    except ValueError:
+        raise DecodeError(f"no blob goes by the name {excerpt(name)!r}") from None
+
+
+def _decoded(text: str) -> bytes | None:
+    """The bytes of base64 text, if writing them gives the same text."""
+    try:
+        data = binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:  # binascii.Error is one; so is text that is not ASCII
+        return None
+    return data if binascii.b2a_base64(data, newline=False).decode() == text else None

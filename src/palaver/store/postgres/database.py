@@ -1,0 +1,217 @@
+"""Connections to a PostgreSQL database: a pool of them, what happens when one is lost, and what its errors mean.
+
+Rules:
+
+- Connections commit on their own: a statement is a transaction, unless ``Link.transaction`` says otherwise.
+- Work is a function of a link, and of whether it was tried before. When the connection is lost in the middle (the
+  server was restarted, a backend killed, the network cut), or when the server chose it to break a deadlock, it is tried
+  again from its beginning, until ``patience`` seconds have passed since the first loss. So work must find what an
+  earlier try did, where doing it twice would show.
+- Every error of the driver becomes one ``StoreError``, by its SQLSTATE (PostgreSQL's documentation, appendix A):
+  ``UnavailableError`` for what the machine cannot do now, ``DamageError`` for corrupted data. The text is the server's
+  own first line, without its detail, which may quote rows.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final, LiteralString, TypeAlias, TypeVar
+from zlib import crc32
+
+from palaver.core.errors import DamageError, StoreError, UnavailableError, excerpt
+from palaver.store.postgres.driver import conninfo_to_dict, psycopg, psycopg_pool, sql
+from palaver.store.rows import checked_name
+
+T = TypeVar("T")
+Row: TypeAlias = tuple[Any, ...]
+
+_LOCKS: Final = 0x70616C61  # the first half of every advisory lock of ours
+_WORD_LOCKS: Final = 0x70616C62  # and of that of the words
+_NOBODY: Final = "\x7f"  # no name holds a control character
+_PAUSE: Final = 0.05
+_ATTEMPT: Final = 1.0  # the pool waits longer and longer between attempts, so it is asked anew instead
+_SPEAK_OF: Final = 200
+
+# SQLSTATE, by its first characters. Those that are lost are tried again.
+_LOST: Final = ("08", "57P01", "57P02", "57P03", "57P05", "25P03", "40001", "40P01", "53300")
+_MEANS: Final[Mapping[str, type[StoreError]]] = {
+    "08": UnavailableError,  # connection exceptions
+    "25006": UnavailableError,  # a read-only server, such as a standby
+    "25P": UnavailableError,  # idle for too long
+    "40": UnavailableError,  # deadlocks and their like, which were tried again
+    "53": UnavailableError,  # disk full, out of memory, too many connections
+    "55P03": UnavailableError,  # lock_timeout
+    "57": UnavailableError,  # statement_timeout, shutdown
+    "58": UnavailableError,  # errors of input and output
+    "XX001": DamageError,  # data corrupted
+    "XX002": DamageError,  # index corrupted
+}
+
+
+class Link:
+    """A connection, and what ``{s}`` (the schema), ``{lock}`` and ``{words}`` (its locks) of a statement stand for."""
+
+    __slots__ = ("_connection", "_written", "lock", "quoted", "schema", "words")
+
+    def __init__(self, connection: psycopg.Connection, schema: str, written: dict[str, bytes]) -> None:
+        """Speak through a connection. ``written`` keeps statements between links of one schema."""
+        self._connection = connection
+        self._written = written
+        self.schema = schema
+        self.quoted = sql.Identifier(schema).as_string(None)
+        second = crc32(schema.encode()) - (1 << 31)
+        self.lock = f"{_LOCKS}, {second}"
+        self.words = f"{_WORD_LOCKS}, {second}"
+
+    def _sql(self, text: LiteralString) -> bytes:
+        written = self._written.get(text)
+        if written is None:
+            name = self.quoted.replace("%", "%%")
+            locks = text.replace("{lock}", self.lock).replace("{words}", self.words)
+            written = self._written[text] = locks.replace("{s}", name).encode()
+        return written
+
+    def execute(self, text: LiteralString, *values: object) -> psycopg.Cursor[Row]:
+        """Run a statement."""
+        return self._connection.execute(self._sql(text), _sayable(values), binary=True)
+
+    def script(self, text: LiteralString) -> None:
+        """Run statements that take no values and give no rows."""
+        self._connection.execute(text.replace("{s}", self.quoted).replace("{lock}", self.lock).encode())
+
+    @contextmanager
+    def warnings(self) -> Generator[list[str]]:
+        """What the server warns of in the block."""
+        found: list[str] = []
+
+        def note(said: psycopg.errors.Diagnostic) -> None:
+            if said.severity_nonlocalized == "WARNING":
+                found.append(said.message_primary or "")
+
+        self._connection.add_notice_handler(note)
+        try:
+            yield found
+        finally:
+            self._connection.remove_notice_handler(note)
+
+    def rows(self, text: LiteralString, *values: object) -> list[Row]:
+        """Run a query, and give all its rows; it is planned anew, since how many they are depends on the values."""
+        return self._connection.execute(self._sql(text), _sayable(values), binary=True, prepare=False).fetchall()
+
+    def row(self, text: LiteralString, *values: object) -> Row | None:
+        """Run a statement, and give its first row."""
+        return self.execute(text, *values).fetchone()
+
+    def value(self, text: LiteralString, *values: object) -> Any:
+        """Run a statement, and give the first value of its first row; ``None`` when there is no row."""
+        row = self.row(text, *values)
+        return None if row is None else row[0]
+
+    @contextmanager
+    def stream(self, text: LiteralString, *values: object, at_once: int = 1000) -> Generator[Iterator[Row]]:
+        """Run a query whose rows come ``at_once`` at a time, within a transaction."""
+        with self._connection.cursor(f"palaver_{time.monotonic_ns()}", binary=True) as cursor:
+            cursor.itersize = at_once
+            cursor.execute(self._sql(text), _sayable(values))
+            yield iter(cursor)
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """Make statements one transaction."""
+        return self._connection.transaction()
+
+
+class Database:
+    """A pool of connections to one database, and the schema in it."""
+
+    def __init__(self, conninfo: str, schema: str, *, least: int, most: int, patience: float) -> None:
+        """Open the pool. Raises ``UnavailableError`` when there is no server."""
+        self.schema = checked_name(schema, "schema's name")
+        self.patience = patience
+        self._written: dict[str, bytes] = {}
+        settings: dict[str, Any] = {"autocommit": True, "client_encoding": "utf8"}
+        try:
+            self.place = _place(conninfo)
+            psycopg.connect(conninfo, **settings).close()  # says at once, and in its own words, what is wrong
+            self._pool = psycopg_pool.ConnectionPool(
+                conninfo,
+                min_size=least,
+                max_size=most,
+                kwargs=settings,
+                open=False,
+                name=f"palaver {schema}",
+                reconnect_timeout=_ATTEMPT,
+            )
+        except psycopg.Error as error:
+            raise meaning(error) from error
+        self._pool.open()
+
+    def run(self, work: Callable[[Link, bool], T]) -> T:
+        """Do work, again when its connection is lost. Raises what it raises, and ``StoreError``."""
+        again = False
+        until: float | None = None
+        while True:
+            try:
+                with self._pool.connection(timeout=min(_ATTEMPT, self.patience)) as connection:
+                    tried, again = again, True
+                    return work(Link(connection, self.schema, self._written), tried)
+            except psycopg.Error as error:
+                now = time.monotonic()
+                until = now + self.patience if until is None else until
+                if not is_lost(error) or now >= until:
+                    raise meaning(error) from error
+            time.sleep(_PAUSE)
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._pool.close()
+
+
+def _sayable(values: tuple[object, ...]) -> list[object]:
+    return [sayable(value) if isinstance(value, str) else value for value in values]
+
+
+def sayable(name: str) -> str:
+    """A text that PostgreSQL can hold. A name that it cannot is looked for as one that nothing is called."""
+    return name if is_text(name) else _NOBODY
+
+
+def is_text(value: str) -> bool:
+    """Whether PostgreSQL can hold a text: it has neither NUL nor lone surrogates."""
+    return "\0" not in value and (value.isascii() or not any("\ud800" <= c < "\ue000" for c in value))
+
+
+def is_lost(error: BaseException | None) -> bool:
+    """Whether the connection is gone, or the server gave the work up to let others go on."""
+    if not isinstance(error, psycopg.Error) or isinstance(error, psycopg_pool.PoolClosed):
+        return False
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return error.sqlstate.startswith(_LOST)
+
+
+def meaning(error: psycopg.Error) -> StoreError:
+    """The error of ours that an error of the driver means."""
+    said = excerpt((error.diag.message_primary or str(error)).strip(), _SPEAK_OF)
+    if isinstance(error, psycopg_pool.PoolClosed):
+        return StoreError("the store is closed")
+    if isinstance(error, psycopg_pool.PoolTimeout):
+        return UnavailableError("PostgreSQL: no connection in time: the server is away, or all connections are in use")
+    state = error.sqlstate
+    if state is None:
+        kind = UnavailableError if isinstance(error, psycopg.OperationalError) else StoreError
+        return kind(f"PostgreSQL: {said}")
+    for length in (5, 3, 2):
+        found = _MEANS.get(state[:length])
+        if found is not None:
+            return found(f"PostgreSQL: {said} ({state})")
+    return StoreError(f"PostgreSQL: {said} ({state})")
+
+
+def _place(conninfo: str) -> str:
+    """Where a database is, without its password."""
+    parts = conninfo_to_dict(conninfo)
+    return " ".join(f"{name}={parts[name]}" for name in ("host", "port", "user", "dbname") if name in parts)

@@ -1,0 +1,199 @@
+"""A store in PostgreSQL, for several machines that share their threads.
+
+Rules:
+
+- One schema of one database holds everything (``palaver.store.postgres.schema``). The database's encoding is UTF8.
+- Every method is one piece of work on one connection of the pool. When the connection is lost, it is tried again for
+  ``patience`` seconds, and finds what it had done already; then ``UnavailableError`` says that it may have been done.
+- What costs time (JSON, hashes, compression, words) is done before a connection is taken.
+- Appends that are made at once are sent together (``palaver.store.postgres.writer``).
+- Words are indexed when somebody searches (``palaver.store.postgres.searching``).
+- A pool does not survive ``os.fork``: open a store in each process.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from msgspec import UNSET, UnsetType
+
+from palaver.core.errors import NotFoundError
+from palaver.core.messages import Message
+from palaver.core.parts import Blob
+from palaver.store import pack, words
+from palaver.store.postgres import appending, batch, reading, schema as tables, searching, upkeep, writing
+from palaver.store.postgres.database import Database
+from palaver.store.postgres.writer import Writers
+from palaver.store.rows import checked_name, prepare
+from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified
+from palaver.threads.ids import uuid7
+from palaver.threads.thread import MAIN, Entry
+
+_PATIENCE: Final = 30.0
+
+
+class PostgresStore(Store):
+    """Keeps threads in a schema of a PostgreSQL database, which is begun where it is not there.
+
+    ``conninfo`` is a libpq connection string or URI. At most ``most`` connections are open, and ``least`` are kept.
+    ``patience`` is for how many seconds a lost server is waited for.
+    """
+
+    def __init__(
+        self, conninfo: str, *, schema: str = "palaver", least: int = 1, most: int = 16, patience: float = _PATIENCE
+    ) -> None:
+        """Open a store. Raises ``UnavailableError`` without a server, ``StoreError`` for tables of a newer version."""
+        self._database = Database(conninfo, schema, least=least, most=most, patience=patience)
+        try:
+            self._database.run(lambda link, _: tables.migrate(link))
+        except BaseException:
+            self._database.close()
+            raise
+        self._writers = Writers(partial(_join, self._database), repr(self))
+
+    # -- threads ---------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        id: str | None = None,
+        *,
+        title: str | None = None,
+        tags: Iterable[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> ThreadInfo:
+        """Begin a thread."""
+        name = uuid7() if id is None else checked_name(id, "id of the thread")
+        given = writing.details(title, tags, metadata or {})
+        token = uuid7()
+        self._database.run(lambda link, _: writing.create(link, name, token, given))
+        return self.info(name)
+
+    def info(self, thread: str) -> ThreadInfo:
+        """What is known of a thread."""
+        return self._database.run(lambda link, _: reading.info(link, thread))
+
+    def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
+        """The threads, those changed last first."""
+        numbers = self._database.run(lambda link, _: reading.listed(link, tag, limit))
+        for page in reading.pages(numbers):
+            yield from self._infos(page)
+
+    def _infos(self, numbers: list[int]) -> list[ThreadInfo]:
+        return self._database.run(lambda link, _: reading.infos(link, numbers))
+
+    def update(
+        self,
+        thread: str,
+        *,
+        title: str | UnsetType | None = UNSET,
+        tags: Iterable[str] | UnsetType = UNSET,
+        metadata: Mapping[str, Any] | UnsetType = UNSET,
+    ) -> ThreadInfo:
+        """Change what is given."""
+        given = writing.details(title, tags, metadata)
+        self._database.run(lambda link, _: writing.update(link, thread, given))
+        return self.info(thread)
+
+    def delete(self, thread: str) -> None:
+        """Remove a thread."""
+        self._database.run(lambda link, again: writing.delete(link, thread, again=again))
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        thread: str,
+        messages: Iterable[Message],
+        *,
+        branch: str = MAIN,
+        expect: str | UnsetType | None = UNSET,
+        key: str | None = None,
+    ) -> Appended:
+        """Let messages join."""
+        rows = prepare(messages)
+        name = None if key is None else checked_name(key, "key")
+        joining = appending.Joining(thread, branch, expect, name, rows, batch.size(rows))
+        outcome = self._writers.run(joining) if joining.size <= batch.MOST else None
+        if outcome is None or outcome.kind == appending.BUSY:
+            tried = outcome is not None
+            outcome = self._database.run(lambda link, again: appending.append(link, joining, again=again or tried))
+        return appending.appended(joining, outcome, lambda start, stop: self.read(thread, start=start, stop=stop))
+
+    def add(self, thread: str, entries: Iterable[Entry], *, branches: Mapping[str, str | None] | None = None) -> int:
+        """Add entries as they are. When the connection was lost, those that are there already do not count as new."""
+        given = writing.adding(thread, entries, branches or {})
+        return self._database.run(lambda link, _: writing.add(link, given))
+
+    def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
+        """The entries in the order of joining."""
+        return self._database.run(lambda link, _: reading.read(link, thread, start, stop))
+
+    def path(self, thread: str, of: str = MAIN, *, last: int | None = None) -> Sequence[Entry]:
+        """The conversation that ends in a branch or entry."""
+        return self._database.run(lambda link, _: reading.path(link, thread, of, last))
+
+    # -- branches --------------------------------------------------------------------------------------------------
+
+    def fork(self, thread: str, name: str, *, of: str = MAIN, at: str | UnsetType | None = UNSET) -> str | None:
+        """Name a new branch."""
+        work = partial(writing.fork, id=thread, name=checked_name(name, "name of the branch"), of=of, at=at)
+        token = uuid7()
+        return self._database.run(lambda link, again: work(link, token=token, again=again))
+
+    def rewind(
+        self, thread: str, to: str | None, *, branch: str = MAIN, expect: str | UnsetType | None = UNSET
+    ) -> None:
+        """Move the head of a branch."""
+        work = partial(writing.rewind, id=thread, to=to, branch=branch, expect=expect, token=uuid7())
+        self._database.run(lambda link, again: work(link, again=again))
+
+    # -- search, media ---------------------------------------------------------------------------------------------
+
+    def search(self, query: Query) -> list[Hit]:
+        """Find messages."""
+        words.parse(query.text)  # a query that says nothing takes no connection
+        if searching.asked(query):
+            self._database.run(lambda link, _: searching.catch_up(link))
+        return self._database.run(lambda link, _: searching.search(link, query))
+
+    def put_blob(self, data: bytes) -> Blob:
+        """Keep bytes."""
+        kept = pack.kept(bytes(data))
+        self._database.run(lambda link, _: writing.keep_blob(link, kept))
+        return pack.named(kept.digest)
+
+    def get_blob(self, blob: Blob | str) -> bytes:
+        """The bytes of a blob."""
+        digest = pack.address(blob)
+        found = self._database.run(lambda link, _: reading.get_blob(link, digest))
+        if found is None:
+            raise NotFoundError(f"no blob sha256:{digest.hex()}")
+        return found
+
+    # -- upkeep ----------------------------------------------------------------------------------------------------
+
+    def verify(self, *, progress: Progress | None = None) -> Verified:
+        """Derive every hash again."""
+        return self._database.run(lambda link, _: upkeep.verify(link, progress))
+
+    def gc(self, *, progress: Progress | None = None) -> Freed:
+        """Remove what nothing refers to. The tables are locked while they are written anew."""
+        return self._database.run(lambda link, _: upkeep.gc(link, progress))
+
+    def close(self) -> None:
+        """Finish the appends that wait, and let go of all connections."""
+        self._writers.close()
+        self._database.close()
+
+    def __repr__(self) -> str:
+        """Where it is, without a password."""
+        return f"PostgresStore({self._database.place!r}, schema={self._database.schema!r})"
+
+
+def _join(database: Database, joining: Sequence[appending.Joining]) -> list[appending.Outcome]:
+    """Send a group of appends."""
+    return database.run(lambda link, again: appending.join(link, joining, again=again, waits=False))

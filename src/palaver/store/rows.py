@@ -1,0 +1,121 @@
+"""Entries as rows: what every store that keeps rows does alike, before and behind its SQL.
+
+Rules:
+
+- Everything that costs time (writing JSON, hashing, compressing) is done by ``prepare``, in the caller's own thread,
+  before any lock is taken. What depends on the head (parent, place, seal) is a few bytes, and is added under the lock.
+- Places count from 0 in each thread, in the order of joining, without gaps. The parent of a row is a place.
+- A row is read back by ``entry_of``, which checks what it can: the address of the message, and that it is one.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from palaver.core import jsontext
+from palaver.core.errors import ConflictError, DamageError, DecodeError, MessageError, StoreError
+from palaver.core.messages import Message
+from palaver.store import pack
+from palaver.threads.ids import now_ms, uuid7
+from palaver.threads.thread import Entry, stamped
+
+_LONGEST_NAME: Final = 200
+_MOST_TIME: Final = (1 << 63) - 1
+
+
+class Prepared(NamedTuple):
+    """An entry that is ready to be kept, but for its place. ``sent_at`` is as a column can hold it."""
+
+    id: str
+    message: Message
+    stamps: int
+    sent_at: int | None
+    packed: pack.Packed
+
+    def entry(self, parent: str | None) -> Entry:
+        """The entry, behind another."""
+        return Entry(self.id, parent, self.message)
+
+
+def prepare(messages: Iterable[Message], now: Callable[[], int] = now_ms) -> list[Prepared]:
+    """Make messages ready to join: stamped with new ids and one time. Raises ``EncodeError``."""
+    time = now()
+    rows: list[Prepared] = []
+    for message in messages:
+        entry = uuid7()
+        joined = stamped(message, entry, time)
+        packed = pack.pack(message)
+        stamps = pack.stamps_of(message) | packed.marks
+        rows.append(Prepared(entry, joined, stamps, pack.column(joined.sent_at), packed))
+    return rows
+
+
+def prepare_entry(entry: Entry) -> Prepared:
+    """Make an entry that exists already ready to be kept as it is. Raises ``EncodeError``."""
+    message, stamps = pack.unstamped(entry)
+    packed = pack.pack(message)
+    return Prepared(entry.id, entry.message, stamps | packed.marks, pack.column(entry.message.sent_at), packed)
+
+
+def repeats(earlier: Sequence[Entry], rows: Sequence[Prepared], thread: str, key: str) -> None:
+    """Check that a key which was used before comes with the same messages. Raises ``ConflictError``."""
+    same = len(earlier) == len(rows) and all(
+        pack.pack(_as_given(entry, row)).body.digest == row.packed.body.digest
+        for entry, row in zip(earlier, rows, strict=True)
+    )
+    if not same:
+        raise ConflictError(f"thread {thread}: the key {key!r} was used for other messages")
+
+
+def _as_given(entry: Entry, row: Prepared) -> Message:
+    """The message of an earlier entry, without the stamps that the new one got too."""
+    changes: dict[str, None] = {}
+    if row.stamps & pack.STAMPED_ID:
+        changes["id"] = None
+    if row.stamps & pack.STAMPED_TIME:
+        changes["sent_at"] = None
+    return entry.message.replace(**changes) if changes else entry.message
+
+
+def entry_of(  # noqa: PLR0917 (one argument a column)
+    id: str,
+    parent: str | None,
+    stamps: int,
+    sent_at: int | None,
+    body: pack.Kept,
+    blob: Callable[[bytes], bytes],
+    place: str,
+) -> Entry:
+    """Read an entry back. Raises ``DamageError``, naming the place, for what is not as it was written."""
+    text = pack.restored(body.digest, body.encoding, body.data, place)
+    try:
+        return Entry(id, parent, pack.unpack(text, id, stamps, sent_at, blob))
+    except DecodeError as error:
+        raise DamageError(f"{place}: this is no message: {error}") from None
+
+
+def bound(time: int | None) -> int | None:
+    """The bound of a search as a column can be compared with it."""
+    return None if time is None else max(-_MOST_TIME, min(time, _MOST_TIME))
+
+
+def checked_name(name: str, what: str) -> str:
+    """Refuse what cannot name a thread, a branch or a key everywhere. Raises ``StoreError``."""
+    if not name:
+        raise StoreError(f"the {what} is empty")
+    if len(name) > _LONGEST_NAME:
+        raise StoreError(f"the {what} is longer than {_LONGEST_NAME} characters")
+    if any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in name):  # noqa: PLR2004 (Unicode)
+        raise StoreError(f"the {what} holds control characters or lone surrogates: {name!r}")
+    return name
+
+
+def frozen_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Take JSON values as they are now. Raises ``StoreError`` for what JSON cannot say."""
+    try:
+        return dict(jsontext.view(jsontext.checked(dict(metadata), "metadata")))
+    except MessageError as error:
+        raise StoreError(str(error)) from None

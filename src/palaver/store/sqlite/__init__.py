@@ -1,0 +1,12 @@
+"""A store in one SQLite file: the embedded default.
+
+``recover`` saves what is sound in a damaged file, ``verify`` looks at one that cannot be opened.
+
+Stability: experimental.
+"""
+
+from palaver.store.sqlite.recover import Recovered, recover
+from palaver.store.sqlite.store import SQLiteStore
+from palaver.store.sqlite.verify import verify
+
+__all__ = ["Recovered", "SQLiteStore", "recover", "verify"]

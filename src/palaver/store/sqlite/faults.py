@@ -1,0 +1,48 @@
+"""What SQLite reports, as the one error of ours that it means.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from palaver.core.errors import DamageError, StoreError, UnavailableError
+
+_KINDS: Final[dict[int, tuple[type[StoreError], str]]] = {
+    sqlite3.SQLITE_BUSY: (UnavailableError, "another process holds it for too long"),
+    sqlite3.SQLITE_LOCKED: (UnavailableError, "another process holds it for too long"),
+    sqlite3.SQLITE_NOMEM: (UnavailableError, "there is not enough memory"),
+    sqlite3.SQLITE_READONLY: (UnavailableError, "it is read-only"),
+    sqlite3.SQLITE_IOERR: (UnavailableError, "reading or writing failed"),
+    sqlite3.SQLITE_FULL: (UnavailableError, "the disk is full"),
+    sqlite3.SQLITE_CANTOPEN: (UnavailableError, "it cannot be opened"),
+    sqlite3.SQLITE_PERM: (UnavailableError, "there is no permission"),
+    sqlite3.SQLITE_CORRUPT: (DamageError, "it is damaged"),
+    sqlite3.SQLITE_NOTADB: (DamageError, "it is no SQLite database, or its beginning is damaged"),
+    sqlite3.SQLITE_TOOBIG: (StoreError, "that is larger than a row can be"),
+}
+_PRIMARY: Final = 0xFF
+"""An extended code has its primary one in the last byte."""
+
+
+def fault(error: Exception, path: str) -> Exception:
+    """The error that an error of SQLite means; any other is given back as it is."""
+    if isinstance(error, OverflowError | sqlite3.DataError):
+        return StoreError(f"{path}: that is larger than a row can be")
+    if not isinstance(error, sqlite3.Error):
+        return error
+    kind, why = _KINDS.get(getattr(error, "sqlite_errorcode", 0) & _PRIMARY, (DamageError, "it cannot be used"))
+    return kind(f"{path}: {why} ({error})")
+
+
+@contextmanager
+def faults(path: str) -> Generator[None]:
+    """Raise what the errors of SQLite mean."""
+    try:
+        yield
+    except (sqlite3.Error, OverflowError) as error:
+        raise fault(error, path) from error

@@ -1,0 +1,234 @@
+"""The pages of an SQLite file, read without SQLite: what is left of a file that it refuses.
+
+Rules:
+
+- The format is that of https://www.sqlite.org/fileformat2.html. Every page is tried as a leaf and as an inner page of
+  an index (rows of tables without rowid stand there too); what holds rows is found by itself, whatever the pages above
+  it say, and whatever its own type says.
+- Nothing here is trusted: a row is a guess, until its hash, seal or mark agrees.
+- The write-ahead log counts up to the last commit in front of the first frame whose checksum does not agree, as SQLite
+  has it. Frames of the same log that stand behind it are sound say that it was damaged, and not merely cut off.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+from palaver.store.sqlite.schema import PAGE
+
+Value: TypeAlias = int | float | bytes | str | None
+
+_HEADER: Final = 100
+_TABLE_LEAF: Final = 13
+_INDEX_LEAF: Final = 10
+_INDEX_INNER: Final = 2
+_SIZES: Final = frozenset({512, 1024, 2048, 4096, 8192, 16384, 32768, 65536})
+_INTEGERS: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+_FLOAT: Final = 7
+_ZERO: Final = 8
+_ONE: Final = 9
+_BLOB: Final = 12
+_LOG_HEADER: Final = 32
+_FRAME_HEADER: Final = 24
+_LOG_MAGIC: Final = 0x377F0682
+_MOST_COLUMNS: Final = 16
+_MOST_CLAIMS: Final = 8
+
+
+class Found(NamedTuple):
+    """A row: where it stands, its rowid (``None`` in tables without), its values."""
+
+    page: int
+    rowid: int | None
+    values: tuple[Value, ...]
+
+
+class Log(NamedTuple):
+    """What a write-ahead log holds: the newest of each page, and the offset of the frame that is damaged."""
+
+    pages: dict[int, bytes]
+    damaged: int | None
+
+
+class Pages:
+    """The pages of a file and its log."""
+
+    def __init__(self, path: str) -> None:
+        """Open them; a file that is not there has none."""
+        file = Path(path)
+        self._map: mmap.mmap | bytes = b""
+        if file.exists() and file.stat().st_size:
+            with file.open("rb") as opened:
+                self._map = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+        self.log = read_log(path + "-wal")
+        self.size = _page_size(self._map[:_HEADER])
+        self.numbers = sorted({*range(1, -(-len(self._map) // self.size) + 1), *self.log.pages})
+        self.count = len(self.numbers)
+        self._claims: dict[int, set[tuple[int, int]]] = {}
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if isinstance(self._map, mmap.mmap):
+            self._map.close()
+
+    def page(self, number: int) -> bytes:
+        """A page as it is now; what is cut off is zeros."""
+        found = self.log.pages.get(number)
+        if found is None:
+            found = self._map[(number - 1) * self.size : number * self.size]
+        return found.ljust(self.size, b"\0")
+
+    def rows(self, number: int) -> Iterator[Found]:
+        """Whatever reads as a row on a page."""
+        page = self.page(number)
+        start = _HEADER if number == 1 else 0
+        for kind in (_TABLE_LEAF, _INDEX_LEAF, _INDEX_INNER):
+            yield from self._cells(number, page, start, kind)
+
+    def _cells(self, number: int, page: bytes, start: int, kind: int) -> Iterator[Found]:
+        (count,) = struct.unpack_from(">H", page, start + 3)
+        first = start + (12 if kind == _INDEX_INNER else 8)
+        if not 0 < count <= (self.size - first) // 4:
+            return
+        for place in dict.fromkeys(struct.unpack_from(f">{count}H", page, first)):
+            if first + 2 * count <= place < self.size - 3:
+                try:
+                    row = self._cell(number, page, place, kind)
+                except (IndexError, ValueError, struct.error):
+                    continue
+                if row is not None:
+                    yield row
+
+    def _cell(self, number: int, page: bytes, place: int, kind: int) -> Found | None:
+        if kind == _INDEX_INNER:
+            place += 4
+        length, place = _varint(page, place)
+        rowid = None
+        if kind == _TABLE_LEAF:
+            rowid, place = _varint(page, place)
+        if not 0 < length <= self.count * self.size:
+            return None
+        local = self._local(length, most=self.size - 35 if kind == _TABLE_LEAF else (self.size - 12) * 64 // 255 - 23)
+        payload = page[place : place + local]
+        if local < length:
+            payload = self._overflow(payload, page[place + local : place + local + 4], length, (number, place))
+        values = _record(payload) if len(payload) == length else None
+        return None if values is None else Found(number, rowid, values)
+
+    def _local(self, length: int, most: int) -> int:
+        if length <= most:
+            return length
+        least = (self.size - 12) * 32 // 255 - 23
+        local = least + (length - least) % (self.size - 4)
+        return local if local <= most else least
+
+    def _overflow(self, start: bytes, following: bytes, length: int, cell: tuple[int, int]) -> bytes:
+        """What goes on elsewhere. A page is part of one cell; following the claims of many would cost without end."""
+        pieces, have = [start], len(start)
+        (next_,) = struct.unpack(">I", following)
+        while have < length and next_ > 0:
+            claims = self._claims.setdefault(next_, set())
+            if len(claims) >= _MOST_CLAIMS and cell not in claims:
+                break
+            claims.add(cell)
+            page = self.page(next_)
+            pieces.append(page[4 : 4 + length - have])
+            have += len(pieces[-1])
+            (next_,) = struct.unpack_from(">I", page)
+        return b"".join(pieces)
+
+
+def _page_size(header: bytes) -> int:
+    size = int.from_bytes(header[16:18], "big")
+    return size if size in _SIZES else PAGE
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    value = 0
+    for count in range(9):
+        byte = data[place + count]
+        if count == 8:  # noqa: PLR2004 (the ninth byte counts whole)
+            return value << 8 | byte, place + 9
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:  # noqa: PLR2004 (the last byte)
+            return value, place + count + 1
+    raise ValueError
+
+
+def _record(payload: bytes) -> tuple[Value, ...] | None:
+    """The values of a record that fills its bytes exactly."""
+    end, place = _varint(payload, 0)
+    at = end
+    values: list[Value] = []
+    while place < end:
+        kind, place = _varint(payload, place)
+        size = _INTEGERS.get(kind, 8 if kind == _FLOAT else max(kind - _BLOB, 0) // 2)
+        data = payload[at : at + size]
+        if len(data) != size or len(values) > _MOST_COLUMNS:
+            return None
+        values.append(_value(kind, data))
+        at += size
+    return tuple(values) if at == len(payload) and place == end else None
+
+
+def _value(kind: int, data: bytes) -> Value:
+    if kind >= _BLOB:
+        return data.decode("utf-8", "replace") if kind % 2 else data
+    if kind in _INTEGERS:
+        return int.from_bytes(data, "big", signed=True)
+    if kind == _FLOAT:
+        return float(struct.unpack(">d", data)[0])
+    return {_ZERO: 0, _ONE: 1}.get(kind)
+
+
+# -- the log -------------------------------------------------------------------------------------------------------
+
+
+def read_log(path: str) -> Log:
+    """Read a write-ahead log, as far as it holds."""
+    file = Path(path)
+    data = file.read_bytes() if file.exists() else b""
+    if len(data) < _LOG_HEADER:
+        return Log({}, None)
+    magic, _, size, _, *rest = struct.unpack_from(">8I", data)
+    sums = (rest[2], rest[3])
+    order = ">" if magic & 1 else "<"
+    if magic & ~1 != _LOG_MAGIC or size not in _SIZES or _sums(data[:24], order, (0, 0)) != sums:
+        return Log({}, 0 if any(data) else None)
+    pages: dict[int, bytes] = {}
+    waiting: dict[int, bytes] = {}
+    broken: int | None = None
+    for place in range(_LOG_HEADER, len(data) - _FRAME_HEADER - size + 1, _FRAME_HEADER + size):
+        number, commit, *salts = struct.unpack_from(">6I", data, place)
+        page = data[place + _FRAME_HEADER : place + _FRAME_HEADER + size]
+        stored = (salts[2], salts[3])
+        sound = salts[:2] == rest[:2] and _sums(page, order, _sums(data[place : place + 8], order, sums)) == stored
+        if salts[:2] != rest[:2] and broken is None:
+            break
+        sums = stored
+        if broken is not None:
+            if sound:
+                return Log(pages, broken)
+        elif not sound:
+            broken = place
+        else:
+            waiting[number] = page
+            if commit:
+                pages.update(waiting)
+                waiting.clear()
+    return Log(pages, None)
+
+
+def _sums(data: bytes, order: str, sums: tuple[int, int]) -> tuple[int, int]:
+    one, two = sums
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for first, second in zip(words[::2], words[1::2], strict=True):
+        one = (one + first + two) & 0xFFFFFFFF
+        two = (two + second + one) & 0xFFFFFFFF
+    return one, two

@@ -1,0 +1,292 @@
+"""Saving what is sound in a damaged file, into another store.
+
+Rules:
+
+- The file is read page by page, without SQLite (``pages``), and not changed. A file that is cut, or that SQLite refuses
+  to open, is read all the same.
+- An entry is saved when its row and its body are found, its body agrees with its address and its seal with the entry
+  before it. Where the row before it is lost, the seal cannot be checked; the body is.
+- Nothing is guessed. An entry whose parent is lost begins a conversation of its own (``parent`` ``None``), on a branch
+  ``recovered-1``, …; the last entry before a gap gets one too. A branch whose head is lost ends at the last entry
+  before it that was saved. All of it is reported, and so is all that was there and could not be saved.
+- Keys of appends are not carried over. A thread whose own row is lost is called ``recovered-thread-N``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, PalaverError
+from palaver.store import pack
+from palaver.store.rows import entry_of
+from palaver.store.sqlite.columns import check, id_text
+from palaver.store.sqlite.pages import Found, Pages
+from palaver.store.store import Damage, Progress, Store
+from palaver.threads.thread import Entry
+
+_LETTERS: Final[dict[type, str]] = {int: "i", float: "f", bytes: "b", str: "s", type(None): "n"}
+_ENTRIES: Final = re.compile("iib[in]i[in]ib")
+_BRANCHES: Final = re.compile("is[in]b")
+_THREADS: Final = "nsiiib"  # the column that is the rowid is empty in its row
+_ABOUTS: Final = "nbb"
+_BODIES: Final = "nbiib"
+_BLOBS: Final = "nibib"
+_DIGEST: Final = 32
+_STEP: Final = 100
+_BATCH: Final = 500
+
+
+class Recovered(Struct, frozen=True):
+    """What was saved, and what of it was lost or had to be changed."""
+
+    threads: int = 0
+    entries: int = 0
+    blobs: int = 0
+    lost: tuple[Damage, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything was saved as it was."""
+        return not self.lost
+
+
+class _Row(NamedTuple):
+    """A row of ``entries``."""
+
+    thread: int
+    place: int
+    id: bytes
+    parent: int | None
+    stamps: int
+    sent_at: int | None
+    body: int
+    seal: bytes
+
+
+class _Left:
+    """The rows that were found, by what they are."""
+
+    def __init__(self) -> None:
+        self.threads: dict[int, tuple[str, int]] = {}
+        self.abouts: dict[int, bytes] = {}
+        self.branches: dict[int, dict[str, int | None]] = {}
+        self.entries: dict[int, dict[int, list[_Row]]] = {}
+        self.bodies: dict[int, list[int]] = {}
+        self.blobs: dict[bytes, list[int]] = {}
+
+    def take(self, found: Found) -> None:
+        """Tell what a row is, by its shape, and keep it when its mark agrees."""
+        row: Any = found.values
+        number = found.rowid
+        shape = "".join([_LETTERS[type(value)] for value in row])
+        if number is None:
+            if _ENTRIES.fullmatch(shape) and len(row[-1]) == _DIGEST:
+                entry = _Row(*row)
+                self.entries.setdefault(entry.thread, {}).setdefault(entry.place, []).append(entry)
+            elif _BRANCHES.fullmatch(shape) and check(*row[:-1]) == row[-1]:
+                self.branches.setdefault(row[0], {})[row[1]] = row[2]
+        elif shape == _THREADS and check(number, *row[1:-1]) == row[-1]:
+            self.threads[number] = (row[1], row[4])
+        elif shape == _ABOUTS and check(number, row[1]) == row[2]:
+            self.abouts[number] = row[1]
+        elif shape == _BODIES:
+            self.bodies.setdefault(number, []).append(found.page)
+        elif shape == _BLOBS:
+            self.blobs.setdefault(row[2], []).append(found.page)
+
+
+def recover(path: str | os.PathLike[str], into: Store, *, progress: Progress | None = None) -> Recovered:
+    """Save what is sound in a damaged file into another store; repeating it adds nothing.
+
+    Raises what ``into.add`` raises, and ``OSError`` for a file that cannot be read at all.
+    """
+    with closing(Pages(os.path.abspath(path))) as pages:  # noqa: PTH100 (as the store does)
+        left = _Left()
+        for done, number in enumerate(pages.numbers, 1):
+            for row in pages.rows(number):
+                left.take(row)
+            if progress is not None and done % _STEP == 0:
+                progress(done, pages.count)
+        return _Saving(pages, left, into).all()
+
+
+class _Saving:
+    """Writing what was found into a store."""
+
+    def __init__(self, pages: Pages, left: _Left, into: Store) -> None:
+        self._pages = pages
+        self._left = left
+        self._into = into
+        self._lost: list[Damage] = []
+        if pages.log.damaged is not None:
+            self._lost.append(Damage("altered", f"log {pages.log.damaged}", "what was committed from here on is lost"))
+
+    def all(self) -> Recovered:
+        left = self._left
+        blobs = sum(self._blob(digest) for digest in left.blobs)
+        entries = threads = 0
+        for number in sorted(left.threads.keys() | left.entries.keys()):
+            known = left.threads.get(number)
+            name = f"recovered-thread-{number}" if known is None else known[0]
+            if known is None:
+                self._lost.append(Damage("missing", f"threads {number}", "its own row is lost", name))
+            entries += self._thread(number, name, known)
+            threads += 1
+        return Recovered(threads, entries, blobs, tuple(self._lost))
+
+    def _blob(self, digest: bytes) -> bool:
+        data = self._blob_bytes(digest)
+        if data is None:
+            self._lost.append(Damage("altered", f"blob sha256:{digest.hex()}", "its hash does not agree"))
+            return False
+        self._into.put_blob(data)
+        return True
+
+    def _blob_bytes(self, digest: bytes) -> bytes | None:
+        for page in self._left.blobs.get(digest, ()):
+            for found in self._pages.rows(page):
+                row: Any = found.values
+                if len(row) == 5 and row[2] == digest:  # noqa: PLR2004 (columns)
+                    try:
+                        return pack.restored(digest, row[1], row[4])
+                    except (PalaverError, TypeError):
+                        continue
+        return None
+
+    # -- a thread --------------------------------------------------------------------------------------------------
+
+    def _thread(self, number: int, name: str, known: tuple[str, int] | None) -> int:
+        rows: dict[int, _Row] = {}
+        saved: dict[int, Entry] = {}
+        began: list[int] = []
+        for place, candidates in sorted(self._left.entries.get(number, {}).items()):
+            found = self._entry(candidates, rows, saved, known)
+            rows[place] = found[0]
+            entry = found[1]
+            if entry is None:
+                where = f"entries {number} {place}"
+                self._lost.append(Damage("altered", where, "its message is lost", name, id_text(found[0].id)))
+                continue
+            saved[place] = entry
+            if entry.parent is None and found[0].parent is not None:
+                began.append(place)
+        length = len(rows) if known is None else known[1]
+        held = [-1, *sorted(place for place in rows if 0 <= place < length), length]  # a length may say any number
+        for first, last in ((before + 1, after - 1) for before, after in pairwise(held) if after - before > 1):
+            gap = f"entries {number} {first}" if first == last else f"entries {number} {first} to {last}"
+            self._lost.append(Damage("missing", gap, "its row is lost", name))
+        branches = self._branches(number, name, rows, saved, began)
+        given = list(saved.values())
+        for start in range(0, len(given), _BATCH):
+            self._into.add(name, given[start : start + _BATCH])
+        self._into.add(name, (), branches=branches)
+        self._about(number, name)
+        return len(saved)
+
+    def _entry(
+        self, candidates: list[_Row], rows: dict[int, _Row], saved: dict[int, Entry], known: tuple[str, int] | None
+    ) -> tuple[_Row, Entry | None]:
+        """The row that is sound, and its entry; the last row without one where none is."""
+        for row in reversed(candidates):
+            before = rows.get(row.parent) if row.parent is not None and row.parent < row.place else None
+            if row.parent is not None:
+                sealed = None if before is None else before.seal
+            else:
+                sealed = None if known is None else pack.first_seal(known[0])
+            parent = saved.get(row.parent) if row.parent is not None and before is not None else None
+            for body in self._bodies(row.body):
+                try:
+                    found = sealed and pack.seal(sealed, id_text(row.id), row.stamps, row.sent_at, body.digest)
+                    if found is not None and found != row.seal:
+                        continue
+                    entry = entry_of(
+                        id_text(row.id),
+                        None if parent is None else parent.id,
+                        row.stamps,
+                        row.sent_at,
+                        body,
+                        self._needed_blob,
+                        "",
+                    )
+                except (PalaverError, TypeError, ValueError):
+                    continue
+                return row, entry
+        return candidates[-1], None
+
+    def _bodies(self, number: int) -> Iterator[pack.Kept]:
+        for page in self._left.bodies.get(number, ()):
+            for found in self._pages.rows(page):
+                row: Any = found.values
+                if found.rowid == number and len(row) == 5 and isinstance(row[1], bytes):  # noqa: PLR2004 (columns)
+                    yield pack.Kept(row[1], row[2], row[4], row[3])
+
+    def _needed_blob(self, digest: bytes) -> bytes:
+        data = self._blob_bytes(digest)
+        if data is None:
+            raise DecodeError("its blob is lost")
+        return data
+
+    def _branches(
+        self, number: int, name: str, rows: dict[int, _Row], saved: dict[int, Entry], began: list[int]
+    ) -> dict[str, str | None]:
+        branches: dict[str, str | None] = {}
+        for branch, head in self._left.branches.get(number, {}).items():
+            place = head
+            while place is not None and place not in saved:
+                place = rows[place].parent if place in rows and (rows[place].parent or 0) < place else None
+            branches[branch] = None if place is None else saved[place].id
+            if place != head:
+                where = f"branches {number} {branch!r}"
+                self._lost.append(Damage("missing", where, f"its head, place {head}, is lost", name))
+        return branches | self._new_branches(number, name, rows, saved, set(branches.values()), began)
+
+    def _new_branches(  # noqa: PLR0917 (all that is known of a thread)
+        self,
+        number: int,
+        name: str,
+        rows: dict[int, _Row],
+        saved: dict[int, Entry],
+        named: set[str | None],
+        began: list[int],
+    ) -> dict[str, str | None]:
+        """A branch for each leaf of what begins anew, and for each that is a leaf because what followed it is lost."""
+        follows = {rows[place].parent for place in saved if place not in began}
+        cut = {row.parent for place, row in rows.items() if place not in saved or place in began}
+        nameless = number not in self._left.branches
+        starts: dict[int, int] = {}
+        branches: dict[str, str | None] = {}
+        for place, entry in saved.items():
+            parent = rows[place].parent
+            starts[place] = place if entry.parent is None or parent is None else starts[parent]
+            start = starts[place]
+            if place in follows:
+                continue
+            if start in began or ((place in cut or nameless) and entry.id not in named):
+                branches[f"recovered-{len(branches) + 1}"] = entry.id
+            if start in began:
+                where = f"entries {number} {start}"
+                reason = f"what it follows is lost; it begins the branch recovered-{len(branches)}"
+                self._lost.append(Damage("missing", where, reason, name, saved[start].id))
+        return branches
+
+    def _about(self, number: int, name: str) -> None:
+        data = self._left.abouts.get(number)
+        if data is None:
+            return
+        try:
+            about: dict[str, Any] = jsontext.view(data)
+        except DecodeError:
+            return
+        self._into.update(
+            name, title=about.get("title"), tags=about.get("tags", ()), metadata=about.get("metadata", {})
+        )

@@ -1,0 +1,165 @@
+"""The tables, how they came to be, and how a file is opened.
+
+Rules:
+
+- A migration and its record are one transaction. ``user_version`` is the number of the newest; a file with a greater
+  one is refused, and so is a file that has tables and not our ``application_id``. Neither is changed.
+- ``entries`` is keyed by thread and place, so that a thread is read as it lies. What takes room stands in ``bodies``
+  and ``blobs``, once for each address. ``sealed`` chains are those of ``pack``; rows that no seal and no hash vouches
+  for have a ``mark`` over their values.
+- ``moves`` records each move of a head that was no append, and is only added to.
+- No two tables have rows of the same shape: so that ``recover`` can tell what a row was from the row alone.
+- ``words`` is an index without content: text and labels of bodies up to the one that ``states.indexed`` names.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from palaver.core.errors import StoreError
+from palaver.threads.ids import now_ms
+
+Sync: TypeAlias = Literal["full", "normal"]
+
+APPLICATION: Final = 0x50414C56  # "PALV"
+PAGE: Final = 8192
+"""Bodies of 3 KB, compressed or not, leave the least of a page of this size empty."""
+INDEXED: Final = "indexed"
+UNCLEAN: Final = "unclean"
+_CHECKPOINT_PAGES: Final = 2000
+_WRITER_CACHE_KIB: Final = 16_384
+_LOG_BYTES: Final = 64 << 20
+_PAUSE: Final = 0.01
+
+_FIRST: Final = """
+CREATE TABLE threads (
+  number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL,
+  length INTEGER NOT NULL, mark BLOB NOT NULL);
+CREATE TABLE abouts (thread INTEGER PRIMARY KEY, data BLOB NOT NULL, mark BLOB NOT NULL);
+CREATE TABLE branches (thread INTEGER, name TEXT, head INTEGER, mark BLOB NOT NULL, PRIMARY KEY (thread, name))
+  WITHOUT ROWID;
+CREATE TABLE moves (
+  thread INTEGER, number INTEGER, at INTEGER NOT NULL, branch TEXT NOT NULL, head INTEGER, mark BLOB NOT NULL,
+  PRIMARY KEY (thread, number)) WITHOUT ROWID;
+CREATE TABLE keys (
+  thread INTEGER, key TEXT, first INTEGER NOT NULL, count INTEGER NOT NULL, mark BLOB NOT NULL,
+  PRIMARY KEY (thread, key)) WITHOUT ROWID;
+CREATE TABLE entries (
+  thread INTEGER, place INTEGER, id BLOB NOT NULL, parent INTEGER, stamps INTEGER NOT NULL, sent_at INTEGER,
+  body INTEGER NOT NULL, seal BLOB NOT NULL, PRIMARY KEY (thread, place)) WITHOUT ROWID;
+CREATE UNIQUE INDEX entries_id ON entries (thread, id);
+CREATE INDEX entries_body ON entries (body);
+CREATE TABLE bodies (
+  id INTEGER PRIMARY KEY, digest BLOB NOT NULL, encoding INTEGER NOT NULL, size INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE UNIQUE INDEX bodies_digest ON bodies (digest);
+CREATE TABLE blobs (
+  id INTEGER PRIMARY KEY, encoding INTEGER NOT NULL, digest BLOB NOT NULL, size INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE UNIQUE INDEX blobs_digest ON blobs (digest);
+CREATE TABLE uses (body INTEGER, blob BLOB, PRIMARY KEY (body, blob)) WITHOUT ROWID;
+CREATE INDEX uses_blob ON uses (blob);
+CREATE TABLE states (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE VIRTUAL TABLE words USING fts5 (text, labels, content='', columnsize=0, tokenize='ascii')
+"""
+MIGRATIONS: Final[tuple[tuple[int, str, str], ...]] = ((1, "threads, entries, bodies, blobs, words", _FIRST),)
+"""Number, name, and statements with a semicolon between two."""
+
+NEWEST: Final = MIGRATIONS[-1][0]
+
+
+def connect(path: str, *, timeout: float, sync: Sync = "full") -> sqlite3.Connection:
+    """Open a file for writing, and bring it to the newest schema. Raises ``StoreError`` for what is not ours."""
+    db = _connected(path, timeout)
+    try:
+        version = _checked(db, path)
+        _pragmas(
+            db,
+            page_size=PAGE,
+            synchronous=sync,
+            secure_delete=1,
+            cache_size=-_WRITER_CACHE_KIB,
+            wal_autocheckpoint=_CHECKPOINT_PAGES,
+            journal_size_limit=_LOG_BYTES,
+        )
+        _write_ahead(db, timeout)
+        if version < NEWEST:
+            _migrate(db, path)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def connect_reader(path: str, *, timeout: float) -> sqlite3.Connection:
+    """Open a file for reading. Being the last to close it does not write what the log holds into it."""
+    return _connected(f"{Path(path).as_uri()}?mode=ro", timeout, uri=True)
+
+
+def _connected(path: str, timeout: float, *, uri: bool = False) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout, isolation_level=None, check_same_thread=False, uri=uri)
+    _pragmas(db, trusted_schema=0, cell_size_check=1)
+    return db
+
+
+def _pragmas(db: sqlite3.Connection, **values: Any) -> None:
+    for name, value in values.items():
+        db.execute(f"PRAGMA {name} = {value}").close()
+
+
+def pragma(db: sqlite3.Connection, name: str) -> Any:
+    """The value of a pragma."""
+    return db.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def _checked(db: sqlite3.Connection, path: str) -> int:
+    """The schema's version; 0 for a file that is empty yet. All is read at one moment: another may be beginning it."""
+    begun = not db.in_transaction
+    if begun:
+        db.execute("BEGIN")
+    try:
+        application, version = pragma(db, "application_id"), pragma(db, "user_version")
+        tables = db.execute("SELECT 1 FROM sqlite_master").fetchone()
+    finally:
+        if begun:
+            db.execute("ROLLBACK")
+    if application == APPLICATION:
+        if version > NEWEST:
+            raise StoreError(f"{path}: written by a newer version (schema {version}; this one knows {NEWEST})")
+        return int(version)
+    if application or version or tables:
+        raise StoreError(f"{path}: a database, but not one of Palaver's")
+    return 0
+
+
+def _write_ahead(db: sqlite3.Connection, timeout: float) -> None:
+    """Switch the file to a write-ahead log; SQLite itself does not wait for that lock."""
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = wal").close()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+        time.sleep(_PAUSE)
+
+
+def _migrate(db: sqlite3.Connection, path: str) -> None:
+    for number, name, statements in MIGRATIONS:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            if _checked(db, path) < number:
+                db.execute("CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, name TEXT, at INTEGER)")
+                for statement in statements.split(";"):
+                    db.execute(statement)
+                db.execute("INSERT INTO migrations VALUES (?, ?, ?)", (number, name, now_ms()))
+                _pragmas(db, application_id=APPLICATION, user_version=number)
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise

@@ -1,0 +1,306 @@
+"""The store in an SQLite file.
+
+Rules:
+
+- One thread writes, for all callers of this object (``writer``); several processes may write to one file, each waits
+  for the other's commit. Readers have connections of their own, see the last commit, and wait for nobody.
+- A commit is on the disk when ``append`` returns (``sync="full"``). With ``sync="normal"`` it survives the death of
+  the process, but the last ones may be lost with the machine's; the file stays whole.
+- JSON, hashes, compression and words are made in the caller's thread.
+- The file must be on a local disk (SQLite's log needs shared memory), and be opened anew after ``fork``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import UNSET, UnsetType
+
+from palaver.core import jsontext
+from palaver.core.errors import NotFoundError, StoreError
+from palaver.core.messages import Message
+from palaver.core.parts import Blob
+from palaver.store import pack, words
+from palaver.store.rows import checked_name, frozen_metadata, prepare, prepare_entry, repeats
+from palaver.store.sqlite import index, reading, upkeep, writing
+from palaver.store.sqlite.faults import faults
+from palaver.store.sqlite.schema import Sync, connect, connect_reader
+from palaver.store.sqlite.verify import verify
+from palaver.store.sqlite.writer import Writer
+from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified
+from palaver.threads.ids import now_ms, uuid7
+from palaver.threads.thread import MAIN, Entry
+
+_IDLE_READERS: Final = 8
+_LISTED: Final = 100
+
+
+class SQLiteStore(Store):
+    """Keeps threads in the file ``path``, which is made where there is none.
+
+    ``timeout`` is how long another process is waited for, in seconds. ``clock`` gives Unix milliseconds.
+    Raises ``StoreError`` for a file that is no store or of a newer version, ``UnavailableError`` for one that cannot be
+    opened.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        sync: Sync = "full",
+        timeout: float = 30.0,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
+        """Open the file."""
+        if sync not in {"full", "normal"}:
+            raise StoreError(f"sync is 'full' or 'normal', not {sync!r}")
+        self._path = os.path.abspath(path)  # noqa: PTH100 (a name that SQLite cannot take for a special one)
+        if "\x00" in self._path:
+            raise StoreError(f"no file has the name {self._path!r}")
+        self._timeout = timeout
+        self._clock = clock
+        self._idle: list[sqlite3.Connection] = []
+        with faults(self._path):
+            self._writer = Writer(connect(self._path, timeout=timeout, sync=sync), self._path)
+        self._close = weakref.finalize(self, _close, self._writer, self._idle)
+
+    @contextmanager
+    def _reader(self) -> Generator[sqlite3.Connection]:
+        """A connection on which all that is read is of one moment."""
+        self._writer.check()
+        with faults(self._path):
+            try:
+                db = self._idle.pop()
+            except IndexError:
+                db = connect_reader(self._path, timeout=self._timeout)
+            try:
+                db.execute("BEGIN")
+                yield db
+            finally:
+                with suppress(sqlite3.Error):
+                    if db.in_transaction:
+                        db.execute("COMMIT")
+                if len(self._idle) < _IDLE_READERS and self._close.alive:
+                    self._idle.append(db)
+                else:
+                    db.close()
+
+    # -- threads ---------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        id: str | None = None,
+        *,
+        title: str | None = None,
+        tags: Iterable[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> ThreadInfo:
+        """Begin a thread."""
+        name = uuid7() if id is None else checked_name(id, "id of the thread")
+        about: dict[str, Any] = {"title": title, "tags": tuple(tags), "metadata": frozen_metadata(metadata or {})}
+        data = jsontext.encode(about) if any(value for value in about.values()) or title == "" else None
+        now = self._clock()
+        row = self._writer.run(lambda db: writing.create(db, name, data, now))
+        return ThreadInfo(
+            id=name, **about, created_at=row.created_at, updated_at=row.updated_at, length=0, branches={MAIN: None}
+        )
+
+    def info(self, thread: str) -> ThreadInfo:
+        """What is known of a thread."""
+        with self._reader() as db:
+            return reading.info_of(db, reading.thread_of(db, thread))
+
+    def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
+        """The threads, those changed last first."""
+        with self._reader() as db:
+            numbers = [
+                number for (number,) in db.execute("SELECT number FROM threads ORDER BY updated_at DESC, number DESC")
+            ]
+        left = len(numbers) if limit is None else limit
+        for start in range(0, len(numbers), _LISTED):
+            with self._reader() as db:
+                infos = list(reading.infos_of(db, numbers[start : start + _LISTED], tag))
+            yield from infos[:left]
+            left -= len(infos)
+            if left <= 0:
+                return
+
+    def update(
+        self,
+        thread: str,
+        *,
+        title: str | UnsetType | None = UNSET,
+        tags: Iterable[str] | UnsetType = UNSET,
+        metadata: Mapping[str, Any] | UnsetType = UNSET,
+    ) -> ThreadInfo:
+        """Change what is given."""
+        given: dict[str, Any] = {
+            "title": title,
+            "tags": UNSET if tags is UNSET else tuple(tags),
+            "metadata": UNSET if metadata is UNSET else frozen_metadata(metadata),
+        }
+        changes = {name: value for name, value in given.items() if value is not UNSET}
+        now = self._clock()
+
+        def work(db: sqlite3.Connection) -> ThreadInfo:
+            found = reading.thread_of(db, thread)
+            about = jsontext.encode(dict(reading.about_of(db, found.number)) | changes)
+            reading.branches_of(db, found.number)  # raises for what is damaged, before anything is written
+            writing.set_about(db, found.number, about)
+            return reading.info_of(db, writing.touch(db, found, now))
+
+        return self._writer.run(work)
+
+    def delete(self, thread: str) -> None:
+        """Remove a thread. ``gc`` removes its messages, and their words, from the disk."""
+        self._writer.run(lambda db: writing.delete(db, thread))
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        thread: str,
+        messages: Iterable[Message],
+        *,
+        branch: str = MAIN,
+        expect: str | UnsetType | None = UNSET,
+        key: str | None = None,
+    ) -> Appended:
+        """Let messages join."""
+        now = self._clock()
+        rows = prepare(messages, lambda: now)
+        if key is not None:
+            checked_name(key, "key")
+        joined = self._writer.run(lambda db: writing.append(db, thread, rows, branch, expect, key, now))
+        if joined.earlier is not None and key is not None:
+            first, count = joined.earlier
+            with self._reader() as db:
+                earlier = reading.read(db, reading.thread_of(db, thread), first, first + count)
+            repeats(earlier, rows, thread, key)
+            return Appended(tuple(earlier), repeated=True)
+        parent, entries = joined.parent, list[Entry]()
+        for row in rows:
+            entries.append(row.entry(parent))
+            parent = row.id
+        return Appended(tuple(entries))
+
+    def add(self, thread: str, entries: Iterable[Entry], *, branches: Mapping[str, str | None] | None = None) -> int:
+        """Add entries as they are."""
+        checked_name(thread, "id of the thread")
+        heads = {checked_name(name, "name of the branch"): head for name, head in (branches or {}).items()}
+        given = [(entry, prepare_entry(entry)) for entry in entries]
+        now = self._clock()
+        return self._writer.run(lambda db: writing.add(db, thread, given, heads, now))
+
+    def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
+        """The entries in the order of joining."""
+        with self._reader() as db:
+            return reading.read(db, reading.thread_of(db, thread), start, stop)
+
+    def path(self, thread: str, of: str = MAIN, *, last: int | None = None) -> Sequence[Entry]:
+        """The conversation that ends in a branch or entry. Costs its length, or ``last``."""
+        with self._reader() as db:
+            found = reading.thread_of(db, thread)
+            return reading.path(db, found, reading.find(db, found, of), last)
+
+    # -- branches --------------------------------------------------------------------------------------------------
+
+    def fork(self, thread: str, name: str, *, of: str = MAIN, at: str | UnsetType | None = UNSET) -> str | None:
+        """Name a new branch."""
+        checked_name(name, "name of the branch")
+        now = self._clock()
+        return self._writer.run(lambda db: writing.fork(db, thread, name, of, at, now))
+
+    def rewind(
+        self, thread: str, to: str | None, *, branch: str = MAIN, expect: str | UnsetType | None = UNSET
+    ) -> None:
+        """Move the head of a branch."""
+        now = self._clock()
+        self._writer.run(lambda db: writing.rewind(db, thread, to, branch, expect, now))
+
+    # -- search, media ---------------------------------------------------------------------------------------------
+
+    def search(self, query: Query) -> list[Hit]:
+        """Find messages; first, index those that are not yet."""
+        words.parse(query.text)
+        self.index()
+        try:
+            with self._reader() as db:
+                return index.search(db, query)
+        except NotFoundError:  # its thread
+            return []
+
+    def index(self, *, progress: Progress | None = None) -> int:
+        """Make what was appended since the last time ready for ``search``, which does so too; give how many it was."""
+        done = 0
+        while True:
+            with self._reader() as db:
+                reach, found = index.next_words(db)
+            if not found:
+                return done
+            self._writer.run(index.take_in(reach, found))
+            done += len(found)
+            if progress is not None:
+                progress(done, None)
+
+    def put_blob(self, data: bytes) -> Blob:
+        """Keep bytes."""
+        kept = pack.kept(bytes(data))
+        self._writer.run(writing.put_blob(kept))
+        return pack.named(kept.digest)
+
+    def get_blob(self, blob: Blob | str) -> bytes:
+        """The bytes of a blob."""
+        digest = pack.address(blob)
+        with self._reader() as db:
+            return reading.blob_of(db, digest)
+
+    # -- upkeep ----------------------------------------------------------------------------------------------------
+
+    def verify(self, *, progress: Progress | None = None) -> Verified:
+        """Read everything and derive every hash again."""
+        self._writer.check()
+        return verify(self._path, timeout=self._timeout, progress=progress)
+
+    def gc(self, *, progress: Progress | None = None) -> Freed:
+        """Remove what nothing refers to any more, and its words."""
+        before = self._size()
+        with self._reader() as db:
+            bodies = upkeep.unused_bodies(db)
+        messages = blobs = 0
+        for start in range(0, len(bodies), upkeep.CHUNK):
+            with self._reader() as db:
+                gone = upkeep.words_of(db, bodies[start : start + upkeep.CHUNK])
+            messages += self._writer.run(upkeep.remove_bodies(gone))
+            if progress is not None:
+                progress(min(start + upkeep.CHUNK, len(bodies)), len(bodies))
+        with self._reader() as db:
+            unused = upkeep.unused_blobs(db)
+        for start in range(0, len(unused), upkeep.CHUNK):
+            blobs += self._writer.run(upkeep.remove_blobs(unused[start : start + upkeep.CHUNK]))
+        self._writer.run(upkeep.clean, alone=True)
+        return Freed(messages, blobs, max(before - self._size(), 0))
+
+    def _size(self) -> int:
+        files = (Path(self._path + end) for end in ("", "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def close(self) -> None:
+        """Finish what was begun; the last to close a file leaves one file, without a log."""
+        self._close()
+
+
+def _close(writer: Writer, idle: list[sqlite3.Connection]) -> None:
+    if writer.forked:
+        return
+    while idle:
+        idle.pop().close()
+    writer.close()

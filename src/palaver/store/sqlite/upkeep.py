@@ -1,0 +1,98 @@
+"""Removing from the disk what nothing refers to any more.
+
+Rules:
+
+- What goes is looked for without holding anybody up, and looked at again in the transaction that removes it: an append
+  may have taken it up since.
+- Bytes that are removed are overwritten (``secure_delete``). The index drops removed words when it is merged
+  (``optimize``); ``VACUUM`` and a checkpoint that empties the log then leave none of them behind. That this is due is
+  kept in the file (``states.unclean``), so that it is made up for when it was cut off.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Final
+
+from palaver.core.errors import UnavailableError
+from palaver.store.sqlite import index
+from palaver.store.sqlite.index import Words
+from palaver.store.sqlite.reading import Row
+from palaver.store.sqlite.schema import INDEXED, UNCLEAN
+
+CHUNK: Final = 200
+_NOBODYS: Final = "NOT EXISTS (SELECT 1 FROM entries WHERE entries.body = bodies.id)"
+_UNUSED: Final = "NOT EXISTS (SELECT 1 FROM uses WHERE uses.blob = blobs.digest)"
+
+
+def unused_bodies(db: sqlite3.Connection) -> list[int]:
+    """The bodies of no entry."""
+    return [row for (row,) in db.execute(f"SELECT id FROM bodies INDEXED BY bodies_digest WHERE {_NOBODYS}")]  # noqa: S608 (constants)
+
+
+def unused_blobs(db: sqlite3.Connection) -> list[int]:
+    """The blobs of no body."""
+    return [row for (row,) in db.execute(f"SELECT id FROM blobs INDEXED BY blobs_digest WHERE {_UNUSED}")]  # noqa: S608 (constants)
+
+
+def words_of(db: sqlite3.Connection, ids: list[int]) -> list[Words]:
+    """What the index holds of bodies."""
+    rows: list[Row] = []
+    for body in ids:
+        rows += db.execute("SELECT id, digest, encoding, data FROM bodies WHERE id = ?", (body,))
+    return [index.words_of(*row) for row in rows]
+
+
+def remove_bodies(gone: list[Words]) -> Callable[[sqlite3.Connection], int]:
+    """Work: remove bodies that are of no entry still; give how many."""
+
+    def work(db: sqlite3.Connection) -> int:
+        still = [
+            each
+            for each in gone
+            if db.execute(f"SELECT 1 FROM bodies WHERE id = ? AND {_NOBODYS}", (each.id,)).fetchone()  # noqa: S608 (constants)
+        ]
+        if not still:
+            return 0
+        index.take_out(db, still)
+        ids = [(each.id,) for each in still]
+        db.executemany("DELETE FROM uses WHERE body = ?", ids)
+        db.executemany("DELETE FROM bodies WHERE id = ?", ids)
+        # The ids of removed rows at the end are given again: they must be indexed then.
+        (last,) = db.execute("SELECT coalesce(max(id), 0) FROM bodies").fetchone()
+        index.set_state(db, INDEXED, min(index.state(db, INDEXED), last))
+        index.set_state(db, UNCLEAN, 1)
+        return len(still)
+
+    return work
+
+
+def remove_blobs(ids: list[int]) -> Callable[[sqlite3.Connection], int]:
+    """Work: remove blobs that are of no body still; give how many."""
+
+    def work(db: sqlite3.Connection) -> int:
+        removed = sum(
+            db.execute(f"DELETE FROM blobs WHERE id = ? AND {_UNUSED}", (blob,)).rowcount  # noqa: S608 (constants)
+            for blob in ids
+        )
+        if removed:
+            index.set_state(db, UNCLEAN, 1)
+        return removed
+
+    return work
+
+
+def clean(db: sqlite3.Connection) -> None:
+    """Work, outside of transactions: leave nothing behind of what was removed."""
+    if not index.state(db, UNCLEAN):
+        return
+    db.execute("INSERT INTO words (words) VALUES ('optimize')")
+    db.execute("VACUUM")
+    index.set_state(db, UNCLEAN, 0)
+    busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if busy:
+        index.set_state(db, UNCLEAN, 1)
+        raise UnavailableError("readers held on to the log for too long, which still holds what was removed")

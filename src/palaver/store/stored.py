@@ -1,0 +1,97 @@
+"""A thread in memory that is kept in a store: what an application holds of its conversation.
+
+Rules:
+
+- What is appended is kept first, and joins the thread in memory when the store has acknowledged it. So the thread in
+  memory never shows what could be lost.
+- It expects to be the only writer of its branch: when another has written there, ``append`` raises ``ConflictError``
+  and writes nothing. ``refresh`` takes in what others wrote, and then the caller decides: append behind it, or fork.
+- Handles of several branches share one thread in memory, so a fork costs nothing.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, UnsetType
+
+from palaver.threads.thread import MAIN, Entry, Path, Thread
+
+if TYPE_CHECKING:
+    from palaver.core.messages import Message
+    from palaver.store.store import Store
+
+
+class StoredThread:
+    """One branch of a thread that a store keeps. ``tree`` is the thread in memory."""
+
+    __slots__ = ("_seen", "_store", "branch", "tree")
+
+    def __init__(self, store: Store, tree: Thread, branch: str = MAIN, *, seen: list[int] | None = None) -> None:
+        """Hold a thread that was loaded from the store."""
+        self._store = store
+        self._seen = [len(tree)] if seen is None else seen  # places read so far, for all handles of the tree
+        self.tree = tree
+        self.branch = branch
+
+    @property
+    def id(self) -> str:
+        """The id of the thread."""
+        return self.tree.id
+
+    @property
+    def head(self) -> str | None:
+        """The head of this branch, as far as it is known here."""
+        return self.tree.head(self.branch)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages of this branch, oldest first. Costs its length; views of ``path()`` do not."""
+        return self.path().messages
+
+    def path(self) -> Path:
+        """The conversation of this branch; costs what is new."""
+        return self.tree.path(self.branch)
+
+    def append(self, *messages: Message, key: str | None = None) -> tuple[Entry, ...]:
+        """Let messages join, stamped; return when they are kept.
+
+        With a ``key`` that was used before, nothing is added, and what it made then is given. Raises as
+        ``Store.append`` does, ``ConflictError`` when the branch has moved on.
+        """
+        appended = self._store.append(self.id, messages, branch=self.branch, expect=self.head, key=key)
+        if appended.repeated:
+            self.refresh()
+        elif appended.entries:
+            self.tree.add(appended.entries, {self.branch: appended.head})
+        return appended.entries
+
+    def fork(self, name: str, *, at: str | UnsetType | None = UNSET) -> StoredThread:
+        """Begin a branch at an entry (``None``: before the first), else at this head; give its handle."""
+        place = self.head if at is UNSET else at
+        self._store.fork(self.id, name, at=place)
+        self.tree.fork(name, at=place)
+        return self.on(name)
+
+    def on(self, branch: str) -> StoredThread:
+        """The handle of another branch. Raises ``NotFoundError``."""
+        self.tree.head(branch)
+        return StoredThread(self._store, self.tree, branch, seen=self._seen)
+
+    def rewind(self, to: str | None) -> None:
+        """Move this head back to an entry, or before the first. Removes nothing."""
+        self._store.rewind(self.id, to, branch=self.branch, expect=self.head)
+        self.tree.rewind(to, branch=self.branch)
+
+    def refresh(self) -> int:
+        """Take in what others wrote; give how many entries were new."""
+        info = self._store.info(self.id)
+        new = self.tree.add(self._store.read(self.id, start=self._seen[0], stop=info.length), info.branches)
+        self._seen[0] = info.length
+        return new
+
+    def __repr__(self) -> str:
+        """Show the size, not the text."""
+        return f"StoredThread({self.id!r}, branch={self.branch!r}, {len(self.tree)} entries)"

@@ -1,0 +1,326 @@
+"""What a search finds, the same in every store.
+
+Rules:
+
+- What is searched of a message is what somebody said in it: text, reasoning, refusals, names and arguments of tool
+  calls, the raw text of malformed calls, JSON results, file names, the reasons of markers. Of JSON that is strings and
+  numbers, not keys. No media, no proofs, no provider's own blocks; a run of ``LEAST_DATA`` base64 characters is data
+  wherever it stands. The first ``MOST_TEXT`` characters count.
+- A word is a run of letters and digits; everything else parts words (``snake_case`` is two, ``3.14`` too). Case,
+  accents and compatibility forms fall away (``Été`` is ``ete``, ``ﬁ`` is ``fi``), and so do invisible characters. The
+  voicing marks of kana and the vowel signs of Indic scripts are no accents and stay.
+- Scripts that are written without spaces (Han, kana, Thai, Lao, Khmer, Myanmar) give one word a character, so that a
+  part of what is written is found as a phrase.
+- A normal text is its words with one space between them. Every store searches normal text, never another tokenisation
+  of its own: it holds ``a-z``, ``0-9`` and characters beyond ASCII, which the tokenizer ``ascii`` of FTS5 parts at the
+  spaces and nowhere else, and which ``array_to_tsvector`` takes as they are.
+- Limits hold for every store alike. A word counts by its first ``LONGEST_WORD`` characters, and a normal text by its
+  first ``MOST_BYTES`` bytes: a PostgreSQL lexeme has less than 2 KB, and a ``tsvector`` less than 1 MB. PostgreSQL
+  forgets positions beyond 16,383, and beyond the 256th of a word; so its index answers which words occur, and
+  ``matches`` (or ``needles`` with ``strpos``) whether they stand side by side. A query of tens of thousands of words
+  overflows its stack, so a query has at most ``MOST_QUERY`` characters.
+
+Unicode grows: two versions of Python may differ in characters that the older one does not know.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import Struct
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, StoreError, excerpt as shortened
+from palaver.core.messages import FlushMarker, RescueMarker, ToolMessage
+from palaver.core.parts import File, Json, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from msgspec import Raw
+
+    from palaver.core.messages import Message
+    from palaver.core.parts import AnyPart
+
+MOST_TEXT: Final = 250_000
+LEAST_DATA: Final = 1_000
+LONGEST_WORD: Final = 255
+MOST_BYTES: Final = 1_000_000
+MOST_QUERY: Final = 10_000
+
+_DATA: Final = re.compile(rf"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_=-]{{{LEAST_DATA},}}")
+
+
+# -- what is searched ----------------------------------------------------------------------------------------------
+
+
+def searchable(message: Message) -> str:
+    """The text of a message that a search looks at, a line for each piece."""
+    found: list[str] = []
+    left = MOST_TEXT
+    for piece in _pieces(message):
+        text = _DATA.sub(" ", piece[:MOST_TEXT])[:left]
+        found.append(text)
+        left -= len(text) + 1
+        if left <= 0:
+            break
+    return "\n".join(found)
+
+
+def tools_of(message: Message) -> set[str]:
+    """The tools that a message calls, or answers for."""
+    if isinstance(message, ToolMessage):
+        return set() if message.tool_name is None else {message.tool_name}
+    return {part.name for part in message.content if isinstance(part, ToolCall)}
+
+
+def labels_of(message: Message) -> list[tuple[str, str]]:
+    """What a search can be narrowed by, as kind and value: who said it, with what tool, under what tag."""
+    found = [("role", message.role)] if message.agent is None else [("role", message.role), ("agent", message.agent)]
+    found += [("tool", name) for name in sorted(tools_of(message))]
+    return found + [("tag", tag) for tag in dict.fromkeys(message.tags)]
+
+
+def _pieces(message: Message) -> Iterator[str]:
+    if isinstance(message, RescueMarker | FlushMarker):
+        yield message.reason
+        return
+    for part in message.content:
+        yield from _said(part)
+
+
+def _said(part: AnyPart) -> Iterator[str]:
+    match part:
+        case Text(text=text) | Reasoning(text=text) | Refusal(text=text):
+            yield text
+        case ToolCall(name=name, arguments_json=arguments):
+            yield name
+            yield from _scalars(arguments)
+        case MalformedToolCall(name=name, raw=raw):
+            yield name or ""
+            yield raw
+        case Json(value_json=value):
+            yield from _scalars(value)
+        case File(name=name):
+            yield name or ""
+        case _:
+            pass
+
+
+def _scalars(json: str | Raw) -> Iterator[str]:
+    """The strings and numbers of JSON text, in its order; text that is no JSON is one string."""
+    try:
+        waiting: list[Any] = [jsontext.value(json)]
+    except DecodeError:
+        waiting = [json if isinstance(json, str) else bytes(json).decode("utf-8", "replace")]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            waiting.extend(reversed(cast("dict[str, Any]", value).values()))
+        elif isinstance(value, list):
+            waiting.extend(cast("list[object]", value)[::-1])
+        elif value is not None and not isinstance(value, bool):
+            yield value.text if isinstance(value, jsontext.Number) else str(value)
+
+
+# -- words ---------------------------------------------------------------------------------------------------------
+
+_ALONE: Final = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Myanmar
+    (0x1780, 0x17FF),  # Khmer
+    (0x2E80, 0x2FDF),  # radicals
+    (0x3005, 0x3007),  # iteration and closing marks, zero
+    (0x3021, 0x3029),  # Hangzhou numerals
+    (0x3041, 0x30FF),  # kana
+    (0x31F0, 0x31FF),  # small katakana
+    (0x3400, 0x4DBF),  # Han
+    (0x4E00, 0x9FFF),
+    (0xA9E0, 0xA9FF),  # Myanmar
+    (0xAA60, 0xAA7F),
+    (0xF900, 0xFAFF),  # Han
+    (0x1AFF0, 0x1B16F),  # kana
+    (0x20000, 0x3FFFF),  # Han
+)
+_INVISIBLE: Final = frozenset(
+    (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
+)
+_WORD_BREAK: Final = "\u200b"
+_POINTS: Final = range(10, 37)  # vowel points: Hebrew, Arabic, Syriac
+_ACCENTS: Final = 200  # from this combining class on, a mark stands about the letter
+
+
+class _Folds(dict[int, str]):
+    """What a character is in a word: letters without case and accents, or a space. Filled as characters come up."""
+
+    def __missing__(self, code: int) -> str:
+        kept = "".join([each for each in unicodedata.normalize("NFKD", chr(code)) if not _falls_away(each)])
+        self[code] = "".join(map(_letter, unicodedata.normalize("NFC", kept)))
+        return self[code]
+
+
+def _falls_away(char: str) -> bool:
+    kind, place = unicodedata.category(char), unicodedata.combining(char)
+    gone = kind in {"Me", "Cf"} or place in _POINTS or place >= _ACCENTS or ord(char) in _INVISIBLE
+    return gone and char != _WORD_BREAK
+
+
+def _letter(char: str) -> str:
+    if not char.isalnum() and unicodedata.category(char)[0] != "M":
+        return " "
+    if any(first <= ord(char) <= last for first, last in _ALONE):
+        return f" {char} "
+    return char.casefold()
+
+
+_folds: Final = _Folds()
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+(?: [^\x00-\x7f]+)*")
+_ASCII: Final = bytes(
+    (ord(chr(code).lower()) if chr(code).isalnum() else ord(" ")) if code < 0x80 else code  # noqa: PLR2004 (ASCII)
+    for code in range(256)
+)
+
+
+def _folded(text: str) -> bytes:
+    """The letters and digits of a text in UTF-8, and spaces for everything else: one for each ASCII character."""
+    if not text.isascii():
+        text = _NOT_ASCII.sub(_fold_run, text)
+    return text.encode().translate(_ASCII)
+
+
+def _fold_run(run: re.Match[str]) -> str:
+    return unicodedata.normalize("NFKC", run[0]).translate(_folds)
+
+
+def _split(text: str) -> list[bytes]:
+    found = _folded(text).split()
+    if any(len(word) > LONGEST_WORD for word in found):
+        found = [word.decode()[:LONGEST_WORD].encode() if len(word) > LONGEST_WORD else word for word in found]
+    return found
+
+
+def normal(text: str) -> str:
+    """The words of a text with one space between them: what an index is fed with."""
+    whole = b" ".join(_split(text))
+    if len(whole) > MOST_BYTES:
+        whole = whole[: MOST_BYTES + 1].rpartition(b" ")[0]
+    return whole.decode()
+
+
+def words(text: str) -> list[str]:
+    """The words of a text, in order."""
+    return normal(text).split()
+
+
+# -- queries -------------------------------------------------------------------------------------------------------
+
+
+class Terms(Struct, frozen=True):
+    """What a query asks for: needles that must all stand in ``f" {normal(text)} "``.
+
+    A needle is one word, or the words of a phrase, behind a space and before one; a prefix lacks the space at its end.
+    """
+
+    needles: tuple[str, ...] = ()
+
+
+_WHITE: Final = re.compile(r"\s+")
+_CUT: Final = 20
+_TERM: Final = re.compile(r'"([^"]*)"?|([^\s"]+)')
+
+
+def parse(text: str) -> Terms:
+    """Read the query language of ``Query.text``.
+
+    A word that is several (``snake_case``) is a phrase. A quote that is not closed reaches to the end; ``*`` means
+    something directly behind a letter or digit, outside quotes, at the end of a word. Raises ``StoreError`` for a text
+    that holds no word, or more than ``MOST_QUERY`` characters.
+    """
+    if len(text) > MOST_QUERY:
+        raise StoreError(f"the query has {len(text):,} characters; {MOST_QUERY:,} are the most")
+    needles: dict[str, None] = {}
+    for quoted, bare in _TERM.findall(text):
+        stem = bare.rstrip("*")
+        found = normal(quoted or stem)
+        if found:
+            prefix = stem != bare and not _folded(stem).endswith(b" ")
+            needles[f" {found}" if prefix else f" {found} "] = None
+    if text and not needles:
+        raise StoreError(f"there is no word in the query {shortened(text)!r}")
+    return Terms(tuple(needles))
+
+
+def matches(terms: Terms, text: str) -> bool:
+    """Whether a normal text holds everything that a query asks for."""
+    padded = f" {text} "
+    return all(needle in padded for needle in terms.needles)
+
+
+def excerpt(terms: Terms, text: str, width: int = 160) -> str:
+    """The stretch of a text, as it was written, where the first match stands; white space is collapsed.
+
+    At most ``width`` characters, and an ellipsis where text was left out; without a match, the beginning.
+    """
+    folded = _folded(text)
+    found = [match.start() for match in (_where(needle).search(folded) for needle in terms.needles) if match]
+    place = _origin(text, min(found)) if found else 0
+    before = _WHITE.sub(" ", text[max(0, place - 2 * width) : place]).lstrip()
+    after = _WHITE.sub(" ", text[place : place + 4 * width]).rstrip()
+    if len(before) > width // 4:
+        before = "…" + _trimmed(before[: -(width // 4) - 1 : -1])[::-1]
+    room = width - len(before)
+    if len(after) > room or text[place + 4 * width :]:
+        after = _trimmed(after[:room]) + "…"
+    return before + after
+
+
+def _where(needle: str) -> re.Pattern[bytes]:
+    """What finds a needle in folded text."""
+    found = [re.escape(word) + ("[^ ]*" if len(word) == LONGEST_WORD else "") for word in needle.split()]
+    return re.compile(f"(?<![^ ]){' +'.join(found)}{'(?![^ ])' if needle.endswith(' ') else ''}".encode())
+
+
+def _origin(text: str, place: int) -> int:
+    """Where in a text stands what became the byte ``place`` of the folded text."""
+    if text.isascii():
+        return place
+    low, high = 0, len(text)
+    while high - low > 1:
+        middle = (low + high) // 2
+        size = len(_folded(text[low:middle]))
+        if size <= place:
+            low, place = middle, place - size
+        else:
+            high = middle
+    return low
+
+
+def _trimmed(text: str) -> str:
+    """Without the word at the end that was cut through, unless that is long."""
+    whole, space, cut = text.rpartition(" ")
+    return whole if space and len(cut) <= _CUT else text
+
+
+def fts5(terms: Terms) -> str:
+    """What to ask an FTS5 table that holds normal texts, with the tokenizer ``ascii``: ``MATCH`` this."""
+    return " AND ".join(f'"{needle.strip()}"{"" if needle.endswith(" ") else "*"}' for needle in terms.needles)
+
+
+def tsquery(terms: Terms) -> str:
+    """What to ask of ``array_to_tsvector(words)`` in PostgreSQL: ``@@ this::tsquery``.
+
+    It finds the texts in which all words occur. For a phrase that is too many: see ``matches``.
+    """
+    asked: dict[str, None] = {}
+    for needle in terms.needles:
+        *whole, last = needle[1:].split(" ")
+        asked.update((f"'{word}'", None) for word in whole)
+        if last:
+            asked[f"'{last}':*"] = None
+    return " & ".join(asked)

@@ -1,0 +1,142 @@
+"""Checks of threads: their names, what is known of them, their end, and copies of them.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from palaver.core.errors import ConflictError, NotFoundError, StoreError
+from palaver.core.factories import user
+from palaver.core.parts import Image
+from palaver.store.store import Query
+from palaver.testing.stores.place import PICTURE, REFUSED, Place, raises, say, texts
+from palaver.threads.ids import is_uuid
+from palaver.threads.thread import MAIN, Entry
+
+NAMES: Final = (
+    "../../etc/passwd",
+    "a/b",
+    "C:\\x",
+    ".",
+    "'; drop table threads; --",
+    "%",
+    "ünï çödé 會話",
+    "x" * 200,
+    "A",
+    "a",
+)
+
+
+def threads_are_known_by_any_name(place: Place) -> None:
+    """An id is never a path, pattern or command; what cannot name a thread everywhere is refused (ASK-29, DAS-29)."""
+    with place() as store:
+        for name in NAMES:
+            store.create(name)
+            say(store, name, f"in {name}")
+        for name in NAMES:
+            assert store.info(name).id == name
+            assert texts(store.path(name)) == [f"in {name}"]
+            with raises(ConflictError):
+                store.create(name)
+        assert {info.id for info in store.threads()} == set(NAMES)
+        for bad in REFUSED:
+            with raises(StoreError):
+                store.create(bad)
+        assert is_uuid(store.create().id)
+        with raises(NotFoundError):
+            store.info("nobody")
+
+
+def what_is_known_of_a_thread_can_change(place: Place) -> None:
+    """``update`` changes what is given and nothing else; ``None`` is not unset."""
+    with place() as store:
+        made = store.create("t", title="T", tags=["x", "y"], metadata={"a": 1})
+        assert (made.title, made.tags, dict(made.metadata), made.length) == ("T", ("x", "y"), {"a": 1}, 0)
+        assert dict(made.branches) == {MAIN: None}
+        assert store.update("t", tags=[]).title == "T"
+        assert store.update("t", title=None).title is None
+        assert dict(store.update("t", metadata={"b": {"c": [2.0]}}).metadata) == {"b": {"c": [2.0]}}
+        info = store.info("t")
+        assert (info.title, info.tags, dict(info.metadata)) == (None, (), {"b": {"c": [2.0]}})
+        assert info.created_at == made.created_at <= info.updated_at
+        with raises(NotFoundError):
+            store.update("nobody", title="x")
+        with raises(StoreError):
+            store.update("t", metadata={"x": object()})
+
+
+def threads_are_listed_by_their_last_change(place: Place) -> None:
+    """The thread that changed last comes first; by tag, and only so many, where asked."""
+    with place() as store:
+        for name in "abc":
+            store.create(name, tags=["even"] if name == "b" else ["odd", "x"])
+            time.sleep(0.003)
+        assert [info.id for info in store.threads()] == ["c", "b", "a"]
+        say(store, "a", "later")
+        assert [info.id for info in store.threads()] == ["a", "c", "b"]
+        time.sleep(0.003)
+        store.fork("b", "side")
+        assert [info.id for info in store.threads(limit=1)] == ["b"]
+        assert [info.id for info in store.threads(tag="odd")] == ["a", "c"]
+        assert list(store.threads(tag="nothing")) == []
+        listed = store.threads()
+        next(listed)
+        store.create("while listing")  # no lock is held
+        assert len(list(listed)) >= 1
+
+
+def what_is_deleted_is_gone(place: Place) -> None:
+    """A deleted thread is found by nothing; what other threads hold too stays."""
+    shared = user("shared word", Image.from_bytes(PICTURE))
+    with place() as store:
+        for name in "ab":
+            store.create(name)
+            store.append(name, [shared, user(f"only {name} knows xylophone{name}")], key="k")
+        store.delete("a")
+        for gone in (lambda: store.info("a"), lambda: store.read("a"), lambda: store.path("a")):
+            with raises(NotFoundError):
+                gone()
+        with raises(NotFoundError):
+            store.delete("a")
+        assert store.search(Query(text="xylophonea")) == []
+        assert [hit.thread for hit in store.search(Query(text="shared"))] == ["b"]
+        freed = store.gc()
+        assert freed.messages >= 0
+        assert store.verify().ok
+        assert store.read("b")[0].message.images == shared.images
+        assert [hit.thread for hit in store.search(Query(text="xylophoneb"))] == ["b"]
+        assert store.create("a").length == 0
+        assert not store.append("a", [user("new")], key="k").repeated
+        assert texts(store.read("a")) == ["new"]
+
+
+def entries_can_be_copied_as_they_are(place: Place) -> None:
+    """``add`` keeps ids, places in the tree and stamps, and can be repeated."""
+    with place() as store:
+        store.create("t")
+        ids = say(store, "t", "a", "b")
+        store.fork("t", "side", at=ids[0])
+        say(store, "t", "c", branch="side")
+        entries, branches = list(store.read("t")), dict(store.info("t").branches)
+        assert store.add("copy", entries[:2], branches={MAIN: ids[0]}) == 2
+        assert store.add("copy", entries, branches=branches) == 1
+        assert store.add("copy", entries, branches=branches) == 0
+        assert list(store.read("copy")) == entries
+        assert dict(store.info("copy").branches) == branches
+        assert texts(store.path("copy", "side")) == ["a", "c"]
+        stray = Entry("01931f2e-7a10-7cc3-98c4-dc0c0c07398f", "nowhere", user("x", id="x", sent_at=1))
+        for bad in ([stray], [entries[0], Entry(ids[1], ids[0], user("another", id="y", sent_at=1))]):
+            with raises(StoreError):
+                store.add("copy", bad)
+        with raises(StoreError):
+            store.add("copy", [], branches={"x": "nowhere"})
+        with raises(StoreError):
+            store.add("fresh", [stray])
+        assert list(store.read("copy")) == entries
+        assert dict(store.info("copy").branches) == branches
+        say(store, "copy", "d")
+        assert texts(store.path("copy")) == ["a", "b", "d"]
+        assert store.verify().ok

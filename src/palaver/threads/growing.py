@@ -1,0 +1,61 @@
+"""The first items of a list that only grows, as a sequence of its own.
+
+Rules:
+
+- Taking one copies nothing, and it never changes under its holder: the owner of the list may append to it, and do
+  nothing else.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar, cast, overload
+
+T = TypeVar("T")
+
+
+class Beginning(Sequence[T]):
+    """The first ``length`` items of ``items``; immutable."""
+
+    __slots__ = ("_items", "_length")
+
+    def __init__(self, items: list[T], length: int | None = None) -> None:
+        """Look at a list that only grows; without ``length``, at all that it holds now."""
+        self._items = items
+        self._length = len(items) if length is None else length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self._length)
+            if step < 0:
+                return [self._items[position] for position in range(start, stop, step)]
+            return self._items[start:stop:step]
+        if not -self._length <= index < self._length:
+            raise IndexError(index)
+        return self._items[index if index >= 0 else index + self._length]
+
+    def __iter__(self) -> Iterator[T]:
+        items = self._items
+        return (items[position] for position in range(self._length))
+
+    def __eq__(self, other: object) -> bool:
+        """Two are equal when their items are."""
+        if not isinstance(other, Beginning):
+            return NotImplemented
+        others = cast("Beginning[object]", other)
+        return len(self) == len(others) and all(mine == its for mine, its in zip(self, others, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Show the size, not the text."""
+        return f"{type(self).__name__}({self._length} items)"

@@ -1,0 +1,71 @@
+"""What a model sees of a thread that one agent has with its user.
+
+Rules:
+
+- All messages in order, whoever said them, without markers and what they hide, and without those whose tag keeps them
+  from models. A marker with scope ``agent`` hides nothing here: this view is no agent's (``AgentView`` is).
+- Nothing is repaired: ``threads.repair`` is for that, and the wires do it when they write.
+- ``keep`` is a window on the last messages that are neither system nor developer messages; those always stay, each in
+  its place. A result whose call does not stand before it in the window is left out, so that no pair is parted.
+- Without ``keep``, a view after an append costs what was appended, and copies nothing. A hidden turn costs one
+  copy of the references before it, where an earlier view is still looking at what it hides. With ``keep``, the
+  view costs the window and the system messages besides.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palaver.core.messages import FlushMarker, Message, RescueMarker, ToolMessage
+from palaver.threads.growing import Beginning
+from palaver.threads.thread import Entry
+from palaver.threads.view import ModelsView, checked_keep, is_sent
+
+
+class ModelView(ModelsView):
+    """The view of a single agent's model. Call it with a path, again and again: it reads each entry once.
+
+    Raises ``StoreError`` when ``keep`` is negative.
+    """
+
+    def __init__(self, *, keep: int | None = None) -> None:
+        """See everything, or the last ``keep`` messages."""
+        super().__init__()
+        self._keep = checked_keep(keep)
+
+    def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
+        """The messages for the model, at the end of a path; immutable."""
+        self.follow(path)
+        visible = self._visible
+        if self._keep is None:
+            self._given = len(visible)
+            return Beginning(visible)
+        start = self._window(self._keep)
+        before = [visible[position] for position in self._outside if position < start]
+        return (*before, *_whole(visible[start:]))
+
+    def _heeds(self, marker: RescueMarker | FlushMarker) -> bool:  # noqa: ARG002 (the contract of the base)
+        return False
+
+    def _admits(self, message: Message) -> bool:
+        return is_sent(message)
+
+
+def for_model(path: Sequence[Entry], *, keep: int | None = None) -> Sequence[Message]:
+    """The messages for a single agent's model, at the end of a path; ``ModelView`` says more. Reads the whole path."""
+    return ModelView(keep=keep)(path)
+
+
+def _whole(window: Sequence[Message]) -> list[Message]:
+    """Leave out results whose call was cut off. One that names no call stands free, and stays."""
+    called: set[str | None] = {None}
+    whole: list[Message] = []
+    for message in window:
+        if isinstance(message, ToolMessage) and message.tool_call_id not in called:
+            continue
+        called.update(call.id for call in message.tool_calls)
+        called.update(call.id for call in message.malformed_tool_calls)
+        whole.append(message)
+    return whole

@@ -1,0 +1,50 @@
+"""What a person reads of a thread.
+
+Rules:
+
+- Everything that was said, in order, and nothing twice: tool calls and their results stay, markers are shown as they
+  are, and so is what they hide from models.
+- Left out is what no person said or was shown: system and developer messages (C7), user messages that a turn made (mode
+  ``"tool"``) or that the runtime made (they have a ``source``, F25), summaries by compaction, and discarded answers.
+- What the user was shown in place of an answer stays: placeholders, and texts that the runtime emitted (K13).
+- A view after an append costs what was appended.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from palaver.core.messages import DeveloperMessage, Message, SystemMessage, UserMessage
+from palaver.threads.growing import Beginning
+from palaver.threads.thread import Entry
+from palaver.threads.view import DISCARDED, View
+
+
+class PeopleView(View):
+    """The view of a person. Call it with a path, again and again: it reads each entry once."""
+
+    def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
+        """The messages for a person, at the end of a path; immutable."""
+        self.follow(path)
+        return Beginning(self._shown)
+
+    def _begin(self) -> None:
+        self._shown: list[Message] = []
+
+    def _take(self, message: Message) -> None:
+        if is_shown(message):
+            self._shown.append(message)
+
+
+def is_shown(message: Message) -> bool:
+    """Whether a person reads a message."""
+    if isinstance(message, (SystemMessage, DeveloperMessage)) or message.is_summary or DISCARDED in message.tags:
+        return False
+    return not (isinstance(message, UserMessage) and (message.mode == "tool" or message.source is not None))
+
+
+def for_people(path: Sequence[Entry]) -> Sequence[Message]:
+    """The messages for a person, at the end of a path. Reads the whole path."""
+    return PeopleView()(path)

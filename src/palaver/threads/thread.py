@@ -1,0 +1,276 @@
+"""The thread: an append-only tree of messages, with named branches.
+
+Rules:
+
+- An entry is a message and its place: an id (UUID version 7) and the id of the entry before it. Entries are never
+  changed or removed; a thread only grows (R01).
+- A message is stamped when it joins: ``id`` with the id of its entry, ``sent_at`` with the time, on every role, once;
+  what is set already is kept (MSG-06, C9, C10).
+- A branch is a name for a leaf, its head: ``None`` while it is empty. Appending to a branch moves its head to the new
+  entry. ``fork`` names another place in the tree and copies nothing; ``rewind`` moves a head back. What lies behind
+  an old head stays in the tree, and stays among the ``leaves`` (pains 6, 18).
+- ``path(branch)`` is the conversation that ends in a head: a sequence of entries, oldest first. It is a window on a
+  list that only grows: taking one costs nothing, and it never changes under its holder. The first path of a branch
+  walks up the tree once; every later one costs what was appended since.
+- No I/O. A thread is not safe for use from several OS threads at once; a store is.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from msgspec import UNSET, Struct, UnsetType, structs
+
+from palaver.core.errors import ConflictError, NotFoundError, StoreError
+from palaver.core.messages import Message
+from palaver.core.value import short_repr
+from palaver.threads.growing import Beginning
+from palaver.threads.ids import now_ms, uuid7
+
+MAIN: Final = "main"
+"""The branch that a thread begins with."""
+
+_LEAST_PREFIX: Final = 4
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """A message in its place. ``parent`` is the id of the entry before it; ``None`` begins a conversation."""
+
+    id: str
+    parent: str | None
+    message: Message
+
+    def __repr__(self) -> str:
+        """Show what was set, shortened."""
+        return short_repr(self)
+
+
+class Path(Beginning[Entry]):
+    """A conversation from its first entry to a leaf; immutable. ``path[-1]`` is the leaf."""
+
+    __slots__ = ()
+
+    @property
+    def leaf(self) -> str | None:
+        """The id of the last entry; ``None`` when there is none."""
+        return self[-1].id if self else None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages, oldest first. Costs the length of the path."""
+        return tuple([entry.message for entry in self])
+
+    def __repr__(self) -> str:
+        """Show the size and the leaf, not the text."""
+        return f"Path({len(self)} entries, leaf={self.leaf!r})"
+
+
+def stamped(message: Message, entry: str, now: int) -> Message:
+    """Give a message the id of its entry and the time, where it has none of its own."""
+    if message.id is not None and message.sent_at is not None:
+        return message
+    return structs.replace(
+        message,
+        id=entry if message.id is None else message.id,
+        sent_at=now if message.sent_at is None else message.sent_at,
+    )
+
+
+class Thread:
+    """A tree of messages in memory. ``id`` names it in a store; ``clock`` gives Unix milliseconds."""
+
+    __slots__ = ("_at", "_branches", "_children", "_clock", "_entries", "_paths", "id")
+
+    def __init__(self, id: str | None = None, *, clock: Callable[[], int] = now_ms) -> None:
+        """Begin an empty thread."""
+        self.id = uuid7() if id is None else id
+        self._clock = clock
+        self._entries: list[Entry] = []
+        self._at: dict[str, int] = {}
+        self._children: dict[str | None, list[str]] = {}
+        self._branches: dict[str, str | None] = {MAIN: None}
+        self._paths: dict[str, list[Entry]] = {}
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """All entries, in the order in which they joined; costs nothing."""
+        return Path(self._entries)
+
+    @property
+    def branches(self) -> Mapping[str, str | None]:
+        """The head of each branch, by its name."""
+        return MappingProxyType(self._branches)
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The entries that nothing follows, named by a branch or not, in the order in which they joined."""
+        return tuple([entry.id for entry in self._entries if entry.id not in self._children])
+
+    def __len__(self) -> int:
+        """The number of entries, on all branches."""
+        return len(self._entries)
+
+    def __contains__(self, entry: object) -> bool:
+        """Whether an entry of that id is in the thread."""
+        return entry in self._at
+
+    def entry(self, id: str) -> Entry:
+        """The entry of that id. Raises ``NotFoundError``."""
+        return self._entries[self.position(id)]
+
+    def position(self, id: str) -> int:
+        """The place of an entry in the order of joining. Raises ``NotFoundError``."""
+        try:
+            return self._at[id]
+        except KeyError:
+            raise NotFoundError(f"thread {self.id}: no entry {id!r}") from None
+
+    def children(self, id: str | None) -> tuple[str, ...]:
+        """The entries that follow an entry; for ``None``, those that begin a conversation."""
+        return tuple(self._children.get(id, ()))
+
+    def head(self, branch: str = MAIN) -> str | None:
+        """The leaf of a branch; ``None`` while it is empty. Raises ``NotFoundError``."""
+        try:
+            return self._branches[branch]
+        except KeyError:
+            raise NotFoundError(f"thread {self.id}: no branch {branch!r}") from None
+
+    def find(self, name: str) -> str | None:
+        """The entry that a name means: a branch, an entry's id, or its beginning (4 characters or more).
+
+        Raises ``NotFoundError`` when there is none, or more than one.
+        """
+        if name in self._branches:
+            return self._branches[name]
+        if name in self._at:
+            return name
+        found = [each for each in self._at if each.startswith(name)] if len(name) >= _LEAST_PREFIX else []
+        if len(found) != 1:
+            why = "several entries begin like that" if found else "no branch and no entry goes by that name"
+            raise NotFoundError(f"thread {self.id}: {name!r}: {why}")
+        return found[0]
+
+    def path(self, of: str = MAIN) -> Path:
+        """The conversation that ends in the head of a branch, or in an entry.
+
+        Raises ``NotFoundError``.
+        """
+        leaf = self.find(of)
+        known = self._paths.get(of) if of in self._branches else None
+        walked: list[Entry] = []
+        end = known[-1].id if known else None
+        while leaf is not None and leaf != end:
+            entry = self._entries[self._at[leaf]]
+            walked.append(entry)
+            leaf = entry.parent
+        walked.reverse()
+        if known is None or leaf != end:
+            known = walked
+        else:
+            known.extend(walked)
+        if of in self._branches:
+            self._paths[of] = known
+        return Path(known)
+
+    # -- growing ---------------------------------------------------------------------------------------------------
+
+    def append(
+        self, *messages: Message, branch: str = MAIN, expect: str | UnsetType | None = UNSET
+    ) -> tuple[Entry, ...]:
+        """Let messages join at the end of a branch, stamped; give their entries.
+
+        ``expect`` is the head that the caller knows. Raises ``ConflictError`` when the head is another one, and
+        ``NotFoundError`` for a branch that does not exist.
+        """
+        head = self.expected(branch, expect)
+        entries = self.joining(messages, head, self._clock())
+        self._add(entries)
+        if entries:
+            self._branches[branch] = entries[-1].id
+        return entries
+
+    def joining(self, messages: Iterable[Message], parent: str | None, now: int) -> tuple[Entry, ...]:
+        """Make the entries by which messages would follow ``parent``, stamped with a time, without adding them."""
+        entries: list[Entry] = []
+        for message in messages:
+            entry = uuid7()
+            entries.append(Entry(entry, parent, stamped(message, entry, now)))
+            parent = entry
+        return tuple(entries)
+
+    def add(self, entries: Iterable[Entry], branches: Mapping[str, str | None] | None = None) -> int:
+        """Add entries as they are, parents first, and set heads; give how many were new.
+
+        An entry that is here already is passed over. Raises ``StoreError`` when a parent or a head is missing, or
+        when an entry that is here has another message or place; then nothing was added.
+        """
+        new = self.missing(entries, branches or {})
+        self._add(new)
+        self._branches.update(branches or {})
+        return len(new)
+
+    def missing(self, entries: Iterable[Entry], branches: Mapping[str, str | None]) -> tuple[Entry, ...]:
+        """Which of these entries ``add`` would add. Raises as it does."""
+        new: dict[str, Entry] = {}
+        for entry in entries:
+            known = self._entries[self._at[entry.id]] if entry.id in self._at else new.get(entry.id)
+            if known is None:
+                if entry.parent is not None and entry.parent not in self._at and entry.parent not in new:
+                    raise StoreError(f"thread {self.id}: entry {entry.id} follows {entry.parent!r}, which is not there")
+                new[entry.id] = entry
+            elif known != entry:
+                raise StoreError(f"thread {self.id}: entry {entry.id} is there already, and is another one")
+        for name, head in branches.items():
+            if head is not None and head not in self._at and head not in new:
+                raise StoreError(f"thread {self.id}: the head of branch {name!r} is {head!r}, which is not there")
+        return tuple(new.values())
+
+    def _add(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._at[entry.id] = len(self._entries)
+            self._entries.append(entry)
+            self._children.setdefault(entry.parent, []).append(entry.id)
+
+    def expected(self, branch: str, expect: str | UnsetType | None) -> str | None:
+        """The head of a branch, if it is the one that the caller expects. Raises ``ConflictError`` for another."""
+        head = self.head(branch)
+        if expect is not UNSET and expect != head:
+            raise ConflictError(f"thread {self.id}: branch {branch!r} has moved on to {head!r}", found=head)
+        return head
+
+    # -- branching -------------------------------------------------------------------------------------------------
+
+    def fork(self, name: str, *, of: str = MAIN, at: str | UnsetType | None = UNSET) -> str | None:
+        """Name a new branch that begins at an entry (``at``; ``None`` is before the first), else at the head of ``of``.
+
+        Copies nothing; gives the head. Raises ``ConflictError`` for a name that is taken, ``NotFoundError`` for a place
+        that is not there.
+        """
+        if name in self._branches:
+            raise ConflictError(f"thread {self.id}: there is a branch {name!r}", found=self._branches[name])
+        head = self.head(of) if at is UNSET else at
+        if head is not None:
+            self.position(head)
+        self._branches[name] = head
+        return head
+
+    def rewind(self, to: str | None, *, branch: str = MAIN, expect: str | UnsetType | None = UNSET) -> None:
+        """Move the head of a branch to an entry, or before the first (``None``). Removes nothing.
+
+        Raises ``NotFoundError``, and ``ConflictError`` as ``append`` does.
+        """
+        self.expected(branch, expect)
+        if to is not None:
+            self.position(to)
+        self._branches[branch] = to
+
+    def __repr__(self) -> str:
+        """Show the size, not the text."""
+        return f"Thread({self.id!r}, {len(self._entries)} entries, branches={list(self._branches)})"

@@ -1,0 +1,145 @@
+"""What all views of a thread share: how they follow a path, and what hides a message.
+
+Rules:
+
+- A view is a function of a path: what it gives depends on the path and on how it was made, and on nothing else. Entries
+  are never changed, so it remembers how far it has read: on a path that goes on from there it reads what is new, on any
+  other it starts anew.
+- A marker deletes nothing. It hides what stands before it, by its scope (K8): ``thread`` (the default of a flush) hides
+  all of it, ``agent`` hides it from the marker's own agent alone, ``turn`` (the default of a rescue) hides the failed
+  turn. A turn begins with the last user message whose mode is not ``"tool"``; where there is none, with the thread.
+- What is tagged ``DISCARDED`` or ``PLACEHOLDER`` is never sent to a model (K13).
+- What is visible is held by reference, back to the last marker that hid everything: a turn that is hidden later
+  opens a window to messages before it.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from palaver.core.errors import StoreError
+from palaver.core.messages import (
+    DeveloperMessage,
+    FlushMarker,
+    Message,
+    RescueMarker,
+    Scope,
+    SystemMessage,
+    UserMessage,
+)
+from palaver.threads.thread import Entry
+
+DISCARDED: Final = "discarded"
+"""Tag of an answer that nobody was shown: it was blocked or cancelled, or came too late. Views leave it out."""
+
+PLACEHOLDER: Final = "placeholder"
+"""Tag of a text that the user was shown in place of an answer. Views for people show it, models never see it."""
+
+_UNSENT: Final = frozenset((DISCARDED, PLACEHOLDER))
+
+
+def scope_of(marker: RescueMarker | FlushMarker) -> Scope:
+    """What a marker hides: its scope, or the default of its kind."""
+    if marker.scope is not None:
+        return marker.scope
+    return "turn" if isinstance(marker, RescueMarker) else "thread"
+
+
+def is_sent(message: Message) -> bool:
+    """Whether no tag keeps a message from the models."""
+    return not message.tags or _UNSENT.isdisjoint(message.tags)
+
+
+def checked_keep(keep: int | None) -> int | None:
+    """Give a window's size back. Raises ``StoreError`` when it is negative."""
+    if keep is not None and keep < 0:
+        raise StoreError(f"keep: a window cannot hold {keep} messages")
+    return keep
+
+
+class View(ABC):
+    """Follows a path, and reads each of its entries once."""
+
+    def __init__(self) -> None:
+        """Begin before the first entry."""
+        self._read = 0
+        self._last: str | None = None
+        self._begin()
+
+    def follow(self, path: Sequence[Entry]) -> None:
+        """Read what is new in a path; start anew when it does not go on from what was read."""
+        if self._read and (self._read > len(path) or path[self._read - 1].id != self._last):
+            self._read, self._last = 0, None
+            self._begin()
+        for entry in path[self._read :]:
+            self._take(entry.message)
+            self._read += 1
+            self._last = entry.id
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Forget what was read."""
+
+    @abstractmethod
+    def _take(self, message: Message) -> None:
+        """Read the next message."""
+
+
+class ModelsView(View):
+    """A view for a model: what markers leave visible. System messages stand outside its window."""
+
+    _OUTSIDE: ClassVar[tuple[type[Message], ...]] = (SystemMessage, DeveloperMessage)
+
+    @abstractmethod
+    def _admits(self, message: Message) -> bool:
+        """Whether a message can be in the view at all."""
+
+    @abstractmethod
+    def _heeds(self, marker: RescueMarker | FlushMarker) -> bool:
+        """Whether a marker whose scope is ``agent`` hides something here."""
+
+    def _begin(self) -> None:
+        self._visible: list[Message] = []
+        self._outside: list[int] = []  # positions in ``_visible`` of what stands outside the window
+        self._turn = 0  # where in ``_visible`` the last turn begins
+        self._given = 0  # how much of ``_visible`` somebody holds, and may not change
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, (RescueMarker, FlushMarker)):
+            scope = scope_of(message)
+            if scope == "turn":
+                self._hide(self._turn)
+            elif scope == "thread" or self._heeds(message):
+                self._begin()
+            return
+        if isinstance(message, UserMessage) and message.mode != "tool":
+            self._turn = len(self._visible)
+        if self._admits(message):
+            if isinstance(message, self._OUTSIDE):
+                self._outside.append(len(self._visible))
+            self._visible.append(message)
+
+    def _hide(self, start: int) -> None:
+        """Hide all from a position on. A list that somebody holds stays as it is, and is copied once for that."""
+        if start < self._given:
+            self._visible, self._given = self._visible[:start], 0
+        else:
+            del self._visible[start:]
+        while self._outside and self._outside[-1] >= start:
+            self._outside.pop()
+
+    def _window(self, keep: int | None) -> int:
+        """Where the window of the last ``keep`` messages begins; those that stand outside do not count."""
+        start = 0 if keep is None else len(self._visible)
+        outside = len(self._outside)
+        while start and keep:
+            start -= 1
+            if outside and self._outside[outside - 1] == start:
+                outside -= 1
+            else:
+                keep -= 1
+        return start

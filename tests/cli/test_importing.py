@@ -1,0 +1,295 @@
+"""Conversations are imported once, whatever file they are in; what fails is named, and the rest goes on."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import palaver as p
+from palaver.store import Query
+from palaver.store.archive import export_thread
+from palaver.store.jsonl.log import JsonlLog
+from palaver.store.jsonl.log_line import LogContext
+from palaver.store.memory import MemoryStore
+
+CHAT = [p.system("be brief"), p.user("\n  Is it raining?  \nIn Husum."), p.assistant("yes"), p.user("and now?")]
+HI = {"role": "user", "content": "hi"}
+
+
+@pytest.fixture
+def talk(tmp_path):
+    """Write a conversation in the canonical form."""
+
+    def talk_(messages=CHAT, name="talk.jsonl", **fields):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(p.dump_conversation(p.Request(messages=tuple(messages), **fields)))
+        return file
+
+    return talk_
+
+
+def only(store):
+    (info,) = store.threads()
+    return info
+
+
+def texts(store, branch="main"):
+    return [entry.message.text for entry in store.path(only(store).id, branch)]
+
+
+def test_a_file_is_a_thread_with_a_title_and_a_line(run, talk, kept):
+    done = run("import", talk())
+    short = kept(only).id[-8:]
+    assert (done.code, done.err) == (0, "")
+    first, second = done.out.splitlines()
+    assert first.endswith(f"talk.jsonl: 4 messages, 4 new, thread {short}")
+    assert second.startswith("1 file: 4 messages, 4 new, in 1 thread; ")
+    assert kept(only).title == "Is it raining?"
+    assert kept(texts) == [message.text for message in CHAT]
+
+
+def test_a_title_is_cut_and_may_be_missing(run, talk, kept):
+    run("import", talk([p.user("word " * 40)]))
+    assert len(kept(only).title) == 80
+    run("import", talk([p.assistant("only an answer")], "other.jsonl"))
+    assert None in kept(lambda store: [info.title for info in store.threads()])
+
+
+@pytest.mark.row("DAS-29")
+def test_a_folder_imported_twice_adds_nothing(run, talk, saved, tmp_path, kept):
+    talk(name="in/a.jsonl")
+    talk([p.user("another")], "in/b.jsonl")
+    saved({"model": "gpt-5", "messages": [HI] * 3}, "in/c.json")
+    for name in (".hidden.json", "notes.md", "picture.png", "empty.json"):
+        (tmp_path / "in" / name).write_bytes(
+            {"notes.md": b"# Notes", "picture.png": b"\x89PNG\r\n\x1a\n\0"}.get(name, b"")
+        )
+    (tmp_path / "in" / ".git").mkdir()
+    (tmp_path / "in" / ".git" / "d.json").write_text("{}")
+    os.mkfifo(tmp_path / "in" / "pipe")
+    done = run("import", "in")
+    assert (done.code, done.err) == (0, "")
+    assert [line.partition(",")[0] for line in done.out.splitlines()[:-1]] == [
+        "in/a.jsonl: 4 messages",
+        "in/b.jsonl: 1 message",
+        "in/c.json: 3 messages",
+    ]
+    summary = "3 files: 8 messages, 8 new, in 3 threads; 6 passed over"
+    assert done.out.splitlines()[-1].startswith(summary)
+    before = kept(lambda store: list(store.threads()))
+    again = run("import", "in", tmp_path / "in" / "b.jsonl", "in")
+    assert (again.code, again.out.count(" 0 new")) == (0, 8)
+    assert kept(lambda store: list(store.threads())) == before
+
+
+def test_a_file_that_goes_on_adds_what_is_new_and_an_edited_one_is_a_branch(run, talk, kept):
+    run("import", talk())
+    longer = [*CHAT, p.assistant("no")]
+    assert ": 5 messages, 1 new, thread " in run("import", talk(longer)).out
+    assert kept(texts) == [message.text for message in longer]
+    edited = [*CHAT[:2], p.assistant("perhaps")]
+    line = run("import", talk(edited)).out.splitlines()[0]
+    assert ": 3 messages, 1 new, thread " in line
+    assert line.endswith(", branch import-2")
+    assert kept(lambda store: texts(store, "import-2")) == [message.text for message in edited]
+    assert kept(texts) == [message.text for message in longer]
+
+
+def test_the_request_is_kept_and_follows_the_conversation(run, talk, kept):
+    tool = p.Tool.of("weather", parameters={"a": 1.0})
+    settings = p.Settings(temperature=5e-06)
+    request = p.Request(messages=tuple(CHAT), model="m1", tools=(tool,), settings=settings)
+    run("import", talk(model="m1", tools=(tool,), settings=settings))
+    (info,) = kept(lambda store: list(store.threads()))
+    back = p.load_conversation(run("export", info.id, "--as", "palaver").out)
+    stamped = [message.replace(id=None, sent_at=None) for message in back.messages]
+    assert back.replace(messages=stamped) == request.replace()
+    run("import", talk([*CHAT, p.assistant("no")], model="m2"))
+    assert p.load_conversation(run("export", info.id, "--as", "palaver").out).model == "m2"
+    assert {"model": "m2"}.items() <= kept(only).metadata["request"].items()
+
+
+def test_a_response_is_a_thread_for_each_of_its_choices(run, saved, kept):
+    choices = [
+        {"index": i, "finish_reason": "stop", "message": {"role": "assistant", "content": c}}
+        for i, c in enumerate("ab")
+    ]
+    body = {"id": "x", "object": "chat.completion", "created": 1, "model": "gpt-5", "choices": choices}
+    done = run("import", saved(body), "--from", "openai_chat")
+    assert "1 file: 2 messages, 2 new, in 2 threads" in done.out
+    assert {hit.entry.message.text for hit in kept(lambda store: store.search(Query()))} == {"a", "b"}
+
+
+def test_what_fails_is_named_and_the_rest_goes_on(run, talk, saved, tmp_path, kept):
+    saved({"a": 1}, "bad.json")
+    saved({"model": "m", "messages": [HI]}, "open.json")
+    saved({"palaver": 1}, "none.json")
+    torn = 'data: {"id":"x","object":"chat.completion.chunk","model":"m","choices":[]}\n\n'
+    saved(torn, "torn.sse")
+    done = run("import", "bad.json", "open.json", "none.json", "torn.sse", "absent", talk())
+    assert done.code == 1
+    lines = done.err.splitlines()
+    assert [line.split(": ")[1] for line in lines] == ["bad.json", "open.json", "none.json", "torn.sse", "absent"]
+    assert "this request may be of openai_chat, cohere_chat or ollama_chat; say which with --from" in lines[1]
+    assert "there is no message" in lines[2]
+    assert "the stream broke off" in lines[3]
+    assert lines[4] == "palaver: absent: no such file or directory"
+    assert "6 files: 4 messages, 4 new, in 1 thread; 5 failed" in done.out
+    assert kept(texts) == [message.text for message in CHAT]
+    assert run("import", "open.json", "--from", "openai_chat").code == 0
+
+
+def test_a_wire_that_nobody_knows_is_wrong_usage(run, talk, location):
+    assert run("import", talk(), "--from", "klingon").code == 2
+    assert run("import").code == 2
+    assert run("import", talk(), "--into", "").code == 2
+    assert not location.exists()
+
+
+def test_a_thread_file_keeps_its_id_and_its_branches(run, tmp_path, kept):
+    source = MemoryStore()
+    source.create("trip", title="To Rome")
+    entries = source.append("trip", CHAT).entries
+    source.fork("trip", "what if", at=entries[1].id)
+    with (tmp_path / "trip.jsonl").open("wb") as file:
+        export_thread(source, "trip", file)
+    with (tmp_path / "trip.zst").open("wb") as file:
+        export_thread(source, "trip", file)
+    done = run("import", "trip.jsonl", "trip.zst")
+    assert [line.partition(" ")[2] for line in done.out.splitlines()[:2]] == [
+        "4 messages, 4 new, thread trip",
+        "4 messages, 0 new, thread trip",
+    ]
+    assert kept(lambda store: store.read("trip")) == source.read("trip")
+    assert kept(only).branches == source.info("trip").branches
+    kept(lambda store: store.append("trip", [p.user("more")]))
+    run("import", "trip.jsonl")
+    assert kept(only).length == 5
+    data = (tmp_path / "trip.jsonl").read_bytes()
+    (tmp_path / "trip.jsonl").write_bytes(data[:-40])
+    assert run("import", "trip.jsonl").err.startswith("palaver: trip.jsonl: line ")
+
+
+def test_what_a_thread_file_brought_is_known_at_once(run, talk, kept):
+    file, other = talk(), talk([p.user("another")], "other.jsonl")
+    run("import", file)
+    run("export", kept(only).id, "-o", "thread.zst")
+    done = run("import", other, "thread.zst", file, "--into", "second.db")
+    assert [line.split(", ")[1] for line in done.out.splitlines()[:3]] == ["1 new", "4 new", "0 new"]
+
+
+def test_a_log_keeps_its_threads_and_what_was_appended_since_stays(run, tmp_path, kept):
+    with JsonlLog(tmp_path / "log") as log:
+        for message in CHAT:
+            log.append(message, LogContext(thread="work"))
+    done = run("import", "log")
+    assert ": 4 messages, 4 new, thread work" in done.out
+    assert kept(texts) == [message.text for message in CHAT]
+    kept(lambda store: store.append("work", [p.user("more")]))
+    assert run("import", "log").out.startswith("log/")
+    assert len(kept(texts)) == 5
+    (file,) = (tmp_path / "log").iterdir()
+    file.write_bytes(file.read_bytes().replace(b"yes", b"no!"))
+    damaged = run("import", file, "--into", "other.db")
+    assert (damaged.code, "altered" in damaged.err) == (0, True)
+
+
+def test_what_a_file_says_cannot_steer_the_terminal(run, talk, tmp_path):
+    name = "\x1b[2J\n\u202etalk.jsonl"
+    talk([p.user("\x1b]0;owned\x07 \u202e")], name)
+    done = run("import", name, tmp_path / "\x1b[2Jnone")
+    drawn = done.out + done.err + run("threads").out + run("search", "owned").out + run("threads", "--json").out
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", drawn)
+    assert done.out.count("\n") == 2
+
+
+def test_what_the_terminal_cannot_write_is_replaced_but_not_in_json(process, talk):
+    talk([p.user("żłw")], "żłw.jsonl")
+    plain = {"PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+    assert process("import", "żłw.jsonl", **plain).out.startswith("??w.jsonl: 1 message")
+    assert process("threads", **plain).code == 0
+    assert json.loads(process("threads", "--json", **plain).out)["title"] == "żłw"
+
+
+def test_an_import_ends_when_nobody_reads_its_lines(process, talk, kept, tmp_path, location):
+    for number in range(50):
+        talk([p.user(str(number))], f"in/{number}.jsonl")
+    shell = f"{sys.executable} -m palaver import in | true; exit ${{PIPESTATUS[0]}}"
+    env = {**os.environ, "PALAVER_STORE": str(location)}
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, check=False, env=env, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (141, b"")
+    assert "50 files: 50 messages" in process("import", "in").out
+
+
+def test_an_unreadable_folder_is_named(run, tmp_path, monkeypatch, talk):
+    talk(name="in/a.jsonl")
+
+    def walk(top, onerror):
+        onerror(PermissionError(13, "Permission denied", f"{top}/secret"))
+        yield top, [], ["a.jsonl"]
+
+    monkeypatch.setattr(os, "walk", walk)
+    done = run("import", "in")
+    assert (done.code, done.err) == (1, "palaver: in/secret: permission denied\n")
+    assert "4 new" in done.out
+
+
+# -- the real process ----------------------------------------------------------------------------------------------
+
+
+def test_standard_input_is_imported_too(process, talk, kept):
+    body = talk().read_bytes()
+    assert process("import", "-", data=body).out.startswith("standard input: 4 messages, 4 new, thread ")
+    assert process("import", "-", data=body).out.startswith("standard input: 4 messages, 0 new, thread ")
+    file = io.BytesIO()
+    kept(lambda store: export_thread(store, only(store).id, file))
+    done = process("import", "-", "--into", "copy.db", data=file.getvalue())
+    assert done.out.startswith("standard input: 4 messages, 4 new, thread ")
+
+
+def test_ctrl_c_leaves_what_was_imported_and_the_next_call_goes_on(tmp_path, kept, run):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(300):
+        body = p.dump_conversation(p.Request(messages=(p.user(f"number {number}"), p.assistant("ok"))))
+        (folder / f"{number:03}.jsonl").write_bytes(body)
+    importing = subprocess.Popen(
+        [sys.executable, "-m", "palaver", "import", "in"],
+        cwd=tmp_path,
+        env={**os.environ, "PALAVER_STORE": str(tmp_path / "palaver.db"), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads here)
+    )
+    for _ in range(20):
+        importing.stdout.readline()
+    importing.send_signal(signal.SIGINT)
+    out, err = importing.communicate(timeout=60)
+    assert importing.returncode == 130
+    assert err.startswith(b"stopped; ")
+    assert b"import again to go on" in err
+    said = 20 + out.count(b"\n")
+    there = kept(lambda store: [info.length for info in store.threads()])
+    assert said <= len(there) < 300
+    assert there.count(2) >= said
+    assert run("import", "in").code == 0
+    assert kept(lambda store: [info.length for info in store.threads()]) == [2] * 300
+    assert " 0 new, in 300 threads" in run("import", "in").out
+
+
+@pytest.mark.recorded("openai_chat", "anthropic_messages")
+def test_every_recording_can_be_imported_and_exported_to_its_wire(run, exchange, kept, location):
+    done = run("import", exchange.file, "--from", exchange.wire)
+    if done.code:
+        assert "the stream" in done.err or "error" in done.err
+        return
+    for info in kept(lambda store: list(store.threads())):
+        exported = run("export", info.id, "--as", exchange.wire, "--losses", "json")
+        assert exported.code == 0
+        json.loads(exported.out)

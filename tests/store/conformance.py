@@ -1,0 +1,18 @@
+"""The suite that every store must pass, with the rows of the specifications that each check proves."""
+
+import pytest
+
+from palaver.testing import stores
+
+_ROWS = {
+    stores.messages_are_stamped_when_they_join: ("MSG-06", "CBF-05"),
+    stores.messages_come_back_equal: ("CBF-04", "CBF-06", "DAS-05", "DAS-06", "DAS-11", "MSG-09", "MSG-10"),
+    stores.what_was_acknowledged_is_there_after_opening_again: ("ASK-29", "DAS-29"),
+    stores.clients_do_not_see_each_other: ("ASK-02",),
+    stores.threads_are_known_by_any_name: ("ASK-29", "DAS-29"),
+}
+
+CHECKS = [
+    pytest.param(check, id=check.__name__, marks=pytest.mark.row(*_ROWS[check]) if check in _ROWS else ())
+    for check in stores.CHECKS
+]

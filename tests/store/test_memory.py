@@ -1,0 +1,40 @@
+"""The store in memory: the one suite."""
+
+import pytest
+from hypothesis.stateful import run_state_machine_as_test
+
+import palaver as p
+from palaver.store.memory import MemoryStore
+from palaver.testing.stores_machine import machine
+from tests.store.conformance import CHECKS
+
+
+@pytest.mark.law(8)
+@pytest.mark.parametrize("check", CHECKS)
+def test_conformance(check):
+    store = MemoryStore()
+    check(lambda: store)
+
+
+@pytest.mark.law(8)
+def test_state_machine():
+    store = MemoryStore()
+    run_state_machine_as_test(machine(lambda: store))
+
+
+def test_every_change_of_a_thread_moves_its_time():
+    now = iter(range(100))
+    store = MemoryStore(clock=lambda: next(now))
+    store.create("t")
+    seen = [store.info("t").updated_at]
+    for change in (
+        lambda: store.append("t", [p.user("a")]),
+        lambda: store.fork("t", "side"),
+        lambda: store.rewind("t", None),
+        lambda: store.update("t", title="T"),
+        lambda: store.add("t", [], branches={"other": None}),
+    ):
+        change()
+        seen.append(store.info("t").updated_at)
+    assert seen == sorted(set(seen))
+    assert store.info("t").created_at == seen[0]
