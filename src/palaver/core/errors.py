@@ -9,6 +9,15 @@
     ├── EncodeError       a value cannot be written as asked         (the caller's fault)
     │   └── LossError       ``losses="raise"`` and something was lost
     ├── ProviderError     the provider answered with an error        (the provider's word)
+    │   ├── AuthenticationError    the key is missing, wrong, or may not do this (the caller's fault)
+    │   ├── RateLimitError         too much was asked in too short a time       (passes)
+    │   ├── OverloadedError        the provider cannot answer now: 5xx, 529     (passes)
+    │   └── ContextOverflowError   more was sent than the model can read        (the caller's fault)
+    ├── TransportError    no answer: refused, reset, or nothing in time (the network's fault)
+    │   └── TimedOutError   connecting, the first token, or the next one took too long
+    ├── CapabilityError   the model cannot see or do what was asked  (the caller's fault)
+    ├── ToolError         a tool could not do what it was called for (told to the model)
+    ├── RunError          a run did not complete; holds the run      (see its outcome)
     ├── StreamError       a stream ended badly; holds what came      (the network's, or the provider's)
     ├── StoreError        a thread or store cannot do what was asked (the caller's fault)
     │   ├── NotFoundError   no thread, branch, entry or blob by that name
@@ -25,7 +34,7 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
 if TYPE_CHECKING:
     from palaver.core.request import Loss, Response
@@ -40,16 +49,33 @@ def excerpt(text: str, limit: int = _EXCERPT) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
+Category: TypeAlias = Literal["message", "format", "model", "tool", "run", "store", "usage"]
+
+
 class PalaverError(Exception):
-    """Base of every error that Palaver raises on purpose."""
+    """Base of every error that Palaver raises on purpose.
+
+    ``error_code`` is a stable word for the class, ``category`` the part of Palaver that raises it, and ``retryable``
+    says whether doing the same again may well succeed (KAI-29).
+    """
+
+    error_code: ClassVar[str] = "error"
+    category: ClassVar[Category] = "usage"
+    retryable: bool = False
 
 
 class MessageError(PalaverError):
     """A message or part was built from values that it cannot hold."""
 
+    error_code = "message"
+    category = "message"
+
 
 class ArgumentsError(MessageError):
     """The arguments of a tool call are not a JSON object. The text itself is kept on the call."""
+
+    error_code = "arguments"
+    category = "message"
 
 
 class DecodeError(PalaverError):
@@ -57,6 +83,9 @@ class DecodeError(PalaverError):
 
     ``path`` names the place, ``source`` the wire or format.
     """
+
+    error_code = "decode"
+    category = "format"
 
     def __init__(self, reason: str, *, path: str = "", source: str = "") -> None:
         """Keep the parts of the error; ``path`` is written like ``messages[3].content[0].text``."""
@@ -79,9 +108,15 @@ class DecodeError(PalaverError):
 class EncodeError(PalaverError):
     """A value that cannot be written in the form asked for."""
 
+    error_code = "encode"
+    category = "format"
+
 
 class LossError(EncodeError):
     """Something could not be carried, and the caller asked for that to be an error."""
+
+    error_code = "loss"
+    category = "format"
 
     def __init__(self, wire: str, losses: tuple[Loss, ...]) -> None:
         """Keep the receipt; the text names the first losses."""
@@ -95,13 +130,105 @@ class LossError(EncodeError):
 class ProviderError(PalaverError):
     """The body is the provider's own error, not an answer. ``body`` is that error, verbatim."""
 
-    def __init__(self, wire: str, message: str, *, code: str | None = None, body: bytes = b"") -> None:
-        """Keep the provider's words; ``code`` is its error type or code where it gave one."""
-        super().__init__(f"{wire}: the provider answered with an error: {excerpt(message, 200)}")
+    error_code = "provider"
+    category = "model"
+
+    def __init__(
+        self,
+        wire: str,
+        message: str,
+        *,
+        code: str | None = None,
+        body: bytes = b"",
+        status: int | None = None,
+        retry_after: float | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        """Keep the provider's words; ``code`` is its error type or code where it gave one.
+
+        ``status`` is that of HTTP, ``retry_after`` in how many seconds the provider wants to be asked again,
+        ``request_id`` its name for the request, for its support.
+        """
+        what = "the provider answered with an error" if status is None else f"the provider answered {status}"
+        super().__init__(f"{wire}: {what}: {excerpt(message, 200)}")
         self.wire = wire
         self.message = message
         self.code = code
         self.body = body
+        self.status = status
+        self.retry_after = retry_after
+        self.request_id = request_id
+
+
+class AuthenticationError(ProviderError):
+    """The key is missing, wrong, or may not do this (401, 403)."""
+
+    error_code = "authentication"
+
+
+class RateLimitError(ProviderError):
+    """Too much was asked in too short a time (429); ``retry_after`` says when to ask again, where it is known."""
+
+    error_code = "rate_limit"
+    retryable = True
+
+
+class OverloadedError(ProviderError):
+    """The provider cannot answer now (5xx, 529). The same request may be answered later."""
+
+    error_code = "overloaded"
+    retryable = True
+
+
+class ContextOverflowError(ProviderError):
+    """More was sent than the model can read, or than is left for its answer."""
+
+    error_code = "context_overflow"
+
+
+class TransportError(PalaverError):
+    """No answer came: the connection was refused, reset, or closed. The text names the endpoint, never a key."""
+
+    error_code = "transport"
+    category = "model"
+    retryable = True
+
+
+class TimedOutError(TransportError):
+    """Something took too long: ``phase`` is ``connect``, ``write``, ``first_token`` or ``idle``."""
+
+    error_code = "timed_out"
+
+    def __init__(self, reason: str, *, phase: Literal["connect", "write", "first_token", "idle"]) -> None:
+        """Keep what was waited for."""
+        super().__init__(reason)
+        self.phase = phase
+
+
+class CapabilityError(PalaverError):
+    """The model cannot see or do what was asked of it, and the caller wanted that to be an error."""
+
+    error_code = "capability"
+    category = "model"
+
+
+class ToolError(PalaverError):
+    """A tool could not do what it was called for. Raised by tools; its text is what the model is told."""
+
+    error_code = "tool"
+    category = "tool"
+
+
+class RunError(PalaverError):
+    """A run of an agent did not complete. ``run`` is the run: its outcome, its thread, what it cost."""
+
+    error_code = "run"
+    category = "run"
+
+    def __init__(self, reason: str, run: object) -> None:
+        """Keep the run."""
+        super().__init__(reason)
+        self.run = run
 
 
 class StreamError(PalaverError):
@@ -110,6 +237,9 @@ class StreamError(PalaverError):
     ``kind`` is ``torn`` (it broke off), ``corrupt`` (bytes that do not follow their format) or ``provider`` (the
     provider sent an error, whose ``code`` and ``body`` are its own).
     """
+
+    error_code = "stream"
+    category = "model"
 
     def __init__(
         self,
@@ -141,9 +271,15 @@ _STREAM: dict[FailureKind, str] = {
 class StoreError(PalaverError):
     """A thread or store cannot do what was asked; the text names thread and place. Nothing was written."""
 
+    error_code = "store"
+    category = "store"
+
 
 class NotFoundError(StoreError):
     """No thread, branch, entry or blob goes by that name."""
+
+    error_code = "not_found"
+    category = "store"
 
 
 class ConflictError(StoreError):
@@ -151,6 +287,9 @@ class ConflictError(StoreError):
 
     ``found`` is the head that was found where another was expected; ``None`` for an empty branch.
     """
+
+    error_code = "conflict"
+    category = "store"
 
     def __init__(self, reason: str, *, found: str | None = None) -> None:
         """Keep the head that was found."""
@@ -161,10 +300,20 @@ class ConflictError(StoreError):
 class DamageError(StoreError):
     """What is stored is not what was written: a hash does not agree, or a file is torn. The text names the place."""
 
+    error_code = "damage"
+    category = "store"
+
 
 class UnavailableError(StoreError):
     """The machine cannot do it now: the disk is full, a lock is held too long, the server is gone."""
 
+    error_code = "unavailable"
+    category = "store"
+    retryable = True
+
 
 class UnknownNameError(PalaverError):
     """No wire, accent or format goes by that name; the text lists those that exist."""
+
+    error_code = "unknown_name"
+    category = "usage"

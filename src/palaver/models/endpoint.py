@@ -1,0 +1,71 @@
+"""Where a model is asked, as data: an address, a way to show who asks, and what the address adds to its wire.
+
+Rules:
+
+- An endpoint is a row; no code asks for a provider's name. A vendor that speaks a wire at another address is another
+  row, in the table of ``palaver.models.providers``.
+- Credentials are asked for each request, since tokens expire. They give headers; nothing else of the request changes,
+  but that a signature covers all of it. Their ``repr`` never shows a key.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+
+class HttpCall(Struct, frozen=True):
+    """One request as it goes out: ``chunks`` are its body, in order."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    chunks: Sequence[bytes]
+
+
+class Credentials(Protocol):
+    """Shows who asks."""
+
+    @abstractmethod
+    async def headers(self, call: HttpCall, /) -> Mapping[str, str]:
+        """Headers to add to a call. Raises ``AuthenticationError`` in one clear sentence when there is no key."""
+        ...
+
+
+class Unwrap(Protocol):
+    """Takes the bytes of an answer out of what an endpoint wraps them in."""
+
+    @abstractmethod
+    def feed(self, data: bytes, /) -> bytes:
+        """The wire's own bytes that these complete."""
+        ...
+
+    @abstractmethod
+    def finish(self) -> bytes:
+        """What is left, at the end of the input. Raises ``DecodeError`` when it broke off."""
+        ...
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """Where and how to ask.
+
+    ``url`` and ``stream_url`` (``None``: the same) hold ``{model}`` where the model stands in the address. ``wire`` may
+    name an accent (``openai_chat:groq``). ``names_model`` says that the body names the model, ``stream_field`` that the
+    body says whether to stream. ``provider`` are fields of the body that this address wants, by the wire.
+    """
+
+    provider_name: str
+    wire: str
+    url: str
+    stream_url: str | None = None
+    names_model: bool = True
+    stream_field: bool = True
+    headers: Mapping[str, str] = {}
+    provider: Mapping[str, Mapping[str, Any]] = {}
+    unwrap: Callable[[], Unwrap] | None = None
+    """Makes what unwraps a streamed answer; whole answers are never wrapped."""

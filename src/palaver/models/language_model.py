@@ -1,0 +1,152 @@
+"""What a language model is to everything that asks one: a session that is given a prompt and gives an answer.
+
+Rules:
+
+- A ``LanguageModel`` is a value that may be shared by any number of conversations. A ``Session`` belongs to one
+  conversation, and remembers what it encoded: asked again with a window on the same growing list of messages (as
+  ``threads.ModelView`` gives), it encodes what is new (performance.md).
+- ``session.ask(prompt)`` is an async context manager. Entering it sends; ``async for`` gives the events of the
+  answer as they arrive; ``finish`` reads to the end and gives the ``Reply``. Leaving early, or being cancelled, closes
+  the connection. A prompt may be asked of any session; one session answers one prompt at a time.
+- What can go wrong is one ``PalaverError``: a ``ProviderError`` (the provider said no), a ``TransportError`` (nobody
+  answered), a ``StreamError`` (the answer broke off; it holds what came), a ``DecodeError`` (what came is no answer),
+  a ``CapabilityError``. Retries and fallbacks happen before the first event with content has been given out, and never
+  after; each is told to ``on_notice``.
+- Both asyncio and trio.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, Protocol, TypeAlias
+
+from msgspec import Struct, structs
+
+from palaver.core.events import Event
+from palaver.core.messages import DeveloperMessage, Message, SystemMessage
+from palaver.core.request import Loss, Request, Response, Settings
+from palaver.core.tools import AnyTool
+from palaver.models.capabilities import Capabilities
+
+
+class Prompt(Struct, frozen=True, kw_only=True):
+    """What a model is asked.
+
+    ``system`` stands before ``messages``, and may change from one prompt to the next; ``messages`` may be a window on
+    a list that only grows. ``provider`` holds fields that only one wire understands, by its name.
+    """
+
+    messages: Sequence[Message]
+    system: tuple[SystemMessage | DeveloperMessage, ...] = ()
+    tools: tuple[AnyTool, ...] = ()
+    settings: Settings = Settings()
+    provider: Mapping[str, Mapping[str, Any]] = {}
+
+    def replace(self, **changes: Any) -> Prompt:
+        """Give an edited copy."""
+        return structs.replace(self, **changes)
+
+    def request(self, model: str | None = None) -> Request:
+        """The same as a request, whole. Costs the length of the messages."""
+        made = Request((*self.system, *self.messages), model, self.tools, self.settings)
+        return made.replace(provider=self.provider) if self.provider else made
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """An answer, and what is known of how it came.
+
+    ``model`` is the name under which the model that answered was asked (``anthropic/claude-…``), ``wire`` its wire.
+    ``losses`` say what could not be carried to it; places count from the first of ``Prompt.messages``. ``attempts``
+    counts requests sent, also to models that did not answer. Seconds count from the call of ``ask``.
+    """
+
+    response: Response
+    model: str
+    wire: str | None = None
+    losses: tuple[Loss, ...] = ()
+    attempts: int = 1
+    seconds: float = 0.0
+    first_token_seconds: float | None = None
+    request_id: str | None = None
+
+
+class Notice(Struct, frozen=True, kw_only=True):
+    """Something that happened on the way to an answer.
+
+    ``retry``: ``model`` is asked again after ``wait`` seconds, because of ``error``. ``fallback``: the next model is
+    asked instead.
+    """
+
+    kind: Literal["retry", "fallback"]
+    model: str
+    error: Exception
+    attempt: int
+    wait: float = 0.0
+
+
+OnNotice: TypeAlias = Callable[[Notice], None]
+
+
+class Answer(Protocol):
+    """An answer that is arriving."""
+
+    @abstractmethod
+    def __aiter__(self) -> AsyncIterator[Event]:
+        """The events that have not been given out yet, as they arrive. Raises as the module says."""
+        ...
+
+    @abstractmethod
+    async def finish(self) -> Reply:
+        """Read to the end, and give the answer whole. Raises as the module says."""
+        ...
+
+    @property
+    @abstractmethod
+    def so_far(self) -> Response | None:
+        """The answer so far; its finish reason is ``error`` until it is whole. ``None`` before anything came."""
+        ...
+
+
+class Session(Protocol):
+    """One conversation with one model."""
+
+    @abstractmethod
+    def ask(
+        self, prompt: Prompt, *, stream: bool = True, on_notice: OnNotice | None = None
+    ) -> AbstractAsyncContextManager[Answer]:
+        """Send a prompt. Without ``stream`` the answer comes at once, and its events are made from it."""
+        ...
+
+
+class LanguageModel(Protocol):
+    """What can answer a prompt: ``Model`` (a provider's, over HTTP), a chain, a script, a recording."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name, as ``model("…")`` takes it: ``openai/gpt-…``."""
+        ...
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities:
+        """What the model can see and do."""
+        ...
+
+    @abstractmethod
+    def session(self) -> Session:
+        """Begin a conversation."""
+        ...
+
+
+async def complete(model: LanguageModel, request: Request, *, stream: bool = False) -> Reply:
+    """Ask once, and wait for the whole answer. Raises as the module says; ``request.model`` is not looked at."""
+    prompt = Prompt(
+        messages=request.messages, tools=request.tools, settings=request.settings, provider=request.provider
+    )
+    async with model.session().ask(prompt, stream=stream) as answer:
+        return await answer.finish()

@@ -1,0 +1,168 @@
+"""A model that plays a script: for tests, demonstrations and benchmarks.
+
+Rules:
+
+- The script is a list of turns, answered one each time the model is asked, whoever asks; a function is called with
+  the prompt and gives the turn. When the script is over, ``then`` answers, or ``MessageError`` is raised.
+- A turn is a text, an ``AssistantMessage``, a ``Response``, an exception that is raised before anything came, or
+  ``Broken``: an answer that breaks off. What a session was asked stands in ``asked``.
+- It answers at once, unless ``delay`` (seconds) says otherwise; it speaks every medium, and no wire.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, TypeAlias, final
+
+import anyio
+from anyio.lowlevel import checkpoint
+from msgspec import Struct
+
+from palaver.core.errors import MessageError, StreamError
+from palaver.core.events import Event, Finish
+from palaver.core.factories import assistant
+from palaver.core.messages import AssistantMessage
+from palaver.core.request import Response
+from palaver.models.capabilities import Capabilities
+from palaver.models.language_model import Answer, LanguageModel, OnNotice, Prompt, Reply, Session
+from palaver.stream.assembler import Assembler
+from palaver.stream.narrate import narrate
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class Broken(Struct, frozen=True):
+    """An answer of which only ``message`` came, before the stream broke off."""
+
+    message: AssistantMessage
+    reason: str = "the script says so"
+
+
+Turn: TypeAlias = "str | AssistantMessage | Response | Broken | Exception"
+Script: TypeAlias = "Iterable[Turn | Callable[[Prompt], Turn]]"
+
+
+@final
+class ScriptedModel(LanguageModel):
+    """Plays a script. ``asked`` is what it was asked, in order."""
+
+    def __init__(
+        self,
+        script: Script,
+        *,
+        name: str = "scripted/model",
+        then: Turn | Callable[[Prompt], Turn] | None = None,
+        delay: float = 0.0,
+        capabilities: Capabilities = Capabilities(),  # noqa: B008 (frozen)
+    ) -> None:
+        """Hold the script."""
+        self._script = iter(script)
+        self._name = name
+        self._then = then
+        self._capabilities = capabilities
+        self.delay = delay
+        self.asked: list[Prompt] = []
+
+    @property
+    def name(self) -> str:
+        """The name it was given."""
+        return self._name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those it was given; by default all."""
+        return self._capabilities
+
+    def session(self) -> Session:
+        """Begin a conversation; all go on in the same script."""
+        return _Session(self)
+
+    def turn(self, prompt: Prompt) -> Response | Broken | Exception:
+        """What the script says next."""
+        self.asked.append(prompt)
+        turn = next(self._script, self._then)
+        if turn is None:
+            raise MessageError(f"{self._name}: the script is over after {len(self.asked) - 1} turns")
+        if callable(turn):
+            turn = turn(prompt)
+        if isinstance(turn, str):
+            turn = assistant(turn)
+        if isinstance(turn, AssistantMessage):
+            reason = turn.finish_reason or ("tool_calls" if turn.tool_calls else "stop")
+            turn = Response(turn if turn.finish_reason else turn.replace(finish_reason=reason))
+        return turn
+
+
+@final
+class _Session(Session):
+    def __init__(self, model: ScriptedModel) -> None:
+        self._model = model
+
+    def ask(self, prompt: Prompt, *, stream: bool = True, on_notice: OnNotice | None = None) -> _Answer:  # noqa: ARG002 (it never retries, and has it whole)
+        return _Answer(self._model, prompt)
+
+
+@final
+class _Answer(Answer):
+    """Answers a prompt. Not a generator: it costs as little as it can."""
+
+    __slots__ = ("_assembler", "_events", "_model", "_prompt", "_turn")
+
+    def __init__(self, model: ScriptedModel, prompt: Prompt) -> None:
+        self._model = model
+        self._prompt = prompt
+        self._assembler: Assembler | None = None
+        self._events: AsyncIterator[Event] | None = None
+        self._turn: Response | Broken = Response(AssistantMessage())
+
+    async def __aenter__(self) -> _Answer:
+        turn = self._model.turn(self._prompt)
+        if self._model.delay:
+            await anyio.sleep(self._model.delay)
+        if isinstance(turn, Exception):
+            raise turn
+        self._turn = turn
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing to let go of."""
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        if self._events is None:
+            self._events = self._told()
+        return self._events
+
+    async def _told(self) -> AsyncIterator[Event]:
+        self._assembler = Assembler("")
+        for event in narrate(self._whole):
+            await checkpoint()
+            if not (isinstance(self._turn, Broken) and isinstance(event, Finish)):
+                self._assembler.feed(event)
+                yield event
+        self._check()
+
+    @property
+    def _whole(self) -> Response:
+        turn = self._turn
+        return Response(turn.message.replace(finish_reason="error")) if isinstance(turn, Broken) else turn
+
+    @property
+    def so_far(self) -> Response | None:
+        """What was given out."""
+        if self._assembler is None:
+            return None
+        return self._whole if self._assembler.finished else self._assembler.response()
+
+    def _check(self) -> None:
+        if isinstance(self._turn, Broken):
+            raise StreamError("", self._turn.reason, kind="torn", response=self._whole)
+
+    async def finish(self) -> Reply:
+        """Give the turn whole."""
+        self._check()
+        return Reply(response=self._whole, model=self._model.name)
