@@ -49,6 +49,10 @@ class Beginning(Sequence[T]):
             raise IndexError(index)
         return self._items[index if index >= 0 else index + self._length]
 
+    def continues(self, other: object) -> bool:
+        """Whether this begins with all of another, being a window on the same list. Costs nothing."""
+        return isinstance(other, Beginning) and self._items is other._items and self._length >= other._length
+
     def __iter__(self) -> Iterator[T]:
         items = self._items
         return (items[position] for position in range(self._length))
