@@ -4,6 +4,7 @@ Rules:
 
 - Taking one copies nothing, and it never changes under its holder: the owner of the list may append to it, and do
   nothing else.
+- Whether one goes on where another ended is known at once, when both look at the same list.
 
 Stability: experimental.
 """
@@ -28,6 +29,11 @@ class Beginning(Sequence[T]):
 
     def __len__(self) -> int:
         return self._length
+
+    def continues(self, other: Sequence[object]) -> bool:
+        """Whether this begins with all of ``other``, since both look at the same list; looks at no item."""
+        same = isinstance(other, Beginning) and self._items is other._items  # noqa: SLF001 (of the same class)
+        return same and self._length >= len(other)
 
     @overload
     def __getitem__(self, index: int) -> T: ...
