@@ -2,8 +2,8 @@
 
 Rules (deepagents-swift.md 7.1, 7.2, 8; DAS-22, KAI-19):
 
-- ``before_agent`` and ``before_model`` run in the order of the list, ``after_model`` and ``after_agent`` in reverse; of the
-  wrappers the first in the list is the outermost. ``after_agent`` runs however the run ends, also when it was cancelled.
+- ``before_agent`` and ``before_model`` run in the order of the list, ``after_model`` and ``after_agent`` in reverse;
+  of the wrappers the first in the list is the outermost. ``after_agent`` runs however the run ends.
 - A hook gives ``None``, or a ``Step``: messages to inject, each once and in order, and where to go. Of several jumps
   the first that is not ``None`` wins. Messages that are injected while calls are open stand behind their results.
 - A hook that raises, or takes longer than ``HOOK_SECONDS``, fails the run, and the thread that remains is whole.
@@ -84,7 +84,7 @@ CallTool: TypeAlias = Callable[[ToolRequest], Awaitable[Output]]
 
 
 class Middleware:
-    """Does nothing: override what you need. One object may serve many runs at once; keep what is a run's in ``values``."""
+    """Does nothing: override what you need. One object may serve many runs; keep what is a run's in ``values``."""
 
     @property
     def name(self) -> str:
