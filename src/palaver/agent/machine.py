@@ -622,9 +622,7 @@ def _interrupted(state: State, event: Interrupted) -> Step:
     state, answers = _answer_open(state, notes.NOT_RUN_CANCELLED)
     state, kept = _keep_partial(state, event.partial)
     held = (*state.held, *state.steered, notes.interrupted(event.reason))
-    return _finished(
-        structs.replace(state, held=held, steered=()), event.outcome, *answers, *kept, reason=event.reason
-    )
+    return _finished(structs.replace(state, held=held, steered=()), event.outcome, *answers, *kept, reason=event.reason)
 
 
 def _crashed(state: State, event: Crashed) -> Step:
@@ -690,4 +688,3 @@ def result(planned: PlannedCall, content: str | tuple[ToolPart, ...], *, is_erro
 
 def _append(*messages: Message) -> tuple[Command, ...]:
     return (Append(messages),) if messages else ()
-

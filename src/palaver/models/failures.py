@@ -248,11 +248,12 @@ def judge(status: int | None, words: Collection[str], text: str) -> Kind:
 
 def prose(text: str) -> tuple[Kind, float | None]:
     """What an error says in prose, and the seconds to wait that it names; a rate limit without a number says 5."""
-    kind: Kind = next((kind for kind, words in _READ.items() if words.search(text)), "unknown")
-    if kind != "rate":
-        return kind, None
-    named = _AGAIN.search(text)
-    return kind, parsed_wait(named[1] + (named[2] or ""), 0.0) if named else _UNKNOWN_WAIT
+    for kind, words in _READ.items():
+        if words.search(text):
+            named = _AGAIN.search(text) if kind == "rate" else None
+            wait = parsed_wait(named[1] + (named[2] or ""), 0.0) if named else _UNKNOWN_WAIT
+            return kind, wait if kind == "rate" else None
+    return "unknown", None
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:
