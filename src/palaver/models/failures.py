@@ -135,6 +135,7 @@ _PROSE: Final[dict[Kind, tuple[str, ...]]] = {
         r"(?:larger|greater) than the context(?: length| window)?",  # LM Studio
         r"exceeded model token limit",  # Moonshot
         r"too large for model with \d+ maximum context length",  # Mistral
+        r"prompt token count of \d+ exceeds the limit",  # Copilot
         r"request too large for",  # Groq, OpenAI: more than the limit of a minute
     ),
     "output": (r"max_tokens", r"maximum output"),
@@ -170,6 +171,11 @@ _READ: Final = {
     kind: re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE | re.DOTALL)
     for kind, words in _PROSE.items()
 }
+_NEVER: Final = re.compile(
+    r"\b(?:request too large for|context size has been exceeded|input length exceeds the context length)\b",
+    re.IGNORECASE,
+)
+"""What is said of too long a prompt under a word or status that passes: Groq and OpenAI (413, 429), llama.cpp (500)."""
 _AGAIN: Final = re.compile(
     r"(?:retry[ -]after:?|(?:try again|retry|reset(?:s)?) (?:in|after)) (\d+(?:\.\d+)?) ?(ms|m|s|h)?", re.IGNORECASE
 )
@@ -237,22 +243,34 @@ def judge(status: int | None, words: Collection[str], text: str) -> Kind:
     named = {_BY_WORD[word.lower()] for word in words if word.lower() in _BY_WORD}
     for kind in _FIRST:
         if kind in named and not (kind == "overload" and status in _STATUS):
-            # Groq refuses what is larger than a limit with 413 and the word for rate limits: waiting does not help.
-            return "overflow" if status == 413 and kind == "rate" else kind  # noqa: PLR2004 (a status)
+            return _sharper(status, kind, text)
     if status is not None and status in _STATUS:
-        return _STATUS[status]
+        return _sharper(status, _STATUS[status], text)
     if status is not None and status >= 500:  # noqa: PLR2004 (server errors)
-        return "overload"
-    return prose(text)[0]
+        return _sharper(status, "overload", text)
+    return _kind(text)
+
+
+def _sharper(status: int | None, kind: Kind, text: str) -> Kind:
+    """Tell what never passes from what does: more than a limit allows at all, where the word is for its passing."""
+    passes = kind in ("rate", "overload")
+    return "overflow" if passes and (status == 413 or _NEVER.search(text)) else kind  # noqa: PLR2004 (a status)
 
 
 def prose(text: str) -> tuple[Kind, float | None]:
     """What an error says in prose, and the seconds to wait that it names; a rate limit without a number says 5."""
-    kind: Kind = next((kind for kind, words in _READ.items() if words.search(text)), "unknown")
+    kind = _kind(text)
     if kind != "rate":
         return kind, None
     named = _AGAIN.search(text)
     return kind, parsed_wait(named[1] + (named[2] or ""), 0.0) if named else _UNKNOWN_WAIT
+
+
+def _kind(text: str) -> Kind:
+    for kind, words in _READ.items():
+        if words.search(text):
+            return kind
+    return "unknown"
 
 
 def request_id(headers: Mapping[str, str]) -> str | None:

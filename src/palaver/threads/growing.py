@@ -30,11 +30,6 @@ class Beginning(Sequence[T]):
     def __len__(self) -> int:
         return self._length
 
-    def continues(self, other: Sequence[object]) -> bool:
-        """Whether this begins with all of ``other``, since both look at the same list; looks at no item."""
-        same = isinstance(other, Beginning) and self._items is other._items  # noqa: SLF001 (of the same class)
-        return same and self._length >= len(other)
-
     @overload
     def __getitem__(self, index: int) -> T: ...
     @overload
@@ -51,7 +46,10 @@ class Beginning(Sequence[T]):
 
     def continues(self, other: object) -> bool:
         """Whether this begins with all of another, being a window on the same list. Costs nothing."""
-        return isinstance(other, Beginning) and self._items is other._items and self._length >= other._length
+        if not isinstance(other, Beginning):
+            return False
+        its = cast("Beginning[object]", other)
+        return self._items is its._items and self._length >= len(its)  # noqa: SLF001 (of the same class)
 
     def __iter__(self) -> Iterator[T]:
         items = self._items
