@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import anyio
 
@@ -217,13 +217,14 @@ class Agent:
 
 def as_messages(prompt: Any) -> tuple[Message, ...]:
     """Messages for what a prompt may be: a text, parts, a message, or several. Raises ``MessageError``."""
-    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
-        prompt = (prompt,)
-    if all(isinstance(each, Message) for each in prompt):
-        return tuple(prompt)
-    if any(isinstance(each, Message) for each in prompt):
+    several = isinstance(prompt, Sequence) and not isinstance(prompt, str)
+    items = tuple(cast("Sequence[object]", prompt)) if several else (prompt,)
+    found = [each for each in items if isinstance(each, Message)]
+    if found and len(found) == len(items):
+        return tuple(found)
+    if found:
         raise MessageError("a prompt is messages, or the parts of one: not both")
-    return (UserMessage(mode="user", tags=(notes.USER_PROMPT,)).replace(content=prompt),)
+    return (UserMessage(mode="user", tags=(notes.USER_PROMPT,)).replace(content=items),)
 
 
 def _behind(previous: Run) -> tuple[AnyThread, str]:
@@ -239,7 +240,7 @@ def _behind(previous: Run) -> tuple[AnyThread, str]:
     return thread, name
 
 
-def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> machine.Event:
+def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> machine.Begun:
     if opened is None:
         return machine.Begun(0.0, messages)
     text = notes.MAY_HAVE_RUN if opened.begun else notes.NOT_RUN_SKIPPED
@@ -251,7 +252,7 @@ def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> machine.Ev
     return machine.Begun(0.0, messages, tuple(closing))
 
 
-def _resumed(journal: Journal, opened: LeftOpen | None) -> machine.Event:
+def _resumed(journal: Journal, opened: LeftOpen | None) -> machine.Resumed:
     if opened is not None:
         return machine.Resumed(0.0, opened.message, opened.results, opened.begun)
     if not journal.path:

@@ -69,7 +69,8 @@ def _called(
     seconds: float,
     characters: int | None,
 ) -> Called:
-    content, records = output.content, ()
+    content = output.content
+    records: tuple[SystemMessage, ...] = ()
     metadata: dict[str, Any] = {**planned.metadata, **output.metadata}
     if characters is not None:
         limited = limit(content, characters, handle=planned.call.id)

@@ -27,11 +27,21 @@ from palaver.agent import approvals, events, machine, notes
 from palaver.agent.approvals import ApprovalRequest, Decide, Decision
 from palaver.agent.calling import Called, call_tool, idempotency_key
 from palaver.agent.machine import PlannedCall, State
-from palaver.agent.middleware import HOOK_SECONDS, Blocked, RunContext, Step, ToolRequest
+from palaver.agent.middleware import (
+    HOOK_SECONDS,
+    Blocked,
+    CallModel,
+    CallTool,
+    RunContext,
+    Step,
+    ToolRequest,
+    WrapModel,
+    WrapTool,
+)
 from palaver.agent.planning import plan
 from palaver.agent.replay_view import ReplayView
 from palaver.agent.run import Run
-from palaver.agent.tool import AgentTool, ToolContext
+from palaver.agent.tool import AgentTool, Output, ToolContext
 from palaver.core.errors import PalaverError, StreamError
 from palaver.core.events import ReasoningDelta, TextDelta
 from palaver.core.factories import system
@@ -151,8 +161,8 @@ class Driver:
             await self._stop(machine.Interrupted(reason=self.cancel_reason))
         with CancelScope(shield=True):
             await self._after_agent()
-            self.result = run = self._ended(anyio.current_time() - began)
-            self.emit(events.RunFinished(agent=self.agent.name, run=self.run, result=run))
+        self.result = run = self._ended(anyio.current_time() - began)
+        self.emit(events.RunFinished(agent=self.agent.name, run=self.run, result=run))
         if cancelled is not None:
             raise cancelled
         return run
@@ -362,8 +372,8 @@ class Driver:
         text = "\n\n".join(filter(None, sections))
         return (system(text),) if text else ()
 
-    def _wrapped_model(self) -> Callable[[Prompt], Awaitable[Reply]]:
-        call: Callable[[Prompt], Awaitable[Reply]] = self._ask_model
+    def _wrapped_model(self) -> CallModel:
+        call: CallModel = self._ask_model
         for wrap in self._chain.wrap_model:
             call = partial(_around_model, wrap, self.context, call)
         return call
@@ -509,8 +519,8 @@ class Driver:
     def _progress(self, call: ToolCall, value: Any) -> None:
         self.emit(events.ToolProgress(agent=self.agent.name, run=self.run, call=call, value=value))
 
-    def _wrapped_tool(self) -> Callable[[ToolRequest], Awaitable[Any]]:
-        call: Callable[[ToolRequest], Awaitable[Any]] = _run_tool
+    def _wrapped_tool(self) -> CallTool:
+        call: CallTool = _run_tool
         for wrap in self._chain.wrap_tool:
             call = partial(_around_tool, wrap, self.context, call)
         return call
@@ -549,15 +559,15 @@ class Driver:
 _NOTHING: Final = Step()
 
 
-async def _around_model(wrap: Any, context: RunContext, call: Any, prompt: Prompt) -> Reply:
+async def _around_model(wrap: WrapModel, context: RunContext, call: CallModel, prompt: Prompt) -> Reply:
     return await wrap(prompt, context, call)
 
 
-async def _around_tool(wrap: Any, context: RunContext, call: Any, request: ToolRequest) -> Any:
+async def _around_tool(wrap: WrapTool, context: RunContext, call: CallTool, request: ToolRequest) -> Output:
     return await wrap(request, context, call)
 
 
-async def _run_tool(request: ToolRequest) -> Any:
+async def _run_tool(request: ToolRequest) -> Output:
     return await request.tool.run(request.arguments, request.context)
 
 

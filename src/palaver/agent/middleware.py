@@ -81,6 +81,9 @@ class ToolRequest(Struct, frozen=True, kw_only=True):
 
 CallModel: TypeAlias = Callable[[Prompt], Awaitable[Reply]]
 CallTool: TypeAlias = Callable[[ToolRequest], Awaitable[Output]]
+WrapModel: TypeAlias = Callable[[Prompt, RunContext, CallModel], Awaitable[Reply]]
+WrapTool: TypeAlias = Callable[[ToolRequest, RunContext, CallTool], Awaitable[Output]]
+Hook: TypeAlias = Callable[[RunContext], Awaitable[Step | None]]
 
 
 class Middleware:
@@ -130,12 +133,13 @@ class Chain:
     def __init__(self, middleware: Sequence[Middleware]) -> None:
         """Find what each overrides."""
         self.all = tuple(middleware)
-        self.before_agent = _overriding(self.all, "before_agent")
-        self.before_model = _overriding(self.all, "before_model")
-        self.after_model = _overriding(self.all[::-1], "after_model")
-        self.after_agent = _overriding(self.all[::-1], "after_agent")
-        self.wrap_model = _overriding(self.all[::-1], "wrap_model_call")
-        self.wrap_tool = _overriding(self.all[::-1], "wrap_tool_call")
+        back = self.all[::-1]
+        self.before_agent: tuple[Hook, ...] = _overriding(self.all, "before_agent")
+        self.before_model: tuple[Hook, ...] = _overriding(self.all, "before_model")
+        self.after_model: tuple[Hook, ...] = _overriding(back, "after_model")
+        self.after_agent: tuple[Hook, ...] = _overriding(back, "after_agent")
+        self.wrap_model: tuple[WrapModel, ...] = _overriding(back, "wrap_model_call")
+        self.wrap_tool: tuple[WrapTool, ...] = _overriding(back, "wrap_tool_call")
 
 
 def _overriding(middleware: Sequence[Middleware], name: str) -> tuple[Any, ...]:

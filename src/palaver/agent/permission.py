@@ -38,13 +38,14 @@ Policy: TypeAlias = Judgement | Mapping[str, Judged] | Judge
 
 def rule_of(policy: Policy, call: ToolCall, tool: str) -> Rule | Awaitable[Judged]:
     """What a policy says of a call of a tool. A function may be async; then what it gives must be awaited."""
-    if isinstance(policy, str):
-        return as_rule(cast("Judgement", policy))
-    if isinstance(policy, Mapping):
-        table = cast("Mapping[str, Judged]", policy)
+    if callable(policy):
+        said = policy(call)
+        return said if isinstance(said, Awaitable) else as_rule(said)
+    given: object = policy
+    if isinstance(given, Mapping):
+        table = cast("Mapping[str, Judged]", given)
         return as_rule(table.get(tool, table.get("*", "allow")))
-    said = policy(call)
-    return said if isinstance(said, Awaitable) else as_rule(said)
+    return as_rule(cast("Judgement", given))
 
 
 def as_rule(said: Judged) -> Rule:
