@@ -215,10 +215,11 @@ class Agent:
         )
 
 
-def as_messages(prompt: Any) -> tuple[Message, ...]:
+def as_messages(prompt: object) -> tuple[Message, ...]:
     """Messages for what a prompt may be: a text, parts, a message, or several. Raises ``MessageError``."""
-    several = isinstance(prompt, Sequence) and not isinstance(prompt, str)
-    items = tuple(cast("Sequence[object]", prompt)) if several else (prompt,)
+    items: tuple[object, ...] = (prompt,)
+    if isinstance(prompt, Sequence) and not isinstance(prompt, str):
+        items = tuple(cast("Sequence[object]", prompt))
     found = [each for each in items if isinstance(each, Message)]
     if found and len(found) == len(items):
         return tuple(found)

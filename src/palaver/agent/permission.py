@@ -12,7 +12,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -41,11 +41,9 @@ def rule_of(policy: Policy, call: ToolCall, tool: str) -> Rule | Awaitable[Judge
     if callable(policy):
         said = policy(call)
         return said if isinstance(said, Awaitable) else as_rule(said)
-    given: object = policy
-    if isinstance(given, Mapping):
-        table = cast("Mapping[str, Judged]", given)
-        return as_rule(table.get(tool, table.get("*", "allow")))
-    return as_rule(cast("Judgement", given))
+    if isinstance(policy, Mapping):
+        return as_rule(policy.get(tool, policy.get("*", "allow")))
+    return as_rule(policy)
 
 
 def as_rule(said: Judged) -> Rule:
