@@ -78,7 +78,7 @@ def test_the_word_for_max_tokens(accent: str, key: str):
 def test_the_word_for_must_call(accent: str):
     body, losses = encoded(accent, p.user("u"), tools=TOOLS, settings=p.Settings(tool_choice=p.ToolChoice("required")))
     assert body["tool_choice"] == {"mistral": "any", "moonshot": "auto"}.get(accent, "required")
-    assert [loss.what for loss in losses] == (["tool_choice"] if accent == "moonshot" else [])
+    assert len(losses) == (accent == "moonshot")
 
 
 @pytest.mark.parametrize(
