@@ -284,7 +284,9 @@ async def test_who_has_no_credentials_is_told_what_to_set(bare, monkeypatch):
 @pytest.mark.anyio
 async def test_without_botocore_one_sentence_says_so(bare, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "botocore.session", None)
-    with pytest.raises(AuthenticationError, match=r"botocore, which is not installed: pip install 'palaver\[bedrock\]'"):
+    with pytest.raises(
+        AuthenticationError, match=r"botocore, which is not installed: pip install 'palaver\[bedrock\]'"
+    ):
         await aws.AwsCredentials().headers(CALL)
 
 

@@ -88,9 +88,7 @@ def token_server() -> Iterator[Tokens]:
 @pytest.fixture
 def tokens(tmp_path, monkeypatch):
     """A service account in a file, whose token server stands on loopback."""
-    pem = KEY.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    pem = KEY.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     with token_server() as found:
         file = tmp_path / "account.json"
         account = {
@@ -166,13 +164,15 @@ async def test_without_google_auth_one_sentence_says_so(monkeypatch):
 async def test_a_token_server_that_is_gone_is_a_matter_of_the_network(tokens, tmp_path, monkeypatch):
     account = json.loads((tmp_path / "account.json").read_text())
     (tmp_path / "account.json").write_text(json.dumps({**account, "token_uri": "http://127.0.0.1:9/token"}))
-    with pytest.raises(TransportError, match="^vertex: no token: "):
+    with pytest.raises(TransportError, match=r"^vertex: no token: "):
         await GoogleCredentials().headers(CALL)
 
 
 ANSWER = p.Response(p.assistant("Hi.").replace(finish_reason="stop"))
 FRAMES = {
-    "vertex": b'data: {"candidates":[{"content":{"role":"model","parts":[{"text":"Hi."}]},"finishReason":"STOP"}]}\r\n\r\n',
+    "vertex": (
+        b'data: {"candidates":[{"content":{"role":"model","parts":[{"text":"Hi."}]},"finishReason":"STOP"}]}\r\n\r\n'
+    ),
     "vertex-anthropic": (
         b'data: {"type":"message_start","message":{"role":"assistant","content":[]}}\n\n'
         b'data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"Hi."}}\n\n'
