@@ -40,6 +40,8 @@ from palaver.core.factories import system
 from palaver.core.messages import AssistantMessage, DeveloperMessage, Message, SystemMessage, UserMessage
 from palaver.core.parts import MalformedToolCall, ToolCall, UserPart
 from palaver.core.request import Settings
+from palaver.models.catalogue import prices_of
+from palaver.models.cost import Prices, cost
 from palaver.store.stored import StoredThread
 from palaver.threads.ids import uuid7
 from palaver.threads.thread import MAIN, Thread
@@ -85,7 +87,8 @@ class Agent:
         ``policy`` says which tools are allowed, asked for or denied, ``decide`` decides what is asked for while a run
         goes on. ``output`` is the form of the answer: a type, or a JSON Schema. ``invalid_calls``: a call that cannot
         be run is answered with an error, or becomes a note that leaves no call in the thread (CBF-18). ``polling``
-        names tools that may be called again and again with the same arguments. Raises ``MessageError`` for tools that
+        names tools that may be called again and again with the same arguments. ``prices`` gives what an answer of a
+        model cost, in USD; by default the catalogue does. Raises ``MessageError`` for tools that
         cannot stand together.
         """
         self._given = {key: value for key, value in locals().items() if key != "self"}
@@ -95,6 +98,7 @@ class Agent:
         self.provider: Mapping[str, Mapping[str, Any]] = provider or {}
         self.result_limit, self.polling, self.stream, self.log = result_limit, tuple(polling), stream, log
         self._invalid_calls, self._prices = invalid_calls, prices
+        self._known_prices: dict[str, Prices | None] = {}
         self.chain = Chain(middleware)
         offered = [*tools, *(tool for each in self.chain.all for tool in each.tools)]
         self.toolbox = Toolbox([each if isinstance(each, AgentTool) else function_tool(each) for each in offered])
@@ -123,7 +127,11 @@ class Agent:
 
     def price(self, model: str, usage: Usage) -> float | None:
         """What an answer of a model cost in USD; ``None`` where the price is not known."""
-        return None if self._prices is None else self._prices(model, usage)
+        if self._prices is not None:
+            return self._prices(model, usage)
+        if model not in self._known_prices:
+            self._known_prices[model] = prices_of(model)
+        return cost(usage, self._known_prices[model])
 
     def received(self, message: AssistantMessage) -> AssistantMessage:
         """An answer as it joins the thread: under ``note`` without calls that cannot be run."""

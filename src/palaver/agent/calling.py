@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from hashlib import sha256
 from typing import Any, Final, Literal
 
 import anyio
@@ -73,7 +72,7 @@ def _called(
     records: tuple[SystemMessage, ...] = ()
     metadata: dict[str, Any] = {**planned.metadata, **output.metadata}
     if characters is not None:
-        limited = limit(content, characters, handle=planned.call.id)
+        limited = limit(content, characters)
         if limited.whole is not None:
             content = limited.content
             records = (whole_record(planned.call.id, limited.whole),)
@@ -86,8 +85,3 @@ def _called(
 def whole_record(call: str, text: str) -> SystemMessage:
     """The record that keeps the whole text of a result."""
     return SystemMessage(source=WHOLE, tags=(RECORD,), mode="tool").replace(payload={"call": call, "text": text})
-
-
-def idempotency_key(execution: str, iteration: int, index: int) -> str:
-    """A key that is the same whenever the same call is run (kairo.md 5, golden ``idempotency_key``)."""
-    return sha256(f"{execution}:{iteration}:{index}".encode()).hexdigest()[:32]

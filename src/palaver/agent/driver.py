@@ -25,7 +25,8 @@ from msgspec import structs
 
 from palaver.agent import approvals, events, machine, notes
 from palaver.agent.approvals import ApprovalRequest, Decide, Decision
-from palaver.agent.calling import Called, call_tool, idempotency_key
+from palaver.agent.calling import Called, call_tool
+from palaver.agent.idempotency import idempotency_key
 from palaver.agent.machine import PlannedCall, State
 from palaver.agent.middleware import (
     HOOK_SECONDS,
