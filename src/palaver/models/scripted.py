@@ -13,7 +13,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias, final
 
 import anyio
@@ -115,7 +115,7 @@ class _Answer(Answer):
         self._model = model
         self._prompt = prompt
         self._assembler: Assembler | None = None
-        self._events: AsyncIterator[Event] | None = None
+        self._events: AsyncGenerator[Event, None] | None = None
         self._turn: Response | Broken = Response(AssistantMessage())
 
     async def __aenter__(self) -> _Answer:
@@ -130,14 +130,16 @@ class _Answer(Answer):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing to let go of."""
+        """Let go of events that nobody took."""
+        if self._events is not None:
+            await self._events.aclose()
 
     def __aiter__(self) -> AsyncIterator[Event]:
         if self._events is None:
             self._events = self._told()
         return self._events
 
-    async def _told(self) -> AsyncIterator[Event]:
+    async def _told(self) -> AsyncGenerator[Event, None]:
         self._assembler = Assembler("")
         for event in narrate(self._whole):
             await checkpoint()
