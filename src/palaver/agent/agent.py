@@ -205,7 +205,7 @@ class Agent:
         journal = Journal(Thread() if thread is None else thread, branch, agent=self.name, run=run, log=self.log)
         opened = left_open(journal.path)
         first = _resumed(journal, opened) if prompt is None else _begun(opened, as_messages(prompt))
-        checked_decisions(decisions or {}, opened.recorded.pending.values() if opened is not None else ())
+        checked_decisions(decisions or {}, opened.recorded.waiting.values() if opened is not None else ())
         carry = None if previous is None else previous.carry
         if not isinstance(carry, Carry) or carry.model is not self.model:
             carry = Carry(self.model)
@@ -213,6 +213,7 @@ class Agent:
             self,
             journal,
             first,
+            opened=opened,
             run=run,
             carry=carry,
             decide=decide or self.decide,
@@ -258,12 +259,12 @@ def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> machine.Be
         for index, (call, known) in enumerate(zip(opened.calls, opened.results, strict=True))
         if known is None
     ]
-    return machine.Begun(0.0, messages, tuple(closing))
+    return machine.Begun(0.0, (*opened.held, *messages), tuple(closing))
 
 
 def _resumed(journal: Journal, opened: LeftOpen | None) -> machine.Resumed:
     if opened is not None:
-        return machine.Resumed(0.0, opened.message, opened.results, opened.begun)
+        return machine.Resumed(0.0, opened.message, opened.results, opened.begun, held=opened.held)
     if not journal.path:
         raise MessageError("there is nothing to go on with: give a prompt, or a thread that has messages")
     return machine.Resumed(0.0, last=last_answer(journal.path))

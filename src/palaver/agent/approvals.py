@@ -117,14 +117,14 @@ def _noted(decision: Decision) -> dict[str, Any]:
 # -- records ---------------------------------------------------------------------------------------------------------
 
 
-def pending_record(calls: Iterable[PlannedCall]) -> SystemMessage:
-    """The record that calls wait for a decision; nothing of their batch has run."""
+def pending_record(calls: Iterable[PlannedCall], *, begun: bool = False) -> SystemMessage:
+    """The record that calls wait for a decision; nothing of their batch runs before. ``begun``: it may have before."""
     waiting = [
         {"call": each.call.id, "tool": each.tool, "reason": each.text, "choices": list(each.choices)}
         for each in calls
         if each.verdict == "ask"
     ]
-    return _record({"pending": waiting})
+    return _record({"pending": waiting, "begun": begun})
 
 
 def decided_record(decisions: Mapping[str, Decision]) -> SystemMessage:
@@ -146,6 +146,25 @@ class Recorded(Struct, frozen=True):
 
     pending: Mapping[str, ApprovalRequest] = {}
     decided: Mapping[str, Decision] = {}
+    asked_again: bool = False
+    """Whether calls that may have been run were asked again."""
+
+    @property
+    def waiting(self) -> Mapping[str, ApprovalRequest]:
+        """What nobody decided yet."""
+        return {call: each for call, each in self.pending.items() if call not in self.decided}
+
+    @property
+    def begun(self) -> bool:
+        """Whether calls may have been run: as long as one waits, nothing of the batch has."""
+        return self.asked_again or not self.waiting
+
+    def standing(self, call: str, *, repeatable: bool) -> Decision | None:
+        """What was decided of a call, and holds: not when the call may have run since, and must not run twice."""
+        decision = self.decided.get(call)
+        if decision is None or repeatable or self.waiting or decision.kind in ("reject", "answer"):
+            return decision
+        return None
 
 
 def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded:
@@ -153,12 +172,15 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
     by_id = {call.id: call for call in calls}
     pending: dict[str, ApprovalRequest] = {}
     decided: dict[str, Decision] = {}
+    begun = False
     for message in messages:
         if message.source != SOURCE or RECORD not in message.tags:
             continue
         said = message.payload
+        begun = begun or said.get("begun", False)
         for each in said.get("pending", ()):
             if each["call"] in by_id:
+                decided.pop(each["call"], None)
                 pending[each["call"]] = ApprovalRequest(
                     call=by_id[each["call"]],
                     tool=each["tool"],
@@ -168,7 +190,7 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
         for call, each in said.get("decided", {}).items():
             if call in by_id:
                 decided[call] = Decision(kind=each["decision"], text=each["text"], arguments=each.get("arguments"))
-    return Recorded(pending, decided)
+    return Recorded(pending, decided, begun)
 
 
 def checked_decisions(decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest]) -> None:

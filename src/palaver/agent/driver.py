@@ -17,15 +17,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 from anyio import CancelScope, create_memory_object_stream
+from anyio.lowlevel import checkpoint
 from msgspec import structs
 
 from palaver.agent import approvals, events, machine, notes
-from palaver.agent.approvals import ApprovalRequest, Decide, Decision
+from palaver.agent.approvals import ApprovalRequest, Decide, Decision, Recorded
 from palaver.agent.calling import Called, call_tool
+from palaver.agent.holding import held_record
 from palaver.agent.idempotency import idempotency_key
 from palaver.agent.machine import PlannedCall, State
 from palaver.agent.middleware import (
@@ -53,6 +55,7 @@ from palaver.models.language_model import Answer, Notice, Prompt, Reply
 if TYPE_CHECKING:
     from palaver.agent.agent import Agent
     from palaver.agent.journal import Journal
+    from palaver.agent.resuming import LeftOpen
     from palaver.agent.watching import Watch
     from palaver.core.parts import ToolCall
     from palaver.core.request import Loss
@@ -84,6 +87,7 @@ class Driver:
         *,
         run: str,
         carry: Carry,
+        opened: LeftOpen | None = None,
         decide: Decide | None = None,
         decisions: Mapping[str, Decision] | None = None,
         deps: Any = None,
@@ -95,6 +99,8 @@ class Driver:
         self._first, self._carry = first, carry
         self._chain, self._toolbox = agent.chain, agent.toolbox
         self._decide, self._decisions = decide, decisions or {}
+        self._opened = opened
+        self._recorded = Recorded()
         self._watch = watch
         self.start = len(journal.path)
         self.state = State(limits=agent.limits, reads_output=agent.reads_output, polling=frozenset(agent.polling))
@@ -110,6 +116,7 @@ class Driver:
         self.result: Run | None = None
         """The run, when it is over."""
         self.cancel_reason = ""
+        self._cancelled: BaseException | None = None
         self.context = RunContext(
             agent=agent.name,
             run=run,
@@ -148,7 +155,6 @@ class Driver:
         """Carry the run to its end, and give it. Raises only cancellation from outside."""
         began = anyio.current_time()
         first = structs.replace(self._first, at=began)
-        cancelled: BaseException | None = None
         try:
             with anyio.move_on_after(self.agent.limits.seconds) as scope:
                 await self._begin(first)
@@ -156,16 +162,17 @@ class Driver:
             if scope.cancelled_caught:
                 await self._stop(machine.Interrupted("timed_out", "The time of the run is over."))
         except Exception as error:  # noqa: BLE001 (whatever fails, the thread is left whole)
-            await self._stop(machine.Crashed(error))
+            await self._stop(machine.Crashed(_alone(error)))
         except BaseException as error:  # noqa: BLE001 (cancellation; raised again below)
-            cancelled = error
+            self._cancelled = error
             await self._stop(machine.Interrupted(reason=self.cancel_reason))
         with CancelScope(shield=True):
             await self._after_agent()
+            await self._said_late()
         self.result = run = self._ended(anyio.current_time() - began)
         self.emit(events.RunFinished(agent=self.agent.name, run=self.run, result=run))
-        if cancelled is not None:
-            raise cancelled
+        if self._cancelled is not None:
+            raise self._cancelled
         return run
 
     async def _begin(self, first: machine.Event) -> None:
@@ -188,6 +195,8 @@ class Driver:
         if wanted.jump == "end" and self.state.phase == "prepare":
             self._queue.clear()
             self._feed(machine.Prepared(wanted.inject, "end"))
+        elif wanted.inject and self.state.phase == "plan":
+            self._feed(machine.Steered(wanted.inject))  # calls are open
         elif wanted.inject:
             self._queue.appendleft(machine.Append(wanted.inject))
 
@@ -222,21 +231,49 @@ class Driver:
             if partial is not None and isinstance(event, machine.Interrupted | machine.Crashed):
                 event = structs.replace(event, partial=partial)
             try:
-                await self._flush(everything=True)
+                await self._through(self._flush_all)
                 self._feed(event)
-                await self._flush(everything=True)
+                await self._through(self._flush_all)
             except Exception as error:  # noqa: BLE001 (the store itself failed; what it has is whole)
                 self._queue.clear()
                 self._finish = machine.Finish("failed", error, str(error))
 
-    async def _flush(self, *, everything: bool = False) -> None:
-        """Carry out commands that give no event. With ``everything``, drop the others."""
-        queue = self._queue
-        while queue and (everything or isinstance(queue[0], _SIMPLE)):
-            if isinstance(queue[0], (*_SIMPLE, machine.Finish)):
-                await self._carry_out(queue[0])
+    async def _through(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what can be repeated, to its end: asyncio's own cancellation goes past a shield."""
+        while True:
+            try:
+                await work()
+            except anyio.get_cancelled_exc_class() as error:
+                self._cancelled = self._cancelled or error
             else:
-                queue.popleft()
+                return
+
+    async def _flush(self) -> None:
+        """Carry out commands that give no event, up to the first that does."""
+        while self._queue and isinstance(self._queue[0], _SIMPLE):
+            await self._carry_out(self._queue[0])
+
+    async def _flush_all(self) -> None:
+        """Carry out commands that give no event, and drop the others."""
+        while self._queue:
+            if isinstance(self._queue[0], (*_SIMPLE, machine.Finish)):
+                await self._carry_out(self._queue[0])
+            else:
+                self._queue.popleft()
+
+    async def _said_late(self) -> None:
+        """Keep what was said when the run was over already; the next one hears it."""
+        said, self._inbox = tuple(self._inbox), []
+        if not said:
+            return
+        if self.state.outcome == "waiting":
+            said = (held_record((*self.state.held, *said)),)
+        self._queue.append(machine.Append(said))
+        try:
+            await self._through(self._flush_all)
+        except Exception as error:  # noqa: BLE001 (the store failed; the run is over all the same)
+            self._queue.clear()
+            self._warn(f"what was said last is not kept: {error}", error)
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -247,6 +284,9 @@ class Driver:
             await self._watch.room()
         entries = await self.journal.append(messages, self._token + 1)
         self._token += 1
+        while self.journal.failures:
+            failure = self.journal.failures.pop()
+            self._warn(f"log: {type(failure).__name__}: {failure}", failure)
         if self._watch is not None:
             for entry in entries:
                 self.emit(events.MessageAdded(agent=name, run=self.run, message=entry.message))
@@ -292,6 +332,8 @@ class Driver:
                     await hook(self.context)
             except Exception as error:  # noqa: BLE001 (it cannot change how the run ended)
                 self._warn(f"after_agent: {type(error).__name__}: {error}", error)
+            except anyio.get_cancelled_exc_class() as error:  # asyncio's own, which goes past a shield
+                self._cancelled = self._cancelled or error
 
     def _warn(self, text: str, error: Exception | None = None) -> None:
         self.emit(events.Warned(agent=self.agent.name, run=self.run, text=text, error=error))
@@ -309,6 +351,7 @@ class Driver:
                     agent=self.agent.name, run=self.run, number=self.state.iteration, final=command.final
                 )
             )
+        await checkpoint()  # a model and tools that never wait cannot keep others from running, or from cancelling
         prompt = await self._prompt(final=command.final)
         try:
             reply = await self._ask(prompt)
@@ -425,17 +468,33 @@ class Driver:
     async def _plan(self, command: machine.Plan) -> None:
         calls = machine.client_calls(command.message)
         chosen = [(index, calls[index]) for index in command.indexes]
-        planned = await plan(chosen, self._toolbox, self.agent.policy, begun=command.begun)
-        asks = any(each.verdict == "ask" for each in planned)
-        record = approvals.pending_record(planned) if asks and not self._decisions else None
+        known = self._known_of(command.message)
+        planned = await plan(chosen, self._toolbox, self.agent.policy, begun=command.begun, pending=known.pending)
+        unasked = [
+            each
+            for each in planned
+            if each.verdict == "ask" and each.call.id not in known.waiting and self._standing(each) is None
+        ]
+        record = approvals.pending_record(unasked, begun=command.begun) if unasked else None
         self._feed(machine.Planned(planned, record))
 
+    def _known_of(self, message: AssistantMessage) -> Recorded:
+        """What was asked and decided of the calls of an answer before this run. Decisions are of its calls alone."""
+        opened, self._opened = self._opened, None
+        if opened is not None and opened.message is message:
+            self._recorded = opened.recorded
+        else:
+            self._recorded, self._decisions = Recorded(), {}
+        return self._recorded
+
+    def _standing(self, planned: PlannedCall) -> Decision | None:
+        return self._recorded.standing(planned.call.id, repeatable=self._tool(planned).is_repeatable)
+
     async def _approve(self, command: machine.Ask) -> None:
-        requests = tuple([_request(each) for each in command.calls if each.verdict == "ask"])
-        decisions = {
-            each.call.id: self._decisions[each.call.id] for each in requests if each.call.id in self._decisions
-        }
-        left = tuple([each for each in requests if each.call.id not in decisions])
+        asked = [each for each in command.calls if each.verdict == "ask"]
+        standing = {each.call.id: known for each in asked if (known := self._standing(each)) is not None}
+        decisions = {each.call.id: self._decisions[each.call.id] for each in asked if each.call.id in self._decisions}
+        left = tuple([_request(each) for each in asked if each.call.id not in decisions.keys() | standing.keys()])
         if left:
             self.emit(events.ApprovalNeeded(agent=self.agent.name, run=self.run, requests=left))
             if self._decide is not None:
@@ -443,7 +502,7 @@ class Driver:
                 given = await given if isawaitable(given) else given
                 approvals.checked_decisions(given, left)
                 decisions |= given
-        calls = tuple([self._resolved(each, decisions) for each in command.calls])
+        calls = tuple([self._resolved(each, standing | decisions) for each in command.calls])
         self._feed(machine.Decided(calls, approvals.decided_record(decisions) if decisions else None))
 
     def _resolved(self, planned: PlannedCall, decisions: Mapping[str, Decision]) -> PlannedCall:
@@ -457,17 +516,18 @@ class Driver:
         if len(command.calls) == 1:
             self._ran(command.calls[0], await self._run_call(command.calls[0]))
             return
-        send, receive = create_memory_object_stream[tuple[PlannedCall, Called]](math.inf)
+        send, receive = create_memory_object_stream[None](math.inf)
 
         async def run(planned: PlannedCall) -> None:
-            await send.send((planned, await self._run_call(planned)))
+            self._ran(planned, await self._run_call(planned))
+            send.send_nowait(None)
 
         with send, receive:
             async with anyio.create_task_group() as group:
                 for planned in command.calls:
                     group.start_soon(run, planned)
                 for _ in command.calls:
-                    self._ran(*await receive.receive())
+                    await receive.receive()
                     await self._flush()
 
     def _ran(self, planned: PlannedCall, called: Called) -> None:
@@ -558,6 +618,16 @@ class Driver:
 
 
 _NOTHING: Final = Step()
+
+
+def _alone(error: Exception) -> Exception:
+    """The one exception that a group of tasks ended with."""
+    while isinstance(error, ExceptionGroup):
+        group = cast("ExceptionGroup[Exception]", error)
+        if len(group.exceptions) != 1:
+            return group
+        error = group.exceptions[0]
+    return error
 
 
 async def _around_model(wrap: WrapModel, context: RunContext, call: CallModel, prompt: Prompt) -> Reply:

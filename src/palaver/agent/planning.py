@@ -5,13 +5,15 @@ Rules:
 - In this order: the tool by its name, the arguments by its ``check``, permission by the policy. What fails is told to
   the model in the result of the call, and nothing is left without a result.
 - ``deny`` wins over everything; a call that may have been run already is asked again, unless its tool is repeatable.
+- A call that was asked is asked, whatever the policy says of it by now.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from palaver.agent.machine import PlannedCall
@@ -21,20 +23,34 @@ from palaver.core.errors import PalaverError
 from palaver.core.parts import ToolCall
 
 if TYPE_CHECKING:
+    from palaver.agent.approvals import ApprovalRequest
     from palaver.agent.tool import AgentTool
     from palaver.agent.tool_names import Toolbox
 
+NOTHING: Final[Mapping[str, ApprovalRequest]] = MappingProxyType({})
 DENIED: Final = "The {name} tool may not be called here."
 
 
 async def plan(
-    calls: Sequence[tuple[int, ToolCall]], toolbox: Toolbox, policy: Policy, *, begun: bool = False
+    calls: Sequence[tuple[int, ToolCall]],
+    toolbox: Toolbox,
+    policy: Policy,
+    *,
+    begun: bool = False,
+    pending: Mapping[str, ApprovalRequest] = NOTHING,
 ) -> tuple[PlannedCall, ...]:
-    """Plan calls, each with its place among the calls of its message."""
-    return tuple([await _planned(index, call, toolbox, policy, begun=begun) for index, call in calls])
+    """Plan calls, each with its place among the calls of its message. ``pending`` was asked before, by id of the call.
+
+    ``begun``: they may have run.
+    """
+    return tuple(
+        [await _planned(index, call, toolbox, policy, begun=begun, asked=pending.get(call.id)) for index, call in calls]
+    )
 
 
-async def _planned(index: int, call: ToolCall, toolbox: Toolbox, policy: Policy, *, begun: bool) -> PlannedCall:
+async def _planned(
+    index: int, call: ToolCall, toolbox: Toolbox, policy: Policy, *, begun: bool, asked: ApprovalRequest | None
+) -> PlannedCall:
     tool = toolbox.find(call.name)
     if tool is None:
         return PlannedCall(index, call, verdict="invalid", text=toolbox.unknown(call.name))
@@ -45,16 +61,20 @@ async def _planned(index: int, call: ToolCall, toolbox: Toolbox, policy: Policy,
     rule = tool.rule if tool.rule is not None else rule_of(policy, call, tool.name)
     if not isinstance(rule, Rule):
         rule = as_rule(await rule)
-    return _ruled(PlannedCall(index, call, tool.name, tool.effect, arguments=arguments), tool, rule, begun=begun)
+    if asked is not None and rule.judgement == "allow":
+        rule = Rule(judgement="ask", reason=asked.reason, choices=asked.choices)
+    planned = PlannedCall(index, call, tool.name, tool.effect, arguments=arguments)
+    return _ruled(planned, tool, rule, again=begun and not tool.is_repeatable)
 
 
-def _ruled(planned: PlannedCall, tool: AgentTool, rule: Rule, *, begun: bool) -> PlannedCall:
+def _ruled(planned: PlannedCall, tool: AgentTool, rule: Rule, *, again: bool) -> PlannedCall:
     index, call, name, effect, arguments = planned.index, planned.call, tool.name, tool.effect, planned.arguments
     if rule.judgement == "deny":
         text = " ".join(filter(None, (DENIED.format(name=name), rule.reason)))
         return PlannedCall(index, call, name, effect, "deny", text)
     if rule.judgement == "ask":
-        return PlannedCall(index, call, name, effect, "ask", rule.reason, rule.choices, arguments)
-    if begun and not tool.is_repeatable:
+        known = rule.reason if not again or MAY_HAVE_RUN in rule.reason else f"{rule.reason} {MAY_HAVE_RUN}".strip()
+        return PlannedCall(index, call, name, effect, "ask", known, rule.choices, arguments)
+    if again:
         return PlannedCall(index, call, name, effect, "ask", MAY_HAVE_RUN, CHOICES, arguments)
     return planned
