@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 import trio
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -143,7 +144,7 @@ async def at_every_await(scene: Scene, way: str, new_thread: Any, reopened: Any 
         thread = new_thread()
         ran, points = await play(scene, thread, stop, way)
         where = f"{way}, await {stop}: {points.stopped_at}"
-        await anyio.sleep(0)
+        await anyio.lowlevel.checkpoint()
         assert tasks_now() <= before, where
         must_hold(ran, thread, scene, where)
         kept = thread if reopened is None else reopened(thread)
@@ -295,7 +296,7 @@ async def test_a_run_that_is_cancelled_before_it_begins_asks_no_model(anyio_back
         scope.cancel()
         await Agent(model).run("go", thread=thread)
     assert model.asked == []
-    assert [each.text for each in thread.path().messages][0] == "go"
+    assert thread.path().messages[0].text == "go"
     assert scope.cancelled_caught
 
 
@@ -320,7 +321,7 @@ async def test_cancellation_ends_within_a_tenth_of_a_second(anyio_backend, where
         time.sleep(0.3)
 
     class Hook(Middleware):
-        async def before_model(self, context: Any) -> None:
+        async def before_model(self, context: Any) -> None:  # noqa: ARG002
             await stay()
 
     def answer(_: Any) -> Any:
@@ -356,11 +357,16 @@ async def test_leaving_a_run_by_an_error_raises_that_error(anyio_backend):
         await anyio.sleep(30)
 
     agent = Agent(ScriptedModel([p.assistant(p.ToolCall("a", "waits", "{}"))]), tools=[waits])
-    with pytest.raises(KeyError, match="mine"):
-        async with agent.start("go") as running:
+    running = agent.start("go")
+
+    async def reads() -> None:
+        async with running:
             async for event in running:
                 if isinstance(event, events.ToolStarted):
                     raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        await reads()
     assert running.result.outcome == "cancelled"
 
 
