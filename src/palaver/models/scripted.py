@@ -109,11 +109,12 @@ class _Session(Session):
 class _Answer(Answer):
     """Answers a prompt. Not a generator: it costs as little as it can."""
 
-    __slots__ = ("_assembler", "_events", "_model", "_prompt", "_turn")
+    __slots__ = ("_assembler", "_events", "_given", "_model", "_prompt", "_turn")
 
     def __init__(self, model: ScriptedModel, prompt: Prompt) -> None:
         self._model = model
         self._prompt = prompt
+        self._given = False
         self._assembler: Assembler | None = None
         self._events: AsyncGenerator[Event, None] | None = None
         self._turn: Response | Broken = Response(AssistantMessage())
@@ -156,6 +157,8 @@ class _Answer(Answer):
     @property
     def so_far(self) -> Response | None:
         """What was given out."""
+        if self._given:
+            return self._whole
         if self._assembler is None:
             return None
         return self._whole if self._assembler.finished else self._assembler.response()
@@ -167,4 +170,5 @@ class _Answer(Answer):
     async def finish(self) -> Reply:
         """Give the turn whole."""
         self._check()
+        self._given = True
         return Reply(response=self._whole, model=self._model.name)
