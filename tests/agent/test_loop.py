@@ -1,4 +1,4 @@
-"""The loop, row by row: order, limits, batches, repeats, calls that cannot be run, approvals, steering, logs, stores."""
+"""The loop, row by row: order, limits, batches, repeats, bad calls, approvals, steering, logs, stores."""
 
 from __future__ import annotations
 
@@ -409,7 +409,7 @@ async def test_a_repeated_round_is_answered_and_the_second_asks_for_the_last_ans
     model = ScriptedModel([], then=lambda prompt: calls("a") if prompt.tools else "fine")
     run = await carried(Agent(model, tools=[look]), "go")
     assert (run.outcome, run.text, ran) == ("no_progress", "fine", [0])
-    assert len(model.asked) == 4 <= 6
+    assert len(model.asked) == 4
     assert [wording in each for each in results(run)] == [False, True, True]
 
 
@@ -533,7 +533,7 @@ async def test_a_name_that_is_nearly_right_finds_its_tool(name, found):
 @pytest.mark.parametrize(("length", "cut"), [(6000, False), (6001, True)])
 @pytest.mark.parametrize("character", ["x", "e\u0301"])
 async def test_results_are_cut_behind_six_thousand_characters(length, cut, character):
-    def look(x: int) -> str:  # noqa: ARG001
+    def look(x: int) -> str:
         """Look."""
         return character * length
 
@@ -699,8 +699,8 @@ async def test_decisions_may_come_one_by_one_and_what_was_decided_stands():
         ScriptedModel([calls("a", "b", "c", name="write"), "done"]), tools=[writes(done)], policy={"write": "ask"}
     )
     run = await carried(agent, "go", whole=False)
-    for id, decision in (("b", edit({"x": 20})), ("c", reject())):
-        run = await carried(agent, thread=run.thread, decisions={id: decision}, whole=False)
+    for each, decision in (("b", edit({"x": 20})), ("c", reject())):
+        run = await carried(agent, thread=run.thread, decisions={each: decision}, whole=False)
         assert (run.outcome, done) == ("waiting", [])
     assert [each.call.id for each in run.pending] == ["a"]
     with pytest.raises(MessageError, match="nothing is pending"):
@@ -797,7 +797,7 @@ async def test_another_writer_of_the_branch_is_noticed(kept):
     thread: Any = Thread() if kept == "thread" else store.open(store.create("trip").id)
     other = store.open("trip") if kept == "other handle" else thread
 
-    def look(x: int) -> str:  # noqa: ARG001
+    def look(x: int) -> str:
         """Somebody else writes."""
         if kept == "other handle":
             other.refresh()
