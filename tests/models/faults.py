@@ -137,7 +137,7 @@ def serve(*steps: Step) -> Iterator[Server]:
                 thread.join()
 
 
-# -- steps ---------------------------------------------------------------------------------------------------------------
+# -- steps --
 
 
 def says(body: object, status: int = 200, *, content_type: str = "application/json", **headers: str) -> Step:
@@ -202,7 +202,7 @@ def stalls(connection: Connection) -> None:
     connection.stall()
 
 
-# -- what a provider says ------------------------------------------------------------------------------------------------
+# -- what a provider says --
 
 
 def sse(data: object, event: str | None = None) -> bytes:
