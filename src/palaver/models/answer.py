@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
+from urllib.parse import quote
 
 import anyio
 
@@ -143,7 +144,7 @@ class HttpAnswer(Answer):
         }
         if self._stream:
             headers["accept-encoding"] = "identity"  # a gateway that compresses holds tokens back
-        call = HttpCall("POST", address.replace("{model}", model.id), headers, self._encoded.chunks)
+        call = HttpCall("POST", address.replace("{model}", quote(model.id, safe="")), headers, self._encoded.chunks)
         if model.credentials is None:
             return call, ()
         shown = await model.credentials.headers(call)
