@@ -3,6 +3,8 @@
 Rules:
 
 - A server that has no accent of its own speaks the plain one, ``compatible``: what every vendor takes.
+- Usage of a streamed answer is asked for (``stream_options``), but where the vendor refuses the field and tells it
+  anyway.
 - Servers on one's own machine need no key; the variables are those that the servers themselves read.
 
 Stability: experimental.
@@ -10,7 +12,10 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import structs
 
 from palaver.models.providers.row import Provider, speaking
 
@@ -18,13 +23,24 @@ PLAIN: Final = "compatible"
 """The accent of a server of which nothing is known."""
 
 
-def _hosted(name: str, base: str, key: str, page: str, *others: str, accent: str = PLAIN, url: str = "") -> Provider:
+def _hosted(
+    name: str,
+    base: str,
+    key: str,
+    page: str,
+    *,
+    accent: str = PLAIN,
+    stream_fields: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Provider:
+    endpoint = speaking(name, f"openai_chat:{accent}")
+    if stream_fields is not None:
+        endpoint = structs.replace(endpoint, stream_provider=stream_fields)
     return Provider(
         name=name,
         base=base,
-        endpoints=(speaking(name, f"openai_chat:{accent}"),),
-        keys=(key, *others),
-        bases=(url or f"{key.removesuffix('_API_KEY').removesuffix('_TOKEN')}_BASE_URL",),
+        endpoints=(endpoint,),
+        keys=(key,),
+        bases=(f"{key.removesuffix('_API_KEY').removesuffix('_TOKEN')}_BASE_URL",),
         page=page,
     )
 
@@ -70,6 +86,7 @@ ROWS: Final = (
         "MISTRAL_API_KEY",
         "https://docs.mistral.ai/api",
         accent="mistral",
+        stream_fields={},
     ),
     _hosted("xai", "https://api.x.ai/v1", "XAI_API_KEY", "https://docs.x.ai/docs/api-reference", accent="xai"),
     _hosted(
