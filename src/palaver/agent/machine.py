@@ -6,7 +6,7 @@ Rules:
   wants done before) → ``model`` → ``review`` (after) → ``plan`` (which tools, are they allowed) → ``approval`` →
   ``tools`` → the next step. An answer without calls ends the run, by way of ``output`` where a form was asked for.
 - ``TABLE`` says what every event means in every phase. What can mean nothing there (a result that comes after the
-  run was cancelled) changes nothing. ``Steered``, ``Blocked``, ``Interrupted`` and ``Crashed`` mean something everywhere.
+  run was cancelled) changes nothing. ``Steered``, ``Blocked``, ``Interrupted`` and ``Crashed`` mean something anywhere.
 - Whatever happens, the messages that were appended are a thread that every wire accepts (law 7): calls and results
   adjoin, results stand in the order of the calls, notes stand behind the last result. Results are appended as soon as
   those of all calls before them are there, so that a crash loses as little as it can.

@@ -104,23 +104,25 @@ def _spoken(row: Provider, wire: str | None, *, anywhere: bool) -> Endpoint:
 def _placed(row: Provider, endpoint: Endpoint, url: str | None) -> Endpoint:
     """The endpoint with its address filled in."""
     told = url or first_set(row.bases)
-    base = row.clean(told) if told else _filled(row)
+    base = _filled(row, row.clean(told) if told else row.base)
     if not base.startswith(("http://", "https://")):
         raise UnknownNameError(f"{row.name}: {base!r} is no address: it begins with http:// or https://")
-    placed = structs.replace(endpoint, url=endpoint.url.replace("{base}", base))
+    placed = structs.replace(endpoint, url=_filled(row, endpoint.url).replace("{base}", base))
     if endpoint.stream_url is None:
         return placed
-    return structs.replace(placed, stream_url=endpoint.stream_url.replace("{base}", base))
+    return structs.replace(placed, stream_url=_filled(row, endpoint.stream_url).replace("{base}", base))
 
 
-def _filled(row: Provider) -> str:
-    base = row.base
+def _filled(row: Provider, address: str) -> str:
+    """An address with the words in it that the environment says."""
     for word, place in row.places.items():
-        value = first_set(place.variables) or place.default
-        if value is None:
-            raise UnknownNameError(f"{row.name}: no {word}: set {' or '.join(place.variables)}, or pass url=")
-        base = base.replace(f"{{{word}}}", value)
-    return base
+        if f"{{{word}}}" in address:
+            value = first_set(place.variables) or place.default
+            if value is None:
+                hint = "" if f"{{{word}}}" in row.endpoints[0].url else ", or pass url="
+                raise UnknownNameError(f"{row.name}: no {word}: set {' or '.join(place.variables)}{hint}")
+            address = address.replace(f"{{{word}}}", place.spelled(value))
+    return address
 
 
 def model(

@@ -23,10 +23,14 @@ from palaver.models.endpoint import Credentials, Endpoint
 
 
 class Place(Struct, frozen=True):
-    """A word in the address of a provider: the variables that hold it, and what it is where none is set."""
+    """A word in the address of a provider: the variables that hold it, and what it is where none is set.
+
+    ``spelled`` makes the word that stands in the address from what was set, where that is another one.
+    """
 
     variables: tuple[str, ...]
     default: str | None = None
+    spelled: Callable[[str], str] = str
 
 
 def address(text: str) -> str:
