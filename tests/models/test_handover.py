@@ -7,6 +7,7 @@ import pytest
 
 import palaver as p
 from palaver import wires
+from palaver.core.errors import CapabilityError
 from palaver.models.capabilities import Capabilities
 from palaver.models.endpoint import Endpoint
 from palaver.models.fallback import Fallback
@@ -172,8 +173,29 @@ async def test_a_missing_key_is_told_before_anything_is_sent(monkeypatch):
         assert server.requests == []
 
 
-async def _asked(model):
-    async with model.session().ask(Prompt(messages=(p.user("Hi"),))) as arriving:
+@pytest.mark.anyio
+async def test_what_the_model_cannot_see_is_refused_before_anything_is_sent_or_left_out_with_a_loss():
+    blind = Capabilities(media=frozenset(), tools=False)
+    body = body_of("openai_chat", answer_of("openai_chat", 0), stream=True)
+    with serve(body) as server:
+        prompt = Prompt(messages=(p.user("Look.", IMAGE),), tools=(TOOL,))
+        strict = named("lab/llama", url=server.url, capabilities=blind, missing="refuse")
+        with pytest.raises(CapabilityError, match=r"tools.*messages\[0\]\.content\[1\]: image"):
+            await _asked(strict, prompt)
+        assert server.requests == []
+        reply = await _asked(named("lab/llama", url=server.url, capabilities=blind), prompt)
+        assert [(loss.what, loss.message, loss.part) for loss in reply.losses] == [
+            ("tools", None, None),
+            ("image", 0, 1),
+        ]
+        sent = json.loads(server.requests[0][1])
+        assert sent["stream_options"] == {"include_usage": True}
+        assert "tools" not in sent
+        assert "image" not in json.dumps(sent)
+
+
+async def _asked(model, prompt=Prompt(messages=(p.user("Hi"),))):  # noqa: B008 (frozen)
+    async with model.session().ask(prompt) as arriving:
         return await arriving.finish()
 
 

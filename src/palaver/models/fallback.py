@@ -254,6 +254,7 @@ class _Answer(Answer):
         self._failed.append(f"{model.name}: {type(error).__name__}")
         if self._told is not None:
             self._told(Notice(kind="fallback", model=model.name, error=error, attempt=self._requests))
+        self._requests -= _unsent(error)
 
     def _all(self, error: PalaverError | None) -> PalaverError:
         error = error or MessageError(f"{self._chain.name}: no model can be asked")
@@ -310,6 +311,11 @@ class _Answer(Answer):
         if self._open is None:
             raise MessageError("an answer is read inside `async with`")
         return self._open
+
+
+def _unsent(error: PalaverError) -> bool:
+    """Whether nothing was sent: what was asked did not fit the model, or there was no key."""
+    return isinstance(error, CapabilityError) or (isinstance(error, AuthenticationError) and error.status is None)
 
 
 async def _close(

@@ -86,7 +86,7 @@ ROWS: Final = (
         "MISTRAL_API_KEY",
         "https://docs.mistral.ai/api",
         accent="mistral",
-        stream_fields={},
+        stream_fields={},  # 422 “Extra inputs are not permitted” (openai/openai-agents-python#442)
     ),
     _hosted("xai", "https://api.x.ai/v1", "XAI_API_KEY", "https://docs.x.ai/docs/api-reference", accent="xai"),
     _hosted(
