@@ -10,10 +10,10 @@ import pytest
 from msgspec import structs
 
 from palaver import assistant, system, tool, user, wires
-from palaver.core.errors import MessageError, ProviderError, StreamError
+from palaver.core.errors import CapabilityError, MessageError, ProviderError, StreamError
 from palaver.core.parts import Image, Reasoning, ToolCall
 from palaver.core.request import Settings
-from palaver.models import Capabilities, LanguageModel, Prompt, Retry
+from palaver.models import Capabilities, LanguageModel, Prompt, Retry, Timeouts
 from palaver.stream.assembler import Assembler
 from palaver.threads.growing import Beginning
 from palaver.wires.encoder import RequestEncoder
@@ -216,6 +216,19 @@ async def test_losses_count_from_the_first_message(anyio_backend):
     assert {(loss.message, loss.what) for loss in reply.losses} == {(0, "image"), (1, "reasoning")}
 
 
+async def test_what_the_model_cannot_do_is_left_out_or_refused(anyio_backend):
+    call = assistant(ToolCall("call_1", "f", "{}"))
+    prompt = Prompt(messages=[user("go"), call, tool("done", tool_call_id="call_1")], system=SYSTEM)
+    can = Capabilities(tools=False)
+    with serve(says(WHOLE)) as server:
+        _, reply = await told(at(server.url, capabilities=can), prompt, stream=False)
+        with pytest.raises(CapabilityError):
+            await told(at(server.url, capabilities=can, missing="refuse"), prompt, stream=False)
+    assert {(loss.message, loss.what) for loss in reply.losses} == {(1, "tool call"), (2, "tool result")}
+    assert len(server.asked) == 1
+    assert b"tool_calls" not in server.asked[0].body
+
+
 async def test_a_retry_sends_the_same_bytes_again(anyio_backend):
     long = Prompt(messages=[user("x" * 30_000), assistant("y" * 30_000)] * 6 + [user("?")])
     with serve(says(error("x"), 500), streams(*HELLO)) as server:
@@ -245,10 +258,10 @@ async def test_a_body_that_cannot_be_encoded_leaves_the_session_usable(anyio_bac
 
 
 async def test_events_come_as_they_arrive(anyio_backend):
-    with serve(streams(delta("Hel"), 0.1, *HELLO[1:])) as server:
+    with serve(streams(delta("Hel"), 0.5, *HELLO[1:])) as server:
         async with at(server.url).session().ask(HI) as answer:
             assert answer.so_far.message.text == "Hel"
-            with anyio.fail_after(0.09):
+            with anyio.fail_after(0.3):
                 first = [await anext(answer) for _ in range(3)]
             assert first[2].text == "Hel"
             reply = await answer.finish()
@@ -268,7 +281,8 @@ async def test_usage_behind_the_finish_reason_is_kept(anyio_backend):
 
 async def test_the_time_that_the_caller_takes_is_not_counted(anyio_backend):
     with serve(streams(delta("Hel"), 0.05, *HELLO[1:])) as server:
-        async with at(server.url).session().ask(HI) as answer:
+        model = at(server.url, timeouts=Timeouts(idle=0.3))
+        async with model.session().ask(HI) as answer:
             async for _ in answer:
                 await anyio.sleep(0.12)
             assert (await answer.finish()).response.message.text == "Hello"
@@ -343,7 +357,7 @@ async def test_leaving_closes_the_connection(way, anyio_backend):
                         scope.cancel()
 
         try:
-            with anyio.move_on_after(0.3 if way == "timeout" else 5) as scope:
+            with anyio.move_on_after(0.5 if way == "timeout" else 5) as scope:
                 await leave(scope)
         except KeyError:
             assert way == "raise"
@@ -353,8 +367,10 @@ async def test_leaving_closes_the_connection(way, anyio_backend):
 
 async def test_being_cancelled_while_waiting_closes_the_connection(anyio_backend):
     with serve(streams(end="stall")) as server:
-        with anyio.move_on_after(0.05):
-            await told(at(server.url))
+        async with anyio.create_task_group() as group:
+            group.start_soon(told, at(server.url))
+            assert await anyio.to_thread.run_sync(lambda: server.arrived.wait(5))
+            group.cancel_scope.cancel()
         assert await anyio.to_thread.run_sync(lambda: server.left.wait(1))
     assert len(server.asked) == 1
 

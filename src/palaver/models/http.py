@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-_PIECE: Final = 65_536
+_PIECE: Final = 262_144
 """Bytes that are gathered from cached chunks before they are handed to the socket."""
 _IDLE_CONNECTIONS: Final = 100
 _KEPT_SECONDS: Final = 60.0

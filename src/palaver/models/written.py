@@ -5,8 +5,8 @@ Rules:
 - A prompt goes on from the last one when its head (system messages, tools, settings, fields of the wire) is the same,
   and its messages begin with those that were encoded: told at once when both are windows on one growing list, else by
   comparing identities. Any other prompt is encoded anew.
-- The model's settings stand behind the prompt's, field by field; the endpoint's fields behind the prompt's. The whole
-  is fitted to what the model can do (``fitting``), which changes nothing in most prompts.
+- The model's settings stand behind the prompt's, field by field; the endpoint's fields behind the prompt's. Then the
+  prompt is fitted to what the model can do.
 - The encoder counts system messages; places in the receipt do not: they count from the first of ``Prompt.messages``.
   What a system message lost is told of the request.
 
@@ -17,9 +17,9 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import is_
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from msgspec import structs
 
@@ -48,7 +48,7 @@ class Written:
         id: str,
         settings: Settings,
         capabilities: Capabilities,
-        missing: Missing = "drop",
+        missing: Missing,
     ) -> None:
         """Begin with nothing written."""
         self._wire = wire
@@ -63,18 +63,17 @@ class Written:
         self._messages: Sequence[Message] = ()
 
     def encode(self, prompt: Prompt, *, stream: bool) -> Encoded:
-        """The body for a prompt, and its receipt. Raises ``EncodeError``, or ``CapabilityError`` as asked."""
+        """The body for a prompt, and its receipt. Raises ``CapabilityError``, ``EncodeError``."""
         settings = merged(self._settings, prompt.settings)
-        if settings is not prompt.settings:
-            prompt = prompt.replace(settings=settings)
-        prompt, lost = fit(prompt, self._capabilities, self._missing)
+        prompt = prompt if settings is prompt.settings else prompt.replace(settings=settings)
+        prompt, unfit = fit(prompt, self._capabilities, self._missing)
         encoder, self._encoder = self._encoder, None  # what raises below leaves nothing half written
         messages = prompt.messages if isinstance(prompt.messages, Beginning) else tuple(prompt.messages)
         if encoder is not None and self._goes_on(prompt, messages, stream=stream):
             encoder.append(*messages[len(self._messages) :])
         else:
             encoder = self._wire.request_encoder(self._request(prompt, stream=stream), takes=self._capabilities.media)
-        encoded = Encoded(encoder.chunks(), (*lost, *_shifted(encoder.losses, len(prompt.system))))
+        encoded = Encoded(encoder.chunks(), (*unfit, *_shifted(encoder.losses, len(prompt.system))))
         self._last, self._streamed, self._messages, self._encoder = prompt, stream, messages, encoder
         return encoded
 
@@ -100,6 +99,9 @@ class Written:
         return request.replace(provider=provider) if provider else request
 
 
+_OPEN: Final = Settings()
+
+
 def same_head(last: Prompt, prompt: Prompt) -> bool:
     """Whether two prompts differ in their messages only."""
     pairs: tuple[tuple[object, object], ...] = (
@@ -113,12 +115,10 @@ def same_head(last: Prompt, prompt: Prompt) -> bool:
 
 def merged(under: Settings, over: Settings) -> Settings:
     """Settings in which a field that ``over`` leaves open is that of ``under``."""
-    if under == Settings():
+    if under == _OPEN:
         return over
-    changes: Mapping[str, Any] = {
-        name: getattr(over, name) for name in over.__struct_fields__ if getattr(over, name) != getattr(Settings(), name)
-    }
-    return structs.replace(under, **changes)
+    set_there = {name: getattr(over, name) for name in over.__struct_fields__}
+    return structs.replace(under, **{name: each for name, each in set_there.items() if each != getattr(_OPEN, name)})
 
 
 def _shifted(losses: tuple[Loss, ...], system: int) -> tuple[Loss, ...]:

@@ -3,8 +3,6 @@
 Rules:
 
 - A server that has no accent of its own speaks the plain one, ``compatible``: what every vendor takes.
-- Usage of a streamed answer is asked for (``stream_options``), but where the vendor refuses the field and tells it
-  anyway.
 - Servers on one's own machine need no key; the variables are those that the servers themselves read.
 
 Stability: experimental.
@@ -12,8 +10,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import structs
 
@@ -23,22 +20,13 @@ PLAIN: Final = "compatible"
 """The accent of a server of which nothing is known."""
 
 
-def _hosted(
-    name: str,
-    base: str,
-    key: str,
-    page: str,
-    *,
-    accent: str = PLAIN,
-    stream_fields: Mapping[str, Mapping[str, Any]] | None = None,
-) -> Provider:
+def _hosted(name: str, base: str, key: str, page: str, *, accent: str = PLAIN, asked: bool = True) -> Provider:
+    """A server that many use. ``asked``: it tells the usage of a stream when it is asked to, else of itself."""
     endpoint = speaking(name, f"openai_chat:{accent}")
-    if stream_fields is not None:
-        endpoint = structs.replace(endpoint, stream_provider=stream_fields)
     return Provider(
         name=name,
         base=base,
-        endpoints=(endpoint,),
+        endpoints=(endpoint if asked else structs.replace(endpoint, stream_provider={}),),
         keys=(key,),
         bases=(f"{key.removesuffix('_API_KEY').removesuffix('_TOKEN')}_BASE_URL",),
         page=page,
@@ -86,7 +74,7 @@ ROWS: Final = (
         "MISTRAL_API_KEY",
         "https://docs.mistral.ai/api",
         accent="mistral",
-        stream_fields={},  # 422 “Extra inputs are not permitted” (openai/openai-agents-python#442)
+        asked=False,  # 422 for `stream_options` (openai/openai-agents-python#442)
     ),
     _hosted("xai", "https://api.x.ai/v1", "XAI_API_KEY", "https://docs.x.ai/docs/api-reference", accent="xai"),
     _hosted(
