@@ -214,7 +214,7 @@ def test_without_vision_images_of_all_roles_are_left_out_and_with_it_the_body_is
     def encoded(media):
         place = endpoint(wire, "http://x")
         capabilities = Capabilities(media=frozenset(media))
-        made = Written(wires.get(wire), place, id="m", settings=p.Settings(), capabilities=capabilities)
+        made = Written(wires.get(wire), place, id="m", settings=p.Settings(), capabilities=capabilities, missing="drop")
         return made.encode(prompt, stream=False)
 
     seen, blind, again = encoded({"image"}), encoded(()), encoded({"image"})
