@@ -27,7 +27,6 @@ from palaver.models.model import Model
 from palaver.models.recording import Exchange, Recording
 from palaver.models.replay import Recorder, replay, serve
 from palaver.models.retry import Retry
-from palaver.models.written import Written
 from palaver.stream.narrate import narrate
 from tests.loopback import serve as answering
 
@@ -118,10 +117,7 @@ async def test_a_stream_that_broke_off_breaks_off_again(tmp_path):
 
 
 def _body(text: str, *, stream: bool = False) -> bytes:
-    made = model("http://recorded")
-    written = Written(
-        wires.get("openai_chat"), made.endpoint, id="gpt-x", settings=made.settings, capabilities=made.capabilities
-    )
+    written = model("http://recorded").session()._written
     return written.encode(Prompt(messages=(p.user(text),)), stream=stream).body
 
 
