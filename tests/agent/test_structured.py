@@ -15,8 +15,9 @@ from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
 import palaver as p
-from palaver.agent.structured import OUTPUT, OutputError, output_tool, structured
+from palaver.agent.structured import OUTPUT, OutputError, Structured, output_tool
 from palaver.agent.tool import InvalidArgumentsError, ToolContext
+from palaver.models.capabilities import Capabilities
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -84,7 +85,7 @@ GOOD = [
 
 @pytest.mark.parametrize(("form", "value", "expected", "name", "strict"), GOOD)
 def test_a_form_is_asked_for_and_read(form, value, expected, name, strict):
-    made = structured(form)
+    made = Structured(form)
     asked = made.format
     assert (asked.kind, asked.name, asked.strict) == ("json_schema", name, strict)
     assert asked.schema["type"] == "object"
@@ -95,22 +96,28 @@ def test_a_form_is_asked_for_and_read(form, value, expected, name, strict):
     assert type(read) is type(expected)
 
 
+def test_settings_ask_for_the_form():
+    made = Structured(Order, Capabilities())
+    assert made.asked(p.Settings(seed=1)) == p.Settings(seed=1, output=made.format)
+    assert Structured(Order, Capabilities(structured="json")).format == made.format.replace(strict=None)
+
+
 def test_a_description_comes_along():
-    assert structured(Order).format.description == "An order."
-    assert structured(Order, name="x y", description="Say it.").format.description == "Say it."
-    assert structured(Order, name="x y").format.name == "x_y"
+    assert Structured(Order).format.description == "An order."
+    assert Structured(Order, name="x y", description="Say it.").format.description == "Say it."
+    assert Structured(Order, name="x y").format.name == "x_y"
 
 
 def test_a_schema_of_the_caller_is_not_changed():
-    assert structured(SCHEMA).format.schema == SCHEMA
-    assert structured({**SCHEMA, "additionalProperties": False, "required": ["city", "where"]}).format.strict is True
+    assert Structured(SCHEMA).format.schema == SCHEMA
+    assert Structured({**SCHEMA, "additionalProperties": False, "required": ["city", "where"]}).format.strict is True
 
 
 @pytest.mark.parametrize(
     "extra", [{"allOf": [{}]}, {"patternProperties": {}}, {"properties": {"a": {"oneOf": [{}]}}, "required": ["a"]}]
 )
 def test_what_strict_schemas_may_not_have_is_not_asked_for_strictly(extra):
-    assert structured({"type": "object", "additionalProperties": False, **extra}).format.strict is None
+    assert Structured({"type": "object", "additionalProperties": False, **extra}).format.strict is None
 
 
 ORDER = '{"items": [{"name": "a } {", "size": 1}], "state": "open"}'
@@ -130,14 +137,14 @@ ORDER = '{"items": [{"name": "a } {", "size": 1}], "state": "open"}'
     ],
 )
 def test_one_object_is_found_in_the_text_around_it(text):
-    assert structured(Order).read(text) == Order([Item("a } {", 1)], "open")
+    assert Structured(Order).read(text) == Order([Item("a } {", 1)], "open")
 
 
 @pytest.mark.parametrize(
     "text", ['[{"name":"a","size":1}]', 'Here: [{"name":"a","size":1}]', '{"value":[{"name":"a","size":1}]}']
 )
 def test_what_is_no_object_is_read_bare_too(text):
-    assert structured(list[Item]).read(text) == [Item("a", 1)]
+    assert Structured(list[Item]).read(text) == [Item("a", 1)]
 
 
 @pytest.mark.row("ASK-27")
@@ -163,7 +170,7 @@ def test_what_is_no_object_is_read_bare_too(text):
 )  # fmt: skip
 def test_an_answer_that_does_not_fit_names_the_path(form, text, path, reason):
     with pytest.raises(OutputError) as caught:
-        structured(form).read(text)
+        Structured(form).read(text)
     assert caught.value.path == path
     assert reason in caught.value.reason
     assert str(caught.value).startswith(f"{path}: ")
@@ -172,7 +179,7 @@ def test_an_answer_that_does_not_fit_names_the_path(form, text, path, reason):
 @pytest.mark.parametrize("form", [object(), 3, lambda: None, {"type": "no such"}, {"type": "object", "x": object()}])
 def test_what_is_no_form_is_refused(form):
     with pytest.raises(p.PalaverError):
-        structured(form)
+        Structured(form)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +187,7 @@ def test_what_is_no_form_is_refused(form):
 )
 def test_references_elsewhere_are_not_followed(schema):
     with pytest.raises(p.PalaverError, match="a reference cannot be followed"):
-        structured(schema).read("{}")
+        Structured(schema).read("{}")
 
 
 @pytest.mark.parametrize("text", ["{" * 200_000, "[" * 200_000, '{"a":' * 200_000, "[1," * 200_000, "```" * 200_000])
@@ -188,7 +195,7 @@ def test_odd_answers_end_soon(text):
     began = time.perf_counter()
     for form in (Order, list[Item], SCHEMA):
         with pytest.raises(OutputError):
-            structured(form).read(text)
+            Structured(form).read(text)
     assert time.perf_counter() - began < 5
 
 
@@ -196,7 +203,7 @@ def test_odd_answers_end_soon(text):
 def test_any_text_is_read_or_refused(text):
     for form in (Order, list[Item], Model, SCHEMA):
         with contextlib.suppress(OutputError):
-            structured(form).read(text)
+            Structured(form).read(text)
 
 
 values = st.builds(
@@ -206,17 +213,25 @@ values = st.builds(
 
 @given(values, st.text("abc .\n"), st.text("abc .\n"))
 def test_what_is_written_is_read(value, before, after):
-    assert structured(Order).read(before + msgspec.json.encode(value).decode() + after) == value
+    assert Structured(Order).read(before + msgspec.json.encode(value).decode() + after) == value
 
 
 @pytest.mark.anyio
 @pytest.mark.row("CBF-25")
 async def test_the_tool_keeps_the_output(anyio_backend):
     for form, arguments, value in [(Order, ORDER, Order([Item("a } {", 1)], "open")), (int, '{"value": 3}', 3)]:
-        made = structured(form)
+        made = Structured(form)
         tool, call = output_tool(made), p.ToolCall("1", "set_output", arguments)
         context = ToolContext(
-            call=call, agent="a", run="r", thread="t", path=(), values={}, emit=lambda _: None, idempotency_key="k"
+            call=call,
+            agent="a",
+            run="r",
+            thread="t",
+            path=(),
+            values={},
+            emit=lambda _: None,
+            show=lambda _: None,
+            idempotency_key="k",
         )
         assert tool.name == "set_output"
         assert tool.definition.parameters == made.format.schema

@@ -1,9 +1,7 @@
-"""Who may call what: policies, requests for approval, decisions, and how both are kept in the thread.
+"""Requests for approval, decisions, and how both are kept in the thread.
 
 Rules:
 
-- A policy says ``allow``, ``ask`` or ``deny`` for a call: one word for all tools, a table by tool name (``*`` for the
-  rest), or a function. ``deny`` always holds, and ``ask`` never turns into ``allow`` because nobody is there (DAS-25).
 - A decision is ``approve``, ``edit`` (other arguments, checked again like the model's own), ``reject`` (the model is
   told, with the reason), or ``answer`` (a text stands in place of the result). A request says which are allowed;
   one that is not, or whose arguments do not fit, is a failure of that call. A rejection is none (DAS-25).
@@ -23,34 +21,19 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct, structs
 
 from palaver.agent.machine import PlannedCall
+from palaver.agent.permission import CHOICES, DecisionKind
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import Message, SystemMessage
 from palaver.core.parts import ToolCall
 from palaver.threads.view import RECORD
 
-Judgement: TypeAlias = Literal["allow", "ask", "deny"]
-DecisionKind: TypeAlias = Literal["approve", "edit", "reject", "answer"]
-CHOICES: Final[tuple[DecisionKind, ...]] = ("approve", "edit", "reject", "answer")
-
 SOURCE: Final = "approval"
 """The ``source`` of records of what is pending, and of what was decided."""
 
 
-class Rule(Struct, frozen=True, kw_only=True):
-    """What a policy says of a call; ``reason`` is for whoever decides, or for the model when it is denied."""
-
-    judgement: Judgement
-    reason: str = ""
-    choices: tuple[DecisionKind, ...] = CHOICES
-
-
-Judge: TypeAlias = Callable[[ToolCall], "Judgement | Rule | Awaitable[Judgement | Rule]"]
-Policy: TypeAlias = "Judgement | Mapping[str, Judgement | Rule] | Judge"
-
-
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
-    """Something to decide: a call as the model wrote it, the tool it means, why it is asked, and what may be decided."""
+    """Something to decide: a call as the model wrote it, the tool it means, why it is asked, what may be decided."""
 
     call: ToolCall
     tool: str
@@ -59,7 +42,7 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True):
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """What was decided. ``arguments`` belong to ``edit``; ``text`` is the reason of ``reject``, the text of ``answer``."""
+    """What was decided. ``arguments`` belong to ``edit``; ``text`` is the reason of ``reject`` or the ``answer``."""
 
     kind: DecisionKind
     arguments: Mapping[str, Any] | None = None
@@ -90,23 +73,6 @@ Decide: TypeAlias = Callable[
     [tuple[ApprovalRequest, ...]], "Awaitable[Mapping[str, Decision]] | Mapping[str, Decision]"
 ]
 """Decides: requests in, decisions by the id of the call out. What is left out stays pending."""
-
-
-def rule_of(policy: Policy, call: ToolCall, tool: str) -> Rule | Awaitable[Judgement | Rule]:
-    """What a policy says of a call of a tool. A function may be async; then what it gives must be awaited."""
-    said: object
-    if isinstance(policy, str):
-        said = policy
-    elif isinstance(policy, Mapping):
-        said = policy.get(tool, policy.get("*", "allow"))
-    else:
-        said = policy(call)
-    return as_rule(said)
-
-
-def as_rule(said: Any) -> Any:
-    """A rule for a word; anything else as it is."""
-    return Rule(judgement=said) if isinstance(said, str) else said  # type: ignore[arg-type]
 
 
 def resolved(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall], Any]) -> PlannedCall:
@@ -199,9 +165,9 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
                     reason=each["reason"],
                     choices=tuple(each["choices"]),
                 )
-        for id, each in said.get("decided", {}).items():
-            if id in by_id:
-                decided[id] = Decision(kind=each["decision"], text=each["text"], arguments=each.get("arguments"))
+        for call, each in said.get("decided", {}).items():
+            if call in by_id:
+                decided[call] = Decision(kind=each["decision"], text=each["text"], arguments=each.get("arguments"))
     return Recorded(pending, decided)
 
 

@@ -6,7 +6,7 @@ Rules:
   wants done before) → ``model`` → ``review`` (after) → ``plan`` (which tools, are they allowed) → ``approval`` →
   ``tools`` → the next step. An answer without calls ends the run, by way of ``output`` where a form was asked for.
 - ``TABLE`` says what every event means in every phase. What can mean nothing there (a result that comes after the
-  run was cancelled) changes nothing. ``Steered``, ``Blocked``, ``Interrupted`` and ``Crashed`` mean something everywhere.
+  run was cancelled) changes nothing. ``Steered``, ``Blocked``, ``Interrupted`` and ``Crashed`` mean something anywhere.
 - Whatever happens, the messages that were appended are a thread that every wire accepts (law 7): calls and results
   adjoin, results stand in the order of the calls, notes stand behind the last result. Results are appended as soon as
   those of all calls before them are there, so that a crash loses as little as it can.
@@ -622,9 +622,7 @@ def _interrupted(state: State, event: Interrupted) -> Step:
     state, answers = _answer_open(state, notes.NOT_RUN_CANCELLED)
     state, kept = _keep_partial(state, event.partial)
     held = (*state.held, *state.steered, notes.interrupted(event.reason))
-    return _finished(
-        structs.replace(state, held=held, steered=()), event.outcome, *answers, *kept, reason=event.reason
-    )
+    return _finished(structs.replace(state, held=held, steered=()), event.outcome, *answers, *kept, reason=event.reason)
 
 
 def _crashed(state: State, event: Crashed) -> Step:
@@ -690,4 +688,3 @@ def result(planned: PlannedCall, content: str | tuple[ToolPart, ...], *, is_erro
 
 def _append(*messages: Message) -> tuple[Command, ...]:
     return (Append(messages),) if messages else ()
-

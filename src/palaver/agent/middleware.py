@@ -2,8 +2,8 @@
 
 Rules (deepagents-swift.md 7.1, 7.2, 8; DAS-22, KAI-19):
 
-- ``before_agent`` and ``before_model`` run in the order of the list, ``after_model`` and ``after_agent`` in reverse; of the
-  wrappers the first in the list is the outermost. ``after_agent`` runs however the run ends, also when it was cancelled.
+- ``before_agent`` and ``before_model`` run in the order of the list, ``after_model`` and ``after_agent`` in reverse;
+  of the wrappers the first in the list is the outermost. ``after_agent`` runs however the run ends.
 - A hook gives ``None``, or a ``Step``: messages to inject, each once and in order, and where to go. Of several jumps
   the first that is not ``None`` wins. Messages that are injected while calls are open stand behind their results.
 - A hook that raises, or takes longer than ``HOOK_SECONDS``, fails the run, and the thread that remains is whole.
@@ -81,10 +81,13 @@ class ToolRequest(Struct, frozen=True, kw_only=True):
 
 CallModel: TypeAlias = Callable[[Prompt], Awaitable[Reply]]
 CallTool: TypeAlias = Callable[[ToolRequest], Awaitable[Output]]
+WrapModel: TypeAlias = Callable[[Prompt, RunContext, CallModel], Awaitable[Reply]]
+WrapTool: TypeAlias = Callable[[ToolRequest, RunContext, CallTool], Awaitable[Output]]
+Hook: TypeAlias = Callable[[RunContext], Awaitable[Step | None]]
 
 
 class Middleware:
-    """Does nothing: override what you need. One object may serve many runs at once; keep what is a run's in ``values``."""
+    """Does nothing: override what you need. One object may serve many runs; keep what is a run's in ``values``."""
 
     @property
     def name(self) -> str:
@@ -130,12 +133,13 @@ class Chain:
     def __init__(self, middleware: Sequence[Middleware]) -> None:
         """Find what each overrides."""
         self.all = tuple(middleware)
-        self.before_agent = _overriding(self.all, "before_agent")
-        self.before_model = _overriding(self.all, "before_model")
-        self.after_model = _overriding(self.all[::-1], "after_model")
-        self.after_agent = _overriding(self.all[::-1], "after_agent")
-        self.wrap_model = _overriding(self.all[::-1], "wrap_model_call")
-        self.wrap_tool = _overriding(self.all[::-1], "wrap_tool_call")
+        back = self.all[::-1]
+        self.before_agent: tuple[Hook, ...] = _overriding(self.all, "before_agent")
+        self.before_model: tuple[Hook, ...] = _overriding(self.all, "before_model")
+        self.after_model: tuple[Hook, ...] = _overriding(back, "after_model")
+        self.after_agent: tuple[Hook, ...] = _overriding(back, "after_agent")
+        self.wrap_model: tuple[WrapModel, ...] = _overriding(back, "wrap_model_call")
+        self.wrap_tool: tuple[WrapTool, ...] = _overriding(back, "wrap_tool_call")
 
 
 def _overriding(middleware: Sequence[Middleware], name: str) -> tuple[Any, ...]:

@@ -25,14 +25,15 @@ from importlib import import_module
 from typing import Any, Final, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import structs
 
 from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, MessageError, excerpt
 from palaver.core.parts import Text, ToolCall
-from palaver.core.request import OutputFormat
+from palaver.core.request import OutputFormat, Settings
 from palaver.core.tools import Tool
+from palaver.models.capabilities import Capabilities
 
 SET_OUTPUT: Final = "set_output"
 OUTPUT: Final = "output"
@@ -71,41 +72,53 @@ class OutputError(DecodeError):
     error_code = "output"
 
 
-class Structured(Struct, frozen=True):
-    """A form: what to ask for, and how to read it. Made by ``structured``."""
+class Structured:
+    """A form: what to ask for, and how to read it."""
 
-    format: OutputFormat
-    reader: _Reader
-    wrapped: bool = False
+    def __init__(
+        self,
+        form: Any,
+        capabilities: Capabilities | None = None,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        """Make a form of a type or of a JSON Schema. Raises ``MessageError`` when it cannot be described.
+
+        ``capabilities`` are those of the model: one that cannot be held to a schema is not asked to be strict.
+        """
+        schema, self._read = _described(form)
+        called = name or schema.get("title") or getattr(form, "__name__", OUTPUT)
+        schema, self._wrapped = _object(schema)
+        held = capabilities is None or capabilities.structured == "json_schema"
+        self.format = OutputFormat(
+            "json_schema",
+            jsontext.checked(schema, "schema"),
+            _NAMES.sub("_", str(called))[:_NAME_LENGTH],
+            description or schema.get("description"),
+            True if held and _is_strict(schema) else None,
+        )
+
+    def asked(self, settings: Settings) -> Settings:
+        """Settings that ask for the form."""
+        return structs.replace(settings, output=self.format)
 
     def read(self, text: str) -> Any:
         """Read an answer. Raises ``OutputError`` naming the path."""
-        value = _found(text, "{[" if self.wrapped else "{")
-        if self.wrapped and isinstance(value, dict):
+        value = _found(text, "{[" if self._wrapped else "{")
+        if self._wrapped and isinstance(value, dict):
             fields = cast("dict[str, Any]", value)
             value = fields[_VALUE] if fields.keys() == {_VALUE} else fields
-        return self.reader(jsontext.encode(value))
+        return self._read(jsontext.encode(value))
 
 
-def structured(form: Any, *, name: str | None = None, description: str | None = None) -> Structured:
-    """Make a form of a type or of a JSON Schema. Raises ``MessageError`` when it cannot be described."""
+def _described(form: Any) -> tuple[_Schema, _Reader]:
     if isinstance(form, Mapping):
-        given = cast("Mapping[str, Any]", form)
-        schema, reader = jsontext.value(jsontext.checked(dict(given), "schema")), _by_schema(dict(given))
-    elif hasattr(form, "model_json_schema"):
-        schema, reader = _closed(form.model_json_schema()), _by_pydantic(form)
-    else:
-        schema, reader = _by_msgspec(form)
-    called = name or schema.get("title") or getattr(cast("object", form), "__name__", OUTPUT)
-    schema, wrapped = _object(schema)
-    asked = OutputFormat(
-        "json_schema",
-        jsontext.checked(schema, "schema"),
-        _NAMES.sub("_", str(called))[:_NAME_LENGTH],
-        description or schema.get("description"),
-        True if _is_strict(schema) else None,
-    )
-    return Structured(asked, reader, wrapped)
+        given = dict(cast("Mapping[str, Any]", form))
+        return jsontext.value(jsontext.checked(given, "schema")), _by_schema(given)
+    if hasattr(form, "model_json_schema"):
+        return _closed(form.model_json_schema()), _by_pydantic(form)
+    return _by_msgspec(form)
 
 
 # -- schemas ---------------------------------------------------------------------------------------------------------

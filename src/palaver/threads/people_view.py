@@ -43,7 +43,11 @@ class PeopleView(View):
 
 def is_shown(message: Message) -> bool:
     """Whether a person reads a message."""
-    if isinstance(message, (SystemMessage, DeveloperMessage)) or message.is_summary or not _HIDDEN.isdisjoint(message.tags):
+    if (
+        isinstance(message, (SystemMessage, DeveloperMessage))
+        or message.is_summary
+        or not _HIDDEN.isdisjoint(message.tags)
+    ):
         return False
     return not (isinstance(message, UserMessage) and (message.mode == "tool" or message.source is not None))
 
