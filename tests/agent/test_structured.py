@@ -185,9 +185,12 @@ def test_what_is_no_form_is_refused(form):
 @pytest.mark.parametrize(
     "schema", [{"type": "object", "$ref": "https://example.com/x.json"}, {"type": "object", "$ref": "#"}]
 )
-def test_references_elsewhere_are_not_followed(schema):
+def test_references_elsewhere_are_not_followed(schema, monkeypatch):
+    fetched = []
+    monkeypatch.setattr("urllib.request.urlopen", lambda *args, **_: fetched.append(args))
     with pytest.raises(p.PalaverError, match="a reference cannot be followed"):
         Structured(schema).read("{}")
+    assert fetched == []
 
 
 @pytest.mark.parametrize("text", ["{" * 200_000, "[" * 200_000, '{"a":' * 200_000, "[1," * 200_000, "```" * 200_000])
