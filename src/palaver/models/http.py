@@ -24,7 +24,7 @@ import anyio
 from anyio.lowlevel import RunVar
 from msgspec import Struct
 
-from palaver.core.errors import DecodeError, MessageError, TimedOutError, TransportError, excerpt
+from palaver.core.errors import DecodeError, MessageError, PalaverError, TimedOutError, TransportError, excerpt
 from palaver.models.endpoint import HttpCall
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-_PIECE: Final = 65_536
+_PIECE: Final = 262_144
 """Bytes that are gathered from cached chunks before they are handed to the socket."""
 _IDLE_CONNECTIONS: Final = 100
 _KEPT_SECONDS: Final = 60.0
@@ -135,8 +135,14 @@ class Arriving:
             size += len(data)
         return b"".join(held), False
 
-    async def aclose(self) -> None:
-        """Let the connection go: back to the pool when the answer is over, else closed. Always completes."""
+    async def aclose(self, *, grace: float = 0.0) -> None:
+        """Let the connection go: back to the pool when the answer is over, else closed. Always completes.
+
+        ``grace`` is for an answer whose end mark has come: the seconds in which its body, too, should end.
+        """
+        if grace:
+            with anyio.move_on_after(grace, shield=True), suppress(PalaverError):
+                await self.read(_PIECE)
         if not self._over:
             self._over = True
             await self._reset()

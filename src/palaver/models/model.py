@@ -58,6 +58,7 @@ class _Session(Session):
             id=model.id,
             settings=model.settings,
             capabilities=model.capabilities,
+            missing=model.missing,
         )
 
     def ask(self, prompt: Prompt, *, stream: bool = True, on_notice: OnNotice | None = None) -> HttpAnswer:
