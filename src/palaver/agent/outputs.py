@@ -1,0 +1,230 @@
+"""From what a tool gave back, or raised, to what the model is sent.
+
+Rules (codebuff.md 1.3, 5; kairo.md D27):
+
+- Text is text; numbers, booleans, lists, dictionaries, dataclasses, structs and models are one JSON part, numbers as
+  they are. Parts are parts; a list that holds one is a list of parts.
+- Bytes are media, by their first bytes; else text, where they are UTF-8; else a file.
+- Nothing at all, and blank text, are ``(no output)``: a model takes silence for failure, and some providers refuse a
+  blank text (wires.md 6).
+- What JSON cannot say (NaN, bytes inside a value, a cycle, an object of any other class) is an error result that names
+  the path. It is never described by its ``repr``, which may say anything. So is a path: whether its name or what it
+  holds was meant, only the tool knows.
+- The text of a ``ToolError`` is told as it is. Any other exception is told by its type and its text, shortened,
+  without a traceback; one without a text is an ``Unknown error``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import pathlib
+from collections.abc import Iterator, Mapping, Set as AbstractSet
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from palaver.agent.tool import Output
+from palaver.core import jsontext, mediatypes
+from palaver.core.errors import MessageError, PalaverError, ToolError, excerpt
+from palaver.core.messages import ToolMessage
+from palaver.core.parts import Audio, File, Image, Json, Media, Opaque, Part, Text, ToolPart, Video
+
+NO_OUTPUT: Final = "(no output)"
+UNKNOWN_ERROR: Final = "Unknown error"
+
+_EXCEPTION: Final = 1000
+"""Characters of an exception's text that the model is told; an error of a compiler may be long, and is of use."""
+_PARTS: Final = (Text, Json, Image, Audio, Video, File, Opaque)
+_MEDIA: Final[dict[str, type[Media]]] = {"image": Image, "audio": Audio, "video": Video}
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+def output_of(value: object) -> Output:
+    """Make an output of whatever a tool gave back. Raises nothing: what cannot be told is an error output."""
+    try:
+        match value:
+            case Output():
+                return value if value.content else msgspec.structs.replace(value, content=(Text(NO_OUTPUT),))
+            case ToolMessage():
+                return Output(content=value.content or (Text(NO_OUTPUT),), is_error=value.is_error)
+            case _:
+                return Output(content=_content(value))
+    except MessageError as error:
+        return error_output(ToolError(f"The tool gave back what cannot be sent: {error}"))
+
+
+def _content(value: object) -> tuple[ToolPart, ...]:
+    if not isinstance(value, (list, tuple)):
+        return (_part(value, "value"),)
+    items = cast("list[object]", value)
+    if not any(isinstance(item, (Part, bytes)) for item in items):
+        return (_part(items, "value"),)
+    return tuple(_part(item, f"value[{index}]") for index, item in enumerate(items))
+
+
+def _part(value: object, where: str) -> ToolPart:
+    match value:
+        case None:
+            return Text(NO_OUTPUT)
+        case str() if not isinstance(value, enum.Enum):
+            return Text(value if value and not value.isspace() else NO_OUTPUT)
+        case bytes() | bytearray() | memoryview():
+            return of_bytes(bytes(cast("bytes", value)))
+        case Part():
+            if not isinstance(value, _PARTS):
+                raise MessageError(f"{where}: {type(value).__name__} has no place in the result of a tool")
+            return value
+        case _:
+            return Json(jsontext.checked(plain(value, where), where))
+
+
+def of_bytes(data: bytes, media_type: str | None = None) -> ToolPart:
+    """Make a part of bytes: media by ``media_type`` or their first bytes, else text, else a file."""
+    found = media_type or mediatypes.of_bytes(data)
+    if found is None:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = "\0"
+        if "\0" not in text:
+            return Text(text if text and not text.isspace() else NO_OUTPUT)
+    return media_of(found).from_bytes(data, found or "application/octet-stream")
+
+
+def media_of(media_type: str | None) -> type[Image | Audio | Video | File]:
+    """The part that holds a media type; what is no image, recording or film is a file."""
+    return cast("type[Image]", _MEDIA.get((media_type or "").partition("/")[0].lower(), File))
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def plain(value: object, where: str = "value") -> Any:
+    """Write a value with what JSON has: dictionaries, lists, text, numbers, booleans and ``None``.
+
+    Raises ``MessageError`` naming the path of what JSON cannot say.
+    """
+    try:
+        return _plain(value, where, ())
+    except RecursionError:
+        raise MessageError(f"{excerpt(where)}: nested too deeply") from None
+
+
+def _plain(value: object, where: str, above: tuple[int, ...]) -> Any:
+    if isinstance(value, enum.Enum):
+        return _plain(cast("object", value.value), where, above)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if id(value) in above:
+        raise MessageError(f"{excerpt(where)}: the value holds itself")
+    inside = (*above, id(value))
+    if isinstance(value, (list, tuple)):
+        items = cast("list[object]", value)
+        return [_plain(item, f"{where}[{index}]", inside) for index, item in enumerate(items)]
+    if isinstance(value, AbstractSet):
+        return [_plain(item, f"{where}[…]", inside) for item in _ordered(cast("AbstractSet[object]", value))]
+    fields = _fields(value)
+    if fields is not None:
+        return {
+            _key(key, where): _plain(item, f"{where}.{excerpt(str(key), 40)}", inside)
+            for key, item in fields
+            if item is not UNSET
+        }
+    return _leaf(value, where)
+
+
+def _ordered(items: AbstractSet[object]) -> list[object]:
+    """A set in an order that is the same each time, where it has one."""
+    try:
+        return sorted(cast("AbstractSet[Any]", items))
+    except TypeError:
+        return list(items)
+
+
+def _key(key: object, where: str) -> str:
+    key = cast("object", key.value) if isinstance(key, enum.Enum) else key
+    if isinstance(key, str):
+        return key
+    raise MessageError(f"{excerpt(where)}: the key {excerpt(repr(key), 40)} is not a string")
+
+
+def _fields(value: object) -> Iterator[tuple[object, object]] | None:
+    """The fields of what is written as an object; ``None`` for anything else."""
+    cls = type(value)
+    if isinstance(value, Mapping):
+        return iter(cast("Mapping[object, object]", value).items())
+    if isinstance(value, Part):
+        return None
+    if isinstance(value, Struct):
+        return _struct(value)
+    if dataclasses.is_dataclass(value):
+        return ((each.name, getattr(value, each.name)) for each in dataclasses.fields(value))
+    if hasattr(cls, "__attrs_attrs__"):
+        return ((each.name, getattr(value, each.name)) for each in cast("Any", cls).__attrs_attrs__)
+    if hasattr(cls, "__pydantic_validator__"):
+        return iter(_dumped(cast("Any", value)).items())
+    return None
+
+
+def _dumped(model: Any) -> dict[object, object]:
+    try:
+        dumped = model.model_dump(mode="json")
+    except Exception as error:  # noqa: BLE001 (whatever a serializer of the model raises)
+        raise MessageError(f"{type(model).__name__}: {excerpt(str(error), 200)}") from None
+    return cast("dict[object, object]", dumped if isinstance(dumped, dict) else {"value": dumped})
+
+
+def _struct(value: Struct) -> Iterator[tuple[object, object]]:
+    config = value.__struct_config__
+    if config.tag_field is not None:
+        yield config.tag_field, config.tag
+    for each in msgspec.structs.fields(value):
+        yield each.encode_name, getattr(value, each.name)
+
+
+def _leaf(value: object, where: str) -> Any:
+    """A date, a UUID and the like, as text."""
+    if isinstance(value, pathlib.PurePath):
+        raise MessageError(f"{excerpt(where)}: a path is no result; give str(path), its text, or File.from_path(path)")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        raise MessageError(f"{excerpt(where)}: bytes are not JSON; give an Image, a File, or a list of parts")
+    if isinstance(value, Part):
+        raise MessageError(f"{excerpt(where)}: a part stands by itself or in a list of parts, not inside a value")
+    try:
+        return msgspec.to_builtins(value, enc_hook=_refused)
+    except (TypeError, NotImplementedError, ValueError):
+        raise MessageError(f"{excerpt(where)}: {type(value).__name__} is not a JSON value") from None
+
+
+def _refused(value: object) -> object:
+    raise NotImplementedError(type(value).__name__)
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def error_output(error: BaseException | str) -> Output:
+    """Make an error output of an exception, or of a text. Its metadata tell the application the kind of error."""
+    if isinstance(error, str):
+        error = ToolError(error)
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseException", error.exceptions[0])
+    code = error.error_code if isinstance(error, PalaverError) else "tool_execution_failed"
+    metadata = {"error_code": code, "error_type": type(error).__name__}
+    return Output(content=(Text(_told(error)),), is_error=True, metadata=metadata)
+
+
+def _told(error: BaseException) -> str:
+    try:
+        text = str(error).strip()
+    except Exception:  # noqa: BLE001 (an exception of an application may fail to say what it is)
+        text = ""
+    if not text:
+        return UNKNOWN_ERROR
+    return text if isinstance(error, ToolError) else excerpt(f"{type(error).__name__}: {text}", _EXCEPTION)

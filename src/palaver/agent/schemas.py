@@ -1,0 +1,155 @@
+"""Tools from JSON Schema, and free-text tools.
+
+Rules:
+
+- The schema goes to the provider as it was given; one given as text, byte for byte (kairo.md D19).
+- Every call is checked against the whole of it (deepagents-swift.md 13: never only top-level fields). Each issue is
+  told with its path: ``cities[2].name: 3 is not of type 'string'``.
+- The checker is ``jsonschema``, imported when the first schema is met. The draft is that of ``$schema``, else 2020-12.
+  A reference to another document is not followed: nothing is fetched.
+- The function gets the arguments as one dictionary, and the context when it takes a second parameter.
+- A free-text tool (``custom``) has no schema; its function gets the text.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+
+from msgspec import UNSET, Raw
+
+from palaver.agent.arguments import invalid, read_arguments, read_text
+from palaver.agent.invoking import invoker
+from palaver.agent.outputs import output_of
+from palaver.agent.tool import TIMEOUT, AgentTool, Effect, Output, ToolContext
+from palaver.agent.tool_names import legal
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, MessageError, excerpt
+from palaver.core.parts import ToolCall
+from palaver.core.tools import Tool
+
+_VALUE: Final = 40
+"""Characters of a value that an issue shows."""
+
+
+def schema_tool(
+    name: str,
+    description: str | None,
+    parameters: Mapping[str, Any] | str | bytes | None,
+    run: Callable[..., Any],
+    *,
+    effect: Effect = "write",
+    repeatable: bool = False,
+    timeout: float | None = TIMEOUT,
+    limit: int | None = None,
+    strict: bool | None = None,
+    custom: bool = False,
+    repairs: Sequence[str] = (),
+    scope: str | None = None,
+) -> AgentTool:
+    """Make a tool of JSON Schema (a dictionary, or its text) and a function, asynchronous or not.
+
+    ``timeout`` is in seconds, ``limit`` in characters; ``repairs`` names parameters whose value a model may write
+    without quotes (CBF-17). Raises ``MessageError`` for a schema that is none.
+    """
+    if custom and parameters is not None:
+        raise MessageError(f"the tool {name!r}: a free-text tool has no parameters")
+    schema = UNSET if custom else _text_of(parameters, name)
+    invoke = invoker(run)
+    takes_context = _takes_context(run)
+
+    async def run_it(arguments: Any, context: ToolContext) -> Output:
+        return output_of(await (invoke(arguments, context) if takes_context else invoke(arguments)))
+
+    return AgentTool(
+        definition=Tool(legal(name), description, schema, strict, custom),
+        run=run_it,
+        check=checker(schema, name, repairs) if isinstance(schema, Raw) else read_text,
+        effect=effect,
+        repeatable=repeatable,
+        timeout=timeout,
+        limit=limit,
+        scope=scope,
+    )
+
+
+def checker(schema: Raw, name: str, repairs: Sequence[str] = ()) -> Callable[[ToolCall], dict[str, Any]]:
+    """Make the function that reads and checks the arguments of a call. Raises ``MessageError`` for a broken schema."""
+    validator = _validator(jsontext.value(schema), name)
+
+    def check(call: ToolCall) -> dict[str, Any]:
+        arguments = read_arguments(call, repairs)
+        issues = issues_of(validator, arguments)
+        if issues:
+            raise invalid(call, issues)
+        return arguments
+
+    return check
+
+
+def issues_of(validator: Any, value: Any) -> list[str]:
+    """What does not fit, one sentence a place, in the order of the places."""
+    try:
+        errors = sorted(validator.iter_errors(value), key=lambda each: [str(step) for step in each.absolute_path])
+    except RecursionError:
+        return ["nested too deeply"]
+    except Exception as error:  # a reference that leads nowhere, a pattern that is none  # noqa: BLE001
+        return [f"the schema of the tool is broken: {excerpt(str(error), 120)}"]
+    best = importlib.import_module("jsonschema.exceptions").best_match
+    return list(dict.fromkeys(_issue(best([error])) for error in errors))
+
+
+def _issue(error: Any) -> str:
+    path = _path(cast("Iterable[object]", error.absolute_path))
+    shown = repr(error.instance)
+    text: str = error.message
+    if len(shown) > _VALUE:
+        text = text.replace(shown, excerpt(shown, _VALUE))
+    return f"{path}: {text}" if path else text
+
+
+def _path(steps: Iterable[object]) -> str:
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return path.removeprefix(".")
+
+
+def _text_of(parameters: Mapping[str, Any] | str | bytes | None, name: str) -> Raw:
+    where = f"the schema of the tool {name!r}"
+    match parameters:
+        case None:
+            return jsontext.raw({"type": "object", "properties": {}})
+        case str() | bytes():
+            try:
+                text = jsontext.source(parameters)
+                jsontext.fields(text)
+            except DecodeError as error:
+                raise MessageError(f"{where}: {error.reason}") from None
+            return Raw(text)
+        case _:
+            return jsontext.checked(dict(parameters), where)
+
+
+def _validator(schema: Any, name: str) -> Any:
+    jsonschema: Any = importlib.import_module("jsonschema")
+    referencing: Any = importlib.import_module("referencing")
+    cls = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:
+        cls.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        place = _path(error.absolute_path) or "$"
+        raise MessageError(f"the schema of the tool {name!r}: {place}: {excerpt(error.message, 200)}") from None
+    return cls(schema, registry=referencing.Registry())
+
+
+def _takes_context(run: Callable[..., Any]) -> bool:
+    """Whether it has a second parameter."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        parameters = inspect.signature(run).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return sum(each.kind in kinds for each in parameters) > 1
