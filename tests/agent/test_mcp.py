@@ -1,5 +1,7 @@
 """Tools of real MCP servers, run by the official SDK: over stdio, and over streamable HTTP on loopback (DAS-30)."""
 
+import contextlib
+import json
 import socket
 import subprocess
 import sys
@@ -50,12 +52,15 @@ async def written(path, line):
     await until(lambda: path.exists() and line in path.read_text().splitlines())
 
 
-@pytest.fixture(scope="module")
-def served():
-    """The URL of a server that speaks HTTP."""
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+@contextlib.contextmanager
+def serving(port):
+    """A server that speaks HTTP, and its URL."""
     process = subprocess.Popen([sys.executable, SERVER, "--http", str(port)], stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + PATIENCE
@@ -71,6 +76,13 @@ def served():
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.fixture(scope="module")
+def served():
+    """The URL of a server that speaks HTTP."""
+    with serving(free_port()) as url:
+        yield url
 
 
 def opener(server):
@@ -244,6 +256,31 @@ async def test_an_error_of_the_application_is_raised_as_it_is():
     with pytest.raises(ZeroDivisionError):
         async with mcp_tools(local(), timeout=PATIENCE):
             raise ZeroDivisionError
+
+
+@pytest.mark.row("DAS-30")
+async def test_what_is_sent_is_the_original_name_and_no_empty_arguments(context, tmp_path):
+    sent = tmp_path / "sent"
+    server = stdio("sh", "-c", 'tee "$0" | "$1" "$2"', sent, sys.executable, SERVER)
+    async with mcp_tools(server, timeout=PATIENCE) as tools:
+        await call(named(tools, "add_numbers"), context, '{"a": 3}')
+        await call(named(tools, "nothing"), context, "{}")
+    requests = [json.loads(line) for line in sent.read_text().splitlines()]
+    asked = [each["params"] for each in requests if each.get("method") == "tools/call"]
+    assert [each["name"] for each in asked] == ["Add-Numbers", "nothing"]
+    assert [each.get("arguments", "absent") for each in asked] == [{"a": 3}, "absent"]
+
+
+async def test_a_server_that_was_started_anew_is_found_again(context):
+    port = free_port()
+    async with contextlib.AsyncExitStack() as stack:
+        with serving(port) as url:
+            tools = await stack.enter_async_context(mcp_tools(http(url), timeout=PATIENCE, trust_hints=True))
+            assert (await call(named(tools, "echo"), context, '{"text": "a"}')).content == (Text("a"),)
+        with pytest.raises(ToolError, match="The MCP server 'mcp' is not available: "):
+            await call(named(tools, "echo"), context, '{"text": "b"}')
+        with serving(port):
+            assert (await call(named(tools, "echo"), context, '{"text": "c"}')).content == (Text("c"),)
 
 
 async def test_headers_and_environment_are_sent_and_never_shown(tmp_path):

@@ -95,9 +95,12 @@ def test_a_schema_that_is_none_is_refused_when_it_is_defined(schema, reason):
     assert str(caught.value).startswith(reason)
 
 
-def test_a_reference_to_elsewhere_is_not_followed():
+def test_a_reference_to_elsewhere_is_not_followed(monkeypatch):
+    fetched = []
+    monkeypatch.setattr("urllib.request.urlopen", fetched.append)
     tool = tool_of({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:1/schema.json"}}})
     assert refused(tool, {"a": 1}).startswith("the schema of the tool is broken: ")
+    assert not fetched
 
 
 def test_an_older_draft_is_read_as_it_was_meant():
