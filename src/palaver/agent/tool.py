@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from palaver.agent.permission import Rule
 from palaver.core.errors import ToolError
 from palaver.core.parts import ToolCall, ToolPart
 from palaver.core.tools import Tool
@@ -58,6 +59,8 @@ class ToolContext(Struct, frozen=True, kw_only=True, weakref=True):
     path: Sequence[Entry]
     values: dict[str, Any]
     emit: Callable[[Any], None]
+    show: Callable[[Any], None]
+    """Shows an ``AgentEvent`` as it is; for tools that run agents."""
     idempotency_key: str
     deps: Any = None
 
@@ -76,6 +79,8 @@ class AgentTool(Struct, frozen=True, kw_only=True):
     repeatable: bool = False
     timeout: float | None = TIMEOUT
     limit: int | None = None
+    rule: Rule | None = None
+    """What this tool demands, whatever the policy says: one that asks the user can only be answered."""
     scope: str | None = None
     """Where it comes from: the name of an MCP server, of a middleware."""
 

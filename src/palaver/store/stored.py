@@ -37,6 +37,11 @@ class StoredThread:
         self.branch = branch
 
     @property
+    def store(self) -> Store:
+        """The store that keeps it."""
+        return self._store
+
+    @property
     def id(self) -> str:
         """The id of the thread."""
         return self.tree.id

@@ -9,12 +9,13 @@ from palaver.threads.model_view import ModelView, for_model
 from palaver.threads.people_view import PeopleView, for_people
 from palaver.threads.repair import Repaired, repair
 from palaver.threads.thread import MAIN, Entry, Path, Thread
-from palaver.threads.view import DISCARDED, PLACEHOLDER
+from palaver.threads.view import DISCARDED, PLACEHOLDER, RECORD
 
 __all__ = [
     "DISCARDED",
     "MAIN",
     "PLACEHOLDER",
+    "RECORD",
     "AgentView",
     "Entry",
     "ModelView",

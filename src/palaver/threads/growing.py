@@ -4,6 +4,7 @@ Rules:
 
 - Taking one copies nothing, and it never changes under its holder: the owner of the list may append to it, and do
   nothing else.
+- Whether one goes on where another ended is known at once, when both look at the same list.
 
 Stability: experimental.
 """
@@ -42,6 +43,13 @@ class Beginning(Sequence[T]):
         if not -self._length <= index < self._length:
             raise IndexError(index)
         return self._items[index if index >= 0 else index + self._length]
+
+    def continues(self, other: object) -> bool:
+        """Whether this begins with all of another, being a window on the same list. Costs nothing."""
+        if not isinstance(other, Beginning):
+            return False
+        its = cast("Beginning[object]", other)
+        return self._items is its._items and self._length >= len(its)  # noqa: SLF001 (of the same class)
 
     def __iter__(self) -> Iterator[T]:
         items = self._items

@@ -15,11 +15,14 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from palaver.core.messages import DeveloperMessage, Message, SystemMessage, UserMessage
 from palaver.threads.growing import Beginning
 from palaver.threads.thread import Entry
-from palaver.threads.view import DISCARDED, View
+from palaver.threads.view import DISCARDED, RECORD, View
+
+_HIDDEN: Final = frozenset((DISCARDED, RECORD))
 
 
 class PeopleView(View):
@@ -40,7 +43,11 @@ class PeopleView(View):
 
 def is_shown(message: Message) -> bool:
     """Whether a person reads a message."""
-    if isinstance(message, (SystemMessage, DeveloperMessage)) or message.is_summary or DISCARDED in message.tags:
+    if (
+        isinstance(message, (SystemMessage, DeveloperMessage))
+        or message.is_summary
+        or not _HIDDEN.isdisjoint(message.tags)
+    ):
         return False
     return not (isinstance(message, UserMessage) and (message.mode == "tool" or message.source is not None))
 

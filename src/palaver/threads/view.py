@@ -8,7 +8,7 @@ Rules:
 - A marker deletes nothing. It hides what stands before it, by its scope (K8): ``thread`` (the default of a flush) hides
   all of it, ``agent`` hides it from the marker's own agent alone, ``turn`` (the default of a rescue) hides the failed
   turn. A turn begins with the last user message whose mode is not ``"tool"``; where there is none, with the thread.
-- What is tagged ``DISCARDED`` or ``PLACEHOLDER`` is never sent to a model (K13).
+- What is tagged ``DISCARDED``, ``PLACEHOLDER`` or ``RECORD`` is never sent to a model (K13).
 - What is visible is held by reference, back to the last marker that hid everything: a turn that is hidden later
   opens a window to messages before it.
 
@@ -39,7 +39,10 @@ DISCARDED: Final = "discarded"
 PLACEHOLDER: Final = "placeholder"
 """Tag of a text that the user was shown in place of an answer. Views for people show it, models never see it."""
 
-_UNSENT: Final = frozenset((DISCARDED, PLACEHOLDER))
+RECORD: Final = "record"
+"""Tag of a message without content in which a runtime keeps what it must know later. No view shows it."""
+
+_UNSENT: Final = frozenset((DISCARDED, PLACEHOLDER, RECORD))
 
 
 def scope_of(marker: RescueMarker | FlushMarker) -> Scope:

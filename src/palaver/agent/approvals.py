@@ -1,0 +1,180 @@
+"""Requests for approval, decisions, and how both are kept in the thread.
+
+Rules:
+
+- A decision is ``approve``, ``edit`` (other arguments, checked again like the model's own), ``reject`` (the model is
+  told, with the reason), or ``answer`` (a text stands in place of the result). A request says which are allowed;
+  one that is not, or whose arguments do not fit, is a failure of that call. A rejection is none (DAS-25).
+- The model's call stays as it was in the thread. What was decided is kept in records: messages without content, with
+  the tag ``record``, which no view shows and no wire sends. So a process can stop while something is pending, and
+  another one goes on days later. What was decided is never asked again, unless the call may have run half.
+- Asking the user is the same mechanism: a tool whose calls can only be answered (``ask_user``).
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct, structs
+
+from palaver.agent.machine import PlannedCall
+from palaver.agent.permission import CHOICES, DecisionKind
+from palaver.core import jsontext
+from palaver.core.errors import MessageError, excerpt
+from palaver.core.messages import Message, SystemMessage
+from palaver.core.parts import ToolCall
+from palaver.threads.view import RECORD
+
+SOURCE: Final = "approval"
+"""The ``source`` of records of what is pending, and of what was decided."""
+
+
+class ApprovalRequest(Struct, frozen=True, kw_only=True):
+    """Something to decide: a call as the model wrote it, the tool it means, why it is asked, what may be decided."""
+
+    call: ToolCall
+    tool: str
+    reason: str = ""
+    choices: tuple[DecisionKind, ...] = CHOICES
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """What was decided. ``arguments`` belong to ``edit``; ``text`` is the reason of ``reject`` or the ``answer``."""
+
+    kind: DecisionKind
+    arguments: Mapping[str, Any] | None = None
+    text: str = ""
+
+
+def approve() -> Decision:
+    """Let it run as it is."""
+    return Decision(kind="approve")
+
+
+def edit(arguments: Mapping[str, Any]) -> Decision:
+    """Let it run with other arguments."""
+    return Decision(kind="edit", arguments=dict(arguments))
+
+
+def reject(reason: str = "") -> Decision:
+    """Do not let it run, and tell the model why."""
+    return Decision(kind="reject", text=reason)
+
+
+def answer(text: str) -> Decision:
+    """Give the model this text in place of a result."""
+    return Decision(kind="answer", text=text)
+
+
+Decide: TypeAlias = Callable[
+    [tuple[ApprovalRequest, ...]], "Awaitable[Mapping[str, Decision]] | Mapping[str, Decision]"
+]
+"""Decides: requests in, decisions by the id of the call out. What is left out stays pending."""
+
+
+def resolved(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall], Any]) -> PlannedCall:
+    """What becomes of a call by a decision. ``check`` reads edited arguments, and raises what the model is told."""
+    if decision.kind not in planned.choices:
+        allowed = ", ".join(planned.choices)
+        return _not_run(planned, "invalid", f"{decision.kind!r} is not allowed here; there are {allowed}.", decision)
+    if decision.kind == "approve":
+        return structs.replace(planned, verdict="run", metadata=_noted(decision))
+    if decision.kind == "reject":
+        reason = f" Reason: {decision.text}" if decision.text else ""
+        name = planned.call.name
+        text = f"The user rejected the {name} tool call.{reason} Do not retry it unless the user asks for it."
+        return _not_run(planned, "answered", text, decision)
+    if decision.kind == "answer":
+        return _not_run(planned, "answered", decision.text or "(no answer)", decision)
+    return _edited(planned, decision, check)
+
+
+def _edited(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall], Any]) -> PlannedCall:
+    try:
+        text = bytes(jsontext.checked(dict(decision.arguments or {}), "arguments")).decode()
+        call = structs.replace(planned.call, arguments_json=text)
+        arguments = check(call)
+    except MessageError as error:
+        return _not_run(planned, "invalid", f"The edited arguments do not fit: {error}", decision)
+    return structs.replace(planned, call=call, arguments=arguments, verdict="run", metadata=_noted(decision))
+
+
+def _not_run(planned: PlannedCall, verdict: Literal["invalid", "answered"], text: str, by: Decision) -> PlannedCall:
+    return structs.replace(planned, verdict=verdict, text=text, metadata=_noted(by))
+
+
+def _noted(decision: Decision) -> dict[str, Any]:
+    """What the result says of the decision (DAS-25: the edit is recorded, the model's call stays)."""
+    noted: dict[str, Any] = {"decision": decision.kind}
+    if decision.arguments is not None:
+        noted["arguments"] = dict(decision.arguments)
+    return {SOURCE: noted}
+
+
+# -- records ---------------------------------------------------------------------------------------------------------
+
+
+def pending_record(calls: Iterable[PlannedCall]) -> SystemMessage:
+    """The record that calls wait for a decision; nothing of their batch has run."""
+    waiting = [
+        {"call": each.call.id, "tool": each.tool, "reason": each.text, "choices": list(each.choices)}
+        for each in calls
+        if each.verdict == "ask"
+    ]
+    return _record({"pending": waiting})
+
+
+def decided_record(decisions: Mapping[str, Decision]) -> SystemMessage:
+    """The record of what was decided; from here on the batch may run."""
+    told: dict[str, Any] = {}
+    for call, decision in decisions.items():
+        told[call] = {"decision": decision.kind, "text": decision.text}
+        if decision.arguments is not None:
+            told[call]["arguments"] = dict(decision.arguments)
+    return _record({"decided": told})
+
+
+def _record(payload: dict[str, Any]) -> SystemMessage:
+    return SystemMessage(source=SOURCE, tags=(RECORD,), mode="tool").replace(payload=payload)
+
+
+class Recorded(Struct, frozen=True):
+    """What the records behind a calling message say: what is pending, and what was decided of it."""
+
+    pending: Mapping[str, ApprovalRequest] = {}
+    decided: Mapping[str, Decision] = {}
+
+
+def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded:
+    """Read the records that stand among messages, for some calls."""
+    by_id = {call.id: call for call in calls}
+    pending: dict[str, ApprovalRequest] = {}
+    decided: dict[str, Decision] = {}
+    for message in messages:
+        if message.source != SOURCE or RECORD not in message.tags:
+            continue
+        said = message.payload
+        for each in said.get("pending", ()):
+            if each["call"] in by_id:
+                pending[each["call"]] = ApprovalRequest(
+                    call=by_id[each["call"]],
+                    tool=each["tool"],
+                    reason=each["reason"],
+                    choices=tuple(each["choices"]),
+                )
+        for call, each in said.get("decided", {}).items():
+            if call in by_id:
+                decided[call] = Decision(kind=each["decision"], text=each["text"], arguments=each.get("arguments"))
+    return Recorded(pending, decided)
+
+
+def checked_decisions(decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest]) -> None:
+    """Refuse decisions of what nobody asked. Raises ``MessageError``."""
+    asked = {each.call.id for each in requests}
+    unknown = sorted(decisions.keys() - asked)
+    if unknown:
+        waiting = ", ".join(sorted(asked)) or "nothing"
+        raise MessageError(f"nothing is pending for call {excerpt(unknown[0])!r}; pending: {waiting}")

@@ -1,0 +1,87 @@
+"""One call of a tool: its time limit, what goes wrong in it, and its result as a message.
+
+Rules:
+
+- A tool that takes longer than its ``timeout`` is cancelled, and the call has a result that says so. Whatever a tool
+  raises becomes an error result; cancellation of the run goes through.
+- What the model is sent of a result is bounded: text and JSON beyond the limit are cut, with a note, and kept whole
+  in a record, from which ``read_result`` reads on. Media are never cut.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Literal
+
+import anyio
+from msgspec import Struct
+
+from palaver.agent import outputs
+from palaver.agent.limiting import limit
+from palaver.agent.machine import PlannedCall, result
+from palaver.agent.middleware import ToolRequest
+from palaver.agent.tool import Output
+from palaver.core.messages import SystemMessage, ToolMessage
+from palaver.threads.view import RECORD
+
+WHOLE: Final = "result"
+"""The ``source`` of a record that keeps a whole result."""
+
+
+class Called(Struct, frozen=True):
+    """What came of a call."""
+
+    message: ToolMessage
+    outcome: Literal["success", "error", "timeout"]
+    seconds: float
+    records: tuple[SystemMessage, ...] = ()
+
+
+async def call_tool(
+    planned: PlannedCall, request: ToolRequest, run: Callable[[ToolRequest], Awaitable[Output]], characters: int | None
+) -> Called:
+    """Run one call to its end. Raises nothing but cancellation."""
+    began = time.perf_counter()
+    tool = request.tool
+    outcome: Literal["success", "error", "timeout"] = "success"
+    output: Output | None = None
+    with anyio.move_on_after(tool.timeout) as scope:
+        try:
+            output = await run(request)
+        except Exception as error:  # noqa: BLE001 (whatever a tool raises is told to the model)
+            output = outputs.error_output(error)
+    if scope.cancelled_caught or output is None:
+        outcome = "timeout"
+        output = outputs.error_output(f"{tool.name} took longer than {tool.timeout:g} seconds and was stopped.")
+    elif output.is_error:
+        outcome = "error"
+    return _called(planned, output, outcome, time.perf_counter() - began, tool.limit or characters)
+
+
+def _called(
+    planned: PlannedCall,
+    output: Output,
+    outcome: Literal["success", "error", "timeout"],
+    seconds: float,
+    characters: int | None,
+) -> Called:
+    content = output.content
+    records: tuple[SystemMessage, ...] = ()
+    metadata: dict[str, Any] = {**planned.metadata, **output.metadata}
+    if characters is not None:
+        limited = limit(content, characters)
+        if limited.whole is not None:
+            content = limited.content
+            records = (whole_record(planned.call.id, limited.whole),)
+    message = result(planned, content, is_error=output.is_error)
+    if metadata:
+        message = message.replace(metadata=metadata)
+    return Called(message, outcome, seconds, records)
+
+
+def whole_record(call: str, text: str) -> SystemMessage:
+    """The record that keeps the whole text of a result."""
+    return SystemMessage(source=WHOLE, tags=(RECORD,), mode="tool").replace(payload={"call": call, "text": text})

@@ -1,0 +1,581 @@
+"""The driver: carries out what the machine commands. The one place of a run that awaits.
+
+Rules:
+
+- Commands are carried out in order; what comes of one goes into the machine as an event, and gives the next.
+- Whatever is raised, from outside (cancellation) or inside, becomes an event too, and the commands that it gives are
+  carried out behind a shield: so every message of the run is in its thread, and the thread is whole.
+- Nothing here reads the whole conversation: the view, the encoder and the thread each cost what is new.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from anyio import CancelScope, create_memory_object_stream
+from msgspec import structs
+
+from palaver.agent import approvals, events, machine, notes
+from palaver.agent.approvals import ApprovalRequest, Decide, Decision
+from palaver.agent.calling import Called, call_tool
+from palaver.agent.idempotency import idempotency_key
+from palaver.agent.machine import PlannedCall, State
+from palaver.agent.middleware import (
+    HOOK_SECONDS,
+    Blocked,
+    CallModel,
+    CallTool,
+    RunContext,
+    Step,
+    ToolRequest,
+    WrapModel,
+    WrapTool,
+)
+from palaver.agent.planning import plan
+from palaver.agent.replay_view import ReplayView
+from palaver.agent.run import Run
+from palaver.agent.tool import AgentTool, Output, ToolContext
+from palaver.core.errors import PalaverError, StreamError
+from palaver.core.events import ReasoningDelta, TextDelta
+from palaver.core.factories import system
+from palaver.core.messages import AssistantMessage, Message, SystemMessage
+from palaver.core.usage import Usage
+from palaver.models.language_model import Answer, Notice, Prompt, Reply
+
+if TYPE_CHECKING:
+    from palaver.agent.agent import Agent
+    from palaver.agent.journal import Journal
+    from palaver.agent.watching import Watch
+    from palaver.core.parts import ToolCall
+    from palaver.core.request import Loss
+    from palaver.models.language_model import LanguageModel
+
+_SIMPLE: Final = (machine.Append, machine.Warn)
+
+
+class Carry:
+    """What one run hands to the next that goes on behind it: what was viewed and encoded already."""
+
+    __slots__ = ("model", "session", "view")
+
+    def __init__(self, model: LanguageModel) -> None:
+        """Begin with nothing."""
+        self.model = model
+        self.session = model.session()
+        self.view = ReplayView()
+
+
+class Driver:
+    """Drives one run, from its first event on."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        journal: Journal,
+        first: machine.Begun | machine.Resumed,
+        *,
+        run: str,
+        carry: Carry,
+        decide: Decide | None = None,
+        decisions: Mapping[str, Decision] | None = None,
+        deps: Any = None,
+        values: dict[str, Any] | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        """Stand ready."""
+        self.agent, self.journal, self.run = agent, journal, run
+        self._first, self._carry = first, carry
+        self._chain, self._toolbox = agent.chain, agent.toolbox
+        self._decide, self._decisions = decide, decisions or {}
+        self._watch = watch
+        self.start = len(journal.path)
+        self.state = State(limits=agent.limits, reads_output=agent.reads_output, polling=frozenset(agent.polling))
+        self.values: dict[str, Any] = {} if values is None else values
+        self._queue: deque[machine.Command] = deque()
+        self._token = 0
+        self._answer: Answer | None = None
+        self._usage: dict[str, Usage] = {}
+        self._cost: float | None = 0.0
+        self._told: set[Loss] = set()
+        self._finish: machine.Finish | None = None
+        self._inbox: list[Message] = []
+        self.result: Run | None = None
+        """The run, when it is over."""
+        self.cancel_reason = ""
+        self.context = RunContext(
+            agent=agent.name,
+            run=run,
+            thread=journal.thread.id,
+            deps=deps,
+            values=self.values,
+            path=lambda: journal.path,
+            emit=self.emit,
+        )
+        self._ask = self._wrapped_model()
+        self._call = self._wrapped_tool()
+        self._does: Mapping[type[Any], Callable[[Any], Awaitable[None]]] = {
+            machine.Prepare: self._prepare,
+            machine.CallModel: self._call_model,
+            machine.Review: self._review,
+            machine.ReadOutput: self._read_output,
+            machine.Plan: self._plan,
+            machine.Ask: self._approve,
+            machine.Run: self._run_calls,
+            machine.Warn: self._warned,
+            machine.Finish: self._finished,
+        }
+
+    # -- from outside ------------------------------------------------------------------------------------------------
+
+    def steer(self, message: Message) -> None:
+        """Say something while the run is under way: it joins at the next boundary of steps (CBF-26)."""
+        self._inbox.append(message)
+
+    def emit(self, event: events.AgentEvent) -> None:
+        """Show an event to whoever watches."""
+        if self._watch is not None:
+            self._watch.put(event)
+
+    async def drive(self) -> Run:
+        """Carry the run to its end, and give it. Raises only cancellation from outside."""
+        began = anyio.current_time()
+        first = structs.replace(self._first, at=began)
+        cancelled: BaseException | None = None
+        try:
+            with anyio.move_on_after(self.agent.limits.seconds) as scope:
+                await self._begin(first)
+                await self._loop()
+            if scope.cancelled_caught:
+                await self._stop(machine.Interrupted("timed_out", "The time of the run is over."))
+        except Exception as error:  # noqa: BLE001 (whatever fails, the thread is left whole)
+            await self._stop(machine.Crashed(error))
+        except BaseException as error:  # noqa: BLE001 (cancellation; raised again below)
+            cancelled = error
+            await self._stop(machine.Interrupted(reason=self.cancel_reason))
+        with CancelScope(shield=True):
+            await self._after_agent()
+        self.result = run = self._ended(anyio.current_time() - began)
+        self.emit(events.RunFinished(agent=self.agent.name, run=self.run, result=run))
+        if cancelled is not None:
+            raise cancelled
+        return run
+
+    async def _begin(self, first: machine.Event) -> None:
+        if self._watch is not None:
+            joining = (*first.closing, *first.messages) if isinstance(first, machine.Begun) else ()
+            length = self.start + len(joining)
+            self.emit(
+                events.RunStarted(agent=self.agent.name, run=self.run, thread=self.journal.thread.id, length=length)
+            )
+        self._feed(first)
+        await self._flush()
+        if not self._chain.before_agent:
+            return
+        try:
+            wanted = await self._hooks(self._chain.before_agent)
+        except Blocked as blocked:
+            self._queue.clear()
+            self._feed(machine.Blocked(blocked.reason, blocked.message))
+            return
+        if wanted.jump == "end" and self.state.phase == "prepare":
+            self._queue.clear()
+            self._feed(machine.Prepared(wanted.inject, "end"))
+        elif wanted.inject:
+            self._queue.appendleft(machine.Append(wanted.inject))
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+
+    def _feed(self, event: machine.Event) -> None:
+        if self._inbox:
+            said, self._inbox = tuple(self._inbox), []
+            self.state, commands = machine.step(self.state, machine.Steered(said))
+            self._queue += commands
+        self.state, commands = machine.step(self.state, event)
+        self._queue += commands
+
+    async def _loop(self) -> None:
+        queue = self._queue
+        while queue:
+            await self._carry_out(queue[0])
+
+    async def _carry_out(self, command: machine.Command) -> None:
+        """Carry out the first command of the queue. An append leaves it when it is done, so that none is lost."""
+        if type(command) is machine.Append:
+            await self._append(command)
+            self._queue.popleft()
+            return
+        self._queue.popleft()
+        await self._does[type(command)](command)
+
+    async def _stop(self, event: machine.Event) -> None:
+        """End the run from any place: what was to be appended is, then what the event asks for."""
+        with CancelScope(shield=True):
+            partial = self._partial()
+            if partial is not None and isinstance(event, machine.Interrupted | machine.Crashed):
+                event = structs.replace(event, partial=partial)
+            try:
+                await self._flush(everything=True)
+                self._feed(event)
+                await self._flush(everything=True)
+            except Exception as error:  # noqa: BLE001 (the store itself failed; what it has is whole)
+                self._queue.clear()
+                self._finish = machine.Finish("failed", error, str(error))
+
+    async def _flush(self, *, everything: bool = False) -> None:
+        """Carry out commands that give no event. With ``everything``, drop the others."""
+        queue = self._queue
+        while queue and (everything or isinstance(queue[0], _SIMPLE)):
+            if isinstance(queue[0], (*_SIMPLE, machine.Finish)):
+                await self._carry_out(queue[0])
+            else:
+                queue.popleft()
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    async def _append(self, command: machine.Append) -> None:
+        name = self.agent.name
+        messages = [each if each.agent is not None else structs.replace(each, agent=name) for each in command.messages]
+        if self._watch is not None:
+            await self._watch.room()
+        entries = await self.journal.append(messages, self._token + 1)
+        self._token += 1
+        if self._watch is not None:
+            for entry in entries:
+                self.emit(events.MessageAdded(agent=name, run=self.run, message=entry.message))
+
+    # -- hooks -------------------------------------------------------------------------------------------------------
+
+    async def _hooks(self, hooks: Sequence[Callable[[RunContext], Awaitable[Step | None]]]) -> Step:
+        if not hooks:
+            return _NOTHING
+        inject: list[Message] = []
+        where: machine.Jump | None = None
+        self.context.iteration, self.context.spent = self.state.iteration, self.state.spent
+        for hook in hooks:
+            with anyio.fail_after(HOOK_SECONDS):
+                wanted = await hook(self.context)
+            if wanted is not None:
+                inject += wanted.inject
+                where = wanted.jump if where is None else where
+        return Step(inject=tuple(inject), jump=where)
+
+    async def _prepare(self, command: machine.Prepare) -> None:  # noqa: ARG002 (a row of the table)
+        wanted = await self._hooked(self._chain.before_model)
+        if wanted is not None:
+            self._feed(machine.Prepared(wanted.inject, wanted.jump))
+
+    async def _review(self, command: machine.Review) -> None:
+        self.context.message = command.message
+        wanted = await self._hooked(self._chain.after_model)
+        if wanted is not None:
+            self._feed(machine.Reviewed(wanted.inject, wanted.jump))
+
+    async def _hooked(self, hooks: Sequence[Callable[[RunContext], Awaitable[Step | None]]]) -> Step | None:
+        try:
+            return await self._hooks(hooks)
+        except Blocked as blocked:
+            self._feed(machine.Blocked(blocked.reason, blocked.message))
+            return None
+
+    async def _after_agent(self) -> None:
+        for hook in self._chain.after_agent:
+            try:
+                with anyio.fail_after(HOOK_SECONDS):
+                    await hook(self.context)
+            except Exception as error:  # noqa: BLE001 (it cannot change how the run ended)
+                self._warn(f"after_agent: {type(error).__name__}: {error}", error)
+
+    def _warn(self, text: str, error: Exception | None = None) -> None:
+        self.emit(events.Warned(agent=self.agent.name, run=self.run, text=text, error=error))
+
+    async def _warned(self, command: machine.Warn) -> None:
+        self._warn(command.text)
+
+    # -- the model ---------------------------------------------------------------------------------------------------
+
+    async def _call_model(self, command: machine.CallModel) -> None:
+        self.journal.round = self.state.iteration
+        if self._watch is not None:
+            self.emit(
+                events.IterationStarted(
+                    agent=self.agent.name, run=self.run, number=self.state.iteration, final=command.final
+                )
+            )
+        prompt = await self._prompt(final=command.final)
+        try:
+            reply = await self._ask(prompt)
+        except Blocked as blocked:
+            self._feed(machine.Blocked(blocked.reason, blocked.message))
+        except StreamError as error:
+            self._failed(error, error.response.message)
+        except PalaverError as error:
+            self._failed(error, self._partial())
+        else:
+            self._answered(reply)
+        self._answer = None
+
+    def _failed(self, error: Exception, partial: AssistantMessage | None) -> None:
+        self._answer = None
+        broke = partial is not None and bool(partial.content)
+        self._feed(machine.ModelFailed(error, anyio.current_time(), partial, broke))
+
+    def _answered(self, reply: Reply) -> None:
+        message = reply.response.message
+        usage = message.usage
+        tokens = context = 0
+        cost = 0.0
+        if usage is not None:
+            known = self._usage.get(reply.model)
+            self._usage[reply.model] = usage if known is None else known + usage
+            tokens, context = usage.total, usage.total - (usage.output or 0) - (usage.reasoning or 0)
+            priced = self.agent.price(reply.model, usage)
+            cost = priced or 0.0
+            self._cost = None if priced is None or self._cost is None else self._cost + priced
+        self.journal.seconds = reply.seconds
+        if reply.losses and self._watch is not None:
+            new = tuple([loss for loss in reply.losses if loss not in self._told])
+            if new:
+                self._told.update(new)
+                self.emit(events.Lost(agent=self.agent.name, run=self.run, model=reply.model, losses=new))
+        message = self.agent.received(message)
+        self._feed(machine.Answered(message, anyio.current_time(), tokens, cost, context))
+
+    async def _prompt(self, *, final: bool) -> Prompt:
+        agent = self.agent
+        said = agent.system if agent.system is not None else await self._instructions()
+        tools = self._toolbox.definitions
+        if final and tools:
+            tools = ()
+            said = (*said, system(notes.final_answer_instruction))
+        return Prompt(
+            messages=self._carry.view(self.journal.path),
+            system=said,
+            tools=tools,
+            settings=agent.settings,
+            provider=agent.provider,
+        )
+
+    async def _instructions(self) -> tuple[SystemMessage, ...]:
+        """Instructions that a function gives, anew for each call of the model."""
+        made: Any = self.agent.instructions
+        made = made(self.context)
+        if isawaitable(made):
+            made = await made
+        sections = [str(made or ""), *(each.instructions for each in self._chain.all)]
+        text = "\n\n".join(filter(None, sections))
+        return (system(text),) if text else ()
+
+    def _wrapped_model(self) -> CallModel:
+        call: CallModel = self._ask_model
+        for wrap in self._chain.wrap_model:
+            call = partial(_around_model, wrap, self.context, call)
+        return call
+
+    async def _ask_model(self, prompt: Prompt) -> Reply:
+        async with self._carry.session.ask(prompt, stream=self.agent.stream, on_notice=self._noticed) as answer:
+            self._answer = answer
+            if self._watch is not None:
+                async for event in answer:
+                    if type(event) is TextDelta:
+                        self.emit(events.TextDelta(agent=self.agent.name, run=self.run, text=event.text))
+                    elif type(event) is ReasoningDelta:
+                        self.emit(events.ReasoningDelta(agent=self.agent.name, run=self.run, text=event.text))
+                    else:
+                        continue
+                    await self._watch.room()
+            return await answer.finish()
+
+    def _noticed(self, notice: Notice) -> None:
+        self.emit(
+            events.Retrying(
+                agent=self.agent.name,
+                run=self.run,
+                model=notice.model,
+                error=notice.error,
+                attempt=notice.attempt,
+                wait=notice.wait,
+                fallback=notice.kind == "fallback",
+            )
+        )
+
+    def _partial(self) -> AssistantMessage | None:
+        """What came of the answer under way."""
+        answer, self._answer = self._answer, None
+        so_far = None if answer is None else answer.so_far
+        return None if so_far is None else so_far.message
+
+    async def _read_output(self, command: machine.ReadOutput) -> None:
+        try:
+            value = self.agent.read_output(command.message)
+        except PalaverError as error:
+            self._feed(machine.OutputRefused(str(error)))
+        else:
+            self._feed(machine.OutputRead(value))
+
+    # -- tools -------------------------------------------------------------------------------------------------------
+
+    async def _plan(self, command: machine.Plan) -> None:
+        calls = machine.client_calls(command.message)
+        chosen = [(index, calls[index]) for index in command.indexes]
+        planned = await plan(chosen, self._toolbox, self.agent.policy, begun=command.begun)
+        asks = any(each.verdict == "ask" for each in planned)
+        record = approvals.pending_record(planned) if asks and not self._decisions else None
+        self._feed(machine.Planned(planned, record))
+
+    async def _approve(self, command: machine.Ask) -> None:
+        requests = tuple([_request(each) for each in command.calls if each.verdict == "ask"])
+        decisions = {
+            each.call.id: self._decisions[each.call.id] for each in requests if each.call.id in self._decisions
+        }
+        left = tuple([each for each in requests if each.call.id not in decisions])
+        if left:
+            self.emit(events.ApprovalNeeded(agent=self.agent.name, run=self.run, requests=left))
+            if self._decide is not None:
+                given: Any = self._decide(left)
+                given = await given if isawaitable(given) else given
+                approvals.checked_decisions(given, left)
+                decisions |= given
+        calls = tuple([self._resolved(each, decisions) for each in command.calls])
+        self._feed(machine.Decided(calls, approvals.decided_record(decisions) if decisions else None))
+
+    def _resolved(self, planned: PlannedCall, decisions: Mapping[str, Decision]) -> PlannedCall:
+        decision = decisions.get(planned.call.id)
+        if planned.verdict != "ask" or decision is None:
+            return planned
+        self.emit(events.ApprovalGiven(agent=self.agent.name, run=self.run, call=planned.call, decision=decision))
+        return approvals.resolved(planned, decision, self._tool(planned).check)
+
+    async def _run_calls(self, command: machine.Run) -> None:
+        if len(command.calls) == 1:
+            self._ran(command.calls[0], await self._run_call(command.calls[0]))
+            return
+        send, receive = create_memory_object_stream[tuple[PlannedCall, Called]](math.inf)
+
+        async def run(planned: PlannedCall) -> None:
+            await send.send((planned, await self._run_call(planned)))
+
+        with send, receive:
+            async with anyio.create_task_group() as group:
+                for planned in command.calls:
+                    group.start_soon(run, planned)
+                for _ in command.calls:
+                    self._ran(*await receive.receive())
+                    await self._flush()
+
+    def _ran(self, planned: PlannedCall, called: Called) -> None:
+        if self._watch is not None:
+            self.emit(
+                events.ToolFinished(
+                    agent=self.agent.name,
+                    run=self.run,
+                    call=planned.call,
+                    message=called.message,
+                    outcome=called.outcome,
+                    seconds=called.seconds,
+                )
+            )
+        self._feed(machine.Ran(planned.index, called.message, called.records))
+
+    async def _run_call(self, planned: PlannedCall) -> Called:
+        tool = self._tool(planned)
+        path = self.journal.path
+        context = ToolContext(
+            call=planned.call,
+            agent=self.agent.name,
+            run=self.run,
+            thread=self.journal.thread.id,
+            path=path,
+            values=self.values,
+            emit=partial(self._progress, planned.call),
+            show=self.emit,
+            idempotency_key=idempotency_key(self.journal.thread.id, self._asked_at(), planned.index),
+            deps=self.context.deps,
+        )
+        if self._watch is not None:
+            self.emit(events.ToolStarted(agent=self.agent.name, run=self.run, call=planned.call, tool=tool.name))
+        request = ToolRequest(tool=tool, arguments=planned.arguments, context=context)
+        return await call_tool(planned, request, self._call, self.agent.result_limit)
+
+    def _tool(self, planned: PlannedCall) -> AgentTool:
+        tool = self._toolbox.find(planned.tool or "")
+        assert tool is not None  # noqa: S101 (planned calls have one)
+        return tool
+
+    def _asked_at(self) -> int:
+        """The place of the calling message in the conversation: the same in every process that runs its calls."""
+        path = self.journal.path
+        place = len(path) - 1
+        while place >= 0 and not isinstance(path[place].message, AssistantMessage):
+            place -= 1
+        return place
+
+    def _progress(self, call: ToolCall, value: Any) -> None:
+        self.emit(events.ToolProgress(agent=self.agent.name, run=self.run, call=call, value=value))
+
+    def _wrapped_tool(self) -> CallTool:
+        call: CallTool = _run_tool
+        for wrap in self._chain.wrap_tool:
+            call = partial(_around_tool, wrap, self.context, call)
+        return call
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    async def _finished(self, command: machine.Finish) -> None:
+        self._finish = command
+
+    def _ended(self, seconds: float) -> Run:
+        finish = self._finish or machine.Finish("failed", reason="the run was never finished")
+        path = self.journal.path
+        pending = tuple([_request(each) for each in self.state.planned if each.verdict == "ask"])
+        run = Run(
+            id=self.run,
+            agent=self.agent.name,
+            thread=self.journal.thread,
+            branch=self.journal.branch,
+            path=path,
+            start=self.start,
+            outcome=finish.outcome,
+            reason=finish.reason,
+            error=finish.error,
+            usage=sum(self._usage.values(), Usage()),
+            usage_by_model=dict(self._usage),
+            cost=self._cost if self._usage else None,
+            iterations=self.state.iteration,
+            seconds=seconds,
+            pending=pending if finish.outcome == "waiting" else (),
+            values=self.values,
+            carry=self._carry,
+        )
+        return structs.replace(run, output=self.state.output if self.agent.reads_output else run.text)
+
+
+_NOTHING: Final = Step()
+
+
+async def _around_model(wrap: WrapModel, context: RunContext, call: CallModel, prompt: Prompt) -> Reply:
+    return await wrap(prompt, context, call)
+
+
+async def _around_tool(wrap: WrapTool, context: RunContext, call: CallTool, request: ToolRequest) -> Output:
+    return await wrap(request, context, call)
+
+
+async def _run_tool(request: ToolRequest) -> Output:
+    return await request.tool.run(request.arguments, request.context)
+
+
+def _request(planned: PlannedCall) -> ApprovalRequest:
+    return ApprovalRequest(
+        call=planned.call,
+        tool=planned.tool or planned.call.name,
+        reason=planned.text,
+        choices=tuple(planned.choices),  # type: ignore[arg-type]
+    )

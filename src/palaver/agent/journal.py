@@ -1,0 +1,91 @@
+"""Where a run keeps its messages: a thread in memory or in a store, and a log beside it.
+
+Rules:
+
+- ``append`` returns when the messages are kept. A store blocks, so it is called in a worker thread; a thread in
+  memory is not. An append that was begun and whose caller was cancelled is repeated with the same token, and then
+  does nothing if it was done: so nothing is lost and nothing is twice.
+- One run at a time writes to a branch. Another writer's append makes the next one fail with ``ConflictError``.
+- What a log cannot do is the log's affair (DAS-21).
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, TypeAlias
+
+from palaver.core.messages import AssistantMessage, Message
+from palaver.store.in_thread import in_thread
+from palaver.store.jsonl import LogContext
+from palaver.store.stored import StoredThread
+from palaver.threads.thread import MAIN, Entry, Path, Thread
+
+if TYPE_CHECKING:
+    from palaver.store.jsonl.log import LogSink
+
+AnyThread: TypeAlias = Thread | StoredThread
+
+
+class Journal:
+    """One branch of a thread, as a run writes it. ``run`` and ``agent`` name whose it is, for the log."""
+
+    def __init__(
+        self, thread: AnyThread, branch: str = MAIN, *, agent: str = "", run: str = "", log: LogSink | None = None
+    ) -> None:
+        """Write to a thread. The branch of a ``StoredThread`` is its own."""
+        self.thread = thread
+        self.branch = thread.branch if isinstance(thread, StoredThread) else branch
+        self._agent, self._run, self._log = agent, run, log
+        self._lock = Lock()
+        self._done = 0
+        self._blocks = isinstance(thread, StoredThread) or log is not None
+        self.round: int | None = None
+        """The number of the answer under way, for the log."""
+        self.seconds: float | None = None
+        """How long that answer took."""
+
+    @property
+    def path(self) -> Path:
+        """The conversation so far; costs what is new."""
+        return self.thread.path() if isinstance(self.thread, StoredThread) else self.thread.path(self.branch)
+
+    async def append(self, messages: Sequence[Message], token: int) -> tuple[Entry, ...]:
+        """Let messages join. ``token`` is a number that grows with each append. Raises ``StoreError``."""
+        if self._blocks:
+            return await in_thread(self._append, messages, token)
+        return self._append(messages, token)
+
+    def _append(self, messages: Sequence[Message], token: int) -> tuple[Entry, ...]:
+        with self._lock:
+            if token <= self._done:
+                return ()
+            if isinstance(self.thread, StoredThread):
+                entries = self.thread.append(*messages)
+            else:
+                entries = self.thread.append(*messages, branch=self.branch)
+            self._done = token
+            if self._log is not None:
+                self._write(self._log, entries)
+            return entries
+
+    def _write(self, log: LogSink, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            message = entry.message
+            spoken = message if isinstance(message, AssistantMessage) else None
+            log.append(
+                message,
+                LogContext(
+                    thread=self.thread.id,
+                    run=self._run,
+                    agent=message.agent or self._agent,
+                    model=None if spoken is None else spoken.model,
+                    round=self.round,
+                    generation_seconds=None if spoken is None else self.seconds,
+                    entry=entry.id,
+                    parent=entry.parent,
+                    branch=self.branch,
+                ),
+            )

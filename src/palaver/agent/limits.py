@@ -1,0 +1,83 @@
+"""How far a run may go, and how it ended.
+
+Rules:
+
+- Context size, what was spent, and wall-clock time are limits of their own, each with its own outcome (KAI-13, D21).
+  ``None`` is no limit. Every limit is of one run: the next begins anew.
+- ``iterations`` bounds the calls of the model in one run, whatever happens in it (KAI-12). The last is made without
+  tools, so that the run ends with an answer: a limit of N leaves N - 1 rounds of tools (DAS-23).
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from palaver.core.errors import MessageError
+
+Outcome: TypeAlias = Literal[
+    "completed",
+    "waiting",
+    "cancelled",
+    "timed_out",
+    "max_iterations",
+    "no_progress",
+    "budget",
+    "context_full",
+    "blocked",
+    "invalid_output",
+    "failed",
+]
+"""How a run ended. ``waiting``: somebody must decide something, and then it can go on."""
+
+
+class Spent(Struct, frozen=True):
+    """What a run has used: tokens in and out of all calls, USD, and the tokens that the last call read."""
+
+    tokens: int = 0
+    cost: float = 0.0
+    context: int = 0
+
+    def plus(self, tokens: int, cost: float, context: int) -> Spent:
+        """Add one call of the model."""
+        return Spent(self.tokens + tokens, self.cost + cost, context or self.context)
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How far a run may go.
+
+    ``tokens`` and ``cost`` (USD) are of all calls together, ``seconds`` of the whole run, ``context_tokens`` what one
+    call reads. ``recoveries`` counts steps in a row that came to nothing, ``output_attempts`` answers in a wrong form.
+    ``repeats`` says what becomes of a round of calls that equals the one before: answered, and the second time the last
+    answer is asked for; or run again. ``continue_cut`` asks the model to go on when its answer was cut at its limit.
+    """
+
+    iterations: int = 25
+    tokens: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+    context_tokens: int | None = None
+    recoveries: int = 3
+    output_attempts: int = 5
+    repeats: Literal["answer", "run"] = "answer"
+    continue_cut: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a limit that lets nothing happen."""
+        if self.iterations < 1:
+            raise MessageError(f"iterations: {self.iterations}: a run calls the model at least once")
+
+    def over(self, spent: Spent, seconds: float) -> Outcome | None:
+        """Which limit is reached, if any."""
+        if self.seconds is not None and seconds >= self.seconds:
+            return "timed_out"
+        if (self.tokens is not None and spent.tokens >= self.tokens) or (
+            self.cost is not None and spent.cost >= self.cost
+        ):
+            return "budget"
+        if self.context_tokens is not None and spent.context >= self.context_tokens:
+            return "context_full"
+        return None

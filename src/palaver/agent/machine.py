@@ -1,0 +1,690 @@
+"""The agent machine: a state and an event in, a state and commands out. No I/O, no clock, no randomness.
+
+Rules:
+
+- A run is a row of steps. A step is one call of the model and the tools that it calls: ``prepare`` (what middleware
+  wants done before) → ``model`` → ``review`` (after) → ``plan`` (which tools, are they allowed) → ``approval`` →
+  ``tools`` → the next step. An answer without calls ends the run, by way of ``output`` where a form was asked for.
+- ``TABLE`` says what every event means in every phase. What can mean nothing there (a result that comes after the
+  run was cancelled) changes nothing. ``Steered``, ``Blocked``, ``Interrupted`` and ``Crashed`` mean something anywhere.
+- Whatever happens, the messages that were appended are a thread that every wire accepts (law 7): calls and results
+  adjoin, results stand in the order of the calls, notes stand behind the last result. Results are appended as soon as
+  those of all calls before them are there, so that a crash loses as little as it can.
+- Reads run together, then writes one by one, in the model's order (KAI-15). Nothing of a batch runs before all that
+  must be approved has been decided.
+- Every call of the model counts (KAI-12). The last that the limit allows is made without tools; a budget of
+  tokens, money, time or context ends the run between two steps (KAI-13).
+- Commands are carried out in order by the driver, each with at most the events that its docstring names.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from msgspec import Struct, structs
+
+from palaver.agent import notes, repetition
+from palaver.agent.limits import Limits, Outcome, Spent
+from palaver.agent.repetition import Repetition
+from palaver.agent.tool import Effect
+from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from palaver.core.parts import Opaque, Reasoning, Text, ToolCall, ToolPart
+from palaver.threads.view import DISCARDED
+
+Phase: TypeAlias = Literal["idle", "prepare", "model", "review", "output", "plan", "approval", "tools", "done"]
+Jump: TypeAlias = Literal["end", "model", "tools"]
+Verdict: TypeAlias = Literal["run", "ask", "deny", "invalid", "answered"]
+
+
+class PlannedCall(Struct, frozen=True):
+    """A call, and what is to become of it.
+
+    ``index`` is its place among the calls of its message; ``call`` is what will run (edited, where it was);
+    ``tool`` the name of the tool it means. ``text`` is what the model is told when it is not run; ``choices`` are the
+    decisions that an approver has. ``arguments`` are the checked ones, which only the driver reads.
+    """
+
+    index: int
+    call: ToolCall
+    tool: str | None = None
+    effect: Effect = "write"
+    verdict: Verdict = "run"
+    text: str = ""
+    choices: tuple[str, ...] = ()
+    arguments: Any = None
+    metadata: Mapping[str, Any] = {}
+
+
+# -- events ----------------------------------------------------------------------------------------------------------
+
+
+class _Event(Struct, frozen=True, gc=False):
+    """Base of what happens."""
+
+
+class Begun(_Event, frozen=True):
+    """A run begins. ``closing`` answers calls that an earlier run left open; ``messages`` are the input."""
+
+    at: float
+    messages: tuple[Message, ...] = ()
+    closing: tuple[ToolMessage, ...] = ()
+
+
+class Resumed(_Event, frozen=True):
+    """A run goes on where another stopped.
+
+    ``message`` is the one whose calls are open, where there is one; ``answered`` its results so far, by place.
+    ``begun`` says that calls may have been run already; ``last`` is the last message when nothing is left to do.
+    """
+
+    at: float
+    message: AssistantMessage | None = None
+    answered: tuple[ToolMessage | None, ...] = ()
+    begun: bool = False
+    last: AssistantMessage | None = None
+
+
+class Prepared(_Event, frozen=True):
+    """Middleware had its say before the model is called."""
+
+    inject: tuple[Message, ...] = ()
+    jump: Jump | None = None
+
+
+class Answered(_Event, frozen=True):
+    """The model answered. ``tokens`` and ``cost`` (USD) are of this call alone; ``context`` is what it read."""
+
+    message: AssistantMessage
+    at: float
+    tokens: int = 0
+    cost: float = 0.0
+    context: int = 0
+
+
+class ModelFailed(_Event, frozen=True):
+    """The model did not answer, or not to the end. ``partial`` is what came; ``broke`` that the stream broke off."""
+
+    error: Exception
+    at: float
+    partial: AssistantMessage | None = None
+    broke: bool = False
+
+
+class Reviewed(_Event, frozen=True):
+    """Middleware had its say after the model was called."""
+
+    inject: tuple[Message, ...] = ()
+    jump: Jump | None = None
+
+
+class OutputRead(_Event, frozen=True):
+    """The answer has the form that was asked for."""
+
+    value: Any = None
+
+
+class OutputRefused(_Event, frozen=True):
+    """The answer has not the form that was asked for; ``error`` is for the model."""
+
+    error: str
+
+
+class Planned(_Event, frozen=True):
+    """What is to become of each open call. ``pending`` is the record to keep when some must be asked."""
+
+    calls: tuple[PlannedCall, ...]
+    pending: SystemMessage | None = None
+
+
+class Decided(_Event, frozen=True):
+    """What was decided of the calls that were asked; those that nobody decided still ask."""
+
+    calls: tuple[PlannedCall, ...]
+    record: SystemMessage | None = None
+
+
+class Ran(_Event, frozen=True):
+    """A tool gave a result, good or bad. ``records`` are kept beside it, for no model."""
+
+    index: int
+    message: ToolMessage
+    records: tuple[SystemMessage, ...] = ()
+
+
+class Steered(_Event, frozen=True):
+    """Somebody said something while the run was under way."""
+
+    messages: tuple[Message, ...]
+
+
+class Blocked(_Event, frozen=True):
+    """A guardrail stopped the run. ``message`` is the answer that nobody may see."""
+
+    reason: str
+    message: AssistantMessage | None = None
+
+
+class Interrupted(_Event, frozen=True):
+    """The run was cancelled, or its time is over. ``partial`` is what came of the answer under way."""
+
+    outcome: Literal["cancelled", "timed_out"] = "cancelled"
+    reason: str = ""
+    partial: AssistantMessage | None = None
+
+
+class Crashed(_Event, frozen=True):
+    """Something of ours failed: a hook, a store, a tool's machinery."""
+
+    error: Exception
+    partial: AssistantMessage | None = None
+
+
+Event: TypeAlias = (
+    Begun
+    | Resumed
+    | Prepared
+    | Answered
+    | ModelFailed
+    | Reviewed
+    | OutputRead
+    | OutputRefused
+    | Planned
+    | Decided
+    | Ran
+    | Steered
+    | Blocked
+    | Interrupted
+    | Crashed
+)
+EVENTS: Final[tuple[type[_Event], ...]] = get_args(Event)
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+
+
+# -- commands --------------------------------------------------------------------------------------------------------
+
+
+class _Command(Struct, frozen=True, gc=False):
+    """Base of what is to be done."""
+
+
+class Append(_Command, frozen=True):
+    """Let messages join the thread, and keep them. Gives no event."""
+
+    messages: tuple[Message, ...]
+
+
+class Prepare(_Command, frozen=True):
+    """Let middleware have its say before the model. Gives ``Prepared`` or ``Blocked``."""
+
+
+class CallModel(_Command, frozen=True):
+    """Ask the model; ``final`` without tools. Gives ``Answered``, ``ModelFailed`` or ``Blocked``."""
+
+    final: bool = False
+
+
+class Review(_Command, frozen=True):
+    """Let middleware have its say about an answer. Gives ``Reviewed`` or ``Blocked``."""
+
+    message: AssistantMessage
+
+
+class ReadOutput(_Command, frozen=True):
+    """Read the answer in the form that was asked for. Gives ``OutputRead`` or ``OutputRefused``."""
+
+    message: AssistantMessage
+
+
+class Plan(_Command, frozen=True):
+    """Find tool, validity and permission of calls. ``begun``: they may have run. Gives ``Planned``."""
+
+    message: AssistantMessage
+    indexes: tuple[int, ...]
+    begun: bool = False
+
+
+class Ask(_Command, frozen=True):
+    """Have calls decided, as far as somebody is there to decide. Gives ``Decided``."""
+
+    calls: tuple[PlannedCall, ...]
+
+
+class Run(_Command, frozen=True):
+    """Run calls at the same time. Gives ``Ran`` for each."""
+
+    calls: tuple[PlannedCall, ...]
+
+
+class Warn(_Command, frozen=True):
+    """Tell whoever watches. Gives no event."""
+
+    text: str
+
+
+class Finish(_Command, frozen=True):
+    """The run is over. Gives no event."""
+
+    outcome: Outcome
+    error: Exception | None = None
+    reason: str = ""
+
+
+Command: TypeAlias = Append | Prepare | CallModel | Review | ReadOutput | Plan | Ask | Run | Warn | Finish
+
+
+# -- state -----------------------------------------------------------------------------------------------------------
+
+
+class State(Struct, frozen=True, kw_only=True, gc=False):
+    """Where a run is. ``limits`` and ``reads_output`` do not change; the rest does."""
+
+    limits: Limits = Limits()
+    reads_output: bool = False
+    polling: frozenset[str] = frozenset()
+    """Tools that may be called again and again with the same arguments."""
+    phase: Phase = "idle"
+    began: float = 0.0
+    now: float = 0.0
+    iteration: int = 0
+    """Calls of the model so far."""
+    spent: Spent = Spent()
+    recoveries: int = 0
+    output_attempts: int = 0
+    final: Outcome | None = None
+    """Why the call under way is the last, where it is."""
+    message: AssistantMessage | None = None
+    """The answer whose calls are open, or that may be the last."""
+    planned: tuple[PlannedCall, ...] = ()
+    results: tuple[ToolMessage | None, ...] = ()
+    kept: int = 0
+    """How many of the results are in the thread."""
+    stages: tuple[tuple[PlannedCall, ...], ...] = ()
+    running: frozenset[int] = frozenset()
+    """Which calls are running now."""
+    held: tuple[Message, ...] = ()
+    """Notes and words for the place behind the last result."""
+    steered: tuple[Message, ...] = ()
+    repetition: Repetition = Repetition()
+    output: Any = None
+    outcome: Outcome | None = None
+
+
+Step: TypeAlias = tuple[State, tuple[Command, ...]]
+
+
+def step(state: State, event: Event) -> Step:
+    """What an event means in a state: the next state, and what is to be done."""
+    return TABLE[state.phase, type(event)](state, event)
+
+
+# -- beginning -------------------------------------------------------------------------------------------------------
+
+
+def _begun(state: State, event: Begun) -> Step:
+    begun = structs.replace(state, began=event.at, now=event.at)
+    return _next(begun, *_append(*event.closing, *event.messages))
+
+
+def _resumed(state: State, event: Resumed) -> Step:
+    begun = structs.replace(state, began=event.at, now=event.at, message=event.last)
+    if event.message is None:
+        return _complete(begun) if event.last is not None else _next(begun)
+    results = event.answered
+    kept = next((place for place, each in enumerate(results) if each is None), len(results))
+    open_calls = tuple([place for place, each in enumerate(results) if each is None])
+    begun = structs.replace(begun, phase="plan", message=event.message, results=results, kept=kept)
+    return begun, (Plan(event.message, open_calls, event.begun),)
+
+
+# -- the model -------------------------------------------------------------------------------------------------------
+
+
+def _next(state: State, *before: Command) -> Step:
+    """Begin a step, unless a budget is used up."""
+    appended = _append(*state.held, *state.steered)
+    recoveries = 0 if state.steered else state.recoveries
+    state = structs.replace(
+        state, held=(), steered=(), message=None, planned=(), results=(), kept=0, stages=(), recoveries=recoveries
+    )
+    over = state.limits.over(state.spent, state.now - state.began)
+    if over is not None:
+        return _finished(state, over, *before, *appended)
+    final = state.final
+    if final is None and state.iteration + 1 >= state.limits.iterations:
+        final = "max_iterations"
+    return structs.replace(state, phase="prepare", final=final), (*before, *appended, Prepare())
+
+
+def _prepared(state: State, event: Prepared) -> Step:
+    appended = _append(*event.inject)
+    if event.jump == "end":
+        return _finished(state, "completed", *appended)
+    called = structs.replace(state, phase="model", iteration=state.iteration + 1)
+    return called, (*appended, CallModel(state.final is not None))
+
+
+def _answered(state: State, event: Answered) -> Step:
+    spent = state.spent.plus(event.tokens, event.cost, event.context)
+    calls = client_calls(event.message)
+    state = structs.replace(
+        state,
+        phase="review",
+        spent=spent,
+        now=event.at,
+        message=event.message,
+        results=(None,) * len(calls),
+        kept=0,
+    )
+    return state, (Append((event.message,)), Review(event.message))
+
+
+def _reviewed(state: State, event: Reviewed) -> Step:
+    message = state.message
+    assert message is not None  # noqa: S101 (there is one in this phase)
+    state = structs.replace(state, held=(*state.held, *event.inject))
+    if event.jump == "end":
+        return _closed(state, notes.NOT_RUN_SKIPPED, "completed")
+    if state.final is not None:
+        return _closed(state, notes.NOT_RUN_LIMIT, state.final) if state.results else _last(state)
+    if event.jump == "model":
+        state, answers = _answer_open(state, notes.NOT_RUN_SKIPPED)
+        return _next(state, *answers)
+    if message.malformed_tool_calls:
+        state = structs.replace(state, held=(notes.malformed(message.malformed_tool_calls), *state.held))
+    if state.results:
+        return structs.replace(state, phase="plan"), (Plan(message, tuple(range(len(state.results)))),)
+    return _last(state)
+
+
+def _last(state: State) -> Step:
+    """An answer without calls: the last, unless something is to be said to it."""
+    message = state.message
+    assert message is not None  # noqa: S101 (there is one in this phase)
+    if state.held or state.steered or (message.finish_reason == "pause" and state.final is None):
+        return _next(state) if state.final is None else _complete(state)
+    if state.final is None and _says_nothing(message):
+        return _recover(state, notes.go_on(), "the model gave no answer")
+    if message.finish_reason == "content_filter":
+        return _finished(state, "blocked", reason="the provider's content filter")
+    if message.finish_reason == "length" and state.limits.continue_cut and state.final is None:
+        return _recover(state, notes.go_on(), "the answer is longer than the model may write")
+    return _complete(state)
+
+
+def _complete(state: State) -> Step:
+    if state.reads_output and state.message is not None and state.output is None:
+        return structs.replace(state, phase="output"), (ReadOutput(state.message),)
+    return _finished(state, state.final or "completed")
+
+
+def _says_nothing(message: AssistantMessage) -> bool:
+    """Whether an answer has nothing but thoughts in it."""
+    return not any(
+        not isinstance(part, Reasoning | Opaque) and not (isinstance(part, Text) and not part.text.strip())
+        for part in message.content
+    )
+
+
+def _recover(state: State, note: UserMessage, reason: str, *before: Command, error: Exception | None = None) -> Step:
+    """Go on after a step that came to nothing, but not for ever."""
+    if state.recoveries >= state.limits.recoveries or state.final is not None:
+        return _finished(state, "failed", *before, error=error, reason=reason)
+    state = structs.replace(state, recoveries=state.recoveries + 1, held=(*state.held, note))
+    return _next(state, *before, Warn(reason))
+
+
+def _model_failed(state: State, event: ModelFailed) -> Step:
+    state = structs.replace(state, now=event.at)
+    state, kept = _keep_partial(state, event.partial)
+    if event.broke and kept:
+        note = notes.stream_broke(str(event.error))
+        return _recover(state, note, str(event.error), *kept, error=event.error)
+    return _finished(state, "failed", *kept, error=event.error, reason=str(event.error))
+
+
+def _keep_partial(state: State, partial: AssistantMessage | None) -> tuple[State, tuple[Command, ...]]:
+    """Keep what came of an answer, and answer the calls in it."""
+    if partial is None or not partial.content:
+        return state, ()
+    if partial.finish_reason != "error":
+        partial = partial.replace(finish_reason="error")
+    state = structs.replace(state, message=partial, results=(None,) * len(client_calls(partial)), kept=0)
+    state, answers = _answer_open(state, notes.NOT_RUN_INTERRUPTED)
+    return state, (Append((partial,)), *answers)
+
+
+# -- the form of the answer ------------------------------------------------------------------------------------------
+
+
+def _output_read(state: State, event: OutputRead) -> Step:
+    return _finished(structs.replace(state, output=event.value), state.final or "completed")
+
+
+def _output_refused(state: State, event: OutputRefused) -> Step:
+    attempts = state.output_attempts + 1
+    if attempts >= state.limits.output_attempts or state.final is not None:
+        return _finished(state, "invalid_output", reason=event.error)
+    return _next(structs.replace(state, output_attempts=attempts, held=(notes.wrong_output(event.error),)))
+
+
+# -- tools -----------------------------------------------------------------------------------------------------------
+
+
+def _planned(state: State, event: Planned) -> Step:
+    state, verdict = _judged(state, event.calls)
+    if verdict.answers is not None:
+        results = _filled(state, [(each.index, result(each, text, is_error=True)) for each, text in verdict.answers])
+        state = structs.replace(state, results=results, final="no_progress" if verdict.final else state.final)
+        state, kept = _keep_results(state)
+        return _next(state, *kept)
+    asked = any(call.verdict == "ask" for call in event.calls)
+    if asked:
+        record = _append(event.pending) if event.pending is not None else ()
+        return structs.replace(state, phase="approval", planned=event.calls), (*record, Ask(event.calls))
+    return _begin_batch(state, event.calls)
+
+
+class _Judged(Struct, frozen=True):
+    answers: tuple[tuple[PlannedCall, str], ...] | None = None
+    final: bool = False
+
+
+def _judged(state: State, calls: tuple[PlannedCall, ...]) -> tuple[State, _Judged]:
+    """Whether the round is one that was run just now."""
+    if state.limits.repeats == "run" or any(call.verdict in ("ask", "answered") for call in calls):
+        return state, _Judged()
+    message = state.message
+    round_ = [call for call in calls if call.tool not in state.polling]
+    if message is None or not round_ or len(calls) < len(state.results):
+        return state, _Judged()
+    following, verdict = repetition.repeated(state.repetition, [call.call for call in round_])
+    state = structs.replace(state, repetition=following)
+    if not verdict:
+        return state, _Judged()
+    told = [(call, repetition.told(call.call.name, failed=following.failed)) for call in calls]
+    return state, _Judged(tuple(told), verdict == "final")
+
+
+def _decided(state: State, event: Decided) -> Step:
+    record = _append(event.record) if event.record is not None else ()
+    if any(call.verdict == "ask" for call in event.calls):
+        state = structs.replace(state, phase="done", outcome="waiting", planned=event.calls)
+        return state, (*record, Finish("waiting"))
+    state, commands = _begin_batch(state, event.calls)
+    return state, (*record, *commands)
+
+
+def _begin_batch(state: State, calls: tuple[PlannedCall, ...]) -> Step:
+    runs = [call for call in calls if call.verdict == "run"]
+    reads = tuple([call for call in runs if call.effect == "read"])
+    stages = (*([reads] if reads else []), *[(call,) for call in runs if call.effect == "write"])
+    known = [
+        (call.index, result(call, call.text, is_error=call.verdict != "answered"))
+        for call in calls
+        if call.verdict != "run"
+    ]
+    state = structs.replace(state, phase="tools", planned=calls, stages=stages, results=_filled(state, known))
+    state, kept = _keep_results(state)
+    return _next_stage(state, *kept)
+
+
+def _next_stage(state: State, *before: Command) -> Step:
+    if not state.stages:
+        failed = all(each is not None and each.is_error for each in state.results)
+        state = structs.replace(state, repetition=repetition.ran(state.repetition, failed=failed), recoveries=0)
+        return _next(state, *before)
+    stage, *rest = state.stages
+    return structs.replace(state, stages=tuple(rest), running=frozenset(call.index for call in stage)), (
+        *before,
+        Run(stage),
+    )
+
+
+def _ran(state: State, event: Ran) -> Step:
+    if state.results[event.index] is not None:
+        return state, ()
+    results = _filled(state, [(event.index, event.message)])
+    state = structs.replace(state, results=results, running=state.running - {event.index})
+    state, kept = _keep_results(state)
+    kept = (*_append(*event.records), *kept)
+    return (state, kept) if state.running else _next_stage(state, *kept)
+
+
+def _filled(state: State, known: list[tuple[int, ToolMessage]]) -> tuple[ToolMessage | None, ...]:
+    results = list(state.results)
+    for index, message in known:
+        results[index] = message
+    return tuple(results)
+
+
+def _keep_results(state: State) -> tuple[State, tuple[Command, ...]]:
+    """Append the results that nothing stands before any more."""
+    end = state.kept
+    while end < len(state.results) and state.results[end] is not None:
+        end += 1
+    ready = [each for each in state.results[state.kept : end] if each is not None]
+    return (structs.replace(state, kept=end), (Append(tuple(ready)),)) if ready else (state, ())
+
+
+def _answer_open(state: State, text: str) -> tuple[State, tuple[Command, ...]]:
+    """Answer every open call with a fixed text, and append what is not in the thread yet.
+
+    Of a call that is running nobody knows whether it took effect, and its result says so.
+    """
+    if state.message is None or state.kept == len(state.results):
+        return state, ()
+    calls = client_calls(state.message)
+    results = [
+        result(PlannedCall(index, calls[index]), _why(state, index, text), is_error=True) if each is None else each
+        for index, each in enumerate(state.results)
+    ]
+    return _keep_results(structs.replace(state, results=tuple(results), stages=(), running=frozenset()))
+
+
+def _why(state: State, index: int, text: str) -> str:
+    return notes.MAY_HAVE_RUN if index in state.running else text
+
+
+# -- ending ----------------------------------------------------------------------------------------------------------
+
+
+def _closed(state: State, text: str, outcome: Outcome) -> Step:
+    """End with every call answered."""
+    state, answers = _answer_open(state, text)
+    return _finished(state, outcome, *answers)
+
+
+def _finished(
+    state: State, outcome: Outcome, *before: Command, error: Exception | None = None, reason: str = ""
+) -> Step:
+    """End; what was to be said and was not is said now."""
+    appended = _append(*state.held, *state.steered)
+    state = structs.replace(state, phase="done", outcome=outcome, held=(), steered=(), stages=())
+    return state, (*before, *appended, Finish(outcome, error, reason))
+
+
+def _steered(state: State, event: Steered) -> Step:
+    return structs.replace(state, steered=(*state.steered, *event.messages)), ()
+
+
+def _blocked(state: State, event: Blocked) -> Step:
+    kept: tuple[Command, ...] = ()
+    if event.message is not None:
+        kept = (Append((event.message.replace(tags=(*event.message.tags, DISCARDED)),)),)
+    state, answers = _answer_open(state, notes.NOT_RUN_SKIPPED)
+    return _finished(state, "blocked", *answers, *kept, reason=event.reason)
+
+
+def _interrupted(state: State, event: Interrupted) -> Step:
+    state, answers = _answer_open(state, notes.NOT_RUN_CANCELLED)
+    state, kept = _keep_partial(state, event.partial)
+    held = (*state.held, *state.steered, notes.interrupted(event.reason))
+    return _finished(structs.replace(state, held=held, steered=()), event.outcome, *answers, *kept, reason=event.reason)
+
+
+def _crashed(state: State, event: Crashed) -> Step:
+    state, answers = _answer_open(state, notes.NOT_RUN_INTERRUPTED)
+    state, kept = _keep_partial(state, event.partial)
+    return _finished(state, "failed", *answers, *kept, error=event.error, reason=str(event.error))
+
+
+def _nothing(state: State, event: Event) -> Step:  # noqa: ARG001 (a row of the table)
+    return state, ()
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+_MEANT: Final[Mapping[tuple[Phase, type[_Event]], Callable[[State, Any], Step]]] = {
+    ("idle", Begun): _begun,
+    ("idle", Resumed): _resumed,
+    ("prepare", Prepared): _prepared,
+    ("model", Answered): _answered,
+    ("model", ModelFailed): _model_failed,
+    ("review", Reviewed): _reviewed,
+    ("output", OutputRead): _output_read,
+    ("output", OutputRefused): _output_refused,
+    ("plan", Planned): _planned,
+    ("approval", Decided): _decided,
+    ("tools", Ran): _ran,
+}
+_ANYWHERE: Final[Mapping[type[_Event], Callable[[State, Any], Step]]] = {
+    Steered: _steered,
+    Blocked: _blocked,
+    Interrupted: _interrupted,
+    Crashed: _crashed,
+}
+
+
+def _meaning(phase: Phase, event: type[_Event]) -> Callable[[State, Any], Step]:
+    if phase == "done":
+        return _nothing
+    return _ANYWHERE.get(event) or _MEANT.get((phase, event), _nothing)
+
+
+TABLE: Final[Mapping[tuple[Phase, type[_Event]], Callable[[State, Any], Step]]] = {
+    (phase, event): _meaning(phase, event) for phase in PHASES for event in EVENTS
+}
+"""What every event means in every phase."""
+
+
+# -- messages --------------------------------------------------------------------------------------------------------
+
+
+def client_calls(message: AssistantMessage) -> tuple[ToolCall, ...]:
+    """The calls of an answer that the application must answer, in order."""
+    return tuple([part for part in message.content if isinstance(part, ToolCall) and not part.provider_executed])
+
+
+def result(planned: PlannedCall, content: str | tuple[ToolPart, ...], *, is_error: bool = False) -> ToolMessage:
+    """The result of a call."""
+    parts = (Text(content),) if isinstance(content, str) else content
+    call = planned.call
+    made = ToolMessage(content=parts, tool_call_id=call.id, tool_name=call.name, is_error=is_error, mode="tool")
+    return made.replace(metadata=planned.metadata) if planned.metadata else made
+
+
+def _append(*messages: Message) -> tuple[Command, ...]:
+    return (Append(messages),) if messages else ()

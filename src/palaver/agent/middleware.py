@@ -1,0 +1,147 @@
+"""Middleware: what stands around the calls of a model and of tools, and at the turns of a run.
+
+Rules (deepagents-swift.md 7.1, 7.2, 8; DAS-22, KAI-19):
+
+- ``before_agent`` and ``before_model`` run in the order of the list, ``after_model`` and ``after_agent`` in reverse;
+  of the wrappers the first in the list is the outermost. ``after_agent`` runs however the run ends.
+- A hook gives ``None``, or a ``Step``: messages to inject, each once and in order, and where to go. Of several jumps
+  the first that is not ``None`` wins. Messages that are injected while calls are open stand behind their results.
+- A hook that raises, or takes longer than ``HOOK_SECONDS``, fails the run, and the thread that remains is whole.
+  ``after_agent`` cannot change how a run ended: what it raises is told as ``Warned``.
+- A wrapper may change what it passes on, call it several times, or not at all. ``Blocked`` stops the run: raised from
+  anywhere but a tool's wrapper, with the answer that nobody may see.
+- ``tools`` are offered with the agent's own. Only what a class overrides is called.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from palaver.agent.limits import Spent
+from palaver.agent.machine import Jump
+from palaver.agent.tool import AgentTool, Output, ToolContext
+from palaver.core.errors import PalaverError
+from palaver.core.messages import AssistantMessage, Message
+from palaver.models.language_model import Prompt, Reply
+from palaver.threads.thread import Entry
+
+HOOK_SECONDS: Final = 60.0
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """What a hook wants: messages to join, and where to go. ``end`` ends the run, ``model`` asks the model again."""
+
+    inject: tuple[Message, ...] = ()
+    jump: Jump | None = None
+
+
+class Blocked(PalaverError):  # noqa: N818 (it is raised as a word, not as a fault)
+    """Stops a run: raised by a guardrail. ``reply`` is the answer that is blocked, where there is one."""
+
+    error_code = "blocked"
+    category = "run"
+
+    def __init__(self, reason: str, *, message: AssistantMessage | None = None) -> None:
+        """Keep the reason."""
+        super().__init__(reason)
+        self.reason = reason
+        self.message = message
+
+
+class RunContext(Struct, kw_only=True, weakref=True):
+    """What middleware may know of a run. ``values`` is shared with the tools; everything else is for reading."""
+
+    agent: str
+    run: str
+    thread: str
+    deps: Any
+    values: dict[str, Any]
+    path: Callable[[], Sequence[Entry]]
+    """The conversation so far."""
+    emit: Callable[[Any], None]
+    """Show an ``AgentEvent`` to whoever watches."""
+    iteration: int = 0
+    spent: Spent = Spent()
+    message: AssistantMessage | None = None
+    """The answer that is looked at, in ``after_model``."""
+
+
+class ToolRequest(Struct, frozen=True, kw_only=True):
+    """A call that is about to run: the tool, its checked arguments, and its context."""
+
+    tool: AgentTool
+    arguments: Any
+    context: ToolContext
+
+
+CallModel: TypeAlias = Callable[[Prompt], Awaitable[Reply]]
+CallTool: TypeAlias = Callable[[ToolRequest], Awaitable[Output]]
+WrapModel: TypeAlias = Callable[[Prompt, RunContext, CallModel], Awaitable[Reply]]
+WrapTool: TypeAlias = Callable[[ToolRequest, RunContext, CallTool], Awaitable[Output]]
+Hook: TypeAlias = Callable[[RunContext], Awaitable[Step | None]]
+
+
+class Middleware:
+    """Does nothing: override what you need. One object may serve many runs; keep what is a run's in ``values``."""
+
+    @property
+    def name(self) -> str:
+        """A name for people."""
+        return type(self).__name__
+
+    @property
+    def tools(self) -> Sequence[AgentTool]:
+        """Tools to offer with the agent's own."""
+        return ()
+
+    @property
+    def instructions(self) -> str:
+        """A section of the system prompt."""
+        return ""
+
+    async def before_agent(self, context: RunContext) -> Step | None:
+        """When a run begins, its input is in the thread."""
+
+    async def before_model(self, context: RunContext) -> Step | None:
+        """Before the model is asked."""
+
+    async def after_model(self, context: RunContext) -> Step | None:
+        """After it answered: ``context.message`` is in the thread, its calls have not run."""
+
+    async def after_agent(self, context: RunContext) -> None:
+        """When a run is over, however it ended."""
+
+    async def wrap_model_call(self, prompt: Prompt, context: RunContext, call: CallModel) -> Reply:  # noqa: ARG002 (for those who override)
+        """Stand around the call of the model."""
+        return await call(prompt)
+
+    async def wrap_tool_call(self, request: ToolRequest, context: RunContext, call: CallTool) -> Output:  # noqa: ARG002 (for those who override)
+        """Stand around the run of a tool."""
+        return await call(request)
+
+
+class Chain:
+    """The hooks of a list of middleware, each list in the order in which it runs."""
+
+    __slots__ = ("after_agent", "after_model", "all", "before_agent", "before_model", "wrap_model", "wrap_tool")
+
+    def __init__(self, middleware: Sequence[Middleware]) -> None:
+        """Find what each overrides."""
+        self.all = tuple(middleware)
+        back = self.all[::-1]
+        self.before_agent: tuple[Hook, ...] = _overriding(self.all, "before_agent")
+        self.before_model: tuple[Hook, ...] = _overriding(self.all, "before_model")
+        self.after_model: tuple[Hook, ...] = _overriding(back, "after_model")
+        self.after_agent: tuple[Hook, ...] = _overriding(back, "after_agent")
+        self.wrap_model: tuple[WrapModel, ...] = _overriding(back, "wrap_model_call")
+        self.wrap_tool: tuple[WrapTool, ...] = _overriding(back, "wrap_tool_call")
+
+
+def _overriding(middleware: Sequence[Middleware], name: str) -> tuple[Any, ...]:
+    base = getattr(Middleware, name)
+    return tuple([getattr(each, name) for each in middleware if getattr(type(each), name, None) is not base])

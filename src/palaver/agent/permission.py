@@ -1,0 +1,51 @@
+"""Who may call what: a policy, and what it says of a call.
+
+Rules:
+
+- A policy says ``allow``, ``ask`` or ``deny`` for a call: one word for all tools, a table by tool name (``*`` for the
+  rest), or a function. ``deny`` always holds, and ``ask`` never turns into ``allow`` because nobody is there (DAS-25).
+- What a tool itself demands (``AgentTool.rule``) comes before the policy.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
+
+from palaver.core.parts import ToolCall
+
+Judgement: TypeAlias = Literal["allow", "ask", "deny"]
+DecisionKind: TypeAlias = Literal["approve", "edit", "reject", "answer"]
+CHOICES: Final[tuple[DecisionKind, ...]] = ("approve", "edit", "reject", "answer")
+
+
+class Rule(Struct, frozen=True, kw_only=True):
+    """What a policy says of a call; ``reason`` is for whoever decides, or for the model when it is denied."""
+
+    judgement: Judgement
+    reason: str = ""
+    choices: tuple[DecisionKind, ...] = CHOICES
+
+
+Judged: TypeAlias = Judgement | Rule
+Judge: TypeAlias = Callable[[ToolCall], Judged | Awaitable[Judged]]
+Policy: TypeAlias = Judgement | Mapping[str, Judged] | Judge
+
+
+def rule_of(policy: Policy, call: ToolCall, tool: str) -> Rule | Awaitable[Judged]:
+    """What a policy says of a call of a tool. A function may be async; then what it gives must be awaited."""
+    if callable(policy):
+        said = policy(call)
+        return said if isinstance(said, Awaitable) else as_rule(said)
+    if isinstance(policy, Mapping):
+        return as_rule(policy.get(tool, policy.get("*", "allow")))
+    return as_rule(policy)
+
+
+def as_rule(said: Judged) -> Rule:
+    """A rule for a word; a rule as it is."""
+    return Rule(judgement=said) if isinstance(said, str) else said

@@ -1,0 +1,94 @@
+"""A run that is under way, and whose events are read.
+
+Rules:
+
+- ``async with`` begins the run, ``async for`` gives its events; when they are over, ``result`` is the run.
+- Leaving the block early cancels the run; what was said until then is in its thread. ``cancel`` does the same and lets
+  the events come to their end. Neither raises: the outcome of the run is ``cancelled``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Self
+
+import anyio
+
+from palaver.agent import notes
+from palaver.agent.watching import Watch
+from palaver.core.errors import MessageError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from palaver.agent.driver import Driver
+    from palaver.agent.events import AgentEvent
+    from palaver.agent.run import Run
+
+
+class Running:
+    """A run under way."""
+
+    def __init__(self, make: Callable[[Watch], Driver]) -> None:
+        """Stand ready; entering the block begins it."""
+        self._make = make
+        self._watch: Watch | None = None
+        self._driver: Driver | None = None
+        self._group = anyio.create_task_group()
+        self._scope = anyio.CancelScope()
+
+    async def __aenter__(self) -> Self:
+        """Begin. Raises ``MessageError`` for input that cannot be."""
+        self._watch = Watch()
+        self._driver = self._make(self._watch)
+        await self._group.__aenter__()
+        self._group.start_soon(self._drive, self._driver, self._watch)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """End: a run that is not over is cancelled."""
+        if self._watch is not None:
+            self._watch.close()
+        self._scope.cancel()
+        return await self._group.__aexit__(kind, error, trace)
+
+    async def _drive(self, driver: Driver, watch: Watch) -> None:
+        try:
+            with self._scope:
+                await driver.drive()
+        finally:
+            watch.close()
+
+    def __aiter__(self) -> AsyncIterator[AgentEvent]:
+        """The events, until the run is over."""
+        if self._watch is None:
+            raise MessageError("a run is begun by async with")
+        return self._watch.events()
+
+    def steer(self, text: str) -> None:
+        """Say something while the agent works. It is heard at the next boundary of steps (CBF-26)."""
+        if self._driver is not None:
+            self._driver.steer(notes.steering(text))
+
+    def cancel(self, reason: str = "") -> None:
+        """Stop the run; its outcome is ``cancelled``, and its thread has everything that was said."""
+        if self._driver is not None:
+            self._driver.cancel_reason = reason
+        self._scope.cancel()
+
+    async def wait(self) -> Run:
+        """Let the run come to its end without reading events, and give it."""
+        async for _ in self:
+            pass
+        return self.result
+
+    @property
+    def result(self) -> Run:
+        """The run, when it is over. Raises ``MessageError`` before."""
+        if self._driver is None or self._driver.result is None:
+            raise MessageError("the run is not over")
+        return self._driver.result

@@ -1,0 +1,331 @@
+"""An answer that arrives over HTTP: sent, asked for again where that may help, read, and told as events.
+
+Rules:
+
+- Entering sends, and returns when the first event with content is there; until then nothing was given out, so whatever
+  failed may be tried again (``Retry``). After that nothing is.
+- What breaks an answer of which something was given out is a ``StreamError`` with all that came; its cause says what
+  happened (``TransportError``, ``TimedOutError``). What came of a finished answer is whole, however it ends.
+- A stream is read to its end mark, or to its end. Damage in a frame, and errors of the provider's, are judged by the
+  wire's decoder; an error inside a 200 becomes the class that it would have had as a status.
+- An object of JSON where a stream was asked for is a whole answer, or an error; a page of HTML is neither.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+from urllib.parse import quote
+
+import anyio
+
+from palaver import wires
+from palaver.core.errors import DecodeError, MessageError, PalaverError, ProviderError, StreamError, TimedOutError
+from palaver.core.events import Event, Failed, PartEnd, PartStart, ProviderEvent, Start, Update, UsageUpdate
+from palaver.core.parts import Reasoning, Refusal, Text
+from palaver.core.request import Encoded, Response
+from palaver.models import http
+from palaver.models.endpoint import HttpCall
+from palaver.models.failures import BODY, failure, inner_failure, request_id
+from palaver.models.language_model import Answer, Notice, OnNotice, Prompt, Reply
+from palaver.stream.frames import LIMIT
+from palaver.stream.narrate import narrate
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from palaver.models.endpoint import Unwrap
+    from palaver.models.model import Model
+    from palaver.models.written import Written
+    from palaver.wires.stream_decoder import StreamDecoder
+
+_PINGS: Final = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
+"""Events of providers that say no more than that somebody is there."""
+_QUIET: Final = (Start, Update, UsageUpdate, ProviderEvent, PartEnd, Failed)
+"""Events without content: they are held back until there is some, and what fails before may be tried again."""
+_SECRET: Final = 8
+"""Characters that a header of the credentials must have to be taken for a secret."""
+
+
+@final
+class HttpAnswer(Answer):
+    """One call of a model. An async context manager; iterate over it, or ``finish`` it."""
+
+    def __init__(
+        self, model: Model, written: Written, prompt: Prompt, *, stream: bool, on_notice: OnNotice | None
+    ) -> None:
+        """Hold what is needed; nothing happens before it is entered."""
+        self._model = model
+        self._written = written
+        self._prompt = prompt
+        self._stream = stream and model.capabilities.streaming
+        self._on_notice = on_notice
+        self._wire = wires.get(model.endpoint.wire)
+        self._attempts = 0
+        self._began = self._first = self._ended = 0.0
+        self._encoded = Encoded(())
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin an attempt."""
+        self._arriving: http.Arriving | None = None
+        self._decoder: StreamDecoder = self._wire.stream_decoder()
+        self._unwrap: Unwrap | None = None
+        self._whole: Response | None = None
+        self._events: deque[Event] = deque()
+        self._content = False
+        self._error: PalaverError | None = None
+        self._waited = 0.0
+        self._alive = False
+        self._request_id: str | None = None
+
+    # -- sending --
+
+    async def __aenter__(self) -> HttpAnswer:
+        """Send, as often as the policy allows, until something came."""
+        clock, retry = self._model.clock, self._model.retry
+        self._began = clock.now()
+        self._encoded = self._written.encode(self._prompt, stream=self._stream)
+        while True:
+            self._attempts += 1
+            try:
+                await self._attempt()
+                return self
+            except PalaverError as error:
+                await self._close()
+                wait = retry.wait(self._attempts, error, clock.chance())
+                if wait is None:
+                    raise
+                if self._on_notice is not None:
+                    notice = Notice(
+                        kind="retry", model=self._model.name, error=error, attempt=self._attempts, wait=wait
+                    )
+                    self._on_notice(notice)
+            except BaseException:
+                await self._close()
+                raise
+            await clock.sleep(wait)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let the connection go."""
+        await self._close()
+
+    async def _attempt(self) -> None:
+        """Send once, and read until there is content. Raises ``PalaverError``."""
+        self._forget()
+        timeouts = self._model.timeouts
+        patience = timeouts.first_token if self._stream else timeouts.whole
+        call, secrets = await self._call()
+        with anyio.move_on_after(patience) as scope:
+            self._arriving = await http.send(self._model.http, call, timeouts)
+            self._request_id = request_id(self._arriving.headers)
+            if not 200 <= self._arriving.status < 300:  # noqa: PLR2004 (success)
+                await self._refused(self._arriving, secrets)
+            if self._stream:
+                await self._begin(self._arriving)
+            else:
+                await self._take_whole(self._arriving)
+        if scope.cancelled_caught:
+            raise TimedOutError(f"{self._model.name}: no answer within {patience:g} s", phase="first_token")
+
+    async def _call(self) -> tuple[HttpCall, tuple[str, ...]]:
+        """The request, and what of it is secret."""
+        model, endpoint = self._model, self._model.endpoint
+        address = endpoint.stream_url if self._stream and endpoint.stream_url is not None else endpoint.url
+        headers = {
+            "content-type": "application/json",
+            **{name.lower(): text for name, text in endpoint.headers.items()},
+        }
+        if self._stream:
+            headers["accept-encoding"] = "identity"  # a gateway that compresses holds tokens back
+        call = HttpCall("POST", address.replace("{model}", quote(model.id, safe="")), headers, self._encoded.chunks)
+        if model.credentials is None:
+            return call, ()
+        shown = await model.credentials.headers(call)
+        headers.update((name.lower(), text) for name, text in shown.items())
+        secrets = {text.rpartition(" ")[2] for text in shown.values()}
+        return call, tuple(secret for secret in secrets if len(secret) >= _SECRET)
+
+    async def _refused(self, arriving: http.Arriving, secrets: tuple[str, ...]) -> None:
+        body, _ = await arriving.read(BODY)
+        now = self._model.clock.date()
+        body = body or arriving.reason.encode()
+        raise failure(self._wire.name, arriving.status, arriving.headers, body, now=now, secrets=secrets)
+
+    # -- reading --
+
+    async def _take_whole(self, arriving: http.Arriving, begun: bytes = b"") -> None:
+        """Read an answer that is not streamed."""
+        rest, ended = await arriving.read(LIMIT)
+        if not ended:
+            raise DecodeError(f"an answer of more than {LIMIT} bytes", source=self._wire.name)
+        body = begun + rest
+        try:
+            self._whole = self._wire.decode_response(body)
+        except ProviderError as error:
+            raise inner_failure(error, arriving.headers) from None
+        except DecodeError:
+            if not self._stream:
+                raise
+            self._say(self._decoder.feed(body))  # lines of JSON look like an object, too
+            self._say(self._decoder.close())
+            self._concluded()
+            return
+        self._events.extend(narrate(self._whole))
+        self._content = True
+        self._first = self._ended = self._model.clock.now()
+
+    async def _begin(self, arriving: http.Arriving) -> None:
+        """Read a stream up to its first content, or what came in its place."""
+        media_type = arriving.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if media_type == "text/html":
+            raise DecodeError("a page of HTML, and no stream", source=self._wire.name)
+        if media_type == "application/json" and self._model.endpoint.unwrap is None:
+            begun = b""
+            while not begun.strip() and (data := await arriving.chunk()):
+                begun += data
+            if begun.lstrip()[:1] == b"{":
+                await self._take_whole(arriving, begun)
+                return
+            self._say(self._decoder.feed(begun))
+        elif self._model.endpoint.unwrap is not None:
+            self._unwrap = self._model.endpoint.unwrap()
+        while not self._content and not self._over:
+            await self._read()
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def _over(self) -> bool:
+        return self._whole is not None or self._error is not None
+
+    async def _read(self) -> None:
+        """Take the next bytes of a stream. What goes wrong is kept in ``_error``."""
+        assert self._arriving is not None  # noqa: S101 (entered)
+        try:
+            data = await self._arriving.chunk()
+            plain = data if self._unwrap is None else self._unwrap.feed(data) if data else self._unwrap.finish()
+        except PalaverError as error:
+            self._torn(error)
+            return
+        self._say(self._decoder.feed(plain))
+        if not data or self._decoder.done:
+            self._say(self._decoder.close())
+            self._concluded()
+
+    def _say(self, events: list[Event]) -> None:
+        """Take new events in."""
+        if not events:
+            return
+        self._events.extend(event for event in events if type(event) is not Failed)
+        if not self._content and any(map(_has_content, events)):
+            self._content = True
+            self._first = self._model.clock.now()
+        self._alive = self._alive or not all(map(_is_ping, events))
+
+    def _concluded(self) -> None:
+        """The stream is over: find out whether the answer is whole."""
+        try:
+            self._whole = self._decoder.finish()
+        except StreamError as error:
+            if not self._content and error.kind == "provider":
+                told = ProviderError(self._wire.name, error.reason, code=error.code, body=error.body)
+                self._error = inner_failure(told, self._arriving.headers if self._arriving else None)
+                return
+            error.retryable = True
+            self._error = error
+        else:
+            self._content = True
+            self._ended = self._model.clock.now()
+            self._first = self._first or self._ended
+
+    async def _close(self) -> None:
+        arriving, self._arriving = self._arriving, None
+        if arriving is not None:
+            await arriving.aclose()
+
+    # -- giving --
+
+    def __aiter__(self) -> HttpAnswer:
+        """The events that were not given out yet."""
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event. Raises as ``language_model`` says."""
+        while not self._events:
+            if self._error is not None:
+                raise self._error
+            if self._whole is not None:
+                raise StopAsyncIteration
+            if self._arriving is None:
+                raise MessageError("an answer is read inside its “async with”")
+            await self._wait()
+            if self._over:
+                await self._close()
+        return self._events.popleft()
+
+    async def _wait(self) -> None:
+        """Read on. The time that the caller spends elsewhere counts for nothing."""
+        idle, began = self._model.timeouts.idle, anyio.current_time()
+        self._alive = False
+        with anyio.CancelScope(deadline=began + idle - self._waited) as scope:
+            await self._read()
+        self._waited = 0.0 if self._alive else self._waited + anyio.current_time() - began
+        if scope.cancelled_caught:
+            error = TimedOutError(f"{self._model.name}: nothing came for {idle:g} s", phase="idle")
+            self._torn(error)
+
+    def _torn(self, error: PalaverError) -> None:
+        """Nothing more comes. A finished answer is whole for all that; else what came is kept."""
+        self._say(self._decoder.close())
+        if self._decoder.assembler.finished and not self._decoder.assembler.failure:
+            self._concluded()
+        elif self._content:
+            broken = StreamError(self._wire.name, str(error), kind="torn", response=self._decoder.response)
+            broken.__cause__ = error
+            broken.retryable = error.retryable
+            self._error = broken
+        else:
+            self._error = error
+
+    async def finish(self) -> Reply:
+        """Read to the end; events that were not taken yet can still be."""
+        kept = [event async for event in self]
+        self._events.extend(kept)
+        whole = self._whole
+        if whole is None:
+            raise MessageError("an answer is read inside its “async with”")
+        return Reply(
+            response=whole,
+            model=self._model.name,
+            wire=self._wire.name,
+            losses=self._encoded.losses,
+            attempts=self._attempts,
+            seconds=self._ended - self._began,
+            first_token_seconds=self._first - self._began,
+            request_id=self._request_id,
+        )
+
+    @property
+    def so_far(self) -> Response | None:
+        """What came so far, also when it broke off."""
+        if self._whole is not None:
+            return self._whole
+        return self._decoder.response if self._decoder.assembler.state != "idle" else None
+
+
+def _has_content(event: Event) -> bool:
+    if not isinstance(event, PartStart):
+        return not isinstance(event, _QUIET)
+    part = event.part
+    if isinstance(part, Text | Refusal):
+        return bool(part.text)
+    return not isinstance(part, Reasoning) or bool(part.text or part.signature or part.encrypted)
+
+
+def _is_ping(event: Event) -> bool:
+    return isinstance(event, ProviderEvent) and event.name in _PINGS

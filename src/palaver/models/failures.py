@@ -1,0 +1,352 @@
+"""Which error it was: from what a provider answered to the one right class.
+
+Rules:
+
+- The provider's own word for the error decides first (``insufficient_quota`` beside 429 is no rate limit), then the
+  status. What it says in prose is read last, on whole words, and only where both say no more than "bad request", or
+  nothing (D23). A provider is never asked for by name: words that mean one thing stand in one table.
+- More than the model can read is ``ContextOverflowError``, whoever says it and however: a code, 413, or prose.
+- No credit is no rate limit: it does not pass by waiting. It is a plain ``ProviderError`` with its code, like a bad
+  request, and is not tried again.
+- ``body`` keeps what came, up to ``BODY`` bytes; the error's text is short. A secret that went out with the request
+  is taken out of both.
+
+Source: https://platform.openai.com/docs/guides/error-codes, https://docs.anthropic.com/en/api/errors,
+https://ai.google.dev/gemini-api/docs/troubleshooting,
+https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html, https://docs.cohere.com/reference/errors;
+golden ``error_text_classification``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import msgspec
+
+from palaver.core.errors import (
+    AuthenticationError,
+    ContextOverflowError,
+    OverloadedError,
+    ProviderError,
+    RateLimitError,
+    excerpt,
+)
+from palaver.models.retry import parsed_wait, told_wait
+
+Kind: TypeAlias = Literal["overflow", "output", "rate", "overload", "auth", "quota", "again", "unknown"]
+"""``output``: more output was asked for than the model gives. ``again``: a plain error that passes."""
+
+BODY: Final = 65_536
+"""The most bytes of an error body that are read and kept."""
+
+_CLASSES: Final[dict[Kind, type[ProviderError]]] = {
+    "overflow": ContextOverflowError,
+    "rate": RateLimitError,
+    "overload": OverloadedError,
+    "auth": AuthenticationError,
+}
+_STATUS: Final[dict[int, Kind]] = {
+    401: "auth",
+    402: "quota",
+    403: "auth",
+    408: "again",
+    409: "again",
+    413: "overflow",
+    429: "rate",
+}
+_WORDS: Final[dict[Kind, tuple[str, ...]]] = {
+    "overflow": (
+        "context_length_exceeded",  # OpenAI, Azure, Groq, DeepSeek
+        "context_window_exceeded",
+        "exceed_context_size_error",  # llama.cpp
+        "request_too_large",  # Anthropic, with 413
+        "model_max_prompt_tokens_exceeded",
+    ),
+    "quota": (
+        "insufficient_quota",  # OpenAI, with 429
+        "billing_error",  # Anthropic, with 402
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "insufficient_balance",
+    ),
+    "auth": (
+        "authentication_error",
+        "permission_error",
+        "permission_denied",
+        "invalid_api_key",
+        "api_key_invalid",  # Gemini, as a reason beside 400
+        "unauthenticated",
+        "accessdeniedexception",
+        "unrecognizedclientexception",
+        "invalidsignatureexception",
+        "expiredtokenexception",
+    ),
+    "rate": (
+        "rate_limit_error",
+        "rate_limit_exceeded",
+        "resource_exhausted",
+        "throttlingexception",
+        "toomanyrequestsexception",
+        "servicequotaexceededexception",
+    ),
+    "overload": (
+        "overloaded_error",
+        "api_error",
+        "server_error",
+        "internal_error",
+        "internal_server_error",
+        "internalservererror",
+        "service_unavailable",
+        "service_unavailable_error",
+        "timeout_error",
+        "unavailable",
+        "internal",
+        "deadline_exceeded",
+        "internalserverexception",
+        "serviceunavailableexception",
+        "modelnotreadyexception",
+        "modeltimeoutexception",
+        "modelstreamerrorexception",
+    ),
+}
+"""What providers call their errors (``type``, ``code``, ``status``, the header of AWS), in lower case."""
+_BY_WORD: Final[dict[str, Kind]] = {word: kind for kind, words in _WORDS.items() for word in words}
+_FIRST: Final[tuple[Kind, ...]] = ("overflow", "quota", "auth", "rate", "overload")
+"""Which of several words counts: Groq and OpenAI say ``type: tokens`` and ``code: …`` in one error."""
+
+_PROSE: Final[dict[Kind, tuple[str, ...]]] = {
+    "overflow": (
+        r"prompt is too long",  # Anthropic, also through Bedrock
+        r"context[ _]length[ _]exceeded",
+        r"maximum (?:context|prompt|input) length",  # OpenAI, vLLM, DeepSeek, OpenRouter, xAI
+        r"too many tokens",  # Cohere
+        r"context (?:window|length|size|limit)\b.{0,40}\bexceed(?:s|ed)?",
+        r"exceed(?:s|ed)? (?:the |its )?(?:model'?s? )?(?:maximum |available )?context(?: (?:window|length|size))?",
+        r"input (?:is|was) too long",  # Bedrock
+        r"input token count.{0,40}exceeds",  # Gemini
+        r"input length.{0,60}exceed(?:s|ed)?",  # Ollama, Bedrock
+        r"exceed(?:s|ed)? the maximum number of (?:input )?tokens",
+        r"too many total text bytes",  # Bedrock
+        r"reduce the length of (?:the|your) (?:messages|prompt|input)",  # Groq
+        r"(?:larger|greater) than the context(?: length| window)?",  # LM Studio
+        r"exceeded model token limit",  # Moonshot
+        r"too large for model with \d+ maximum context length",  # Mistral
+        r"prompt token count of \d+ exceeds the limit",  # Copilot
+        r"request too large for",  # Groq, OpenAI: more than the limit of a minute
+    ),
+    "output": (r"max_tokens", r"maximum output"),
+    "quota": (
+        r"insufficient[ _](?:quota|balance|credits|funds)",
+        r"credit balance is too low",  # Anthropic
+        r"exceeded your current quota",
+        r"requires more credits",  # OpenRouter
+        r"billing",
+    ),
+    "rate": (r"rate[ _-]?limit(?:s|ed|ing)?(?:_error|_exceeded)?", r"HTTP 429", r"too many requests"),
+    "overload": (
+        r"HTTP 5\d\d",
+        r"server[ _]error",
+        r"overloaded(?:_error)?",
+        r"internal error",
+        r"bad gateway",
+        r"service unavailable",
+        r"gateway time-?out",
+        r"at capacity",
+    ),
+    "auth": (
+        r"40[13] (?:unauthorized|forbidden)",
+        r"HTTP 40[13]",
+        r"unauthorized",
+        r"(?:invalid|incorrect)[ _]api[ _]key",
+        r"authentication failed",
+        r"permission denied",
+    ),
+}
+"""What the prose of an error says, in the order in which it is asked; a match stands between word boundaries."""
+_READ: Final[dict[Kind, re.Pattern[str]]] = {
+    kind: re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE | re.DOTALL)
+    for kind, words in _PROSE.items()
+}
+_NEVER: Final = re.compile(
+    r"\b(?:request too large for|context size has been exceeded|input length exceeds the context length)\b",
+    re.IGNORECASE,
+)
+"""What is said of too long a prompt under a word or status that passes: Groq and OpenAI (413, 429), llama.cpp (500)."""
+_AGAIN: Final = re.compile(
+    r"(?:retry[ -]after:?|(?:try again|retry|reset(?:s)?) (?:in|after)) (\d+(?:\.\d+)?) ?(ms|m|s|h)?", re.IGNORECASE
+)
+_UNKNOWN_WAIT: Final = 5.0
+"""Seconds to wait for a rate limit of which only prose tells, and no number."""
+
+REQUEST_IDS: Final = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "x-ms-request-id", "cf-ray")
+"""Headers that name a request, for the provider's support; the first that is there counts."""
+
+
+def failure(
+    wire: str, status: int, headers: Mapping[str, str], body: bytes, *, now: float = 0.0, secrets: Collection[str] = ()
+) -> ProviderError:
+    """The error that an answer with an error status is. Names of ``headers`` are in lower case.
+
+    ``now`` is the time of day in seconds since 1970, ``secrets`` what must not stand in the error.
+    """
+    body = _without(body[:BODY], secrets)
+    told = _told(body)
+    aws = headers.get("x-amzn-errortype", "").partition(":")[0]
+    words = [*([aws] if aws else ()), *told.words]
+    kind = judge(status, words, told.text)
+    wait = told_wait(headers, now)
+    text = told.text or _plain(headers.get("content-type", ""), body)
+    found = _CLASSES.get(kind, ProviderError)(
+        wire,
+        text,
+        code=_code(words),
+        body=body,
+        status=status,
+        retry_after=told.wait if wait is None else wait,
+        request_id=request_id(headers) or told.request_id,
+    )
+    if kind in ("again", "output", "quota"):
+        found.retryable = kind == "again"
+    asked = {"true": True, "false": False}.get(headers.get("x-should-retry", ""))
+    if asked is not None:
+        found.retryable = asked
+    return found
+
+
+def inner_failure(error: ProviderError, headers: Mapping[str, str] | None = None) -> ProviderError:
+    """The right class for an error that stood inside a 200, whole or in a stream, as a wire read it."""
+    headers = headers or {}
+    told = _told(error.body)
+    words = [*([error.code] if error.code else ()), *told.words]
+    status = next((int(word) for word in words if re.fullmatch(r"[45]\d\d", word)), None)
+    kind = judge(status, words, error.message)
+    wait = prose(error.message)[1] if kind == "rate" else None
+    found = _CLASSES.get(kind, ProviderError)(
+        error.wire,
+        error.message,
+        code=error.code,
+        body=error.body[:BODY],
+        status=error.status,
+        retry_after=told.wait if told.wait is not None else wait,
+        request_id=request_id(headers) or told.request_id,
+    )
+    found.retryable = found.retryable or kind == "again"
+    return found
+
+
+def judge(status: int | None, words: Collection[str], text: str) -> Kind:
+    """What kind of failure it is. ``words`` are the provider's names for it, ``text`` its prose."""
+    named = {_BY_WORD[word.lower()] for word in words if word.lower() in _BY_WORD}
+    for kind in _FIRST:
+        if kind in named and not (kind == "overload" and status in _STATUS):
+            return _sharper(status, kind, text)
+    if status is not None and status in _STATUS:
+        return _sharper(status, _STATUS[status], text)
+    if status is not None and status >= 500:  # noqa: PLR2004 (server errors)
+        return _sharper(status, "overload", text)
+    return _kind(text)
+
+
+def _sharper(status: int | None, kind: Kind, text: str) -> Kind:
+    """Tell what never passes from what does: more than a limit allows at all, where the word is for its passing."""
+    passes = kind in ("rate", "overload")
+    return "overflow" if passes and (status == 413 or _NEVER.search(text)) else kind  # noqa: PLR2004 (a status)
+
+
+def prose(text: str) -> tuple[Kind, float | None]:
+    """What an error says in prose, and the seconds to wait that it names; a rate limit without a number says 5."""
+    kind = _kind(text)
+    if kind != "rate":
+        return kind, None
+    named = _AGAIN.search(text)
+    return kind, parsed_wait(named[1] + (named[2] or ""), 0.0) if named else _UNKNOWN_WAIT
+
+
+def _kind(text: str) -> Kind:
+    for kind, words in _READ.items():
+        if words.search(text):
+            return kind
+    return "unknown"
+
+
+def request_id(headers: Mapping[str, str]) -> str | None:
+    """The provider's name for the request."""
+    return next((headers[name] for name in REQUEST_IDS if headers.get(name)), None)
+
+
+class _Said(msgspec.Struct):
+    """What an error body says: prose, the provider's words for the error, and seconds to wait."""
+
+    text: str = ""
+    words: list[str] = []
+    wait: float | None = None
+    request_id: str | None = None
+
+
+_NAMES: Final = ("type", "code", "status", "__type", "reason")
+_TEXTS: Final = ("message", "detail", "error", "msg", "raw")
+
+
+def _told(body: bytes) -> _Said:
+    try:
+        value: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return _Said()
+    said = _Said()
+    for table in _tables(value):
+        said.words += [str(table[name]) for name in _NAMES if isinstance(table.get(name), str | int)]
+        said.text = said.text or next((table[name] for name in _TEXTS if _is_text(table.get(name))), "")
+        if isinstance(table.get("retryDelay"), str):  # Gemini
+            said.wait = parsed_wait(table["retryDelay"], 0.0)
+        if isinstance(table.get("request_id"), str):
+            said.request_id = table["request_id"]
+    said.words = [word.rpartition("#")[2] for word in said.words if word != "error"]
+    if not said.text and isinstance(value, str):
+        said.text = value
+    return said
+
+
+def _tables(value: Any) -> Iterator[dict[str, Any]]:
+    """The objects of an error body, outer ones first; not deep, and not many."""
+    waiting: list[Any] = [value]
+    for _ in range(32):
+        if not waiting:
+            return
+        match waiting.pop(0):
+            case {**found}:
+                table = cast("dict[str, Any]", found)
+                yield table
+                waiting += [each for each in table.values() if isinstance(each, dict | list)]
+            case [*items]:
+                waiting += items
+            case _:
+                pass
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _code(words: list[str]) -> str | None:
+    """The word that says most: one that we know, else the first that is no number."""
+    known = [word for word in words if word.lower() in _BY_WORD]
+    return next(iter(known), None) or next((word for word in words if not word.isdigit()), None)
+
+
+def _plain(media_type: str, body: bytes) -> str:
+    """A short text for a body that is no JSON."""
+    if not body.strip():
+        return "no body"
+    if "html" in media_type or body.lstrip()[:1] == b"<":
+        return "a page of HTML"
+    return excerpt(" ".join(body[:400].decode("utf-8", "replace").split()))
+
+
+def _without(body: bytes, secrets: Collection[str]) -> bytes:
+    for secret in secrets:
+        body = body.replace(secret.encode(), b"[secret]")
+    return body

@@ -1,0 +1,245 @@
+"""The one place that speaks HTTP. httpx is imported when the first request goes out.
+
+Rules:
+
+- Models share one pool of connections per event loop, which is closed when the loop ends. It hangs on a suspended
+  async generator: asyncio's ``shutdown_asyncgens`` (``asyncio.run`` calls it) and trio close those that are left. Who
+  wants a pool of their own opens an ``Http`` with ``async with``, and gives it to the model.
+- HTTP/2 where the server offers it. A body goes out in the chunks in which it was cached, with its length.
+- Leaving an answer before its end, or being cancelled, closes its connection at once; of a connection that is shared
+  with other answers (HTTP/2) only its stream is reset.
+- What httpx raises leaves here as ``TransportError`` or ``TimedOutError``. Their text names the host, and never the
+  path or the query, in which a key may stand. Nothing of a body is written anywhere (D33).
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final, final
+
+import anyio
+from anyio.lowlevel import RunVar
+from msgspec import Struct
+
+from palaver.core.errors import DecodeError, MessageError, TimedOutError, TransportError, excerpt
+from palaver.models.endpoint import HttpCall
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import httpx
+
+_PIECE: Final = 65_536
+"""Bytes that are gathered from cached chunks before they are handed to the socket."""
+_IDLE_CONNECTIONS: Final = 100
+_KEPT_SECONDS: Final = 60.0
+_RESET: Final = b"\x00\x00\x04\x03\x00"
+"""A frame of four bytes, of type RST_STREAM, without flags."""
+_CANCEL: Final = 8
+
+
+class Timeouts(Struct, frozen=True, kw_only=True):
+    """How long each step may take, in seconds.
+
+    ``connect`` and ``write`` are for the connection and for each piece of the body. ``first_token`` counts from sending
+    to the first event with content, ``idle`` from one event to the next after that; comments and pings that only keep a
+    connection open count for neither. ``whole`` is for an answer that is not streamed, from sending to its end.
+    """
+
+    connect: float = 10.0
+    write: float = 60.0
+    first_token: float = 120.0
+    idle: float = 60.0
+    whole: float = 600.0
+
+
+@final
+class Http:
+    """A pool of connections: ``async with Http() as http: Model(..., http=http)``.
+
+    ``client`` is one that you made, with your own proxies or certificates; it is then yours to close.
+    """
+
+    def __init__(self, client: httpx.AsyncClient | None = None, *, http2: bool = True) -> None:
+        """Hold the settings; nothing is opened before it is entered."""
+        self._given = client
+        self._client = client
+        self._http2 = http2
+
+    async def __aenter__(self) -> Http:
+        """Open the pool."""
+        if self._client is None:
+            self._client = _client(http2=self._http2)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it, and what is still open in it."""
+        client, self._client = self._client, self._given
+        if client is not None and self._given is None:
+            with anyio.CancelScope(shield=True):
+                await client.aclose()
+
+    async def send(self, call: HttpCall, timeouts: Timeouts) -> Arriving:
+        """Send a request; gives what comes back once its headers are there. Close it.
+
+        Raises ``TransportError``, or ``MessageError`` when this is not open, or for an address that is none.
+        """
+        if self._client is None:
+            raise MessageError("Http is not open; use it with “async with”")
+        return await _sent(self._client, call, timeouts)
+
+
+async def send(http: Http | None, call: HttpCall, timeouts: Timeouts) -> Arriving:
+    """Send a request through ``http``, or through the pool that all models of this event loop share."""
+    return await (http if http is not None else await _shared()).send(call, timeouts)
+
+
+@final
+class Arriving:
+    """An answer of a server, whose body is arriving."""
+
+    def __init__(self, response: httpx.Response, host: str) -> None:
+        """Take the response over."""
+        self._response = response
+        self._host = host
+        self._chunks = aiter(response.aiter_bytes())
+        self._over = False
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = {name.lower(): text for name, text in response.headers.items()}
+        self.reason = response.reason_phrase
+
+    async def chunk(self) -> bytes:
+        """The next bytes; ``b""`` at the end. Raises ``TransportError``, or ``DecodeError`` for a broken gzip."""
+        if self._over:
+            return b""
+        with _translated(self._host):
+            async for data in self._chunks:
+                if data:
+                    return data
+        self._over = True
+        return b""
+
+    async def read(self, limit: int) -> tuple[bytes, bool]:
+        """The rest, at most about ``limit`` bytes of it, and whether that is all. Raises as ``chunk`` does."""
+        held, size = list[bytes](), 0
+        while size < limit:
+            data = await self.chunk()
+            if not data:
+                return b"".join(held), True
+            held.append(data)
+            size += len(data)
+        return b"".join(held), False
+
+    async def aclose(self) -> None:
+        """Let the connection go: back to the pool when the answer is over, else closed. Always completes."""
+        if not self._over:
+            self._over = True
+            await self._reset()
+            with anyio.CancelScope(shield=True) as scope:
+                # What is being read is cancelled there, so that every generator down to the socket is closed in order.
+                scope.cancel()
+                with suppress(Exception):  # nobody waits for this answer any more
+                    async for _ in self._chunks:
+                        pass
+        with anyio.CancelScope(shield=True):
+            await self._response.aclose()
+
+    async def _reset(self) -> None:
+        """Tell an HTTP/2 server that nobody listens any more; httpx does not (RFC 9113, 6.4)."""
+        extensions = self._response.extensions
+        stream, number = extensions.get("network_stream"), extensions.get("stream_id")
+        if stream is None or number is None:
+            return
+        frame = _RESET + number.to_bytes(4, "big") + _CANCEL.to_bytes(4, "big")
+        with anyio.move_on_after(1, shield=True), suppress(Exception):  # gone, or busy: the server finds out later
+            await stream.write(frame)
+
+
+async def _sent(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -> Arriving:
+    import httpx  # noqa: PLC0415 (a third of the time that `import palaver` may take)
+
+    try:
+        url = httpx.URL(call.url)
+    except httpx.InvalidURL as error:
+        raise MessageError(f"no address: {error}") from None
+    host = url.netloc.decode("ascii", "replace")
+    length = sum(map(len, call.chunks))
+    timeout = httpx.Timeout(None, connect=timeouts.connect, write=timeouts.write)
+    with _translated(host):
+        request = client.build_request(
+            call.method,
+            url,
+            headers={**call.headers, "content-length": str(length)},
+            content=_pieces(call.chunks) if length > _PIECE else b"".join(call.chunks),
+            timeout=timeout,
+        )
+        return Arriving(await client.send(request, stream=True, follow_redirects=False), host)
+
+
+async def _pieces(chunks: Sequence[bytes]) -> AsyncIterator[bytes]:
+    """The chunks, small ones gathered."""
+    held, size = list[bytes](), 0
+    for chunk in chunks:
+        held.append(chunk)
+        size += len(chunk)
+        if size >= _PIECE:
+            yield b"".join(held) if len(held) > 1 else held[0]
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
+
+
+@contextmanager
+def _translated(host: str) -> Generator[None]:
+    """Give what httpx raises as an error of ours."""
+    import httpx  # noqa: PLC0415 (it is loaded by now)
+
+    try:
+        yield
+    except httpx.ConnectTimeout as error:
+        raise TimedOutError(f"{host}: no connection in time", phase="connect") from error
+    except httpx.WriteTimeout as error:
+        raise TimedOutError(f"{host}: took the request too slowly", phase="write") from error
+    except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, UnicodeEncodeError) as error:
+        # Their texts quote headers, and with them keys.
+        raise MessageError(f"{host}: the address or a header cannot be sent ({type(error).__name__})") from None
+    except httpx.TransportError as error:
+        raise TransportError(f"{host}: {_what(error)}") from error
+    except httpx.DecodingError as error:
+        raise DecodeError(f"the body is not compressed as its header says: {_what(error)}", source=host) from error
+
+
+def _what(error: Exception) -> str:
+    return excerpt(str(error)) or type(error).__name__
+
+
+def _client(*, http2: bool) -> httpx.AsyncClient:
+    import httpx  # noqa: PLC0415 (as above)
+
+    limits = httpx.Limits(
+        max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS, keepalive_expiry=_KEPT_SECONDS
+    )
+    return httpx.AsyncClient(http2=http2, limits=limits)
+
+
+_pool: Final[RunVar[tuple[Http, AsyncGenerator[Http, None]]]] = RunVar("palaver_http")
+
+
+async def _shared() -> Http:
+    """The pool of this event loop."""
+    held = _pool.get(None)
+    if held is None:
+        keeper = _kept()
+        held = (await anext(keeper), keeper)
+        _pool.set(held)
+    return held[0]
+
+
+async def _kept() -> AsyncGenerator[Http, None]:
+    async with Http() as http:
+        yield http

@@ -1,0 +1,64 @@
+"""A provider's model, over HTTP: a wire, an endpoint, credentials and capabilities. Data; there is no class per vendor.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from msgspec import Struct
+
+from palaver import wires
+from palaver.core.request import Settings
+from palaver.models.answer import HttpAnswer
+from palaver.models.capabilities import Capabilities, Missing
+from palaver.models.clock import Clock
+from palaver.models.endpoint import Credentials, Endpoint
+from palaver.models.http import Http, Timeouts
+from palaver.models.language_model import OnNotice, Prompt, Session
+from palaver.models.retry import Retry
+from palaver.models.written import Written
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    """What is asked, where, as whom, and how patiently; a ``LanguageModel``.
+
+    ``name`` is what people call it (``openai/gpt-…``), ``id`` what is sent. ``settings`` are defaults: each field that
+    a prompt leaves open. ``missing`` says what becomes of what the model cannot see or do. Without ``http`` it shares
+    the connections of the event loop.
+    """
+
+    name: str
+    id: str
+    endpoint: Endpoint
+    credentials: Credentials | None = None
+    capabilities: Capabilities = Capabilities()
+    settings: Settings = Settings()
+    retry: Retry = Retry()
+    timeouts: Timeouts = Timeouts()
+    missing: Missing = "drop"
+    http: Http | None = None
+    clock: Clock = Clock()
+
+    def session(self) -> Session:
+        """Begin a conversation. Raises ``UnknownNameError`` when the endpoint speaks no wire that there is."""
+        return _Session(self)
+
+
+@final
+class _Session(Session):
+    """One conversation: remembers what it wrote."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._written = Written(
+            wires.get(model.endpoint.wire),
+            model.endpoint,
+            id=model.id,
+            settings=model.settings,
+            capabilities=model.capabilities,
+        )
+
+    def ask(self, prompt: Prompt, *, stream: bool = True, on_notice: OnNotice | None = None) -> HttpAnswer:
+        return HttpAnswer(self._model, self._written, prompt, stream=stream, on_notice=on_notice)

@@ -1,0 +1,135 @@
+"""Whether a model is asked again, and after how long: a policy as data, and what providers say about it, read.
+
+Rules:
+
+- One budget for one call of a model: ``attempts`` counts all requests, the first too. Nothing else retries (D24).
+- An error says itself whether asking again may help (``retryable``): 408, 409, 429, every 5xx, a timeout, a connection
+  that broke, a stream that failed before it gave anything. Nothing is asked again once a part of the answer was given
+  out.
+- A provider that says when to come back is obeyed to the second, up to ``longest``. Else the wait grows by ``factor``
+  from ``first`` to ``cap``, and ``jitter`` moves it up or down by as much as that share of it.
+- What a provider says is looked for in this order: ``retry-after-ms``; ``retry-after`` as seconds or as a date; the
+  reset of a limit of which nothing remains, the latest of them; ``x-ratelimit-reset-after``.
+
+Source: KAI-22; RFC 9110 10.2.3; https://platform.openai.com/docs/guides/rate-limits,
+https://docs.anthropic.com/en/api/rate-limits, https://console.groq.com/docs/rate-limits.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from msgspec import Struct
+
+from palaver.core.errors import MessageError, PalaverError, ProviderError
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """A policy. Waits are in seconds; ``jitter`` is a share of the wait. ``attempts=1`` asks once.
+
+    Raises ``MessageError`` for numbers that make no sense.
+    """
+
+    attempts: int = 3
+    first: float = 1.0
+    factor: float = 2.0
+    cap: float = 30.0
+    jitter: float = 0.25
+    longest: float = 300.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if self.attempts < 1 or min(self.first, self.factor, self.cap, self.longest) < 0 or not 0 <= self.jitter <= 1:
+            raise MessageError(f"no retry policy: {self}")
+
+    def wait(self, attempt: int, error: PalaverError, chance: float) -> float | None:
+        """Seconds to wait after the ``attempt``-th request failed, or ``None`` to give up.
+
+        ``chance`` is a number from 0 up to 1.
+        """
+        if attempt >= self.attempts or not error.retryable:
+            return None
+        if isinstance(error, ProviderError) and error.retry_after is not None:
+            return min(error.retry_after, self.longest)
+        try:
+            grown = self.first * self.factor ** (attempt - 1)
+        except OverflowError:
+            grown = self.cap
+        return min(grown, self.cap) * (1 + self.jitter * (2 * chance - 1))
+
+
+_LIMITS: Final = (
+    *((f"x-ratelimit-reset-{what}", f"x-ratelimit-remaining-{what}") for what in ("requests", "tokens")),
+    *(
+        (f"anthropic-ratelimit-{what}-reset", f"anthropic-ratelimit-{what}-remaining")
+        for what in ("requests", "tokens", "input-tokens", "output-tokens")
+    ),
+    ("x-ratelimit-reset", "x-ratelimit-remaining"),
+)
+"""Headers that say when a limit is reset, each with the one that says what remains of it."""
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
+_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
+_MOMENT: Final = 1e9
+"""A number of seconds beyond this is a time of day; one that is a thousand times as large is in milliseconds."""
+
+
+def told_wait(headers: Mapping[str, str], now: float) -> float | None:
+    """In how many seconds the provider wants to be asked again; ``None`` when it does not say, or not readably.
+
+    Names of ``headers`` are in lower case; ``now`` is the time of day, in seconds since 1970.
+    """
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    told = parsed_wait(headers.get("retry-after", ""), now)
+    if told is not None:
+        return told
+    resets = [
+        parsed_wait(headers.get(reset, ""), now) for reset, left in _LIMITS if _number(headers.get(left, "")) == 0
+    ]
+    known = [each for each in resets if each is not None]
+    return max(known) if known else parsed_wait(headers.get("x-ratelimit-reset-after", ""), now)
+
+
+def parsed_wait(text: str, now: float) -> float | None:
+    """Read ``5``, ``0.5``, ``6m0s``, ``20ms``, a time of day as a number, an HTTP date, or an RFC 3339 date.
+
+    A moment that is over is no wait: 0.
+    """
+    text = text.strip()
+    number = _number(text)
+    if number is not None:
+        moment = number / 1000 if number > _MOMENT * 1000 else number
+        return max(0.0, moment - now) if moment > _MOMENT else moment
+    spans = _SPAN.findall(text)
+    if spans and "".join(amount + unit for amount, unit in spans) == text:
+        return sum(float(amount) * _UNITS[unit] for amount, unit in spans)
+    found = _date(text)
+    return None if found is None else max(0.0, found - now)
+
+
+def _number(text: str) -> float | None:
+    if not _NUMBER.fullmatch(text.strip()):
+        return None
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+def _date(text: str) -> float | None:
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 (it loads the whole of `email`)
+
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            found = read(text)
+            return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, TypeError, IndexError, OverflowError):
+            continue
+    return None

@@ -1,0 +1,122 @@
+"""What one conversation encoded last, so that its next prompt costs what is new in it.
+
+Rules:
+
+- A prompt goes on from the last one when its head (system messages, tools, settings, fields of the wire) is the same,
+  and its messages begin with those that were encoded: told at once when both are windows on one growing list, else by
+  comparing identities. Any other prompt is encoded anew.
+- The model's settings stand behind the prompt's, field by field; the endpoint's fields behind the prompt's.
+- The encoder counts system messages; places in the receipt do not: they count from the first of ``Prompt.messages``.
+  What a system message lost is told of the request.
+
+Source: performance.md, "One turn's request body".
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import is_
+from typing import TYPE_CHECKING, Any, final
+
+from msgspec import structs
+
+from palaver.core.messages import Message
+from palaver.core.request import Encoded, Loss, Request, Settings
+from palaver.models.capabilities import Capabilities
+from palaver.models.endpoint import Endpoint
+from palaver.models.language_model import Prompt
+from palaver.threads.growing import Beginning
+
+if TYPE_CHECKING:
+    from palaver.wires.encoder import RequestEncoder
+    from palaver.wires.wire import Wire
+
+
+@final
+class Written:
+    """Encodes the prompts of one conversation with one model. ``id`` is the model's name in the body."""
+
+    def __init__(
+        self, wire: Wire, endpoint: Endpoint, *, id: str, settings: Settings, capabilities: Capabilities
+    ) -> None:
+        """Begin with nothing written."""
+        self._wire = wire
+        self._endpoint = endpoint
+        self._id = id
+        self._settings = settings
+        self._takes = capabilities.media
+        self._encoder: RequestEncoder | None = None
+        self._last: Prompt | None = None
+        self._streamed = False
+        self._messages: Sequence[Message] = ()
+
+    def encode(self, prompt: Prompt, *, stream: bool) -> Encoded:
+        """The body for a prompt, and its receipt. Raises ``EncodeError``."""
+        encoder, self._encoder = self._encoder, None  # what raises below leaves nothing half written
+        messages = prompt.messages if isinstance(prompt.messages, Beginning) else tuple(prompt.messages)
+        if encoder is not None and self._goes_on(prompt, messages, stream=stream):
+            encoder.append(*messages[len(self._messages) :])
+        else:
+            encoder = self._wire.request_encoder(self._request(prompt, stream=stream), takes=self._takes)
+        encoded = Encoded(encoder.chunks(), _shifted(encoder.losses, len(prompt.system)))
+        self._last, self._streamed, self._messages, self._encoder = prompt, stream, messages, encoder
+        return encoded
+
+    def _goes_on(self, prompt: Prompt, messages: Sequence[Message], *, stream: bool) -> bool:
+        last = self._last
+        return last is not None and stream == self._streamed and same_head(last, prompt) and self._begins(messages)
+
+    def _begins(self, messages: Sequence[Message]) -> bool:
+        before = self._messages
+        if isinstance(messages, Beginning) and messages.continues(before):
+            return True
+        return len(messages) >= len(before) and all(map(is_, before, messages))
+
+    def _request(self, prompt: Prompt, *, stream: bool) -> Request:
+        endpoint = self._endpoint
+        settings = merged(self._settings, prompt.settings)
+        settings = structs.replace(settings, stream=stream if endpoint.stream_field else None)
+        request = prompt.replace(settings=settings).request(self._id if endpoint.names_model else None)
+        fields = [endpoint.provider, *([endpoint.stream_provider] if stream else ()), prompt.provider]
+        provider: dict[str, dict[str, Any]] = {}
+        for each in fields:
+            for wire, values in each.items():
+                provider.setdefault(wire, {}).update(values)
+        return request.replace(provider=provider) if provider else request
+
+
+def same_head(last: Prompt, prompt: Prompt) -> bool:
+    """Whether two prompts differ in their messages only."""
+    pairs: tuple[tuple[object, object], ...] = (
+        (last.system, prompt.system),
+        (last.tools, prompt.tools),
+        (last.settings, prompt.settings),
+        (last.provider, prompt.provider),
+    )
+    return all(one is other or one == other for one, other in pairs)
+
+
+def merged(under: Settings, over: Settings) -> Settings:
+    """Settings in which a field that ``over`` leaves open is that of ``under``."""
+    if under == Settings():
+        return over
+    changes: Mapping[str, Any] = {
+        name: getattr(over, name) for name in over.__struct_fields__ if getattr(over, name) != getattr(Settings(), name)
+    }
+    return structs.replace(under, **changes)
+
+
+def _shifted(losses: tuple[Loss, ...], system: int) -> tuple[Loss, ...]:
+    """Count places from the first message behind the system messages."""
+    if not system or not losses:
+        return losses
+    return tuple(
+        loss
+        if loss.message is None
+        else structs.replace(loss, message=loss.message - system)
+        if loss.message >= system
+        else structs.replace(loss, message=None, part=None)
+        for loss in losses
+    )
