@@ -170,7 +170,7 @@ class Agent:
 
         Everything that goes wrong later is the outcome of the run.
         """
-        return await self._driver(prompt, None, **how).drive()
+        return await self.driver(prompt, None, **how).drive()
 
     def start(self, prompt: Input = None, **how: Any) -> Running:
         """Begin a run and read its events: ``async with agent.start("…") as run: async for event in run: …``.
@@ -178,13 +178,13 @@ class Agent:
         Keywords: ``thread``, ``branch``, ``previous``, ``deps`` (anything, for tools and middleware), ``values`` (what
         they share), ``decide``, ``decisions`` (by the id of the call). Raises as ``run`` does.
         """
-        return Running(partial(self._driver, prompt, **how))
+        return Running(partial(self.driver, prompt, **how))
 
     def run_sync(self, prompt: Input = None, **how: Any) -> Run:
         """``run`` for programs without an event loop. Raises ``RuntimeError`` inside of one."""
         return anyio.run(partial(self.run, prompt, **how))
 
-    def _driver(
+    def driver(
         self,
         prompt: Input,
         watch: Watch | None,
@@ -197,6 +197,7 @@ class Agent:
         decide: Decide | None = None,
         decisions: Mapping[str, Decision] | None = None,
     ) -> Driver:
+        """Stand ready to run, with a watch for its events; for what runs agents itself. Raises as ``run`` does."""
         if previous is not None:
             if thread is not None:
                 raise MessageError("previous: a run goes on in its own thread; give previous or thread, not both")

@@ -28,6 +28,8 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     judgement: Judgement
     reason: str = ""
+    text: str = ""
+    """What the model is told when it is denied, in place of the usual sentence."""
     choices: tuple[DecisionKind, ...] = CHOICES
 
 

@@ -51,7 +51,7 @@ async def _planned(index: int, call: ToolCall, toolbox: Toolbox, policy: Policy,
 def _ruled(planned: PlannedCall, tool: AgentTool, rule: Rule, *, begun: bool) -> PlannedCall:
     index, call, name, effect, arguments = planned.index, planned.call, tool.name, tool.effect, planned.arguments
     if rule.judgement == "deny":
-        text = " ".join(filter(None, (DENIED.format(name=name), rule.reason)))
+        text = rule.text or " ".join(filter(None, (DENIED.format(name=name), rule.reason)))
         return PlannedCall(index, call, name, effect, "deny", text)
     if rule.judgement == "ask":
         return PlannedCall(index, call, name, effect, "ask", rule.reason, rule.choices, arguments)
