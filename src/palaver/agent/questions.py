@@ -1,0 +1,165 @@
+"""Questions that the model asks the user, with the tool ``ask_user``.
+
+Rules (deepagents-swift.md 8.2, DAS-26):
+
+- A question is free text, one choice of several, or any number of them. Which, may be left out: with choices it is
+  ``multiple_choice``. Questions may be objects or text, alone or in a list, or a list written as text; a question and
+  its choices go by several names.
+- Refused are: no question, a blank one, a type of choices without choices, free text with choices.
+- The result is ``Q: …`` and ``A: …`` for each question, blank lines between. A question without answer has
+  ``(no answer)``; all of them have ``(cancelled)`` or ``(error: …)`` when the user did, or could, not answer.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias, cast
+
+from msgspec import Struct
+
+from palaver.agent import loose
+from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
+from palaver.core.parts import Text, ToolCall
+from palaver.core.tools import Tool
+
+Kind: TypeAlias = Literal["text", "multiple_choice", "multi_select"]
+
+ASK_USER: Final = "ask_user"
+
+_KINDS: Final[Mapping[str, Kind]] = {
+    "text": "text",
+    "multiple_choice": "multiple_choice",
+    "multi_select": "multi_select",
+}
+_QUESTION: Final = ("question", "text", "prompt", "title")
+_CHOICES: Final = ("choices", "options")
+_CHOICE: Final = ("value", "label", "text", "title", "name")
+
+
+class Question(Struct, frozen=True):
+    """One question. ``required`` asks whoever shows it not to let it be skipped."""
+
+    question: str
+    type: Kind = "text"
+    choices: tuple[str, ...] = ()
+    required: bool = True
+
+
+class Answers(Struct, frozen=True):
+    """What the user said: an answer for each question, in order; several choices are a sequence."""
+
+    answers: tuple[str | Sequence[str] | None, ...] = ()
+    cancelled: bool = False
+    error: str | None = None
+
+
+def parse_questions(given: Any) -> tuple[Question, ...]:
+    """Read questions out of parsed arguments. Raises ``InvalidArgumentsError`` naming the place."""
+    items = loose.items(given, "questions")
+    if not items:
+        raise InvalidArgumentsError("questions: at least one question is needed")
+    return tuple([_question(item, f"questions[{index}]") for index, item in enumerate(items)])
+
+
+def _question(item: Any, where: str) -> Question:
+    question = loose.text(item, _QUESTION)
+    if question is None:
+        raise InvalidArgumentsError(f"{where}: the question is blank")
+    if not isinstance(item, dict):
+        return Question(question)
+    fields = cast("dict[str, Any]", item)
+    choices = _choices(fields)
+    said = (loose.text(fields.get("type"), ()) or "").lower().replace("-", "_").replace(" ", "_")
+    kind = _KINDS.get(said, "multiple_choice" if choices else "text")
+    if kind == "text" and choices:
+        raise InvalidArgumentsError(f"{where}: a question of type text has no choices")
+    if kind != "text" and not choices:
+        raise InvalidArgumentsError(f"{where}: a question of type {kind} needs choices")
+    return Question(question, kind, choices, fields.get("required") is not False)
+
+
+def _choices(fields: dict[str, Any]) -> tuple[str, ...]:
+    for name in _CHOICES:
+        found = [loose.text(item, _CHOICE) for item in loose.items(fields.get(name), name) or ()]
+        if found:
+            return tuple([choice for choice in found if choice is not None])
+    return ()
+
+
+def render_answers(questions: Sequence[Question], answers: Answers) -> str:
+    """What the model is told."""
+    same = "(cancelled)" if answers.cancelled else None
+    if answers.error is not None:
+        same = f"(error: {answers.error})"
+    given = (*answers.answers, *[None] * len(questions))
+    return "\n\n".join(
+        f"Q: {question.question}\nA: {same or _answer(answer)}"
+        for question, answer in zip(questions, given, strict=False)
+    )
+
+
+def _answer(answer: str | Sequence[str] | None) -> str:
+    said = answer if isinstance(answer, str) else ", ".join(answer or ())
+    return said if said.strip() else "(no answer)"
+
+
+# -- the tool --------------------------------------------------------------------------------------------------------
+
+_DEFINITION: Final = Tool.of(
+    ASK_USER,
+    "Ask the user when the task cannot go on without them. Ask all that you need to know in one call. Do not ask what "
+    "you can find out yourself.",
+    {
+        "type": "object",
+        "properties": {
+            "questions": {
+                "type": "array",
+                "minItems": 1,
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "question": {"type": "string", "description": "The question."},
+                        "type": {
+                            "type": "string",
+                            "enum": list(_KINDS),
+                            "description": "text: free text. multiple_choice: one choice. multi_select: any number.",
+                        },
+                        "choices": {
+                            "type": "array",
+                            "description": "For multiple_choice and multi_select only.",
+                            "items": {
+                                "type": "object",
+                                "properties": {"value": {"type": "string"}},
+                                "required": ["value"],
+                            },
+                        },
+                        "required": {
+                            "type": "boolean",
+                            "description": "Whether it must be answered; true if left out.",
+                        },
+                    },
+                    "required": ["question", "type"],
+                },
+            }
+        },
+        "required": ["questions"],
+    },
+)
+
+
+def _check(call: ToolCall) -> tuple[Question, ...]:
+    return parse_questions(loose.arguments(call))
+
+
+def ask_user_tool(
+    ask: Callable[[tuple[Question, ...], ToolContext], Awaitable[Answers]], *, timeout: float | None = None
+) -> AgentTool:
+    """The tool ``ask_user``. ``ask`` shows the questions, and waits at most ``timeout`` seconds (``None``: ever)."""
+
+    async def run(questions: tuple[Question, ...], context: ToolContext) -> Output:
+        answers = await ask(questions, context)
+        return Output(content=(Text(render_answers(questions, answers)),), is_error=answers.error is not None)
+
+    return AgentTool(definition=_DEFINITION, run=run, check=_check, timeout=timeout)

@@ -1,0 +1,151 @@
+"""Questions to the user: deepagents-swift.md 8.2, DAS-26."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, strategies as st
+
+import palaver as p
+from palaver.agent.questions import Answers, Question, ask_user_tool, parse_questions, render_answers
+from palaver.agent.tool import InvalidArgumentsError, ToolContext
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request):
+    return request.param
+
+
+AB = ("a", "b")
+SHAPES = [
+    ({"questions": [{"question": "Q?", "type": "text"}]}, [Question("Q?")]),
+    (
+        {"questions": [{"question": "Q?", "type": "multiple_choice", "choices": [{"value": "a"}, {"value": "b"}]}]},
+        [Question("Q?", "multiple_choice", AB)],
+    ),
+    (
+        {"questions": [{"question": "Q?", "type": "multi_select", "choices": ["a", "b"]}]},
+        [Question("Q?", "multi_select", AB)],
+    ),
+    (
+        {"questions": [{"question": "Q?", "choices": ["a", {"label": "b"}, " ", 3]}]},
+        [Question("Q?", "multiple_choice", AB)],
+    ),
+    ({"questions": [{"question": "Q?", "options": '["a", "b"]'}]}, [Question("Q?", "multiple_choice", AB)]),
+    (
+        {"questions": [{"question": "Q?", "type": "checkbox", "choices": ["a", "b"]}]},
+        [Question("Q?", "multiple_choice", AB)],
+    ),
+    (
+        {"questions": [{"question": "Q?", "type": "Multi-Select", "choices": ["a", "b"]}]},
+        [Question("Q?", "multi_select", AB)],
+    ),
+    ({"questions": [{"question": "Q?", "type": "unheard of"}]}, [Question("Q?")]),
+    ({"questions": [{"question": "Q?", "choices": []}]}, [Question("Q?")]),
+    (
+        {"questions": [{"question": "Q?", "required": False}, {"question": "R?", "required": "x"}]},
+        [Question("Q?", required=False), Question("R?")],
+    ),
+    ({"questions": ["Q?", "R?"]}, [Question("Q?"), Question("R?")]),
+    ({"questions": {"question": "Q?"}}, [Question("Q?")]),
+    ({"questions": "Q?"}, [Question("Q?")]),
+    ({"questions": '[{"question": "Q?"}, "R?"]'}, [Question("Q?"), Question("R?")]),
+    ([{"question": "Q?"}], [Question("Q?")]),
+    ({"question": "Q?", "choices": ["a", "b"]}, [Question("Q?", "multiple_choice", AB)]),
+]
+
+
+@pytest.mark.row("DAS-26")
+@pytest.mark.parametrize(("given_", "expected"), SHAPES)
+def test_every_shape_is_read(given_, expected):
+    assert parse_questions(given_) == tuple(expected)
+
+
+@pytest.mark.row("DAS-26")
+@pytest.mark.parametrize("alias", ["question", "text", "prompt", "title"])
+def test_every_name_is_read(alias):
+    assert parse_questions({"questions": [{alias: "Q?"}]}) == (Question("Q?"),)
+
+
+@pytest.mark.row("DAS-26")
+@pytest.mark.parametrize(
+    ("given_", "error"),
+    [
+        ({}, "questions: at least one question is needed"),
+        ({"questions": []}, "questions: at least one question is needed"),
+        ({"questions": None}, "questions: at least one question is needed"),
+        ({"questions": ["Q?", " "]}, r"questions\[1\]: the question is blank"),
+        ({"questions": [{"type": "text"}]}, r"questions\[0\]: the question is blank"),
+        ({"questions": [7]}, r"questions\[0\]: the question is blank"),
+        ({"questions": [{"question": "Q?", "type": "multiple_choice"}]}, "multiple_choice needs choices"),
+        ({"questions": [{"question": "Q?", "type": "multi_select", "choices": [" "]}]}, "multi_select needs choices"),
+        ({"questions": [{"question": "Q?", "type": "text", "choices": ["a"]}]}, "type text has no choices"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(given_, error):
+    with pytest.raises(InvalidArgumentsError, match=error):
+        parse_questions(given_)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from(["questions", "question", "type", "choices", "value"]), inner)
+    ),
+)
+
+
+@given(values)
+def test_anything_gives_questions_or_one_error(given_):
+    try:
+        questions = parse_questions(given_)
+    except InvalidArgumentsError:
+        return
+    assert questions
+    assert all(question.question and (question.type == "text") == (not question.choices) for question in questions)
+
+
+TWO = (Question("Q?"), Question("R?", "multi_select", AB))
+
+
+@pytest.mark.row("DAS-26")
+@pytest.mark.parametrize(
+    ("answers", "first", "second"),
+    [
+        (Answers(("yes", ("a", "b"))), "yes", "a, b"),
+        (Answers(("yes",)), "yes", "(no answer)"),
+        (Answers(), "(no answer)", "(no answer)"),
+        (Answers((" ", ())), "(no answer)", "(no answer)"),
+        (Answers((None, ["a"], "too many")), "(no answer)", "a"),
+        (Answers(cancelled=True), "(cancelled)", "(cancelled)"),
+        (Answers(("yes", "a"), cancelled=True), "(cancelled)", "(cancelled)"),
+        (Answers(error="no terminal"), "(error: no terminal)", "(error: no terminal)"),
+    ],
+)
+def test_answers_are_told_with_their_questions(answers, first, second):
+    assert render_answers(TWO, answers) == f"Q: Q?\nA: {first}\n\nQ: R?\nA: {second}"
+
+
+@pytest.mark.anyio
+@pytest.mark.row("DAS-26")
+@pytest.mark.parametrize("error", [None, "gone"])
+async def test_the_tool_asks_and_tells(anyio_backend, error):
+    asked = []
+
+    async def ask(questions, context):
+        asked.append((questions, context.agent))
+        return Answers(("yes", "a"), error=error)
+
+    call = p.ToolCall("1", "ask_user", json.dumps({"questions": ["Q?", {"prompt": "R?", "choices": ["a", "b"]}]}))
+    context = ToolContext(
+        call=call, agent="me", run="r", thread="t", path=(), values={}, emit=lambda _: None, idempotency_key="k"
+    )
+    tool = ask_user_tool(ask)
+    output = await tool.run(tool.check(call), context)
+    assert asked == [((Question("Q?"), Question("R?", "multiple_choice", AB)), "me")]
+    assert output.is_error is (error is not None)
+    assert output.content[0].text == render_answers(asked[0][0], Answers(("yes", "a"), error=error))
+    assert tool.timeout is None
+    assert tool.effect == "write"
+    assert tool.definition.parameters["required"] == ["questions"]
