@@ -37,6 +37,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from palaver.core.request import Loss, Response
 
 FailureKind: TypeAlias = Literal["torn", "corrupt", "provider"]
@@ -164,6 +166,15 @@ class AuthenticationError(ProviderError):
     """The key is missing, wrong, or may not do this (401, 403)."""
 
     error_code = "authentication"
+
+    @classmethod
+    def no_key(cls, provider: str, variables: Sequence[str]) -> Self:
+        """There is no key to send; the text names the environment variables, any of which may hold it."""
+        what = " or ".join(variables)
+        reason = f"no API key: set {what}, or pass key=" if what else "no API key: pass key="
+        made = cls(provider, reason)
+        made.args = (f"{provider}: {reason}" if provider else reason,)
+        return made
 
 
 class RateLimitError(ProviderError):

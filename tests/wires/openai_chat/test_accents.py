@@ -76,8 +76,9 @@ def test_the_word_for_max_tokens(accent: str, key: str):
 
 @pytest.mark.parametrize("accent", ACCENTS)
 def test_the_word_for_must_call(accent: str):
-    body, _ = encoded(accent, p.user("u"), tools=TOOLS, settings=p.Settings(tool_choice=p.ToolChoice("required")))
-    assert body["tool_choice"] == ("any" if accent == "mistral" else "required")
+    body, losses = encoded(accent, p.user("u"), tools=TOOLS, settings=p.Settings(tool_choice=p.ToolChoice("required")))
+    assert body["tool_choice"] == {"mistral": "any", "moonshot": "auto"}.get(accent, "required")
+    assert len(losses) == (accent == "moonshot")
 
 
 @pytest.mark.parametrize(

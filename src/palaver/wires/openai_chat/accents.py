@@ -5,7 +5,8 @@ Rules:
 - A row changes ``Speech`` and the few words that differ. The codec reads rows; it never asks for a name or a URL.
 - Reasoning that a vendor wrote goes back in the field that the vendor reads. The base wire has no such field: reasoning
   that was read from one goes back where it stood, any other is dropped with a loss.
-- A row says what a vendor is known to refuse; what is not known is left as on the base wire.
+- A row says what a vendor is known to refuse; what is not known is left as on the base wire. ``compatible`` is a server
+  of which nothing is known: it gets what every vendor takes.
 
 Stability: experimental.
 """
@@ -48,8 +49,8 @@ class Accent(Struct, frozen=True, kw_only=True):
 
     speech: Speech = _PLAIN
     max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    required: Literal["required", "any"] = "required"
-    """The word for "must call a tool"."""
+    required: Literal["required", "any", "auto"] = "required"
+    """The word for "must call a tool"; ``auto`` where there is none."""
     none_keeps_tools: bool = True
     """``tool_choice: "none"`` works while tools are declared; else the tools are left out."""
     reasoning: Literal["reasoning_content", "reasoning", "thinking"] | None = None
@@ -66,6 +67,7 @@ class Accent(Struct, frozen=True, kw_only=True):
 BASE: Final = Accent(speech=SPEECH, max_tokens="max_completion_tokens")
 
 ACCENTS: Final[dict[str, Accent]] = {
+    "compatible": Accent(),
     "groq": Accent(speech=_IMAGES, max_tokens="max_completion_tokens", reasoning="reasoning"),
     "deepseek": Accent(speech=_TEXT_ONLY, reasoning="reasoning_content", reasoning_with_calls=True),
     "openrouter": Accent(
@@ -91,6 +93,7 @@ ACCENTS: Final[dict[str, Accent]] = {
     "cerebras": Accent(speech=_TEXT_ONLY, max_tokens="max_completion_tokens", reasoning="reasoning"),
     "zai": Accent(speech=_IMAGES, reasoning="reasoning_content"),
     "huggingface": Accent(speech=_IMAGES),
+    "moonshot": Accent(speech=_IMAGES, reasoning="reasoning_content", required="auto"),
     "ollama": Accent(
         speech=structs.replace(_PLAIN, media={"image": MediaRule(frozenset({"inline"}))}, object_arguments=True),
         reasoning="reasoning",

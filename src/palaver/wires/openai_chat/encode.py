@@ -117,7 +117,9 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if tools or (context.own and is_hint(rest, "tools", "empty")):
         fields["tools"] = tools
     _formed(fields, rest, "tool_choice", settings.tool_choice, read_tool_choice, write_tool_choice)
-    if fields.get("tool_choice") == "required":
+    if fields.get("tool_choice") == "required" and not (context.own and accent.required == "auto"):
+        if accent.required == "auto":
+            context.lose("approximated", "tool_choice", "“required” is refused; “auto” was sent")
         fields["tool_choice"] = accent.required
     if fields.get("tool_choice") == "none" and not accent.none_keeps_tools and fields.pop("tools", None):
         context.lose("converted", "tool_choice", "“none” is refused beside tools; the tools were left out")

@@ -1,0 +1,315 @@
+"""Several models, asked one after the other until one answers.
+
+Rules:
+
+- The next model is asked when one fails before anything of its answer was given out, and never after. Entering ``ask``
+  waits for the first event with content, so that a model which fails before it is gone past there.
+- Which failures are worth another model is a table by class of error (``GOES_ON``). What we asked wrongly is asked
+  wrongly of every model, and is raised.
+- A model that failed as it will fail again is left out for ``rest`` seconds, or as long as its provider says, so that
+  not every turn pays for it. It is asked all the same when nobody else is left.
+- A conversation may change its model from turn to turn: each model has a session of its own, and the losses of a reply
+  are those of the model that gave it. Each hop is a ``Notice`` that names the model left behind.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
+
+from msgspec import Struct, structs
+
+from palaver.core.errors import (
+    AuthenticationError,
+    CapabilityError,
+    ContextOverflowError,
+    DecodeError,
+    MessageError,
+    OverloadedError,
+    PalaverError,
+    ProviderError,
+    RateLimitError,
+    StreamError,
+    TransportError,
+)
+from palaver.core.events import Event, ProviderEvent, Start, Update, UsageUpdate
+from palaver.core.request import Response
+from palaver.models.capabilities import Capabilities
+from palaver.models.language_model import Answer, LanguageModel, Notice, OnNotice, Prompt, Reply, Session
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+Hop: TypeAlias = Literal["rest", "next", "bigger", "stop"]
+"""``rest``: the next model, and this one is left alone for a while. ``next``: the next one. ``bigger``: the next one
+that is not known to read as little. ``stop``: the error is raised."""
+
+GOES_ON: Final[Mapping[type[PalaverError], Hop]] = {
+    TransportError: "rest",
+    StreamError: "rest",
+    DecodeError: "rest",
+    OverloadedError: "rest",
+    RateLimitError: "rest",
+    AuthenticationError: "rest",
+    ContextOverflowError: "bigger",
+    CapabilityError: "next",
+    ProviderError: "stop",
+    PalaverError: "stop",
+}
+"""What a failure means for the chain; the nearest class of an error counts."""
+
+PASSES: Final = frozenset({402, 404, 408, 409, 410, 429})
+"""Statuses of other errors that are about the account or the model, not about what was asked: no credit, not there."""
+
+REST: Final = 60.0
+"""Seconds for which a model that failed is left out."""
+
+_BARE: Final = (Start, Update, UsageUpdate, ProviderEvent)
+"""Events without content."""
+
+
+@final
+class Fallback(LanguageModel):
+    """A chain of models. Raises ``MessageError`` when there is none.
+
+    ``rest`` is in seconds; ``clock`` gives seconds that only grow; ``goes_on`` is the table of failures.
+    """
+
+    def __init__(
+        self,
+        models: Iterable[LanguageModel],
+        *,
+        rest: float = REST,
+        clock: Callable[[], float] = time.monotonic,
+        goes_on: Mapping[type[PalaverError], Hop] = GOES_ON,
+    ) -> None:
+        """Hold the models, in the order in which they are asked."""
+        self.models = tuple(models)
+        if not self.models:
+            raise MessageError("a chain needs a model")
+        self.clock = clock
+        self._rest = rest
+        self._goes_on = goes_on
+        self._until: dict[int, float] = {}
+
+    @property
+    def name(self) -> str:
+        """The names of all, in order: ``openai/gpt-… > anthropic/claude-…``."""
+        return " > ".join(model.name for model in self.models)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those of the first model; each model is told what it can take."""
+        return self.models[0].capabilities
+
+    def session(self) -> Session:
+        """Begin a conversation."""
+        return _Session(self)
+
+    def __repr__(self) -> str:
+        """Show the order."""
+        return f"Fallback({self.name})"
+
+    # -- what the answers of the chain share --
+
+    def order(self) -> list[int]:
+        """The models to ask, by position: those that are not resting first."""
+        now = self.clock()
+        return sorted(range(len(self.models)), key=lambda index: self._until.get(index, now) > now)
+
+    def hop(self, index: int, error: PalaverError) -> Hop:
+        """What an error of a model means, and let the model rest if it does."""
+        found: Hop = "stop"
+        for kind in type(error).__mro__:
+            if kind in self._goes_on:
+                found = self._goes_on[kind]
+                break
+        if found == "stop" and isinstance(error, ProviderError) and (error.retryable or error.status in PASSES):
+            found = "rest"
+        if found == "rest":
+            told = error.retry_after if isinstance(error, ProviderError) else None
+            self._until[index] = self.clock() + max(self._rest, told or 0.0)
+        return found
+
+    def answered(self, index: int) -> None:
+        """A model is well again."""
+        self._until.pop(index, None)
+
+    def may_hold_more(self, index: int, least: int | None) -> bool:
+        """Whether a model is not known to read only ``least`` tokens."""
+        window = self.models[index].capabilities.window
+        return least is None or window is None or window > least
+
+
+@final
+class _Session(Session):
+    def __init__(self, chain: Fallback) -> None:
+        self._chain = chain
+        self._sessions: dict[int, Session] = {}
+
+    def ask(self, prompt: Prompt, *, stream: bool = True, on_notice: OnNotice | None = None) -> _Answer:
+        return _Answer(self._chain, self._of, prompt, stream=stream, on_notice=on_notice)
+
+    def _of(self, index: int) -> Session:
+        if index not in self._sessions:
+            self._sessions[index] = self._chain.models[index].session()
+        return self._sessions[index]
+
+
+class _Open(Struct):
+    """The model that is answering."""
+
+    index: int
+    manager: AbstractAsyncContextManager[Answer]
+    answer: Answer
+    events: AsyncIterator[Event]
+    begun: float
+
+
+@final
+class _Answer(Answer):
+    """Asks one model after the other, until one gives something."""
+
+    def __init__(
+        self,
+        chain: Fallback,
+        session: Callable[[int], Session],
+        prompt: Prompt,
+        *,
+        stream: bool,
+        on_notice: OnNotice | None,
+    ) -> None:
+        self._chain = chain
+        self._session = session
+        self._prompt = prompt
+        self._stream = stream
+        self._told = on_notice
+        self._asked = chain.clock()
+        self._left: Iterator[int] = iter(())
+        self._least: int | None = None
+        self._requests = 0
+        self._failed: list[str] = []
+        self._open: _Open | None = None
+        self._held: list[Event] = []
+        self._given = False
+        self._events: AsyncIterator[Event] | None = None
+
+    async def __aenter__(self) -> _Answer:
+        self._asked = self._chain.clock()
+        self._left = iter(self._chain.order())
+        await self._next(None)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        opened, self._open = self._open, None
+        if opened is not None:
+            await opened.manager.__aexit__(kind, error, trace)
+
+    # -- from one model to the next --
+
+    async def _next(self, error: PalaverError | None) -> None:
+        """Ask the next model that may do better. Raises ``error``, the last failure, when there is none."""
+        while True:
+            index = next((each for each in self._left if self._chain.may_hold_more(each, self._least)), None)
+            if index is None:
+                raise self._all(error)
+            try:
+                await self._begin(index)
+                return
+            except PalaverError as failure:
+                await self._leave(index, failure)
+                error = failure
+
+    async def _begin(self, index: int) -> None:
+        """Ask a model, and wait for the first event with content, or the end."""
+        begun = self._chain.clock()
+        self._requests += 1
+        manager = self._session(index).ask(self._prompt, stream=self._stream, on_notice=self._notice)
+        answer = await manager.__aenter__()
+        self._open = _Open(index, manager, answer, aiter(answer), begun)
+        self._held = []
+        async for event in self._open.events:
+            self._held.append(event)
+            if not isinstance(event, _BARE):
+                break
+        self._chain.answered(index)
+
+    async def _leave(self, index: int, error: PalaverError) -> None:
+        """Close what failed. Raises ``error`` when no other model would do better."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            await opened.manager.__aexit__(type(error), error, error.__traceback__)
+        model = self._chain.models[index]
+        hop = self._chain.hop(index, error)
+        if hop == "stop":
+            raise self._all(error)
+        if hop == "bigger":
+            self._least = model.capabilities.window
+        self._failed.append(f"{model.name}: {type(error).__name__}")
+        if self._told is not None:
+            self._told(Notice(kind="fallback", model=model.name, error=error, attempt=self._requests))
+
+    def _all(self, error: PalaverError | None) -> PalaverError:
+        error = error or MessageError(f"{self._chain.name}: no model can be asked")
+        before = self._failed[:-1] if self._failed and self._failed[-1].endswith(type(error).__name__) else self._failed
+        if before:
+            error.add_note(f"asked before: {'; '.join(before)}")
+        return error
+
+    def _notice(self, notice: Notice) -> None:
+        self._requests += notice.kind == "retry"
+        if self._told is not None:
+            self._told(notice)
+
+    # -- what is given out --
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        if self._events is None:
+            self._events = self._given_out()
+        return self._events
+
+    async def _given_out(self) -> AsyncIterator[Event]:
+        opened = self._entered
+        self._given = True
+        while self._held:
+            yield self._held.pop(0)
+        async for event in opened.events:
+            yield event
+
+    async def finish(self) -> Reply:
+        """Read to the end. As long as nothing was given out, a model that fails here too is gone past."""
+        while True:
+            opened = self._entered
+            try:
+                reply = await opened.answer.finish()
+                break
+            except PalaverError as error:
+                if self._given:
+                    raise
+                await self._leave(opened.index, error)
+                await self._next(error)
+        waited = opened.begun - self._asked
+        first = reply.first_token_seconds
+        return structs.replace(
+            reply,
+            attempts=max(self._requests, reply.attempts),
+            seconds=reply.seconds + waited,
+            first_token_seconds=None if first is None else first + waited,
+        )
+
+    @property
+    def so_far(self) -> Response | None:
+        """The answer so far of the model that is answering."""
+        return None if self._open is None else self._open.answer.so_far
+
+    @property
+    def _entered(self) -> _Open:
+        if self._open is None:
+            raise MessageError("an answer is read inside `async with`")
+        return self._open

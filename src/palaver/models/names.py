@@ -1,0 +1,147 @@
+"""Models by name: ``model("anthropic/claude-…")``.
+
+Rules:
+
+- A name is a provider, a slash, and the provider's own id, which may hold slashes. Without a name, ``PALAVER_MODEL`` is
+  the name.
+- What is given stands before what the environment says, and that before the row of the provider. A provider that is
+  not in the table is any server at ``url``; it speaks plain Chat Completions unless ``wire`` says otherwise, and is
+  shown the key that is given, never one of the environment.
+- Making a model sends nothing, and needs no key: that is looked up when the first request goes out.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+import anyio
+from msgspec import Struct, structs
+
+from palaver import wires
+from palaver.core.errors import UnknownNameError
+from palaver.models import providers
+from palaver.models.credentials import first_set
+from palaver.models.endpoint import Credentials, Endpoint
+from palaver.models.providers import Provider
+from palaver.models.providers.compatible import PLAIN
+from palaver.models.providers.row import speaking, usual
+
+DEFAULT: Final = "PALAVER_MODEL"
+"""The variable that names the model where nobody does."""
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """What a name stands for. ``id`` is what the provider calls the model."""
+
+    name: str
+    provider: str
+    id: str
+    endpoint: Endpoint
+    credentials: Credentials
+
+
+def find(
+    name: str | None = None,
+    *,
+    key: str | None = None,
+    url: str | None = None,
+    wire: str | None = None,
+) -> Found:
+    """Take a name apart. Raises ``UnknownNameError`` for a name, provider or wire that there is not."""
+    name = name or os.environ.get(DEFAULT, "").strip()
+    if not name:
+        raise UnknownNameError(f"no model is named: give one, such as “anthropic/claude-…”, or set {DEFAULT}")
+    provider, _, model_id = name.partition("/")
+    if not provider or not model_id:
+        raise UnknownNameError(f"{name!r} is no model: it is named provider/id; {_listed()}")
+    row = providers.find(provider) if url is None or provider in providers.PROVIDERS else _any_server(provider, wire)
+    endpoint = _placed(row, _spoken(row, wire, anywhere=url is not None), url)
+    return Found(name=name, provider=provider, id=model_id, endpoint=endpoint, credentials=row.credentials(row, key))
+
+
+def _listed() -> str:
+    return f"providers are {', '.join(providers.names())}"
+
+
+def _any_server(name: str, wire: str | None) -> Provider:
+    spoken = _checked(wire or f"openai_chat:{PLAIN}")
+    return Provider(name=name, base="", endpoints=(speaking(name, spoken),), needs_key=False)
+
+
+def _checked(wire: str) -> str:
+    """A wire that is spoken at a usual path, with an accent that there is."""
+    wires.get(wire)
+    if wire.partition(":")[0] not in usual():
+        raise UnknownNameError(f"{wire} has no usual address; such are {', '.join(usual())}")
+    return wire
+
+
+def _spoken(row: Provider, wire: str | None, *, anywhere: bool) -> Endpoint:
+    """The endpoint for a wire. Another accent of a wire that the row speaks is spoken at the same place."""
+    if wire is None:
+        return row.endpoints[0]
+    base, _, accent = wire.partition(":")
+    for endpoint in row.endpoints:
+        if endpoint.wire.partition(":")[0] == base:
+            wires.get(wire)
+            return structs.replace(endpoint, wire=wire) if accent else endpoint
+    if anywhere:
+        return speaking(row.name, _checked(wire))
+    spoken = ", ".join(endpoint.wire for endpoint in row.endpoints)
+    raise UnknownNameError(f"{row.name} does not speak {wire!r}; it speaks {spoken}")
+
+
+def _placed(row: Provider, endpoint: Endpoint, url: str | None) -> Endpoint:
+    """The endpoint with its address filled in."""
+    told = url or first_set(row.bases)
+    base = row.clean(told) if told else _filled(row)
+    if not base.startswith(("http://", "https://")):
+        raise UnknownNameError(f"{row.name}: {base!r} is no address: it begins with http:// or https://")
+    placed = structs.replace(endpoint, url=endpoint.url.replace("{base}", base))
+    if endpoint.stream_url is None:
+        return placed
+    return structs.replace(placed, stream_url=endpoint.stream_url.replace("{base}", base))
+
+
+def _filled(row: Provider) -> str:
+    base = row.base
+    for word, place in row.places.items():
+        value = first_set(place.variables) or place.default
+        if value is None:
+            raise UnknownNameError(f"{row.name}: no {word}: set {' or '.join(place.variables)}, or pass url=")
+        base = base.replace(f"{{{word}}}", value)
+    return base
+
+
+# -- what there is ---------------------------------------------------------------------------------
+
+
+def available() -> tuple[str, ...]:
+    """Names of the providers for which a key is set in the environment. Asks nobody."""
+    return tuple(name for name, row in providers.PROVIDERS.items() if row.needs_key and first_set(row.keys))
+
+
+async def answering(*, seconds: float = 0.5) -> tuple[str, ...]:
+    """Names of the providers whose server on this machine answers. Asks each, for as long as ``seconds``."""
+    import httpx  # noqa: PLC0415 (costs 50 ms, and is needed here only)
+
+    answered: Mapping[str, bool] = {row.name: False for row in providers.PROVIDERS.values() if row.probe}
+    found = dict(answered)
+
+    async def probe(client: httpx.AsyncClient, row: Provider) -> None:
+        told = first_set(row.bases)
+        base = row.clean(told) if told else row.base
+        try:
+            answer = await client.get(f"{base}{row.probe}")
+        except (httpx.HTTPError, httpx.InvalidURL):
+            return
+        found[row.name] = answer.status_code < 500  # noqa: PLR2004 (a server that asks for a key is there)
+
+    async with httpx.AsyncClient(timeout=seconds, trust_env=False) as client, anyio.create_task_group() as tasks:
+        for name in answered:
+            tasks.start_soon(probe, client, providers.PROVIDERS[name])
+    return tuple(name for name, there in found.items() if there)

@@ -1,0 +1,19 @@
+"""Cohere: the v2 chat wire.
+
+Stability: experimental.
+"""
+
+from typing import Final
+
+from palaver.models.providers.row import Provider, speaking
+
+ROWS: Final = (
+    Provider(
+        name="cohere",
+        base="https://api.cohere.com",
+        endpoints=(speaking("cohere", "cohere_chat"),),
+        keys=("CO_API_KEY", "COHERE_API_KEY"),
+        bases=("CO_API_URL",),
+        page="https://docs.cohere.com/reference/chat",
+    ),
+)

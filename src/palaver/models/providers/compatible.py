@@ -1,0 +1,155 @@
+"""Servers that speak Chat Completions: one row each, and the accent in which they do.
+
+Rules:
+
+- A server that has no accent of its own speaks the plain one, ``compatible``: what every vendor takes.
+- Servers on one's own machine need no key; the variables are those that the servers themselves read.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from palaver.models.providers.row import Provider, speaking
+
+PLAIN: Final = "compatible"
+"""The accent of a server of which nothing is known."""
+
+
+def _hosted(name: str, base: str, key: str, page: str, *others: str, accent: str = PLAIN, url: str = "") -> Provider:
+    return Provider(
+        name=name,
+        base=base,
+        endpoints=(speaking(name, f"openai_chat:{accent}"),),
+        keys=(key, *others),
+        bases=(url or f"{key.removesuffix('_API_KEY').removesuffix('_TOKEN')}_BASE_URL",),
+        page=page,
+    )
+
+
+def _own(name: str, base: str, key: str, page: str, *, accent: str = PLAIN) -> Provider:
+    return Provider(
+        name=name,
+        base=base,
+        endpoints=(speaking(name, f"openai_chat:{accent}"),),
+        keys=(key,),
+        bases=(f"{key.removesuffix('_API_KEY')}_BASE_URL",),
+        needs_key=False,
+        probe="/models",
+        page=page,
+    )
+
+
+ROWS: Final = (
+    _hosted(
+        "groq",
+        "https://api.groq.com/openai/v1",
+        "GROQ_API_KEY",
+        "https://console.groq.com/docs/openai",
+        accent="groq",
+    ),
+    _hosted(
+        "deepseek",
+        "https://api.deepseek.com",
+        "DEEPSEEK_API_KEY",
+        "https://api-docs.deepseek.com/",
+        accent="deepseek",
+    ),
+    _hosted(
+        "openrouter",
+        "https://openrouter.ai/api/v1",
+        "OPENROUTER_API_KEY",
+        "https://openrouter.ai/docs/api-reference/overview",
+        accent="openrouter",
+    ),
+    _hosted(
+        "mistral",
+        "https://api.mistral.ai/v1",
+        "MISTRAL_API_KEY",
+        "https://docs.mistral.ai/api",
+        accent="mistral",
+    ),
+    _hosted("xai", "https://api.x.ai/v1", "XAI_API_KEY", "https://docs.x.ai/docs/api-reference", accent="xai"),
+    _hosted(
+        "cerebras",
+        "https://api.cerebras.ai/v1",
+        "CEREBRAS_API_KEY",
+        "https://inference-docs.cerebras.ai/resources/openai",
+        accent="cerebras",
+    ),
+    _hosted(
+        "zai",
+        "https://api.z.ai/api/paas/v4",
+        "ZAI_API_KEY",
+        "https://docs.z.ai/api-reference/introduction",
+        accent="zai",
+    ),
+    _hosted(
+        "huggingface",
+        "https://router.huggingface.co/v1",
+        "HF_TOKEN",
+        "https://huggingface.co/docs/inference-providers/index",
+        accent="huggingface",
+    ),
+    _hosted(
+        "moonshot",
+        "https://api.moonshot.ai/v1",
+        "MOONSHOT_API_KEY",
+        "https://platform.moonshot.ai/docs/api/chat",
+        accent="moonshot",
+    ),
+    _hosted(
+        "together",
+        "https://api.together.xyz/v1",
+        "TOGETHER_API_KEY",
+        "https://docs.together.ai/docs/openai-api-compatibility",
+    ),
+    _hosted(
+        "fireworks",
+        "https://api.fireworks.ai/inference/v1",
+        "FIREWORKS_API_KEY",
+        "https://docs.fireworks.ai/tools-sdks/openai-compatibility",
+    ),
+    _hosted(
+        "alibaba",
+        "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        "DASHSCOPE_API_KEY",
+        "https://www.alibabacloud.com/help/en/model-studio/compatibility-of-openai-with-dashscope",
+    ),
+    _hosted(
+        "deepinfra",
+        "https://api.deepinfra.com/v1/openai",
+        "DEEPINFRA_API_KEY",
+        "https://deepinfra.com/docs/openai_api",
+    ),
+    _hosted(
+        "nvidia",
+        "https://integrate.api.nvidia.com/v1",
+        "NVIDIA_API_KEY",
+        "https://docs.api.nvidia.com/nim/reference/llm-apis",
+    ),
+    _hosted(
+        "sambanova",
+        "https://api.sambanova.ai/v1",
+        "SAMBANOVA_API_KEY",
+        "https://docs.sambanova.ai/cloud/docs/capabilities/openai-compatibility",
+    ),
+    _own(
+        "vllm",
+        "http://127.0.0.1:8000/v1",
+        "VLLM_API_KEY",
+        "https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html",
+        accent="vllm",
+    ),
+    _own(
+        "llamacpp",
+        "http://127.0.0.1:8080/v1",
+        "LLAMA_API_KEY",
+        "https://github.com/ggml-org/llama.cpp/tree/master/tools/server",
+    ),
+    _own(
+        "lmstudio", "http://127.0.0.1:1234/v1", "LMSTUDIO_API_KEY", "https://lmstudio.ai/docs/app/api/endpoints/openai"
+    ),
+)

@@ -1,0 +1,20 @@
+"""Google's Gemini API, with a key from AI Studio. The model stands in the address.
+
+Stability: experimental.
+"""
+
+from typing import Final
+
+from palaver.models.providers.row import Provider, key_in, speaking
+
+ROWS: Final = (
+    Provider(
+        name="google",
+        base="https://generativelanguage.googleapis.com",
+        endpoints=(speaking("google", "google_generate"),),
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        bases=("GOOGLE_GEMINI_BASE_URL",),
+        credentials=key_in("x-goog-api-key"),
+        page="https://ai.google.dev/gemini-api/docs/api-key",
+    ),
+)

@@ -1,0 +1,109 @@
+"""What a provider is: one row of data.
+
+Rules:
+
+- A row says where a provider is, which wires it speaks there, and from which environment variables a key and another
+  address are taken, in that order. The first endpoint is the default.
+- ``{base}`` in the address of an endpoint stands for the address of the provider, which may hold further words in
+  braces: ``places`` says where those come from. ``{model}`` is left for whoever sends.
+- A wire is spoken at the same path nearly everywhere: ``speaking`` knows it.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from msgspec import Struct, structs
+
+from palaver.models.credentials import ApiKey
+from palaver.models.endpoint import Credentials, Endpoint
+
+
+class Place(Struct, frozen=True):
+    """A word in the address of a provider: the variables that hold it, and what it is where none is set."""
+
+    variables: tuple[str, ...]
+    default: str | None = None
+
+
+def address(text: str) -> str:
+    """An address as it was set, without the slash at its end."""
+    return text.rstrip("/")
+
+
+def _api_key(provider: Provider, key: str | None) -> Credentials:
+    return ApiKey(key, provider=provider.name, variables=provider.keys, needed=provider.needs_key)
+
+
+def key_in(header: str, prefix: str = "") -> Credential:
+    """Credentials that put the key into another header."""
+
+    def made(provider: Provider, key: str | None) -> Credentials:
+        return ApiKey(
+            key,
+            provider=provider.name,
+            variables=provider.keys,
+            header=header,
+            prefix=prefix,
+            needed=provider.needs_key,
+        )
+
+    return made
+
+
+class Provider(Struct, frozen=True, kw_only=True):
+    """One provider.
+
+    ``keys`` and ``bases`` are environment variables for the key and for another address, the first that is set counts.
+    ``credentials`` makes what shows who asks, from the row and the key that was given (``None``: none was). ``probe``
+    is a path that a server on one's own machine answers. ``page`` is where the facts of the row were read.
+    """
+
+    name: str
+    base: str
+    endpoints: tuple[Endpoint, ...]
+    keys: tuple[str, ...] = ()
+    bases: tuple[str, ...] = ()
+    places: Mapping[str, Place] = {}
+    needs_key: bool = True
+    credentials: Callable[[Provider, str | None], Credentials] = _api_key
+    clean: Callable[[str], str] = address
+    """Completes an address as people write it in the variables."""
+    probe: str | None = None
+    page: str = ""
+
+
+Credential: TypeAlias = Callable[[Provider, str | None], Credentials]
+
+_PATHS: Final[dict[str, Endpoint]] = {
+    "openai_chat": Endpoint(provider_name="", wire="", url="{base}/chat/completions"),
+    "openai_responses": Endpoint(provider_name="", wire="", url="{base}/responses"),
+    "anthropic_messages": Endpoint(
+        provider_name="", wire="", url="{base}/v1/messages", headers={"anthropic-version": "2023-06-01"}
+    ),
+    "google_generate": Endpoint(
+        provider_name="",
+        wire="",
+        url="{base}/v1beta/models/{model}:generateContent",
+        stream_url="{base}/v1beta/models/{model}:streamGenerateContent?alt=sse",
+        names_model=False,
+        stream_field=False,
+    ),
+    "cohere_chat": Endpoint(provider_name="", wire="", url="{base}/v2/chat"),
+    "ollama_chat": Endpoint(provider_name="", wire="", url="{base}/api/chat"),
+}
+"""Where each wire is spoken, behind the address of a provider; one that stands elsewhere says so in its row."""
+
+
+def speaking(provider: str, wire: str, url: str | None = None) -> Endpoint:
+    """The endpoint of a wire, at its usual path or at ``url``. Raises ``KeyError`` for a wire without a usual path."""
+    usual = _PATHS[wire.partition(":")[0]]
+    return structs.replace(usual, provider_name=provider, wire=wire, url=url or usual.url)
+
+
+def usual() -> tuple[str, ...]:
+    """The wires that are spoken at a usual path."""
+    return tuple(_PATHS)

@@ -1,0 +1,99 @@
+"""The catalogue: longest beginning wins, unknown stays unknown, and files stand before what is built in."""
+
+import datetime as dt
+
+import pytest
+from hypothesis import given, strategies as st
+
+from palaver.core.errors import DecodeError
+from palaver.core.usage import Usage
+from palaver.models import catalogue, providers
+from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import Card, Catalogue
+from palaver.models.cost import cost
+
+BUILT_IN = Catalogue.read("").plus(catalogue.catalogue().cards)
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch):
+    monkeypatch.delenv(catalogue.FILE, raising=False)
+
+
+def card(prefix, **fields):
+    return Card(providers=("p",), prefix=prefix, source="https://p", checked=dt.date(2026, 1, 1), **fields)
+
+
+@pytest.mark.parametrize("row", BUILT_IN.cards, ids=lambda row: f"{row.providers[0]}/{row.prefix}")
+def test_every_row_says_where_and_when_it_was_read(row):
+    assert row.source.startswith("https://")
+    assert row.checked.year >= 2026
+    assert set(row.providers) <= set(providers.names())
+    assert row.prices is not None or row.note
+    assert row.window is not None or row.note
+    assert row.prices is None or 0 < row.prices.input <= row.prices.output
+
+
+def test_no_row_stands_twice():
+    keys = [(provider, row.prefix) for row in BUILT_IN.cards for provider in row.providers]
+    assert len(keys) == len(set(keys))
+
+
+@given(st.lists(st.text("ab-", min_size=1, max_size=5), unique=True), st.text("ab-", max_size=8))
+def test_the_longest_beginning_wins(prefixes, model_id):
+    found = Catalogue([card(prefix) for prefix in prefixes]).find("p", model_id)
+    fitting = [prefix for prefix in prefixes if model_id.startswith(prefix)]
+    assert (found and found.prefix) == (max(fitting, key=len) if fitting else None)
+
+
+@pytest.mark.row("KAI-29")
+def test_an_unknown_model_has_no_card_no_prices_and_no_cost():
+    assert catalogue.find("nobody", "claude-opus-5") is None
+    assert catalogue.find("openai", "nothing") is None
+    assert catalogue.prices_of("openai/nothing") is None
+    assert cost(Usage(input=1), catalogue.prices_of("openai/nothing")) is None
+    assert catalogue.capabilities_of("openai/nothing") == Capabilities()
+
+
+def test_a_sibling_without_prices_does_not_get_those_of_the_shorter_name():
+    assert catalogue.prices_of("openai/gpt-5.5-2026-04-01").input == 5
+    assert catalogue.prices_of("openai/gpt-5.5-pro") is None
+    assert catalogue.prices_of("openai-chat/gpt-5.5") == catalogue.prices_of("openai/gpt-5.5")
+
+
+def test_what_a_card_says_becomes_capabilities_and_the_rest_stays_open():
+    said = card("x", window=8, media=frozenset(), tools=False, structured="none").capabilities
+    assert said == Capabilities(window=8, media=frozenset(), tools=False, structured=None)
+    assert card("x").capabilities == Capabilities()
+
+
+def test_a_file_stands_before_what_is_built_in(monkeypatch, tmp_path):
+    file = tmp_path / "models.toml"
+    file.write_text(
+        '[[models]]\nproviders = ["openai", "lab"]\nprefix = "gpt-5.5"\nwindow = 7\n'
+        'prices = { input = 1, output = 2 }\nsource = "https://lab"\nchecked = 2026-11-01\n',
+        "utf-8",
+    )
+    monkeypatch.setenv(catalogue.FILE, str(file))
+    assert catalogue.find("openai", "gpt-5.5").window == 7
+    assert catalogue.find("lab", "gpt-5.5-x").prices.output == 2
+    assert catalogue.find("openai", "gpt-5.4").window == 1_000_000
+    monkeypatch.delenv(catalogue.FILE)
+    assert catalogue.find("openai", "gpt-5.5").window == 1_000_000
+
+
+@pytest.mark.parametrize("text", ["[[models", "[[models]]\nprefix = 1\n", "[[models]]\nunknown = 1\n", "[[rows]]\n"])
+def test_a_file_that_is_none_names_itself(monkeypatch, tmp_path, text):
+    file = tmp_path / "models.toml"
+    file.write_text(text, "utf-8")
+    monkeypatch.setenv(catalogue.FILE, str(file))
+    with pytest.raises(DecodeError, match=r"PALAVER_MODELS=.*models\.toml"):
+        catalogue.catalogue()
+    monkeypatch.setenv(catalogue.FILE, str(tmp_path / "none.toml"))
+    with pytest.raises(DecodeError, match="cannot be read"):
+        catalogue.catalogue()
+
+
+def test_rows_of_the_program_stand_first():
+    assert BUILT_IN.plus([card("x", window=1)]).find("p", "x-1").window == 1
+    assert repr(Catalogue()) == "Catalogue(0 rows)"
