@@ -72,9 +72,9 @@ def _called(
     content, records = output.content, ()
     metadata: dict[str, Any] = {**planned.metadata, **output.metadata}
     if characters is not None:
-        limited = limit(content, characters, handle=planned.call.id)
+        limited = limit(content, characters)
         if limited.whole is not None:
-            content = limited.content
+            content = limited.with_handle(planned.call.id)
             records = (whole_record(planned.call.id, limited.whole),)
     message = result(planned, content, is_error=output.is_error)
     if metadata:
