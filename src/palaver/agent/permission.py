@@ -51,18 +51,19 @@ def rule_of(policy: Policy, call: ToolCall, tool: str) -> Rule | Awaitable[Judge
     return as_rule(policy)
 
 
-def as_rule(said: Judged) -> Rule:
+def as_rule(said: object) -> Rule:
     """A rule for a word; a rule as it is. Raises ``MessageError`` for anything else."""
-    rule = Rule(judgement=said) if isinstance(said, str) else said
-    if not isinstance(rule, Rule) or rule.judgement not in _JUDGEMENTS:  # pyright: ignore[reportUnnecessaryIsInstance] (a function may say anything)
-        raise MessageError(f"a policy says {', '.join(_JUDGEMENTS)}, or a Rule; not {excerpt(repr(said))}")
-    return rule
+    if isinstance(said, Rule) and said.judgement in _JUDGEMENTS:
+        return said
+    for word in _JUDGEMENTS:
+        if said == word:
+            return Rule(judgement=word)
+    raise MessageError(f"a policy says {', '.join(_JUDGEMENTS)}, or a Rule; not {excerpt(repr(said))}")
 
 
 def check_policy(policy: Policy) -> None:
     """Raise ``MessageError`` for a word that means nothing."""
-    if isinstance(policy, Mapping):
-        for said in policy.values():
-            as_rule(said)
-    elif not callable(policy):
-        as_rule(policy)
+    if callable(policy):
+        return
+    for said in policy.values() if isinstance(policy, Mapping) else (policy,):
+        as_rule(said)
