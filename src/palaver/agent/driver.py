@@ -24,7 +24,7 @@ from anyio import CancelScope, create_memory_object_stream
 from msgspec import structs
 
 from palaver.agent import approvals, events, machine, notes
-from palaver.agent.approvals import ApprovalRequest, Decide, Decision
+from palaver.agent.approvals import ApprovalRequest, Decide, Decision, Recorded
 from palaver.agent.calling import Called, call_tool
 from palaver.agent.idempotency import idempotency_key
 from palaver.agent.limiting import READ_RESULT
@@ -92,12 +92,13 @@ class Driver:
         deps: Any = None,
         values: dict[str, Any] | None = None,
         watch: Watch | None = None,
+        known: Recorded = Recorded(),  # noqa: B008 (frozen)
     ) -> None:
-        """Stand ready."""
+        """Stand ready. ``known`` is what the records say of the calls that were left open."""
         self.agent, self.journal, self.run = agent, journal, run
         self._first, self._carry = first, carry
         self._chain, self._toolbox = agent.chain, agent.toolbox
-        self._decide, self._decisions = decide, decisions or {}
+        self._decide, self._decisions, self._known = decide, decisions or {}, known
         self._watch = watch
         self.start = len(journal.path)
         self.state = State(limits=agent.limits, reads_output=agent.reads_output, polling=frozenset(agent.polling))
@@ -435,10 +436,11 @@ class Driver:
     async def _plan(self, command: machine.Plan) -> None:
         calls = machine.client_calls(command.message)
         chosen = [(index, calls[index]) for index in command.indexes]
-        planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun)
-        asks = any(each.verdict == "ask" for each in planned)
-        record = approvals.pending_record(planned) if asks and not self._decisions else None
-        self._feed(machine.Planned(planned, record))
+        known, self._known = self._known, Recorded()
+        planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun, known=known)
+        asked = {each.call.id for each in planned if each.verdict == "ask"}
+        new = not asked <= known.pending.keys()
+        self._feed(machine.Planned(planned, approvals.pending_record(planned) if new else None))
 
     async def _gate(self, call: ToolCall) -> Rule:
         """The policy, where middleware has rules of its own."""
