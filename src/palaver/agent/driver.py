@@ -30,7 +30,7 @@ from palaver.agent.machine import PlannedCall, State
 from palaver.agent.middleware import HOOK_SECONDS, Blocked, RunContext, Step, ToolRequest
 from palaver.agent.planning import plan
 from palaver.agent.replay_view import ReplayView
-from palaver.agent.run import Run
+from palaver.agent.run import Run, own
 from palaver.agent.tool import AgentTool, ToolContext
 from palaver.core.errors import PalaverError, StreamError
 from palaver.core.events import ReasoningDelta, TextDelta
@@ -67,7 +67,7 @@ class Driver:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: Agent[Any],
         journal: Journal,
         first: machine.Begun | machine.Resumed,
         *,
@@ -97,7 +97,7 @@ class Driver:
         self._told: set[Loss] = set()
         self._finish: machine.Finish | None = None
         self._inbox: list[Message] = []
-        self.result: Run | None = None
+        self.result: Run[Any] | None = None
         """The run, when it is over."""
         self.cancel_reason = ""
         self.context = RunContext(
@@ -134,7 +134,7 @@ class Driver:
         if self._watch is not None:
             self._watch.put(event)
 
-    async def drive(self) -> Run:
+    async def drive(self) -> Run[Any]:
         """Carry the run to its end, and give it. Raises only cancellation from outside."""
         began = anyio.current_time()
         first = structs.replace(self._first, at=began)
@@ -522,7 +522,7 @@ class Driver:
     async def _finished(self, command: machine.Finish) -> None:
         self._finish = command
 
-    def _ended(self, seconds: float) -> Run:
+    def _ended(self, seconds: float) -> Run[Any]:
         finish = self._finish or machine.Finish("failed", reason="the run was never finished")
         path = self.journal.path
         pending = tuple([_request(each) for each in self.state.planned if each.verdict == "ask"])
@@ -542,7 +542,7 @@ class Driver:
             iterations=self.state.iteration,
             seconds=seconds,
             pending=pending if finish.outcome == "waiting" else (),
-            values=self.values,
+            values=own(self.values),
             carry=self._carry,
         )
         return structs.replace(run, output=self.state.output if self.agent.reads_output else run.text)

@@ -144,7 +144,7 @@ class SubagentEvent(_AgentEvent, frozen=True):
 class RunFinished(_AgentEvent, frozen=True):
     """A run is over."""
 
-    result: Run
+    result: Run[Any]
 
 
 AgentEvent: TypeAlias = (
