@@ -40,6 +40,8 @@ from palaver.core.factories import system
 from palaver.core.messages import AssistantMessage, DeveloperMessage, Message, SystemMessage, UserMessage
 from palaver.core.parts import MalformedToolCall, ToolCall, UserPart
 from palaver.core.request import Settings
+from palaver.models.catalogue import prices_of
+from palaver.models.cost import Prices, cost
 from palaver.store.stored import StoredThread
 from palaver.threads.ids import uuid7
 from palaver.threads.thread import MAIN, Thread
@@ -93,7 +95,8 @@ class Agent(Generic[T]):
         ``policy`` says which tools are allowed, asked for or denied, ``decide`` decides what is asked for while a run
         goes on. ``output`` is the form of the answer: a type, or a JSON Schema. ``invalid_calls``: a call that cannot
         be run is answered with an error, or becomes a note that leaves no call in the thread (CBF-18). ``polling``
-        names tools that may be called again and again with the same arguments. Raises ``MessageError`` for tools that
+        names tools that may be called again and again with the same arguments. ``prices`` gives what an answer of a
+        model cost, in USD; by default the catalogue does. Raises ``MessageError`` for tools that
         cannot stand together.
         """
         self._given = {key: value for key, value in locals().items() if key != "self"}
@@ -104,6 +107,7 @@ class Agent(Generic[T]):
         self.provider: Mapping[str, Mapping[str, Any]] = provider or {}
         self.result_limit, self.polling, self.stream, self.log = result_limit, tuple(polling), stream, log
         self._invalid_calls, self._prices = invalid_calls, prices
+        self._known_prices: dict[str, Prices | None] = {}
         self.chain = Chain(middleware)
         offered = [*tools, *(tool for each in self.chain.all for tool in each.tools)]
         self.toolbox = Toolbox([each if isinstance(each, AgentTool) else function_tool(each) for each in offered])
@@ -132,7 +136,11 @@ class Agent(Generic[T]):
 
     def price(self, model: str, usage: Usage) -> float | None:
         """What an answer of a model cost in USD; ``None`` where the price is not known."""
-        return None if self._prices is None else self._prices(model, usage)
+        if self._prices is not None:
+            return self._prices(model, usage)
+        if model not in self._known_prices:
+            self._known_prices[model] = prices_of(model)
+        return cost(usage, self._known_prices[model])
 
     def received(self, message: AssistantMessage) -> AssistantMessage:
         """An answer as it joins the thread: under ``note`` without calls that cannot be run."""
@@ -171,7 +179,7 @@ class Agent(Generic[T]):
 
         Everything that goes wrong later is the outcome of the run.
         """
-        return await self._driver(prompt, None, **how).drive()
+        return await self.driver(prompt, None, **how).drive()
 
     def start(self, prompt: Input = None, **how: Any) -> Running[T]:
         """Begin a run and read its events: ``async with agent.start("…") as run: async for event in run: …``.
@@ -179,13 +187,13 @@ class Agent(Generic[T]):
         Keywords: ``thread``, ``branch``, ``previous``, ``deps`` (anything, for tools and middleware), ``values`` (what
         they share), ``decide``, ``decisions`` (by the id of the call). Raises as ``run`` does.
         """
-        return Running(partial(self._driver, prompt, **how))
+        return Running(partial(self.driver, prompt, **how))
 
     def run_sync(self, prompt: Input = None, **how: Any) -> Run[T]:
         """``run`` for programs without an event loop. Raises ``RuntimeError`` inside of one."""
         return anyio.run(partial(self.run, prompt, **how))
 
-    def _driver(
+    def driver(
         self,
         prompt: Input,
         watch: Watch | None,
@@ -198,6 +206,7 @@ class Agent(Generic[T]):
         decide: Decide | None = None,
         decisions: Mapping[str, Decision] | None = None,
     ) -> Driver:
+        """Stand ready to run, with a watch for its events; for what runs agents itself. Raises as ``run`` does."""
         if previous is not None:
             if thread is not None:
                 raise MessageError("previous: a run goes on in its own thread; give previous or thread, not both")
@@ -228,16 +237,17 @@ class Agent(Generic[T]):
         )
 
 
-def as_messages(prompt: Any) -> tuple[Message, ...]:
+def as_messages(prompt: object) -> tuple[Message, ...]:
     """Messages for what a prompt may be: a text, parts, a message, or several. Raises ``MessageError``."""
-    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
-        prompt = (prompt,)
-    given = cast("Sequence[Any]", prompt)
-    if all(isinstance(each, Message) for each in given):
-        return tuple(given)
-    if any(isinstance(each, Message) for each in given):
+    items: tuple[object, ...] = (prompt,)
+    if isinstance(prompt, Sequence) and not isinstance(prompt, str):
+        items = tuple(cast("Sequence[object]", prompt))
+    found = [each for each in items if isinstance(each, Message)]
+    if found and len(found) == len(items):
+        return tuple(found)
+    if found:
         raise MessageError("a prompt is messages, or the parts of one: not both")
-    return (UserMessage(mode="user", tags=(notes.USER_PROMPT,)).replace(content=given),)
+    return (UserMessage(mode="user", tags=(notes.USER_PROMPT,)).replace(content=items),)
 
 
 def _behind(previous: Run[Any]) -> tuple[AnyThread, str]:
@@ -253,7 +263,7 @@ def _behind(previous: Run[Any]) -> tuple[AnyThread, str]:
     return thread, name
 
 
-def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> machine.Begun | machine.Resumed:
+def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> machine.Begun:
     if opened is None:
         return machine.Begun(0.0, messages)
     text = notes.MAY_HAVE_RUN if opened.begun else notes.NOT_RUN_SKIPPED
@@ -265,7 +275,7 @@ def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> machine.Be
     return machine.Begun(0.0, messages, tuple(closing))
 
 
-def _resumed(journal: Journal, opened: LeftOpen | None) -> machine.Begun | machine.Resumed:
+def _resumed(journal: Journal, opened: LeftOpen | None) -> machine.Resumed:
     if opened is not None:
         return machine.Resumed(0.0, opened.message, opened.results, opened.begun)
     if not journal.path:

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from hashlib import sha256
 from typing import Any, Final, Literal
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from palaver.agent import outputs
 from palaver.agent.limiting import limit
@@ -42,16 +41,24 @@ class Called(Struct, frozen=True):
 
 
 async def call_tool(
-    planned: PlannedCall, request: ToolRequest, run: Callable[[ToolRequest], Awaitable[Output]], characters: int | None
+    planned: PlannedCall,
+    request: ToolRequest,
+    run: Callable[[ToolRequest], Awaitable[Output]],
+    characters: int | None,
+    *,
+    readable: bool = False,
 ) -> Called:
-    """Run one call to its end. Raises nothing but cancellation."""
+    """Run one call to its end. Raises nothing but cancellation.
+
+    ``characters`` bounds the result where the tool does not; ``readable`` says that ``read_result`` is offered.
+    """
     began = time.perf_counter()
     tool = request.tool
     outcome: Literal["success", "error", "timeout"] = "success"
     output: Output | None = None
     with anyio.move_on_after(tool.timeout) as scope:
         try:
-            output = await run(request)
+            output = await run(structs.replace(request, deadline=scope.deadline))
         except Exception as error:  # noqa: BLE001 (whatever a tool raises is told to the model)
             output = outputs.error_output(error)
     if scope.cancelled_caught or output is None:
@@ -59,7 +66,7 @@ async def call_tool(
         output = outputs.error_output(f"{tool.name} took longer than {tool.timeout:g} seconds and was stopped.")
     elif output.is_error:
         outcome = "error"
-    return _called(planned, output, outcome, time.perf_counter() - began, tool.limit or characters)
+    return _called(planned, output, outcome, time.perf_counter() - began, tool.limit or characters, readable=readable)
 
 
 def _called(
@@ -68,14 +75,15 @@ def _called(
     outcome: Literal["success", "error", "timeout"],
     seconds: float,
     characters: int | None,
+    *,
+    readable: bool,
 ) -> Called:
-    content, records = output.content, ()
+    content, whole = output.content, output.whole
     metadata: dict[str, Any] = {**planned.metadata, **output.metadata}
-    if characters is not None:
+    if characters is not None and whole is None:
         limited = limit(content, characters)
-        if limited.whole is not None:
-            content = limited.with_handle(planned.call.id)
-            records = (whole_record(planned.call.id, limited.whole),)
+        content, whole = limited.with_handle(planned.call.id) if readable else limited.content, limited.whole
+    records = () if whole is None else (whole_record(planned.call.id, whole),)
     message = result(planned, content, is_error=output.is_error)
     if metadata:
         message = message.replace(metadata=metadata)
@@ -85,8 +93,3 @@ def _called(
 def whole_record(call: str, text: str) -> SystemMessage:
     """The record that keeps the whole text of a result."""
     return SystemMessage(source=WHOLE, tags=(RECORD,), mode="tool").replace(payload={"call": call, "text": text})
-
-
-def idempotency_key(execution: str, iteration: int, index: int) -> str:
-    """A key that is the same whenever the same call is run (kairo.md 5, golden ``idempotency_key``)."""
-    return sha256(f"{execution}:{iteration}:{index}".encode()).hexdigest()[:32]

@@ -25,19 +25,33 @@ from msgspec import structs
 
 from palaver.agent import approvals, events, machine, notes
 from palaver.agent.approvals import ApprovalRequest, Decide, Decision, Recorded
-from palaver.agent.calling import Called, call_tool, idempotency_key
+from palaver.agent.calling import Called, call_tool
+from palaver.agent.idempotency import idempotency_key
+from palaver.agent.limiting import READ_RESULT
 from palaver.agent.machine import PlannedCall, State
-from palaver.agent.middleware import HOOK_SECONDS, Blocked, RunContext, Step, ToolRequest
+from palaver.agent.middleware import (
+    HOOK_SECONDS,
+    Blocked,
+    CallModel,
+    CallTool,
+    RunContext,
+    Step,
+    ToolRequest,
+    WrapModel,
+    WrapTool,
+)
+from palaver.agent.permission import Policy, Rule
 from palaver.agent.planning import plan
 from palaver.agent.replay_view import ReplayView
 from palaver.agent.run import Run, own
-from palaver.agent.tool import AgentTool, ToolContext
+from palaver.agent.spending import Spending
+from palaver.agent.tool import AgentTool, Output, ToolContext
 from palaver.core.errors import PalaverError, StreamError
 from palaver.core.events import ReasoningDelta, TextDelta
 from palaver.core.factories import system
 from palaver.core.messages import AssistantMessage, Message, SystemMessage
-from palaver.core.usage import Usage
 from palaver.models.language_model import Answer, Notice, Prompt, Reply
+from palaver.store.stored import StoredThread
 
 if TYPE_CHECKING:
     from palaver.agent.agent import Agent
@@ -92,8 +106,7 @@ class Driver:
         self._queue: deque[machine.Command] = deque()
         self._token = 0
         self._answer: Answer | None = None
-        self._usage: dict[str, Usage] = {}
-        self._cost: float | None = 0.0
+        self._spending = Spending()
         self._told: set[Loss] = set()
         self._finish: machine.Finish | None = None
         self._inbox: list[Message] = []
@@ -108,7 +121,13 @@ class Driver:
             values=self.values,
             path=lambda: journal.path,
             emit=self.emit,
+            spend=self._spending.add,
+            judge=self._judge,
+            decide=decide,
+            watch=watch,
+            store=journal.thread.store if isinstance(journal.thread, StoredThread) else None,
         )
+        self._policy: Policy = self._gate if self._chain.rules else agent.policy
         self._ask = self._wrapped_model()
         self._call = self._wrapped_tool()
         self._does: Mapping[type[Any], Callable[[Any], Awaitable[None]]] = {
@@ -150,10 +169,11 @@ class Driver:
         except BaseException as error:  # noqa: BLE001 (cancellation; raised again below)
             cancelled = error
             await self._stop(machine.Interrupted(reason=self.cancel_reason))
+        self.context.ended = run = self._ended(anyio.current_time() - began)
         with CancelScope(shield=True):
             await self._after_agent()
-            self.result = run = self._ended(anyio.current_time() - began)
-            self.emit(events.RunFinished(agent=self.agent.name, run=self.run, result=run))
+        self.result = run
+        self.emit(events.RunFinished(agent=self.agent.name, run=self.run, result=run))
         if cancelled is not None:
             raise cancelled
         return run
@@ -309,6 +329,9 @@ class Driver:
         except PalaverError as error:
             self._failed(error, self._partial())
         else:
+            if self._chain.withholds:
+                for event in events.deltas(self.agent.name, self.run, reply.response.message):
+                    self.emit(event)
             self._answered(reply)
         self._answer = None
 
@@ -320,15 +343,7 @@ class Driver:
     def _answered(self, reply: Reply) -> None:
         message = reply.response.message
         usage = message.usage
-        tokens = context = 0
-        cost = 0.0
-        if usage is not None:
-            known = self._usage.get(reply.model)
-            self._usage[reply.model] = usage if known is None else known + usage
-            tokens, context = usage.total, usage.total - (usage.output or 0) - (usage.reasoning or 0)
-            priced = self.agent.price(reply.model, usage)
-            cost = priced or 0.0
-            self._cost = None if priced is None or self._cost is None else self._cost + priced
+        context = 0 if usage is None else usage.total - (usage.output or 0) - (usage.reasoning or 0)
         self.journal.seconds = reply.seconds
         if reply.losses and self._watch is not None:
             new = tuple([loss for loss in reply.losses if loss not in self._told])
@@ -336,7 +351,7 @@ class Driver:
                 self._told.update(new)
                 self.emit(events.Lost(agent=self.agent.name, run=self.run, model=reply.model, losses=new))
         message = self.agent.received(message)
-        self._feed(machine.Answered(message, anyio.current_time(), tokens, cost, context))
+        self._feed(machine.Answered(message, anyio.current_time(), *self._spending.take(), context))
 
     async def _prompt(self, *, final: bool) -> Prompt:
         agent = self.agent
@@ -363,8 +378,8 @@ class Driver:
         text = "\n\n".join(filter(None, sections))
         return (system(text),) if text else ()
 
-    def _wrapped_model(self) -> Callable[[Prompt], Awaitable[Reply]]:
-        call: Callable[[Prompt], Awaitable[Reply]] = self._ask_model
+    def _wrapped_model(self) -> CallModel:
+        call: CallModel = self._ask_model
         for wrap in self._chain.wrap_model:
             call = partial(_around_model, wrap, self.context, call)
         return call
@@ -372,7 +387,7 @@ class Driver:
     async def _ask_model(self, prompt: Prompt) -> Reply:
         async with self._carry.session.ask(prompt, stream=self.agent.stream, on_notice=self._noticed) as answer:
             self._answer = answer
-            if self._watch is not None:
+            if self._watch is not None and not self._chain.withholds:
                 async for event in answer:
                     if type(event) is TextDelta:
                         self.emit(events.TextDelta(agent=self.agent.name, run=self.run, text=event.text))
@@ -381,9 +396,15 @@ class Driver:
                     else:
                         continue
                     await self._watch.room()
-            return await answer.finish()
+            reply = await answer.finish()
+        usage = reply.response.message.usage
+        if usage is not None:
+            self._spending.add({reply.model: usage}, self.agent.price(reply.model, usage))
+        return reply
 
     def _noticed(self, notice: Notice) -> None:
+        for noticed in self._chain.noticed:
+            noticed(notice, self.context)
         self.emit(
             events.Retrying(
                 agent=self.agent.name,
@@ -416,10 +437,19 @@ class Driver:
         calls = machine.client_calls(command.message)
         chosen = [(index, calls[index]) for index in command.indexes]
         known, self._known = self._known, Recorded()
-        planned = await plan(chosen, self._toolbox, self.agent.policy, begun=command.begun, known=known)
+        planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun, known=known)
         asked = {each.call.id for each in planned if each.verdict == "ask"}
         new = not asked <= known.pending.keys()
         self._feed(machine.Planned(planned, approvals.pending_record(planned) if new else None))
+
+    async def _gate(self, call: ToolCall) -> Rule:
+        """The policy, where middleware has rules of its own."""
+        tool = self._toolbox.find(call.name)
+        assert tool is not None  # noqa: S101 (a policy is asked about tools that are there)
+        return await self._judge(call, tool)
+
+    async def _judge(self, call: ToolCall, tool: AgentTool) -> Rule:
+        return await self._chain.judge(call, tool, self.context, self.agent.policy)
 
     async def _approve(self, command: machine.Ask) -> None:
         requests = tuple([_request(each) for each in command.calls if each.verdict == "ask"])
@@ -473,7 +503,7 @@ class Driver:
                     seconds=called.seconds,
                 )
             )
-        self._feed(machine.Ran(planned.index, called.message, called.records))
+        self._feed(machine.Ran(planned.index, called.message, called.records, *self._spending.take()))
 
     async def _run_call(self, planned: PlannedCall) -> Called:
         tool = self._tool(planned)
@@ -489,11 +519,13 @@ class Driver:
             show=self.emit,
             idempotency_key=idempotency_key(self.journal.thread.id, self._asked_at(), planned.index),
             deps=self.context.deps,
+            host=self.context,
         )
         if self._watch is not None:
             self.emit(events.ToolStarted(agent=self.agent.name, run=self.run, call=planned.call, tool=tool.name))
         request = ToolRequest(tool=tool, arguments=planned.arguments, context=context)
-        return await call_tool(planned, request, self._call, self.agent.result_limit)
+        readable = READ_RESULT in self._toolbox
+        return await call_tool(planned, request, self._call, self.agent.result_limit, readable=readable)
 
     def _tool(self, planned: PlannedCall) -> AgentTool:
         tool = self._toolbox.find(planned.tool or "")
@@ -511,8 +543,8 @@ class Driver:
     def _progress(self, call: ToolCall, value: Any) -> None:
         self.emit(events.ToolProgress(agent=self.agent.name, run=self.run, call=call, value=value))
 
-    def _wrapped_tool(self) -> Callable[[ToolRequest], Awaitable[Any]]:
-        call: Callable[[ToolRequest], Awaitable[Any]] = _run_tool
+    def _wrapped_tool(self) -> CallTool:
+        call: CallTool = _run_tool
         for wrap in self._chain.wrap_tool:
             call = partial(_around_tool, wrap, self.context, call)
         return call
@@ -536,9 +568,9 @@ class Driver:
             outcome=finish.outcome,
             reason=finish.reason,
             error=finish.error,
-            usage=sum(self._usage.values(), Usage()),
-            usage_by_model=dict(self._usage),
-            cost=self._cost if self._usage else None,
+            usage=self._spending.total,
+            usage_by_model=dict(self._spending.usage),
+            cost=self._spending.cost if self._spending.usage else None,
             iterations=self.state.iteration,
             seconds=seconds,
             pending=pending if finish.outcome == "waiting" else (),
@@ -551,15 +583,15 @@ class Driver:
 _NOTHING: Final = Step()
 
 
-async def _around_model(wrap: Any, context: RunContext, call: Any, prompt: Prompt) -> Reply:
+async def _around_model(wrap: WrapModel, context: RunContext, call: CallModel, prompt: Prompt) -> Reply:
     return await wrap(prompt, context, call)
 
 
-async def _around_tool(wrap: Any, context: RunContext, call: Any, request: ToolRequest) -> Any:
+async def _around_tool(wrap: WrapTool, context: RunContext, call: CallTool, request: ToolRequest) -> Output:
     return await wrap(request, context, call)
 
 
-async def _run_tool(request: ToolRequest) -> Any:
+async def _run_tool(request: ToolRequest) -> Output:
     return await request.tool.run(request.arguments, request.context)
 
 

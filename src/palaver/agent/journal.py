@@ -74,16 +74,16 @@ class Journal:
     def _write(self, log: LogSink, entries: Sequence[Entry]) -> None:
         for entry in entries:
             message = entry.message
-            spoke = isinstance(message, AssistantMessage)
+            spoken = message if isinstance(message, AssistantMessage) else None
             log.append(
                 message,
                 LogContext(
                     thread=self.thread.id,
                     run=self._run,
                     agent=message.agent or self._agent,
-                    model=message.model if spoke else None,
+                    model=None if spoken is None else spoken.model,
                     round=self.round,
-                    generation_seconds=self.seconds if spoke else None,
+                    generation_seconds=None if spoken is None else self.seconds,
                     entry=entry.id,
                     parent=entry.parent,
                     branch=self.branch,

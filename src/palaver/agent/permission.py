@@ -13,7 +13,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Literal, TypeAlias, cast, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -31,6 +31,8 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     judgement: Judgement
     reason: str = ""
+    text: str = ""
+    """What the model is told when it is denied, in place of the usual sentence."""
     choices: tuple[DecisionKind, ...] = CHOICES
 
 
@@ -41,27 +43,27 @@ Policy: TypeAlias = Judgement | Mapping[str, Judged] | Judge
 
 def rule_of(policy: Policy, call: ToolCall, tool: str) -> Rule | Awaitable[Judged]:
     """What a policy says of a call of a tool. A function may be async; then what it gives must be awaited."""
-    if isinstance(policy, str):
-        return as_rule(cast("Judgement", policy))
+    if callable(policy):
+        said = policy(call)
+        return said if isinstance(said, Awaitable) else as_rule(said)
     if isinstance(policy, Mapping):
-        table = cast("Mapping[str, Judged]", policy)
-        return as_rule(table.get(tool, table.get("*", "allow")))
-    said = policy(call)
-    return said if isinstance(said, Awaitable) else as_rule(said)
+        return as_rule(policy.get(tool, policy.get("*", "allow")))
+    return as_rule(policy)
 
 
-def as_rule(said: Judged) -> Rule:
+def as_rule(said: object) -> Rule:
     """A rule for a word; a rule as it is. Raises ``MessageError`` for anything else."""
-    rule = Rule(judgement=said) if isinstance(said, str) else said
-    if not isinstance(rule, Rule) or rule.judgement not in _JUDGEMENTS:  # pyright: ignore[reportUnnecessaryIsInstance] (a function may say anything)
-        raise MessageError(f"a policy says {', '.join(_JUDGEMENTS)}, or a Rule; not {excerpt(repr(said))}")
-    return rule
+    judged = said.judgement if isinstance(said, Rule) else said
+    for word in _JUDGEMENTS:
+        if judged == word:
+            return said if isinstance(said, Rule) else Rule(judgement=word)
+    raise MessageError(f"a policy says {', '.join(_JUDGEMENTS)}, or a Rule; not {excerpt(repr(said))}")
 
 
 def check_policy(policy: Policy) -> None:
     """Raise ``MessageError`` for a word that means nothing."""
-    if isinstance(policy, str):
-        as_rule(cast("Judgement", policy))
-    elif isinstance(policy, Mapping):
-        for said in cast("Mapping[str, Judged]", policy).values():
+    if isinstance(policy, Mapping):
+        for said in policy.values():
             as_rule(said)
+    elif not callable(policy):
+        as_rule(policy)

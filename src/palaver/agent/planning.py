@@ -59,7 +59,7 @@ async def _planned(
         rule = as_rule(await rule)
     planned = PlannedCall(index, call, tool.name, tool.effect, arguments=arguments)
     if rule.judgement == "deny":
-        text = " ".join(filter(None, (DENIED.format(name=tool.name), rule.reason)))
+        text = rule.text or " ".join(filter(None, (DENIED.format(name=tool.name), rule.reason)))
         return structs.replace(planned, verdict="deny", text=text, arguments=None)
     asked = known.asked.get(call.id)
     if asked is None:

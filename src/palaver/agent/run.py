@@ -13,8 +13,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 from msgspec import Raw, Struct
 
@@ -154,11 +154,19 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
 
 def own(value: Any) -> Any:
     """A copy of what can change: dicts, lists and sets, however deep. Everything else is shared."""
-    if isinstance(value, dict):
-        return {key: own(each) for key, each in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, list):
-        return [own(each) for each in cast("list[Any]", value)]
-    return set(cast("set[Any]", value)) if isinstance(value, set) else value
+    copy = _COPIES.get(type(value))
+    return value if copy is None else copy(value)
+
+
+def _own_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: own(each) for key, each in value.items()}
+
+
+def _own_list(value: list[Any]) -> list[Any]:
+    return [own(each) for each in value]
+
+
+_COPIES: Final[Mapping[type[Any], Callable[[Any], Any]]] = {dict: _own_dict, list: _own_list, set: set}
 
 
 def _kept(read: saved.Saved, store: Store | None) -> tuple[AnyThread, str | None]:

@@ -171,7 +171,11 @@ class AuthenticationError(ProviderError):
     def no_key(cls, provider: str, variables: Sequence[str]) -> Self:
         """There is no key to send; the text names the environment variables, any of which may hold it."""
         what = " or ".join(variables)
-        reason = f"no API key: set {what}, or pass key=" if what else "no API key: pass key="
+        return cls.unasked(provider, f"no API key: set {what}, or pass key=" if what else "no API key: pass key=")
+
+    @classmethod
+    def unasked(cls, provider: str, reason: str) -> Self:
+        """Nothing could be sent that shows who asks, and nobody was asked."""
         made = cls(provider, reason)
         made.args = (f"{provider}: {reason}" if provider else reason,)
         return made

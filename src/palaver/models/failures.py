@@ -167,7 +167,7 @@ _PROSE: Final[dict[Kind, tuple[str, ...]]] = {
     ),
 }
 """What the prose of an error says, in the order in which it is asked; a match stands between word boundaries."""
-_READ: Final = {
+_READ: Final[dict[Kind, re.Pattern[str]]] = {
     kind: re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE | re.DOTALL)
     for kind, words in _PROSE.items()
 }

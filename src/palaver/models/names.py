@@ -23,12 +23,18 @@ from msgspec import Struct, structs
 
 from palaver import wires
 from palaver.core.errors import UnknownNameError
+from palaver.core.request import Settings
 from palaver.models import providers
+from palaver.models.capabilities import Capabilities, Missing
+from palaver.models.catalogue import capabilities_of
 from palaver.models.credentials import first_set
 from palaver.models.endpoint import Credentials, Endpoint
+from palaver.models.http import Http, Timeouts
+from palaver.models.model import Model
 from palaver.models.providers import Provider
 from palaver.models.providers.compatible import PLAIN
 from palaver.models.providers.row import speaking, usual
+from palaver.models.retry import Retry
 
 DEFAULT: Final = "PALAVER_MODEL"
 """The variable that names the model where nobody does."""
@@ -98,23 +104,59 @@ def _spoken(row: Provider, wire: str | None, *, anywhere: bool) -> Endpoint:
 def _placed(row: Provider, endpoint: Endpoint, url: str | None) -> Endpoint:
     """The endpoint with its address filled in."""
     told = url or first_set(row.bases)
-    base = row.clean(told) if told else _filled(row)
+    base = _filled(row, row.clean(told) if told else row.base)
     if not base.startswith(("http://", "https://")):
         raise UnknownNameError(f"{row.name}: {base!r} is no address: it begins with http:// or https://")
-    placed = structs.replace(endpoint, url=endpoint.url.replace("{base}", base))
+    placed = structs.replace(endpoint, url=_filled(row, endpoint.url).replace("{base}", base))
     if endpoint.stream_url is None:
         return placed
-    return structs.replace(placed, stream_url=endpoint.stream_url.replace("{base}", base))
+    return structs.replace(placed, stream_url=_filled(row, endpoint.stream_url).replace("{base}", base))
 
 
-def _filled(row: Provider) -> str:
-    base = row.base
+def _filled(row: Provider, address: str) -> str:
+    """An address with the words in it that the environment says."""
     for word, place in row.places.items():
-        value = first_set(place.variables) or place.default
-        if value is None:
-            raise UnknownNameError(f"{row.name}: no {word}: set {' or '.join(place.variables)}, or pass url=")
-        base = base.replace(f"{{{word}}}", value)
-    return base
+        if f"{{{word}}}" in address:
+            value = first_set(place.variables) or place.default
+            if value is None:
+                hint = "" if f"{{{word}}}" in row.endpoints[0].url else ", or pass url="
+                raise UnknownNameError(f"{row.name}: no {word}: set {' or '.join(place.variables)}{hint}")
+            address = address.replace(f"{{{word}}}", place.spelled(value))
+    return address
+
+
+def model(
+    name: str | None = None,
+    *,
+    key: str | None = None,
+    url: str | None = None,
+    wire: str | None = None,
+    settings: Settings | None = None,
+    retry: Retry | None = None,
+    timeouts: Timeouts | None = None,
+    missing: Missing = "drop",
+    capabilities: Capabilities | None = None,
+    http: Http | None = None,
+) -> Model:
+    """The model of that name, ready to be asked.
+
+    ``key`` and ``url`` stand before what the environment says; ``wire`` chooses another wire that the provider speaks
+    (``openai_chat``), or the accent of a server (``openai_chat:vllm``). ``capabilities`` are those of the catalogue,
+    unless given. Raises ``UnknownNameError`` for a name, provider or wire that there is not.
+    """
+    found = find(name, key=key, url=url, wire=wire)
+    return Model(
+        name=found.name,
+        id=found.id,
+        endpoint=found.endpoint,
+        credentials=found.credentials,
+        capabilities=capabilities_of(found.name) if capabilities is None else capabilities,
+        settings=settings or Settings(),
+        retry=retry or Retry(),
+        timeouts=timeouts or Timeouts(),
+        missing=missing,
+        http=http,
+    )
 
 
 # -- what there is ---------------------------------------------------------------------------------

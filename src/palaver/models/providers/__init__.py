@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from palaver.core.errors import UnknownNameError
-from palaver.models.providers import anthropic, cohere, compatible, google, ollama, openai
+from palaver.models.providers import anthropic, aws, azure, cohere, compatible, google, ollama, openai, vertex
 from palaver.models.providers.row import Place, Provider, key_in, speaking
 
 __all__ = ["PROVIDERS", "Place", "Provider", "find", "key_in", "names", "speaking"]
@@ -22,6 +22,9 @@ PROVIDERS: Final[dict[str, Provider]] = {
         *openai.ROWS,
         *anthropic.ROWS,
         *google.ROWS,
+        *aws.ROWS,
+        *vertex.ROWS,
+        *azure.ROWS,
         *cohere.ROWS,
         *ollama.ROWS,
         *compatible.ROWS,

@@ -23,10 +23,14 @@ from palaver.models.endpoint import Credentials, Endpoint
 
 
 class Place(Struct, frozen=True):
-    """A word in the address of a provider: the variables that hold it, and what it is where none is set."""
+    """A word in the address of a provider: the variables that hold it, and what it is where none is set.
+
+    ``spelled`` makes the word that stands in the address from what was set, where that is another one.
+    """
 
     variables: tuple[str, ...]
     default: str | None = None
+    spelled: Callable[[str], str] = str
 
 
 def address(text: str) -> str:
@@ -79,7 +83,12 @@ class Provider(Struct, frozen=True, kw_only=True):
 Credential: TypeAlias = Callable[[Provider, str | None], Credentials]
 
 _PATHS: Final[dict[str, Endpoint]] = {
-    "openai_chat": Endpoint(provider_name="", wire="", url="{base}/chat/completions"),
+    "openai_chat": Endpoint(
+        provider_name="",
+        wire="",
+        url="{base}/chat/completions",
+        stream_provider={"openai_chat": {"stream_options": {"include_usage": True}}},
+    ),
     "openai_responses": Endpoint(provider_name="", wire="", url="{base}/responses"),
     "anthropic_messages": Endpoint(
         provider_name="", wire="", url="{base}/v1/messages", headers={"anthropic-version": "2023-06-01"}

@@ -6,6 +6,11 @@ Stability: experimental.
 """
 
 from palaver.wires.anthropic_messages import decode, encode
+from palaver.wires.anthropic_messages.accents import ACCENTS
 from palaver.wires.wire import Wire
 
 WIRE = Wire("anthropic_messages", decode, encode, streams=f"{__name__}.stream")
+ACCENTED = {
+    name: Wire("anthropic_messages", decode, encode, streams=f"{__name__}.stream", speech=speech, accent=name)
+    for name, speech in ACCENTS.items()
+}

@@ -1,0 +1,25 @@
+"""Clouds that serve the Messages wire, as rows of a table (wires.md 4).
+
+Rules:
+
+- The body is that of the wire, but that the address names the model. Which version of the API is spoken, and that the
+  body says so, is data of the endpoint.
+
+Source: https://platform.claude.com/docs/en/build-with-claude/claude-on-amazon-bedrock;
+https://platform.claude.com/docs/en/build-with-claude/claude-on-vertex-ai
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import structs
+
+from palaver.wires.anthropic_messages.encode import SPEECH
+from palaver.wires.speech import Speech
+
+_UNNAMED: Final = structs.replace(SPEECH, names_model=False)
+
+ACCENTS: Final[dict[str, Speech]] = {"bedrock": _UNNAMED, "vertex": _UNNAMED}
