@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from palaver.agent.watching import Watch
     from palaver.core.parts import ToolCall
     from palaver.core.request import Loss
+    from palaver.core.usage import Usage
     from palaver.models.language_model import LanguageModel
 
 _SIMPLE: Final = (machine.Append, machine.Warn)
@@ -338,6 +339,8 @@ class Driver:
     def _failed(self, error: Exception, partial: AssistantMessage | None) -> None:
         self._answer = None
         broke = partial is not None and bool(partial.content)
+        if partial is not None:
+            self._spent(self.agent.model.name, partial.usage)
         self._feed(machine.ModelFailed(error, anyio.current_time(), partial, broke))
 
     def _answered(self, reply: Reply) -> None:
@@ -397,10 +400,15 @@ class Driver:
                         continue
                     await self._watch.room()
             reply = await answer.finish()
-        usage = reply.response.message.usage
-        if usage is not None:
-            self._spending.add({reply.model: usage}, self.agent.price(reply.model, usage))
+        self._spent(reply.model, reply.response.message.usage)
         return reply
+
+    def _spent(self, model: str, usage: Usage | None) -> None:
+        """Count an answer; one that does not say what it used costs nobody knows what."""
+        if usage is None:
+            self._spending.cost = None
+        else:
+            self._spending.add({model: usage}, self.agent.price(model, usage))
 
     def _noticed(self, notice: Notice) -> None:
         for noticed in self._chain.noticed:

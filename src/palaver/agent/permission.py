@@ -62,8 +62,7 @@ def as_rule(said: object) -> Rule:
 
 def check_policy(policy: Policy) -> None:
     """Raise ``MessageError`` for a word that means nothing."""
-    if isinstance(policy, Mapping):
-        for said in policy.values():
-            as_rule(said)
-    elif not callable(policy):
-        as_rule(policy)
+    if callable(policy):
+        return
+    for said in policy.values() if isinstance(policy, Mapping) else (policy,):
+        as_rule(said)

@@ -154,7 +154,7 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
 
 def own(value: Any) -> Any:
     """A copy of what can change: dicts, lists and sets, however deep. Everything else is shared."""
-    copy = _COPIES.get(type(value))
+    copy = _COPIES.get(value.__class__)
     return value if copy is None else copy(value)
 
 
