@@ -852,7 +852,7 @@ async def test_a_turn_costs_what_is_new_in_it(monkeypatch):
     model = endless()
     run = await Agent(model, tools=[LOOK], limits=Limits(iterations=300)).run("go")
     assert run.iterations == 300
-    assert set(looked[1:]) == {2}
+    assert set(looked[1:]) <= {2, 3}, "an answer, a result, and at times a warning"
     visible = [each.messages for each in model.asked]
     assert all(later.continues(earlier) for earlier, later in itertools.pairwise(visible))
     more = await Agent(model, tools=[LOOK], limits=Limits(iterations=2)).run("more", previous=run)

@@ -16,11 +16,11 @@ class Waits(list):
 
 
 def at(url, waits=None, *, wire="openai_chat", provider=None, **more):
-    """A model there; its timeouts are short, and what it waits for goes into `waits`."""
+    """A model there; what it waits for goes into `waits`."""
     waits = Waits() if waits is None else waits
     endpoint = Endpoint(provider_name="test", wire=wire, url=f"{url}/v1/{{model}}", **(provider or {}))
     settings = {
-        "timeouts": Timeouts(connect=1, write=1, first_token=0.2, idle=0.2, whole=0.2),
+        "timeouts": Timeouts(connect=5, write=5, first_token=5, idle=5, whole=5),
         "retry": Retry(jitter=0.0),
         "clock": Clock(sleep=waits.sleep, chance=lambda: 0.5, date=lambda: 1_760_000_000.0),
     }

@@ -27,12 +27,13 @@ class Asked:
 
 @dataclass
 class Server:
-    """Where it listens, what it was asked, and whether a client left before the end of its answer."""
+    """Where it listens, what it was asked, and whether a client left before the end of its answer (``left``)."""
 
     url: str
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
     sent: int = 0
+    arrived: threading.Event = field(default_factory=threading.Event)
     left: threading.Event = field(default_factory=threading.Event)
 
 
@@ -107,6 +108,7 @@ def serve(*steps: Step) -> Iterator[Server]:
             try:
                 while not connection.closed and (asked := connection.read()) is not None:
                     server.asked.append(asked)
+                    server.arrived.set()
                     (waiting.pop(0) if len(waiting) > 1 else waiting[0])(connection)
             except OSError:
                 server.left.set()
@@ -137,7 +139,7 @@ def serve(*steps: Step) -> Iterator[Server]:
                 thread.join()
 
 
-# -- steps ---------------------------------------------------------------------------------------------------------------
+# -- steps --
 
 
 def says(body: object, status: int = 200, *, content_type: str = "application/json", **headers: str) -> Step:
@@ -202,7 +204,7 @@ def stalls(connection: Connection) -> None:
     connection.stall()
 
 
-# -- what a provider says ------------------------------------------------------------------------------------------------
+# -- what a provider says --
 
 
 def sse(data: object, event: str | None = None) -> bytes:

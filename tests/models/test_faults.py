@@ -17,6 +17,7 @@ from palaver.core.errors import (
     TimedOutError,
     TransportError,
 )
+from palaver.models import Timeouts
 from tests.models.asking import HI, Waits, at
 from tests.models.faults import (
     HELLO,
@@ -60,6 +61,13 @@ class Fault:
         detail = f" ({self.detail})" if self.detail else ""
         waits = " and ".join(f"{wait:g} s" for wait in self.waits or ()) or "–"
         return [self.name, what + detail, str(self.requests), waits, "what came" if self.kept else "–"]
+
+    @property
+    def timeouts(self):
+        """What is waited for in vain is waited for shortly; all else has time, on a busy machine too."""
+        first = 0.2 if self.detail == "`first_token`" else 10.0
+        silent = "silent" in self.name or "for ever" in self.name
+        return Timeouts(connect=10, write=10, first_token=first, whole=first, idle=0.2 if silent else 10.0)
 
 
 TWICE = (1.0, 2.0)
@@ -235,7 +243,11 @@ FAULTS = [
 async def test_what_the_caller_sees(fault, anyio_backend):
     waits, given, notices, seen = Waits(), "", [], None
     with serve(*fault.steps) as server:
-        answer = at(server.url, waits, wire=fault.wire).session().ask(HI, stream=fault.stream, on_notice=notices.append)
+        answer = (
+            at(server.url, waits, wire=fault.wire, timeouts=fault.timeouts)
+            .session()
+            .ask(HI, stream=fault.stream, on_notice=notices.append)
+        )
         try:
             async with answer:
                 async for event in answer:

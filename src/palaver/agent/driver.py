@@ -29,6 +29,7 @@ from palaver.agent.approvals import ApprovalRequest, Decide, Decision, Recorded
 from palaver.agent.calling import Called, call_tool
 from palaver.agent.holding import held_record
 from palaver.agent.idempotency import idempotency_key
+from palaver.agent.limiting import READ_RESULT
 from palaver.agent.machine import PlannedCall, State
 from palaver.agent.middleware import (
     HOOK_SECONDS,
@@ -41,24 +42,26 @@ from palaver.agent.middleware import (
     WrapModel,
     WrapTool,
 )
+from palaver.agent.permission import Policy, Rule
 from palaver.agent.planning import plan
 from palaver.agent.replay_view import ReplayView
-from palaver.agent.run import Run
+from palaver.agent.run import Run, own
+from palaver.agent.spending import Spending
 from palaver.agent.tool import AgentTool, Output, ToolContext
 from palaver.core.errors import PalaverError, StreamError
 from palaver.core.events import ReasoningDelta, TextDelta
 from palaver.core.factories import system
 from palaver.core.messages import AssistantMessage, Message, SystemMessage
-from palaver.core.usage import Usage
 from palaver.models.language_model import Answer, Notice, Prompt, Reply
+from palaver.store.stored import StoredThread
 
 if TYPE_CHECKING:
     from palaver.agent.agent import Agent
     from palaver.agent.journal import Journal
-    from palaver.agent.resuming import LeftOpen
     from palaver.agent.watching import Watch
     from palaver.core.parts import ToolCall
     from palaver.core.request import Loss
+    from palaver.core.usage import Usage
     from palaver.models.language_model import LanguageModel
 
 _SIMPLE: Final = (machine.Append, machine.Warn)
@@ -81,26 +84,24 @@ class Driver:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: Agent[Any],
         journal: Journal,
         first: machine.Begun | machine.Resumed,
         *,
         run: str,
         carry: Carry,
-        opened: LeftOpen | None = None,
         decide: Decide | None = None,
         decisions: Mapping[str, Decision] | None = None,
         deps: Any = None,
         values: dict[str, Any] | None = None,
         watch: Watch | None = None,
+        known: Recorded = Recorded(),  # noqa: B008 (frozen)
     ) -> None:
-        """Stand ready."""
+        """Stand ready. ``known`` is what the records say of the calls that were left open."""
         self.agent, self.journal, self.run = agent, journal, run
         self._first, self._carry = first, carry
         self._chain, self._toolbox = agent.chain, agent.toolbox
-        self._decide, self._decisions = decide, decisions or {}
-        self._opened = opened
-        self._recorded = Recorded()
+        self._decide, self._decisions, self._known = decide, decisions or {}, known
         self._watch = watch
         self.start = len(journal.path)
         self.state = State(limits=agent.limits, reads_output=agent.reads_output, polling=frozenset(agent.polling))
@@ -108,12 +109,11 @@ class Driver:
         self._queue: deque[machine.Command] = deque()
         self._token = 0
         self._answer: Answer | None = None
-        self._usage: dict[str, Usage] = {}
-        self._cost: float | None = 0.0
+        self._spending = Spending()
         self._told: set[Loss] = set()
         self._finish: machine.Finish | None = None
         self._inbox: list[Message] = []
-        self.result: Run | None = None
+        self.result: Run[Any] | None = None
         """The run, when it is over."""
         self.cancel_reason = ""
         self._cancelled: BaseException | None = None
@@ -125,7 +125,13 @@ class Driver:
             values=self.values,
             path=lambda: journal.path,
             emit=self.emit,
+            spend=self._spending.add,
+            judge=self._judge,
+            decide=decide,
+            watch=watch,
+            store=journal.thread.store if isinstance(journal.thread, StoredThread) else None,
         )
+        self._policy: Policy = self._gate if self._chain.rules else agent.policy
         self._ask = self._wrapped_model()
         self._call = self._wrapped_tool()
         self._does: Mapping[type[Any], Callable[[Any], Awaitable[None]]] = {
@@ -151,7 +157,7 @@ class Driver:
         if self._watch is not None:
             self._watch.put(event)
 
-    async def drive(self) -> Run:
+    async def drive(self) -> Run[Any]:
         """Carry the run to its end, and give it. Raises only cancellation from outside."""
         began = anyio.current_time()
         first = structs.replace(self._first, at=began)
@@ -166,10 +172,11 @@ class Driver:
         except BaseException as error:  # noqa: BLE001 (cancellation; raised again below)
             self._cancelled = error
             await self._stop(machine.Interrupted(reason=self.cancel_reason))
+        self.context.ended = run = self._ended(anyio.current_time() - began)
         with CancelScope(shield=True):
             await self._after_agent()
             await self._said_late()
-        self.result = run = self._ended(anyio.current_time() - began)
+        self.result = run = structs.replace(run, path=self.journal.path)
         self.emit(events.RunFinished(agent=self.agent.name, run=self.run, result=run))
         if self._cancelled is not None:
             raise self._cancelled
@@ -362,26 +369,23 @@ class Driver:
         except PalaverError as error:
             self._failed(error, self._partial())
         else:
+            if self._chain.withholds:
+                for event in events.deltas(self.agent.name, self.run, reply.response.message):
+                    self.emit(event)
             self._answered(reply)
         self._answer = None
 
     def _failed(self, error: Exception, partial: AssistantMessage | None) -> None:
         self._answer = None
         broke = partial is not None and bool(partial.content)
+        if partial is not None:
+            self._spent(self.agent.model.name, partial.usage)
         self._feed(machine.ModelFailed(error, anyio.current_time(), partial, broke))
 
     def _answered(self, reply: Reply) -> None:
         message = reply.response.message
         usage = message.usage
-        tokens = context = 0
-        cost = 0.0
-        if usage is not None:
-            known = self._usage.get(reply.model)
-            self._usage[reply.model] = usage if known is None else known + usage
-            tokens, context = usage.total, usage.total - (usage.output or 0) - (usage.reasoning or 0)
-            priced = self.agent.price(reply.model, usage)
-            cost = priced or 0.0
-            self._cost = None if priced is None or self._cost is None else self._cost + priced
+        context = 0 if usage is None else usage.total - (usage.output or 0) - (usage.reasoning or 0)
         self.journal.seconds = reply.seconds
         if reply.losses and self._watch is not None:
             new = tuple([loss for loss in reply.losses if loss not in self._told])
@@ -389,7 +393,7 @@ class Driver:
                 self._told.update(new)
                 self.emit(events.Lost(agent=self.agent.name, run=self.run, model=reply.model, losses=new))
         message = self.agent.received(message)
-        self._feed(machine.Answered(message, anyio.current_time(), tokens, cost, context))
+        self._feed(machine.Answered(message, anyio.current_time(), *self._spending.take(), context))
 
     async def _prompt(self, *, final: bool) -> Prompt:
         agent = self.agent
@@ -425,7 +429,7 @@ class Driver:
     async def _ask_model(self, prompt: Prompt) -> Reply:
         async with self._carry.session.ask(prompt, stream=self.agent.stream, on_notice=self._noticed) as answer:
             self._answer = answer
-            if self._watch is not None:
+            if self._watch is not None and not self._chain.withholds:
                 async for event in answer:
                     if type(event) is TextDelta:
                         self.emit(events.TextDelta(agent=self.agent.name, run=self.run, text=event.text))
@@ -434,9 +438,20 @@ class Driver:
                     else:
                         continue
                     await self._watch.room()
-            return await answer.finish()
+            reply = await answer.finish()
+        self._spent(reply.model, reply.response.message.usage)
+        return reply
+
+    def _spent(self, model: str, usage: Usage | None) -> None:
+        """Count an answer; one that does not say what it used costs nobody knows what."""
+        if usage is None:
+            self._spending.cost = None
+        else:
+            self._spending.add({model: usage}, self.agent.price(model, usage))
 
     def _noticed(self, notice: Notice) -> None:
+        for noticed in self._chain.noticed:
+            noticed(notice, self.context)
         self.emit(
             events.Retrying(
                 agent=self.agent.name,
@@ -468,33 +483,29 @@ class Driver:
     async def _plan(self, command: machine.Plan) -> None:
         calls = machine.client_calls(command.message)
         chosen = [(index, calls[index]) for index in command.indexes]
-        known = self._known_of(command.message)
-        planned = await plan(chosen, self._toolbox, self.agent.policy, begun=command.begun, pending=known.pending)
-        unasked = [
-            each
-            for each in planned
-            if each.verdict == "ask" and each.call.id not in known.waiting and self._standing(each) is None
-        ]
-        record = approvals.pending_record(unasked, begun=command.begun) if unasked else None
-        self._feed(machine.Planned(planned, record))
+        known, self._known = self._known, Recorded()
+        if not known.asked:
+            self._decisions = {}  # they are of the calls that were asked, and of no later ones with the same ids
+        planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun, known=known)
+        asked = {each.call.id for each in planned if each.verdict == "ask"}
+        new = not asked <= known.pending.keys()
+        self._feed(machine.Planned(planned, approvals.pending_record(planned) if new else None))
 
-    def _known_of(self, message: AssistantMessage) -> Recorded:
-        """What was asked and decided of the calls of an answer before this run. Decisions are of its calls alone."""
-        opened, self._opened = self._opened, None
-        if opened is not None and opened.message is message:
-            self._recorded = opened.recorded
-        else:
-            self._recorded, self._decisions = Recorded(), {}
-        return self._recorded
+    async def _gate(self, call: ToolCall) -> Rule:
+        """The policy, where middleware has rules of its own."""
+        tool = self._toolbox.find(call.name)
+        assert tool is not None  # noqa: S101 (a policy is asked about tools that are there)
+        return await self._judge(call, tool)
 
-    def _standing(self, planned: PlannedCall) -> Decision | None:
-        return self._recorded.standing(planned.call.id, repeatable=self._tool(planned).is_repeatable)
+    async def _judge(self, call: ToolCall, tool: AgentTool) -> Rule:
+        return await self._chain.judge(call, tool, self.context, self.agent.policy)
 
     async def _approve(self, command: machine.Ask) -> None:
-        asked = [each for each in command.calls if each.verdict == "ask"]
-        standing = {each.call.id: known for each in asked if (known := self._standing(each)) is not None}
-        decisions = {each.call.id: self._decisions[each.call.id] for each in asked if each.call.id in self._decisions}
-        left = tuple([_request(each) for each in asked if each.call.id not in decisions.keys() | standing.keys()])
+        requests = tuple([_request(each) for each in command.calls if each.verdict == "ask"])
+        decisions = {
+            each.call.id: self._decisions[each.call.id] for each in requests if each.call.id in self._decisions
+        }
+        left = tuple([each for each in requests if each.call.id not in decisions])
         if left:
             self.emit(events.ApprovalNeeded(agent=self.agent.name, run=self.run, requests=left))
             if self._decide is not None:
@@ -502,7 +513,7 @@ class Driver:
                 given = await given if isawaitable(given) else given
                 approvals.checked_decisions(given, left)
                 decisions |= given
-        calls = tuple([self._resolved(each, standing | decisions) for each in command.calls])
+        calls = tuple([self._resolved(each, decisions) for each in command.calls])
         self._feed(machine.Decided(calls, approvals.decided_record(decisions) if decisions else None))
 
     def _resolved(self, planned: PlannedCall, decisions: Mapping[str, Decision]) -> PlannedCall:
@@ -542,7 +553,7 @@ class Driver:
                     seconds=called.seconds,
                 )
             )
-        self._feed(machine.Ran(planned.index, called.message, called.records))
+        self._feed(machine.Ran(planned.index, called.message, called.records, *self._spending.take()))
 
     async def _run_call(self, planned: PlannedCall) -> Called:
         tool = self._tool(planned)
@@ -558,11 +569,13 @@ class Driver:
             show=self.emit,
             idempotency_key=idempotency_key(self.journal.thread.id, self._asked_at(), planned.index),
             deps=self.context.deps,
+            host=self.context,
         )
         if self._watch is not None:
             self.emit(events.ToolStarted(agent=self.agent.name, run=self.run, call=planned.call, tool=tool.name))
         request = ToolRequest(tool=tool, arguments=planned.arguments, context=context)
-        return await call_tool(planned, request, self._call, self.agent.result_limit)
+        readable = READ_RESULT in self._toolbox
+        return await call_tool(planned, request, self._call, self.agent.result_limit, readable=readable)
 
     def _tool(self, planned: PlannedCall) -> AgentTool:
         tool = self._toolbox.find(planned.tool or "")
@@ -591,7 +604,7 @@ class Driver:
     async def _finished(self, command: machine.Finish) -> None:
         self._finish = command
 
-    def _ended(self, seconds: float) -> Run:
+    def _ended(self, seconds: float) -> Run[Any]:
         finish = self._finish or machine.Finish("failed", reason="the run was never finished")
         path = self.journal.path
         pending = tuple([_request(each) for each in self.state.planned if each.verdict == "ask"])
@@ -605,13 +618,13 @@ class Driver:
             outcome=finish.outcome,
             reason=finish.reason,
             error=finish.error,
-            usage=sum(self._usage.values(), Usage()),
-            usage_by_model=dict(self._usage),
-            cost=self._cost if self._usage else None,
+            usage=self._spending.total,
+            usage_by_model=dict(self._spending.usage),
+            cost=self._spending.cost if self._spending.usage else None,
             iterations=self.state.iteration,
             seconds=seconds,
             pending=pending if finish.outcome == "waiting" else (),
-            values=self.values,
+            values=own(self.values),
             carry=self._carry,
         )
         return structs.replace(run, output=self.state.output if self.agent.reads_output else run.text)

@@ -26,9 +26,10 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct, structs
 
-from palaver.agent import notes, repetition
+from palaver.agent import loops, notes, repetition
 from palaver.agent.holding import held_record
 from palaver.agent.limits import Limits, Outcome, Spent
+from palaver.agent.loops import Thresholds, Watch
 from palaver.agent.repetition import Repetition
 from palaver.agent.tool import Effect
 from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
@@ -150,11 +151,16 @@ class Decided(_Event, frozen=True):
 
 
 class Ran(_Event, frozen=True):
-    """A tool gave a result, good or bad. ``records`` are kept beside it, for no model."""
+    """A tool gave a result, good or bad. ``records`` are kept beside it, for no model.
+
+    ``tokens`` and ``cost`` (USD) are what tools asked of models since the last event that says what was spent.
+    """
 
     index: int
     message: ToolMessage
     records: tuple[SystemMessage, ...] = ()
+    tokens: int = 0
+    cost: float = 0.0
 
 
 class Steered(_Event, frozen=True):
@@ -311,11 +317,15 @@ class State(Struct, frozen=True, kw_only=True, gc=False):
     """Notes and words for the place behind the last result."""
     steered: tuple[Message, ...] = ()
     repetition: Repetition = Repetition()
+    watch: Watch = Watch()
     output: Any = None
     outcome: Outcome | None = None
 
 
 Step: TypeAlias = tuple[State, tuple[Command, ...]]
+
+_THRESHOLDS: Final = Thresholds(calls=(50, 0))
+"""To call one tool often is worth a warning, and no reason to stop: a hundred files may have to be read."""
 
 
 def step(state: State, event: Event) -> Step:
@@ -493,33 +503,33 @@ def _output_refused(state: State, event: OutputRefused) -> Step:
 
 
 def _planned(state: State, event: Planned) -> Step:
-    state, verdict = _judged(state, event.calls)
-    if verdict.answers is not None:
-        results = _filled(state, [(each.index, result(each, text, is_error=True)) for each, text in verdict.answers])
-        state = structs.replace(state, results=results, final="no_progress" if verdict.final else state.final)
-        state, kept = _keep_results(state)
-        return _next(state, *kept)
-    asked = any(call.verdict == "ask" for call in event.calls)
-    if asked:
+    state, calls = _without_repeats(state, event.calls)
+    if any(call.verdict == "ask" for call in calls):
         record = _append(event.pending) if event.pending is not None else ()
-        return structs.replace(state, phase="approval", planned=event.calls), (*record, Ask(event.calls))
-    return _begin_batch(state, event.calls)
+        return structs.replace(state, phase="approval", planned=calls), (*record, Ask(calls))
+    return _begin_batch(state, calls)
 
 
-class _Judged(Struct, frozen=True):
-    answers: tuple[tuple[PlannedCall, str], ...] | None = None
-    final: bool = False
+def _without_repeats(state: State, calls: tuple[PlannedCall, ...]) -> tuple[State, tuple[PlannedCall, ...]]:
+    """Answer the calls of a round that was run just now; the second time, the next answer is the last.
 
-
-def _judged(state: State, calls: tuple[PlannedCall, ...]) -> tuple[State, _Judged]:
-    """Whether the round is one that was run just now. What people decide, and the rest of a round, is none."""
-    if any(call.verdict in ("ask", "answered") for call in calls) or len(calls) < len(state.results):
-        return structs.replace(state, repetition=Repetition()), _Judged()
+    Calls that poll are left out of account. What is left of a round that broke off is no round.
+    """
+    if len(calls) < len(state.results):
+        return structs.replace(state, repetition=Repetition()), calls
     state, verdict = _repeated(state, calls)
     if not verdict:
-        return state, _Judged()
-    told = [(call, repetition.told(call.call.name, failed=state.repetition.failed)) for call in calls]
-    return state, _Judged(tuple(told), verdict == "final")
+        return state, calls
+    if verdict == "final":
+        state = structs.replace(state, final="no_progress")
+    failed = state.repetition.failed
+    told = [
+        call
+        if call.tool in state.polling
+        else structs.replace(call, verdict="invalid", text=repetition.told(call.call.name, failed=failed))
+        for call in calls
+    ]
+    return state, tuple(told)
 
 
 def _repeated(state: State, calls: tuple[PlannedCall, ...]) -> tuple[State, repetition.Repeated]:
@@ -558,9 +568,7 @@ def _begin_batch(state: State, calls: tuple[PlannedCall, ...]) -> Step:
 
 def _next_stage(state: State, *before: Command) -> Step:
     if not state.stages:
-        failed = all(each is not None and each.is_error for each in state.results)
-        state = structs.replace(state, repetition=repetition.ran(state.repetition, failed=failed), recoveries=0)
-        return _next(state, *before)
+        return _next(_looked_at(state), *before)
     stage, *rest = state.stages
     return structs.replace(state, stages=tuple(rest), running=frozenset(call.index for call in stage)), (
         *before,
@@ -568,11 +576,29 @@ def _next_stage(state: State, *before: Command) -> Step:
     )
 
 
+def _looked_at(state: State) -> State:
+    """A round is over: see whether the run goes round in circles."""
+    failed = all(each is not None and each.is_error for each in state.results)
+    calls = client_calls(state.message) if state.message is not None else ()
+    watch, found = loops.seen(
+        state.watch, calls, state.results, now=state.now, polling=state.polling, thresholds=_THRESHOLDS
+    )
+    return structs.replace(
+        state,
+        repetition=state.repetition if state.repetition.times else repetition.ran(state.repetition, failed=failed),
+        recoveries=0,
+        watch=watch,
+        held=state.held if found.text is None else (*state.held, notes.warning(found.text)),
+        final=state.final or ("no_progress" if found.level == "stop" else None),
+    )
+
+
 def _ran(state: State, event: Ran) -> Step:
     if event.index not in state.running:
         return state, ()
     results = _filled(state, [(event.index, event.message)])
-    state = structs.replace(state, results=results, running=state.running - {event.index})
+    spent = state.spent.plus(event.tokens, event.cost, 0)
+    state = structs.replace(state, results=results, running=state.running - {event.index}, spent=spent)
     state, kept = _keep_results(state)
     kept = (*_append(*event.records), *kept)
     return (state, kept) if state.running else _next_stage(state, *kept)

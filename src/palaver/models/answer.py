@@ -45,6 +45,8 @@ _PINGS: Final = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
 """Events of providers that say no more than that somebody is there."""
 _QUIET: Final = (Start, Update, UsageUpdate, ProviderEvent, PartEnd, Failed)
 """Events without content: they are held back until there is some, and what fails before may be tried again."""
+_GRACE: Final = 0.05
+"""Seconds that the body of an answer may go on behind its end mark; then its connection is not worth keeping."""
 _SECRET: Final = 8
 """Characters that a header of the credentials must have to be taken for a secret."""
 
@@ -246,7 +248,7 @@ class HttpAnswer(Answer):
     async def _close(self) -> None:
         arriving, self._arriving = self._arriving, None
         if arriving is not None:
-            await arriving.aclose()
+            await arriving.aclose(grace=_GRACE if self._whole is not None else 0.0)
 
     # -- giving --
 
@@ -264,8 +266,6 @@ class HttpAnswer(Answer):
             if self._arriving is None:
                 raise MessageError("an answer is read inside its “async with”")
             await self._wait()
-            if self._over:
-                await self._close()
         return self._events.popleft()
 
     async def _wait(self) -> None:

@@ -5,7 +5,8 @@ Rules:
 - A prompt goes on from the last one when its head (system messages, tools, settings, fields of the wire) is the same,
   and its messages begin with those that were encoded: told at once when both are windows on one growing list, else by
   comparing identities. Any other prompt is encoded anew.
-- The model's settings stand behind the prompt's, field by field; the endpoint's fields behind the prompt's.
+- The model's settings stand behind the prompt's, field by field; the endpoint's fields behind the prompt's. Then the
+  prompt is fitted to what the model can do.
 - The encoder counts system messages; places in the receipt do not: they count from the first of ``Prompt.messages``.
   What a system message lost is told of the request.
 
@@ -16,16 +17,17 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import is_
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from msgspec import structs
 
 from palaver.core.messages import Message
 from palaver.core.request import Encoded, Loss, Request, Settings
-from palaver.models.capabilities import Capabilities
+from palaver.models.capabilities import Capabilities, Missing
 from palaver.models.endpoint import Endpoint
+from palaver.models.fitting import fit
 from palaver.models.language_model import Prompt
 from palaver.threads.growing import Beginning
 
@@ -39,28 +41,39 @@ class Written:
     """Encodes the prompts of one conversation with one model. ``id`` is the model's name in the body."""
 
     def __init__(
-        self, wire: Wire, endpoint: Endpoint, *, id: str, settings: Settings, capabilities: Capabilities
+        self,
+        wire: Wire,
+        endpoint: Endpoint,
+        *,
+        id: str,
+        settings: Settings,
+        capabilities: Capabilities,
+        missing: Missing,
     ) -> None:
         """Begin with nothing written."""
         self._wire = wire
         self._endpoint = endpoint
         self._id = id
         self._settings = settings
-        self._takes = capabilities.media
+        self._capabilities = capabilities
+        self._missing: Missing = missing
         self._encoder: RequestEncoder | None = None
         self._last: Prompt | None = None
         self._streamed = False
         self._messages: Sequence[Message] = ()
 
     def encode(self, prompt: Prompt, *, stream: bool) -> Encoded:
-        """The body for a prompt, and its receipt. Raises ``EncodeError``."""
+        """The body for a prompt, and its receipt. Raises ``CapabilityError``, ``EncodeError``."""
+        settings = merged(self._settings, prompt.settings)
+        prompt = prompt if settings is prompt.settings else prompt.replace(settings=settings)
+        prompt, unfit = fit(prompt, self._capabilities, self._missing)
         encoder, self._encoder = self._encoder, None  # what raises below leaves nothing half written
         messages = prompt.messages if isinstance(prompt.messages, Beginning) else tuple(prompt.messages)
         if encoder is not None and self._goes_on(prompt, messages, stream=stream):
             encoder.append(*messages[len(self._messages) :])
         else:
-            encoder = self._wire.request_encoder(self._request(prompt, stream=stream), takes=self._takes)
-        encoded = Encoded(encoder.chunks(), _shifted(encoder.losses, len(prompt.system)))
+            encoder = self._wire.request_encoder(self._request(prompt, stream=stream), takes=self._capabilities.media)
+        encoded = Encoded(encoder.chunks(), (*unfit, *_shifted(encoder.losses, len(prompt.system))))
         self._last, self._streamed, self._messages, self._encoder = prompt, stream, messages, encoder
         return encoded
 
@@ -76,8 +89,7 @@ class Written:
 
     def _request(self, prompt: Prompt, *, stream: bool) -> Request:
         endpoint = self._endpoint
-        settings = merged(self._settings, prompt.settings)
-        settings = structs.replace(settings, stream=stream if endpoint.stream_field else None)
+        settings = structs.replace(prompt.settings, stream=stream if endpoint.stream_field else None)
         request = prompt.replace(settings=settings).request(self._id if endpoint.names_model else None)
         fields = [endpoint.provider, *([endpoint.stream_provider] if stream else ()), prompt.provider]
         provider: dict[str, dict[str, Any]] = {}
@@ -85,6 +97,9 @@ class Written:
             for wire, values in each.items():
                 provider.setdefault(wire, {}).update(values)
         return request.replace(provider=provider) if provider else request
+
+
+_OPEN: Final = Settings()
 
 
 def same_head(last: Prompt, prompt: Prompt) -> bool:
@@ -100,12 +115,10 @@ def same_head(last: Prompt, prompt: Prompt) -> bool:
 
 def merged(under: Settings, over: Settings) -> Settings:
     """Settings in which a field that ``over`` leaves open is that of ``under``."""
-    if under == Settings():
+    if under == _OPEN:
         return over
-    changes: Mapping[str, Any] = {
-        name: getattr(over, name) for name in over.__struct_fields__ if getattr(over, name) != getattr(Settings(), name)
-    }
-    return structs.replace(under, **changes)
+    set_there = {name: getattr(over, name) for name in over.__struct_fields__}
+    return structs.replace(under, **{name: each for name, each in set_there.items() if each != getattr(_OPEN, name)})
 
 
 def _shifted(losses: tuple[Loss, ...], system: int) -> tuple[Loss, ...]:

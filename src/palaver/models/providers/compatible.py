@@ -12,19 +12,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec import structs
+
 from palaver.models.providers.row import Provider, speaking
 
 PLAIN: Final = "compatible"
 """The accent of a server of which nothing is known."""
 
 
-def _hosted(name: str, base: str, key: str, page: str, *others: str, accent: str = PLAIN, url: str = "") -> Provider:
+def _hosted(name: str, base: str, key: str, page: str, *, accent: str = PLAIN, asked: bool = True) -> Provider:
+    """A server that many use. ``asked``: it tells the usage of a stream when it is asked to, else of itself."""
+    endpoint = speaking(name, f"openai_chat:{accent}")
     return Provider(
         name=name,
         base=base,
-        endpoints=(speaking(name, f"openai_chat:{accent}"),),
-        keys=(key, *others),
-        bases=(url or f"{key.removesuffix('_API_KEY').removesuffix('_TOKEN')}_BASE_URL",),
+        endpoints=(endpoint if asked else structs.replace(endpoint, stream_provider={}),),
+        keys=(key,),
+        bases=(f"{key.removesuffix('_API_KEY').removesuffix('_TOKEN')}_BASE_URL",),
         page=page,
     )
 
@@ -70,6 +74,7 @@ ROWS: Final = (
         "MISTRAL_API_KEY",
         "https://docs.mistral.ai/api",
         accent="mistral",
+        asked=False,  # 422 for `stream_options` (openai/openai-agents-python#442)
     ),
     _hosted("xai", "https://api.x.ai/v1", "XAI_API_KEY", "https://docs.x.ai/docs/api-reference", accent="xai"),
     _hosted(

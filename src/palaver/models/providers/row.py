@@ -83,7 +83,12 @@ class Provider(Struct, frozen=True, kw_only=True):
 Credential: TypeAlias = Callable[[Provider, str | None], Credentials]
 
 _PATHS: Final[dict[str, Endpoint]] = {
-    "openai_chat": Endpoint(provider_name="", wire="", url="{base}/chat/completions"),
+    "openai_chat": Endpoint(
+        provider_name="",
+        wire="",
+        url="{base}/chat/completions",
+        stream_provider={"openai_chat": {"stream_options": {"include_usage": True}}},
+    ),
     "openai_responses": Endpoint(provider_name="", wire="", url="{base}/responses"),
     "anthropic_messages": Endpoint(
         provider_name="", wire="", url="{base}/v1/messages", headers={"anthropic-version": "2023-06-01"}
