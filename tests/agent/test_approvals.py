@@ -28,7 +28,7 @@ from palaver.threads.model_view import for_model
 from palaver.threads.people_view import for_people
 from palaver.threads.thread import Thread
 from palaver.threads.view import RECORD
-from tests.agent.scripts import BACKENDS, assert_valid, bodies, call, calls, noting
+from tests.agent.scripts import assert_valid, bodies, call, calls, noting
 
 DECISIONS = {
     "approve": approve(),
@@ -45,11 +45,6 @@ TOLD = {
     ),
     "answer": ("Bob has it already.", False),
 }
-
-
-@pytest.fixture(params=BACKENDS)
-def anyio_backend(request):
-    return request.param
 
 
 def asked_agent(ran, script=None, **how):

@@ -142,15 +142,7 @@ async def test_the_tool_asks_and_tells(anyio_backend, error):
 
     call = p.ToolCall("1", "ask_user", json.dumps({"questions": ["Q?", {"prompt": "R?", "choices": ["a", "b"]}]}))
     context = ToolContext(
-        call=call,
-        agent="me",
-        run="r",
-        thread="t",
-        path=(),
-        values={},
-        emit=lambda _: None,
-        show=lambda _: None,
-        idempotency_key="k",
+        call=call, agent="me", run="r", thread="t", path=(), values={}, emit=print, show=print, idempotency_key="k"
     )
     tool = ask_user_tool(ask)
     output = await tool.run(tool.check(call), context)

@@ -165,8 +165,8 @@ class Guardrail(Middleware):
     async def _asked(self, policy: Callable[..., Any], context: RunContext, *given: Any) -> Verdict | None:
         """What a policy wants changed. Raises ``_DeniedError``."""
         try:
-            said: Any = policy(*given)
-            said = _checked(await said if isawaitable(said) else said)
+            given_back: Any = policy(*given)
+            said = _checked(await given_back if isawaitable(given_back) else given_back)
         except Exception as error:
             text = f"{self.name}: a policy failed: {excerpt(f'{type(error).__name__}: {error}')}"
             _tell(context, text, error)

@@ -53,10 +53,11 @@ def rule_of(policy: Policy, call: ToolCall, tool: str) -> Rule | Awaitable[Judge
 
 def as_rule(said: object) -> Rule:
     """A rule for a word; a rule as it is. Raises ``MessageError`` for anything else."""
-    judged = said.judgement if isinstance(said, Rule) else said
+    if isinstance(said, Rule) and said.judgement in _JUDGEMENTS:
+        return said
     for word in _JUDGEMENTS:
-        if judged == word:
-            return said if isinstance(said, Rule) else Rule(judgement=word)
+        if said == word:
+            return Rule(judgement=word)
     raise MessageError(f"a policy says {', '.join(_JUDGEMENTS)}, or a Rule; not {excerpt(repr(said))}")
 
 
