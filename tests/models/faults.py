@@ -78,6 +78,7 @@ class Connection:
         with contextlib.suppress(TimeoutError):
             if self.client.recv(1) == b"":
                 raise ConnectionAbortedError
+        self.client.settimeout(None)
 
     def reset(self) -> None:
         self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -39,6 +39,14 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/reference/faults.md"
 HTML = b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
 OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 PING = sse({"type": "ping"}, "ping")
+BEGUN = b"".join(
+    sse(data, data["type"])
+    for data in (
+        {"type": "message_start", "message": {"id": "a1", "type": "message", "role": "assistant", "model": "m"}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hel"}},
+    )
+)
 
 
 @dataclass
@@ -132,6 +140,14 @@ FAULTS = [
         (endless(delta("Hel"), b": alive\n\n", every=0.03),),
         StreamError,
         kept="Hel",
+        detail="`torn`, from `TimedOutError`",
+    ),
+    Fault(
+        "pings for ever after a token",
+        (endless(BEGUN, PING, every=0.03),),
+        StreamError,
+        kept="Hel",
+        wire="anthropic_messages",
         detail="`torn`, from `TimedOutError`",
     ),
     Fault(

@@ -1,5 +1,6 @@
 """A conversation with a model: what is sent, what is written again, what comes back."""
 
+import asyncio
 import itertools
 import json
 import subprocess
@@ -177,6 +178,7 @@ async def test_another_head_or_another_past_is_encoded_anew(anyio_backend, monke
             first.replace(system=(system("Be long."),)),
             first.replace(settings=Settings(seed=1)),
             first.replace(provider={"openai_chat": {"user": "u"}}),
+            first.replace(messages=Beginning([user("another thread"), *messages])),
             first.replace(messages=messages[:2]),
             first.replace(messages=[user("other"), *messages]),
         ]:
@@ -373,6 +375,20 @@ async def test_being_cancelled_while_waiting_closes_the_connection(anyio_backend
             group.cancel_scope.cancel()
         assert await anyio.to_thread.run_sync(lambda: server.left.wait(1))
     assert len(server.asked) == 1
+
+
+def test_a_task_that_asyncio_cancels_closes_the_connection():
+    async def main():
+        task = asyncio.create_task(told(at(server.url)))
+        await asyncio.to_thread(server.arrived.wait, 5)
+        await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(server.left.wait, 5)
+
+    with serve(streams(delta("Hel"), end="stall")) as server:
+        asyncio.run(main())
 
 
 async def test_an_endless_answer_is_not_read_ahead(anyio_backend):
