@@ -84,7 +84,15 @@ def test_anything_gives_a_list_or_one_error(given_):
 
 def context(call):
     return ToolContext(
-        call=call, agent="a", run="r", thread="t", path=(), values={}, emit=lambda _: None, idempotency_key="k"
+        call=call,
+        agent="a",
+        run="r",
+        thread="t",
+        path=(),
+        values={},
+        emit=lambda _: None,
+        show=lambda _: None,
+        idempotency_key="k",
     )
 
 

@@ -1,7 +1,10 @@
 """Tables of the documentation say what the code does."""
 
+import re
 from pathlib import Path
 
+from palaver.models.fallback import GOES_ON
+from palaver.models.providers import PROVIDERS
 from palaver.stream.assembler import STATES, Assembler
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,3 +22,37 @@ def test_the_table_of_states_and_events_is_that_of_the_assembler():
         for event, action in actions.items()
     }
     assert said == done
+
+
+def provider_lines():
+    """The table of providers, from their rows."""
+    yield "| name | wires, the default first | key | another address | where it is asked |"
+    yield "|---|---|---|---|---|"
+    for row in PROVIDERS.values():
+        seen = dict.fromkeys(endpoint.wire for endpoint in row.endpoints)
+        places = [f"`{word}`: {_any_of(place.variables)}" for word, place in row.places.items()]
+        cells = (
+            f"`{row.name}`",
+            ", ".join(f"`{wire}`" for wire in seen),
+            _any_of(row.keys) + ("" if row.needs_key or not row.keys else ", if it wants one"),
+            "; ".join(filter(None, (_any_of(row.bases), *places))),
+            f"`{row.base}` ([page]({row.page}))",
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def _any_of(names):
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def test_the_table_of_providers_is_that_of_their_rows():
+    page = (ROOT / "docs/reference/models.md").read_text("utf-8")
+    table = page.partition("<!-- PROVIDERS -->\n")[2].partition("<!-- end -->")[0]
+    assert table.strip().splitlines() == list(provider_lines())
+
+
+def test_the_table_of_failures_of_a_chain_is_that_of_the_code():
+    page = (ROOT / "docs/reference/models.md").read_text("utf-8")
+    table = page.partition("<!-- GOES_ON -->\n")[2].partition("<!-- end -->")[0]
+    said = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", table, re.MULTILINE))
+    assert said == {kind.__name__: hop for kind, hop in GOES_ON.items()}

@@ -33,8 +33,10 @@ def invoker(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         return function
 
     async def in_thread(*args: Any, **kwargs: Any) -> Any:
-        work = functools.partial(function, *args, **kwargs)
-        result = await to_thread.run_sync(work, abandon_on_cancel=True)
+        def work() -> tuple[Any]:  # in a tuple: trio refuses a thread that gives back what can be awaited
+            return (function(*args, **kwargs),)
+
+        (result,) = await to_thread.run_sync(work, abandon_on_cancel=True)
         return await result if inspect.isawaitable(result) else result
 
     return in_thread

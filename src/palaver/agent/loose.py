@@ -53,7 +53,7 @@ def items(given: Any, name: str) -> list[Any] | None:
             return [fields] if fields else None
         inner = _unwrapped(fields[name])
     if isinstance(inner, list):
-        return cast("list[Any]", inner)
+        return [*cast("Sequence[Any]", inner)]
     return [inner] if isinstance(inner, (dict, str)) else None
 
 

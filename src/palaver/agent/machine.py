@@ -26,8 +26,9 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct, structs
 
-from palaver.agent import notes, repetition
+from palaver.agent import loops, notes, repetition
 from palaver.agent.limits import Limits, Outcome, Spent
+from palaver.agent.loops import Thresholds, Watch
 from palaver.agent.repetition import Repetition
 from palaver.agent.tool import Effect
 from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
@@ -147,11 +148,16 @@ class Decided(_Event, frozen=True):
 
 
 class Ran(_Event, frozen=True):
-    """A tool gave a result, good or bad. ``records`` are kept beside it, for no model."""
+    """A tool gave a result, good or bad. ``records`` are kept beside it, for no model.
+
+    ``tokens`` and ``cost`` (USD) are what tools asked of models since the last event that says what was spent.
+    """
 
     index: int
     message: ToolMessage
     records: tuple[SystemMessage, ...] = ()
+    tokens: int = 0
+    cost: float = 0.0
 
 
 class Steered(_Event, frozen=True):
@@ -308,11 +314,15 @@ class State(Struct, frozen=True, kw_only=True, gc=False):
     """Notes and words for the place behind the last result."""
     steered: tuple[Message, ...] = ()
     repetition: Repetition = Repetition()
+    watch: Watch = Watch()
     output: Any = None
     outcome: Outcome | None = None
 
 
 Step: TypeAlias = tuple[State, tuple[Command, ...]]
+
+_THRESHOLDS: Final = Thresholds(calls=(50, 0))
+"""To call one tool often is worth a warning, and no reason to stop: a hundred files may have to be read."""
 
 
 def step(state: State, event: Event) -> Step:
@@ -474,38 +484,34 @@ def _output_refused(state: State, event: OutputRefused) -> Step:
 
 
 def _planned(state: State, event: Planned) -> Step:
-    state, verdict = _judged(state, event.calls)
-    if verdict.answers is not None:
-        results = _filled(state, [(each.index, result(each, text, is_error=True)) for each, text in verdict.answers])
-        state = structs.replace(state, results=results, final="no_progress" if verdict.final else state.final)
-        state, kept = _keep_results(state)
-        return _next(state, *kept)
-    asked = any(call.verdict == "ask" for call in event.calls)
-    if asked:
+    state, calls = _without_repeats(state, event.calls)
+    if any(call.verdict == "ask" for call in calls):
         record = _append(event.pending) if event.pending is not None else ()
-        return structs.replace(state, phase="approval", planned=event.calls), (*record, Ask(event.calls))
-    return _begin_batch(state, event.calls)
+        return structs.replace(state, phase="approval", planned=calls), (*record, Ask(calls))
+    return _begin_batch(state, calls)
 
 
-class _Judged(Struct, frozen=True):
-    answers: tuple[tuple[PlannedCall, str], ...] | None = None
-    final: bool = False
+def _without_repeats(state: State, calls: tuple[PlannedCall, ...]) -> tuple[State, tuple[PlannedCall, ...]]:
+    """Answer the calls of a round that was run just now; the second time, the next answer is the last.
 
-
-def _judged(state: State, calls: tuple[PlannedCall, ...]) -> tuple[State, _Judged]:
-    """Whether the round is one that was run just now."""
-    if state.limits.repeats == "run" or any(call.verdict in ("ask", "answered") for call in calls):
-        return state, _Judged()
-    message = state.message
-    round_ = [call for call in calls if call.tool not in state.polling]
-    if message is None or not round_ or len(calls) < len(state.results):
-        return state, _Judged()
-    following, verdict = repetition.repeated(state.repetition, [call.call for call in round_])
+    Calls that poll are left out of account. What is left of a round that broke off is no round.
+    """
+    if state.limits.repeats == "run" or len(calls) < len(state.results):
+        return state, calls
+    looked = [call.call for call in calls if call.tool not in state.polling]
+    following, verdict = repetition.repeated(state.repetition, looked)
     state = structs.replace(state, repetition=following)
     if not verdict:
-        return state, _Judged()
-    told = [(call, repetition.told(call.call.name, failed=following.failed)) for call in calls]
-    return state, _Judged(tuple(told), verdict == "final")
+        return state, calls
+    if verdict == "final":
+        state = structs.replace(state, final="no_progress")
+    told = [
+        call
+        if call.tool in state.polling
+        else structs.replace(call, verdict="invalid", text=repetition.told(call.call.name, failed=following.failed))
+        for call in calls
+    ]
+    return state, tuple(told)
 
 
 def _decided(state: State, event: Decided) -> Step:
@@ -533,9 +539,7 @@ def _begin_batch(state: State, calls: tuple[PlannedCall, ...]) -> Step:
 
 def _next_stage(state: State, *before: Command) -> Step:
     if not state.stages:
-        failed = all(each is not None and each.is_error for each in state.results)
-        state = structs.replace(state, repetition=repetition.ran(state.repetition, failed=failed), recoveries=0)
-        return _next(state, *before)
+        return _next(_looked_at(state), *before)
     stage, *rest = state.stages
     return structs.replace(state, stages=tuple(rest), running=frozenset(call.index for call in stage)), (
         *before,
@@ -543,11 +547,29 @@ def _next_stage(state: State, *before: Command) -> Step:
     )
 
 
+def _looked_at(state: State) -> State:
+    """A round is over: see whether the run goes round in circles."""
+    failed = all(each is not None and each.is_error for each in state.results)
+    calls = client_calls(state.message) if state.message is not None else ()
+    watch, found = loops.seen(
+        state.watch, calls, state.results, now=state.now, polling=state.polling, thresholds=_THRESHOLDS
+    )
+    return structs.replace(
+        state,
+        repetition=repetition.ran(state.repetition, failed=failed),
+        recoveries=0,
+        watch=watch,
+        held=state.held if found.text is None else (*state.held, notes.warning(found.text)),
+        final=state.final or ("no_progress" if found.level == "stop" else None),
+    )
+
+
 def _ran(state: State, event: Ran) -> Step:
     if state.results[event.index] is not None:
         return state, ()
     results = _filled(state, [(event.index, event.message)])
-    state = structs.replace(state, results=results, running=state.running - {event.index})
+    spent = state.spent.plus(event.tokens, event.cost, 0)
+    state = structs.replace(state, results=results, running=state.running - {event.index}, spent=spent)
     state, kept = _keep_results(state)
     kept = (*_append(*event.records), *kept)
     return (state, kept) if state.running else _next_stage(state, *kept)

@@ -270,16 +270,14 @@ def _allowed(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Seque
     return cast("Sequence[Any]", {**definitions.get(reference, {}), **schema}.get("enum", ()))
 
 
-def _typed(schema: Any) -> Any:
+def _typed(schema: object) -> Any:
     """Say ``string`` of enumerations of text: some servers want a type wherever there are values."""
     if isinstance(schema, list):
-        items: list[Any] = schema
-        return [_typed(each) for each in items]
+        return [_typed(each) for each in cast("list[object]", schema)]
     if not isinstance(schema, dict):
         return schema
-    table: dict[str, Any] = schema
-    made = {key: _typed(value) for key, value in table.items()}
-    values: Any = made.get("enum")
+    made = {key: _typed(value) for key, value in cast("dict[str, object]", schema).items()}
+    values: object = made.get("enum")
     if isinstance(values, list) and "type" not in made and all(map(_is_text, cast("list[object]", values))):
         made["type"] = "string"
     return made

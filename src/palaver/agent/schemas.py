@@ -127,7 +127,7 @@ def _text_of(parameters: Mapping[str, Any] | str | bytes | None, name: str) -> R
                 text = jsontext.source(parameters)
                 jsontext.fields(text)
             except DecodeError as error:
-                raise MessageError(f"{where} is {error.reason}") from None
+                raise MessageError(f"{where}: {error.reason}") from None
             return Raw(text)
         case _:
             return jsontext.checked(dict(parameters), where)

@@ -4,25 +4,36 @@ Stability: experimental.
 """
 
 from palaver.models.capabilities import Capabilities
+from palaver.models.cost import Prices
+from palaver.models.credentials import ApiKey, NoKey
+from palaver.models.fallback import Fallback
 from palaver.models.http import Http, Timeouts
 from palaver.models.language_model import Answer, LanguageModel, Notice, Prompt, Reply, Session, complete
 from palaver.models.model import Model
+from palaver.models.names import answering, available, model
 from palaver.models.retry import Retry
 from palaver.models.scripted import Broken, ScriptedModel
 
 __all__ = [
     "Answer",
+    "ApiKey",
     "Broken",
     "Capabilities",
+    "Fallback",
     "Http",
     "LanguageModel",
     "Model",
+    "NoKey",
     "Notice",
+    "Prices",
     "Prompt",
     "Reply",
     "Retry",
     "ScriptedModel",
     "Session",
     "Timeouts",
+    "answering",
+    "available",
     "complete",
+    "model",
 ]

@@ -20,7 +20,6 @@ import os
 import tomllib
 from collections.abc import Iterable
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal, Self, final
 
@@ -141,9 +140,7 @@ def prices_of(name: str) -> Prices | None:
 
 @cache
 def _built_in() -> Catalogue:
-    return Catalogue.read(
-        files("palaver.models").joinpath("catalogue.toml").read_text("utf-8"), source="catalogue.toml"
-    )
+    return Catalogue.read(Path(__file__).with_name("catalogue.toml").read_text("utf-8"), source="catalogue.toml")
 
 
 @cache

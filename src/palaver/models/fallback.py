@@ -17,9 +17,10 @@ Stability: experimental.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, final
 
 from msgspec import Struct, structs
 
@@ -194,9 +195,8 @@ class _Answer(Answer):
         self._requests = 0
         self._failed: list[str] = []
         self._open: _Open | None = None
-        self._held: list[Event] = []
+        self._held: deque[Event] = deque()
         self._given = False
-        self._events: AsyncIterator[Event] | None = None
 
     async def __aenter__(self) -> _Answer:
         self._asked = self._chain.clock()
@@ -209,7 +209,7 @@ class _Answer(Answer):
     ) -> None:
         opened, self._open = self._open, None
         if opened is not None:
-            await opened.manager.__aexit__(kind, error, trace)
+            await _close(opened, kind, error, trace)
 
     # -- from one model to the next --
 
@@ -233,7 +233,7 @@ class _Answer(Answer):
         manager = self._session(index).ask(self._prompt, stream=self._stream, on_notice=self._notice)
         answer = await manager.__aenter__()
         self._open = _Open(index, manager, answer, aiter(answer), begun)
-        self._held = []
+        self._held.clear()
         async for event in self._open.events:
             self._held.append(event)
             if not isinstance(event, _BARE):
@@ -244,7 +244,7 @@ class _Answer(Answer):
         """Close what failed. Raises ``error`` when no other model would do better."""
         opened, self._open = self._open, None
         if opened is not None:
-            await opened.manager.__aexit__(type(error), error, error.__traceback__)
+            await _close(opened, type(error), error, error.__traceback__)
         model = self._chain.models[index]
         hop = self._chain.hop(index, error)
         if hop == "stop":
@@ -254,6 +254,7 @@ class _Answer(Answer):
         self._failed.append(f"{model.name}: {type(error).__name__}")
         if self._told is not None:
             self._told(Notice(kind="fallback", model=model.name, error=error, attempt=self._requests))
+        self._requests -= _unsent(error)
 
     def _all(self, error: PalaverError | None) -> PalaverError:
         error = error or MessageError(f"{self._chain.name}: no model can be asked")
@@ -269,18 +270,15 @@ class _Answer(Answer):
 
     # -- what is given out --
 
-    def __aiter__(self) -> AsyncIterator[Event]:
-        if self._events is None:
-            self._events = self._given_out()
-        return self._events
+    def __aiter__(self) -> _Answer:
+        """The events that were not given out yet."""
+        return self
 
-    async def _given_out(self) -> AsyncIterator[Event]:
-        opened = self._entered
+    async def __anext__(self) -> Event:
+        """The next event."""
+        events = self._entered.events
         self._given = True
-        while self._held:
-            yield self._held.pop(0)
-        async for event in opened.events:
-            yield event
+        return self._held.popleft() if self._held else await anext(events)
 
     async def finish(self) -> Reply:
         """Read to the end. As long as nothing was given out, a model that fails here too is gone past."""
@@ -313,3 +311,20 @@ class _Answer(Answer):
         if self._open is None:
             raise MessageError("an answer is read inside `async with`")
         return self._open
+
+
+def _unsent(error: PalaverError) -> bool:
+    """Whether nothing was sent: what was asked did not fit the model, or there was no key."""
+    return isinstance(error, CapabilityError) or (isinstance(error, AuthenticationError) and error.status is None)
+
+
+async def _close(
+    opened: _Open, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    """Let go of a model that answers: first of its events, which may be suspended half way."""
+    try:
+        events: object = opened.events
+        if isinstance(events, AsyncGenerator):
+            await cast("AsyncGenerator[Event, None]", events).aclose()
+    finally:
+        await opened.manager.__aexit__(kind, error, trace)

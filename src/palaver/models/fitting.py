@@ -34,7 +34,7 @@ from palaver.wires.media import kind_of
 from palaver.wires.speech import MEDIA_KINDS, MediaKind
 
 Fitted: TypeAlias = tuple[Prompt, tuple[Loss, ...]]
-_SHOWN: Final = 8
+_SHOWN: Final = 20
 """As many losses are named in a refusal."""
 _ANY_JSON: Final = "Answer with one JSON object, and with nothing else: no other text, no code fence."
 

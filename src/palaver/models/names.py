@@ -23,12 +23,18 @@ from msgspec import Struct, structs
 
 from palaver import wires
 from palaver.core.errors import UnknownNameError
+from palaver.core.request import Settings
 from palaver.models import providers
+from palaver.models.capabilities import Capabilities, Missing
+from palaver.models.catalogue import capabilities_of
 from palaver.models.credentials import first_set
 from palaver.models.endpoint import Credentials, Endpoint
+from palaver.models.http import Http, Timeouts
+from palaver.models.model import Model
 from palaver.models.providers import Provider
 from palaver.models.providers.compatible import PLAIN
 from palaver.models.providers.row import speaking, usual
+from palaver.models.retry import Retry
 
 DEFAULT: Final = "PALAVER_MODEL"
 """The variable that names the model where nobody does."""
@@ -117,6 +123,40 @@ def _filled(row: Provider, address: str) -> str:
                 raise UnknownNameError(f"{row.name}: no {word}: set {' or '.join(place.variables)}{hint}")
             address = address.replace(f"{{{word}}}", place.spelled(value))
     return address
+
+
+def model(
+    name: str | None = None,
+    *,
+    key: str | None = None,
+    url: str | None = None,
+    wire: str | None = None,
+    settings: Settings | None = None,
+    retry: Retry | None = None,
+    timeouts: Timeouts | None = None,
+    missing: Missing = "drop",
+    capabilities: Capabilities | None = None,
+    http: Http | None = None,
+) -> Model:
+    """The model of that name, ready to be asked.
+
+    ``key`` and ``url`` stand before what the environment says; ``wire`` chooses another wire that the provider speaks
+    (``openai_chat``), or the accent of a server (``openai_chat:vllm``). ``capabilities`` are those of the catalogue,
+    unless given. Raises ``UnknownNameError`` for a name, provider or wire that there is not.
+    """
+    found = find(name, key=key, url=url, wire=wire)
+    return Model(
+        name=found.name,
+        id=found.id,
+        endpoint=found.endpoint,
+        credentials=found.credentials,
+        capabilities=capabilities_of(found.name) if capabilities is None else capabilities,
+        settings=settings or Settings(),
+        retry=retry or Retry(),
+        timeouts=timeouts or Timeouts(),
+        missing=missing,
+        http=http,
+    )
 
 
 # -- what there is ---------------------------------------------------------------------------------

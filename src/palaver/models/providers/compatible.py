@@ -20,17 +20,15 @@ PLAIN: Final = "compatible"
 """The accent of a server of which nothing is known."""
 
 
-def _hosted(
-    name: str, base: str, key: str, page: str, *others: str, accent: str = PLAIN, url: str = "", asked: bool = True
-) -> Provider:
+def _hosted(name: str, base: str, key: str, page: str, *, accent: str = PLAIN, asked: bool = True) -> Provider:
     """A server that many use. ``asked``: it tells the usage of a stream when it is asked to, else of itself."""
     endpoint = speaking(name, f"openai_chat:{accent}")
     return Provider(
         name=name,
         base=base,
         endpoints=(endpoint if asked else structs.replace(endpoint, stream_provider={}),),
-        keys=(key, *others),
-        bases=(url or f"{key.removesuffix('_API_KEY').removesuffix('_TOKEN')}_BASE_URL",),
+        keys=(key,),
+        bases=(f"{key.removesuffix('_API_KEY').removesuffix('_TOKEN')}_BASE_URL",),
         page=page,
     )
 
@@ -76,7 +74,7 @@ ROWS: Final = (
         "MISTRAL_API_KEY",
         "https://docs.mistral.ai/api",
         accent="mistral",
-        asked=False,  # it refuses `stream_options`
+        asked=False,  # 422 for `stream_options` (openai/openai-agents-python#442)
     ),
     _hosted("xai", "https://api.x.ai/v1", "XAI_API_KEY", "https://docs.x.ai/docs/api-reference", accent="xai"),
     _hosted(

@@ -1,0 +1,303 @@
+"""One session with an MCP server, held by a task of its own.
+
+Rules:
+
+- The task enters and leaves the SDK's context managers; calls are sent from whatever task makes them.
+- A session is over when the server's side of its stream ends. It is then opened anew, once for a call.
+- A call is sent a second time only where that cannot do harm: it was not looked at, or may be repeated.
+- Opening never raises: what went wrong stands in ``error``, with the last line that the server wrote to its stderr.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import IO, TYPE_CHECKING, Any, Final, Self, TypeAlias, cast, final
+
+import anyio
+from anyio.abc import TaskGroup
+from msgspec import Struct
+
+from palaver.core.errors import MessageError, ToolError, excerpt
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import CallToolResult, Tool
+
+    Transport: TypeAlias = AbstractAsyncContextManager[tuple[Any, Any]]
+
+_PAGES: Final = 100
+"""A list of tools that has more pages than this never ends."""
+_TERMINATED: Final = "Session terminated"
+"""What the SDK says when a server does not know the session any more (404): the call was not looked at."""
+
+
+class Stdio(Struct, frozen=True):
+    """A server that is a program of this machine. ``env`` comes on top of the few variables that the SDK passes on."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] | None = None
+    cwd: str | None = None
+
+    def __repr__(self) -> str:
+        """The command; the environment holds keys."""
+        return f"Stdio({' '.join((self.command, *self.args))!r})"
+
+
+class Http(Struct, frozen=True):
+    """A server that is reached by streamable HTTP. ``headers`` go with every request."""
+
+    url: str
+    headers: Mapping[str, str] = {}
+
+    def __repr__(self) -> str:
+        """The URL; headers hold keys."""
+        return f"Http({self.url!r})"
+
+
+McpServer: TypeAlias = Stdio | Http
+
+
+class Progress(Struct, frozen=True):
+    """How far a server says that it is; given to ``ctx.emit``."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+@final
+class McpSession:
+    """A session that is opened, dies, and is opened again. ``listed`` are the server's own definitions of its tools."""
+
+    def __init__(self, name: str, server: McpServer, tasks: TaskGroup, timeout: float) -> None:
+        """Hold what is needed to open it; ``timeout`` is in seconds, for opening and for listing."""
+        self.name = name
+        self.listed: tuple[Tool, ...] = ()
+        self.error: str | None = "not opened"
+        self.changed = False
+        self._server = server
+        self._tasks = tasks
+        self._timeout = timeout
+        self._lock = anyio.Lock()
+        self._client: Client | None = None
+        self._over = anyio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a session, as far as one can know without asking."""
+        return self._client is not None and not self._over.is_set()
+
+    # -- opening and closing -------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open it, and list the tools; after ``timeout`` it is given up."""
+        ready, scope = anyio.Event(), anyio.CancelScope()
+        self._client, self._over, self.error = None, anyio.Event(), None
+        self._tasks.start_soon(self._hold, ready, self._over, scope)
+        with anyio.move_on_after(self._timeout):
+            await ready.wait()
+        if not ready.is_set():
+            self.error = f"no answer within {self._timeout:g} s"
+            scope.cancel()
+
+    def close(self) -> None:
+        """End it. The task that holds it sees to the rest."""
+        self._over.set()
+
+    async def _hold(self, ready: anyio.Event, over: anyio.Event, scope: anyio.CancelScope) -> None:
+        from mcp import Client  # noqa: PLC0415 (an extra)
+
+        with tempfile.TemporaryFile("w+", errors="replace") as log, scope:
+            error = "the session has ended"
+            try:
+                transport = cast("Any", _ending(_transport(self._server, log, self._timeout), over))
+                async with Client(transport, message_handler=self._heard, cache=None) as client:
+                    self.listed = await _listed(client)
+                    self._client, self.changed = client, False
+                    ready.set()
+                    await self._until(over, client)
+            except Exception as failure:  # noqa: BLE001 (whatever a transport raises is the state of the server)
+                error = _told(failure, log)
+            if self._over is over:  # nobody has opened another one meanwhile
+                self.error = self.error or error
+            over.set()
+            ready.set()
+
+    async def _until(self, over: anyio.Event, client: Client) -> None:
+        """Wait for the end; servers of 2026-07-28 say only to who listens that their tools have changed."""
+        tools = client.server_capabilities.tools
+        async with anyio.create_task_group() as listening:
+            if client.session.discover_result is not None and tools is not None and tools.list_changed:
+                listening.start_soon(_listen, client)
+            await over.wait()
+            listening.cancel_scope.cancel()
+
+    async def _heard(self, message: object) -> None:
+        if getattr(message, "method", None) == "notifications/tools/list_changed":
+            self.changed = True
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """List the tools again; a session that is over is opened anew."""
+        async with self._lock:
+            client = self._client
+            if client is None or self._over.is_set():
+                await self.open()
+                return
+            try:
+                with anyio.fail_after(self._timeout):
+                    self.listed, self.changed = await _listed(client), False
+            except Exception as error:  # noqa: BLE001 (whatever a transport raises is the state of the server)
+                self.error = _told(error)
+                self.close()
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], emit: Callable[[Any], None], *, repeatable: bool
+    ) -> CallToolResult:
+        """Call a tool by the server's own name. Raises ``ToolError``."""
+        from mcp import MCPError  # noqa: PLC0415 (an extra)
+        from mcp.types import CONNECTION_CLOSED  # noqa: PLC0415
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            emit(Progress(progress, total, message))
+
+        client = await self._opened(None)
+        for again in (repeatable, False):
+            try:
+                return await client.call_tool(tool, arguments or None, progress_callback=report)
+            except MCPError as error:
+                rejected = error.message == _TERMINATED
+                if error.code != CONNECTION_CLOSED and not rejected:
+                    raise ToolError(error.message or "the server answered with an error") from None
+                if not again and not rejected:
+                    break
+            except RuntimeError as error:  # a structured result that does not fit the server's own schema
+                raise ToolError(excerpt(str(error), 300)) from None
+            client = await self._opened(client)
+        raise ToolError(f"The MCP server {self.name!r} went away during the call, which may or may not have been done.")
+
+    async def _opened(self, dead: Client | None) -> Client:
+        """The client of a session that is not over, and is not ``dead``."""
+        async with self._lock:
+            if self._client is None or self._client is dead or self._over.is_set():
+                self.close()
+                await self.open()
+            if self._client is None or self._over.is_set():
+                raise ToolError(f"The MCP server {self.name!r} is not available: {self.error}.")
+            return self._client
+
+
+async def _listed(client: Client) -> tuple[Tool, ...]:
+    tools: list[Tool] = []
+    cursor: str | None = None
+    for _ in range(_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return tuple(tools)
+
+
+async def _listen(client: Client) -> None:
+    """Keep a subscription open; what comes is heard as a notification."""
+    from mcp import MCPError  # noqa: PLC0415 (an extra)
+
+    try:
+        async with client.listen(tools_list_changed=True) as events:
+            async for _ in events:
+                pass
+    except (MCPError, RuntimeError, TimeoutError):  # refused, or lost: then nobody says so, and refresh() still works
+        return
+
+
+def _told(error: BaseException, log: IO[str] | None = None) -> str:
+    """One sentence: the innermost error, and what the server said last."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseException", error.exceptions[0])
+    text = excerpt(str(error) or type(error).__name__, 200)
+    if log is None:
+        return text
+    log.seek(0)
+    *_, last = ["", *(line for line in log.read()[-2000:].splitlines() if line.strip())]
+    return f"{text} ({excerpt(last.strip(), 200)})" if last else text
+
+
+# -- transports --------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _transport(server: McpServer, log: IO[str], connect: float) -> AsyncGenerator[tuple[Any, Any]]:
+    match server:
+        case Stdio():
+            from mcp import StdioServerParameters, stdio_client  # noqa: PLC0415 (an extra)
+
+            env = None if server.env is None else dict(server.env)
+            told = StdioServerParameters(command=server.command, args=list(server.args), env=env, cwd=server.cwd)
+            async with stdio_client(told, errlog=cast("Any", log)) as streams:
+                yield streams
+        case Http():
+            import httpx2  # noqa: PLC0415 (what the SDK speaks HTTP with)
+            from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
+
+            limits = httpx2.Timeout(connect, read=None)  # how long a call may take is for the loop to say
+            async with (
+                httpx2.AsyncClient(headers=dict(server.headers), timeout=limits) as client,
+                streamable_http_client(server.url, http_client=client) as streams,
+            ):
+                yield streams
+
+
+@asynccontextmanager
+async def _ending(transport: Transport, over: anyio.Event) -> AsyncGenerator[tuple[Any, Any]]:
+    """The transport, and an event that is set when the server's side of it ends."""
+    async with transport as (read, write):
+        yield _Watched(read, over), write
+
+
+@final
+class _Watched:
+    """A stream of messages that says when it has ended."""
+
+    def __init__(self, stream: Any, over: anyio.Event) -> None:
+        self._stream = stream
+        self._over = over
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def receive(self) -> Any:
+        try:
+            return await self._stream.receive()
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            self._over.set()
+            raise
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stream.__aexit__(*error)
+
+
+def installed() -> None:
+    """Raise ``MessageError`` where the SDK is not installed."""
+    if importlib.util.find_spec("mcp") is None:
+        raise MessageError("MCP servers need the extra “mcp”: pip install 'palaver[mcp]'")
