@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import anyio
 
 from palaver.agent import machine, notes
-from palaver.agent.approvals import Decide, Decision, checked_decisions
+from palaver.agent.approvals import Decide, Decision, Recorded, checked_decisions
 from palaver.agent.driver import Carry, Driver
 from palaver.agent.functions import function_tool
 from palaver.agent.journal import AnyThread, Journal
 from palaver.agent.limits import Limits
 from palaver.agent.middleware import Chain, Middleware, RunContext
-from palaver.agent.permission import Policy
+from palaver.agent.permission import Policy, check_policy
 from palaver.agent.resuming import LeftOpen, last_answer, left_open
 from palaver.agent.run import Run
 from palaver.agent.running import Running
@@ -94,6 +94,7 @@ class Agent:
         self._given = {key: value for key, value in locals().items() if key != "self"}
         self.model, self.name, self.decide, self.limits = model, name, decide, limits
         self.policy: Policy = policy
+        check_policy(policy)
         self.instructions = instructions
         self.provider: Mapping[str, Mapping[str, Any]] = provider or {}
         self.result_limit, self.polling, self.stream, self.log = result_limit, tuple(polling), stream, log
@@ -170,7 +171,7 @@ class Agent:
 
         Everything that goes wrong later is the outcome of the run.
         """
-        return await self._driver(prompt, None, **how).drive()
+        return await self.driver(prompt, None, **how).drive()
 
     def start(self, prompt: Input = None, **how: Any) -> Running:
         """Begin a run and read its events: ``async with agent.start("…") as run: async for event in run: …``.
@@ -178,13 +179,13 @@ class Agent:
         Keywords: ``thread``, ``branch``, ``previous``, ``deps`` (anything, for tools and middleware), ``values`` (what
         they share), ``decide``, ``decisions`` (by the id of the call). Raises as ``run`` does.
         """
-        return Running(partial(self._driver, prompt, **how))
+        return Running(partial(self.driver, prompt, **how))
 
     def run_sync(self, prompt: Input = None, **how: Any) -> Run:
         """``run`` for programs without an event loop. Raises ``RuntimeError`` inside of one."""
         return anyio.run(partial(self.run, prompt, **how))
 
-    def _driver(
+    def driver(
         self,
         prompt: Input,
         watch: Watch | None,
@@ -197,15 +198,19 @@ class Agent:
         decide: Decide | None = None,
         decisions: Mapping[str, Decision] | None = None,
     ) -> Driver:
+        """Stand ready to run, with a watch for its events; for what runs agents itself. Raises as ``run`` does."""
         if previous is not None:
             if thread is not None:
                 raise MessageError("previous: a run goes on in its own thread; give previous or thread, not both")
             thread, branch = _behind(previous)
+        if prompt is not None and decisions:
+            raise MessageError("decisions: a new prompt closes what is pending; give the one or the other")
         run = uuid7()
         journal = Journal(Thread() if thread is None else thread, branch, agent=self.name, run=run, log=self.log)
         opened = left_open(journal.path)
         first = _resumed(journal, opened) if prompt is None else _begun(opened, as_messages(prompt))
-        checked_decisions(decisions or {}, opened.recorded.pending.values() if opened is not None else ())
+        known = Recorded() if opened is None or prompt is not None else opened.recorded
+        checked_decisions(decisions or {}, known.pending.values())
         carry = None if previous is None else previous.carry
         if not isinstance(carry, Carry) or carry.model is not self.model:
             carry = Carry(self.model)
@@ -220,6 +225,7 @@ class Agent:
             deps=deps,
             values=values if values is not None else dict(previous.values) if previous is not None else {},
             watch=watch,
+            known=known,
         )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from palaver.agent import outputs
 from palaver.agent.limiting import limit
@@ -41,16 +41,24 @@ class Called(Struct, frozen=True):
 
 
 async def call_tool(
-    planned: PlannedCall, request: ToolRequest, run: Callable[[ToolRequest], Awaitable[Output]], characters: int | None
+    planned: PlannedCall,
+    request: ToolRequest,
+    run: Callable[[ToolRequest], Awaitable[Output]],
+    characters: int | None,
+    *,
+    readable: bool = False,
 ) -> Called:
-    """Run one call to its end. Raises nothing but cancellation."""
+    """Run one call to its end. Raises nothing but cancellation.
+
+    ``characters`` bounds the result where the tool does not; ``readable`` says that ``read_result`` is offered.
+    """
     began = time.perf_counter()
     tool = request.tool
     outcome: Literal["success", "error", "timeout"] = "success"
     output: Output | None = None
     with anyio.move_on_after(tool.timeout) as scope:
         try:
-            output = await run(request)
+            output = await run(structs.replace(request, deadline=scope.deadline))
         except Exception as error:  # noqa: BLE001 (whatever a tool raises is told to the model)
             output = outputs.error_output(error)
     if scope.cancelled_caught or output is None:
@@ -58,7 +66,7 @@ async def call_tool(
         output = outputs.error_output(f"{tool.name} took longer than {tool.timeout:g} seconds and was stopped.")
     elif output.is_error:
         outcome = "error"
-    return _called(planned, output, outcome, time.perf_counter() - began, tool.limit or characters)
+    return _called(planned, output, outcome, time.perf_counter() - began, tool.limit or characters, readable=readable)
 
 
 def _called(
@@ -67,15 +75,15 @@ def _called(
     outcome: Literal["success", "error", "timeout"],
     seconds: float,
     characters: int | None,
+    *,
+    readable: bool,
 ) -> Called:
-    content = output.content
-    records: tuple[SystemMessage, ...] = ()
+    content, whole = output.content, output.whole
     metadata: dict[str, Any] = {**planned.metadata, **output.metadata}
-    if characters is not None:
+    if characters is not None and whole is None:
         limited = limit(content, characters)
-        if limited.whole is not None:
-            content = limited.content
-            records = (whole_record(planned.call.id, limited.whole),)
+        content, whole = limited.with_handle(planned.call.id) if readable else limited.content, limited.whole
+    records = () if whole is None else (whole_record(planned.call.id, whole),)
     message = result(planned, content, is_error=output.is_error)
     if metadata:
         message = message.replace(metadata=metadata)

@@ -24,9 +24,10 @@ from anyio import CancelScope, create_memory_object_stream
 from msgspec import structs
 
 from palaver.agent import approvals, events, machine, notes
-from palaver.agent.approvals import ApprovalRequest, Decide, Decision
+from palaver.agent.approvals import ApprovalRequest, Decide, Decision, Recorded
 from palaver.agent.calling import Called, call_tool
 from palaver.agent.idempotency import idempotency_key
+from palaver.agent.limiting import READ_RESULT
 from palaver.agent.machine import PlannedCall, State
 from palaver.agent.middleware import (
     HOOK_SECONDS,
@@ -39,16 +40,18 @@ from palaver.agent.middleware import (
     WrapModel,
     WrapTool,
 )
+from palaver.agent.permission import Policy, Rule
 from palaver.agent.planning import plan
 from palaver.agent.replay_view import ReplayView
 from palaver.agent.run import Run
+from palaver.agent.spending import Spending
 from palaver.agent.tool import AgentTool, Output, ToolContext
 from palaver.core.errors import PalaverError, StreamError
 from palaver.core.events import ReasoningDelta, TextDelta
 from palaver.core.factories import system
 from palaver.core.messages import AssistantMessage, Message, SystemMessage
-from palaver.core.usage import Usage
 from palaver.models.language_model import Answer, Notice, Prompt, Reply
+from palaver.store.stored import StoredThread
 
 if TYPE_CHECKING:
     from palaver.agent.agent import Agent
@@ -89,12 +92,13 @@ class Driver:
         deps: Any = None,
         values: dict[str, Any] | None = None,
         watch: Watch | None = None,
+        known: Recorded = Recorded(),  # noqa: B008 (frozen)
     ) -> None:
-        """Stand ready."""
+        """Stand ready. ``known`` is what the records say of the calls that were left open."""
         self.agent, self.journal, self.run = agent, journal, run
         self._first, self._carry = first, carry
         self._chain, self._toolbox = agent.chain, agent.toolbox
-        self._decide, self._decisions = decide, decisions or {}
+        self._decide, self._decisions, self._known = decide, decisions or {}, known
         self._watch = watch
         self.start = len(journal.path)
         self.state = State(limits=agent.limits, reads_output=agent.reads_output, polling=frozenset(agent.polling))
@@ -102,8 +106,7 @@ class Driver:
         self._queue: deque[machine.Command] = deque()
         self._token = 0
         self._answer: Answer | None = None
-        self._usage: dict[str, Usage] = {}
-        self._cost: float | None = 0.0
+        self._spending = Spending()
         self._told: set[Loss] = set()
         self._finish: machine.Finish | None = None
         self._inbox: list[Message] = []
@@ -118,7 +121,13 @@ class Driver:
             values=self.values,
             path=lambda: journal.path,
             emit=self.emit,
+            spend=self._spending.add,
+            judge=self._judge,
+            decide=decide,
+            watch=watch,
+            store=journal.thread.store if isinstance(journal.thread, StoredThread) else None,
         )
+        self._policy: Policy = self._gate if self._chain.rules else agent.policy
         self._ask = self._wrapped_model()
         self._call = self._wrapped_tool()
         self._does: Mapping[type[Any], Callable[[Any], Awaitable[None]]] = {
@@ -160,9 +169,10 @@ class Driver:
         except BaseException as error:  # noqa: BLE001 (cancellation; raised again below)
             cancelled = error
             await self._stop(machine.Interrupted(reason=self.cancel_reason))
+        self.context.ended = run = self._ended(anyio.current_time() - began)
         with CancelScope(shield=True):
             await self._after_agent()
-        self.result = run = self._ended(anyio.current_time() - began)
+        self.result = run
         self.emit(events.RunFinished(agent=self.agent.name, run=self.run, result=run))
         if cancelled is not None:
             raise cancelled
@@ -319,6 +329,9 @@ class Driver:
         except PalaverError as error:
             self._failed(error, self._partial())
         else:
+            if self._chain.withholds:
+                for event in events.deltas(self.agent.name, self.run, reply.response.message):
+                    self.emit(event)
             self._answered(reply)
         self._answer = None
 
@@ -330,15 +343,7 @@ class Driver:
     def _answered(self, reply: Reply) -> None:
         message = reply.response.message
         usage = message.usage
-        tokens = context = 0
-        cost = 0.0
-        if usage is not None:
-            known = self._usage.get(reply.model)
-            self._usage[reply.model] = usage if known is None else known + usage
-            tokens, context = usage.total, usage.total - (usage.output or 0) - (usage.reasoning or 0)
-            priced = self.agent.price(reply.model, usage)
-            cost = priced or 0.0
-            self._cost = None if priced is None or self._cost is None else self._cost + priced
+        context = 0 if usage is None else usage.total - (usage.output or 0) - (usage.reasoning or 0)
         self.journal.seconds = reply.seconds
         if reply.losses and self._watch is not None:
             new = tuple([loss for loss in reply.losses if loss not in self._told])
@@ -346,7 +351,7 @@ class Driver:
                 self._told.update(new)
                 self.emit(events.Lost(agent=self.agent.name, run=self.run, model=reply.model, losses=new))
         message = self.agent.received(message)
-        self._feed(machine.Answered(message, anyio.current_time(), tokens, cost, context))
+        self._feed(machine.Answered(message, anyio.current_time(), *self._spending.take(), context))
 
     async def _prompt(self, *, final: bool) -> Prompt:
         agent = self.agent
@@ -382,7 +387,7 @@ class Driver:
     async def _ask_model(self, prompt: Prompt) -> Reply:
         async with self._carry.session.ask(prompt, stream=self.agent.stream, on_notice=self._noticed) as answer:
             self._answer = answer
-            if self._watch is not None:
+            if self._watch is not None and not self._chain.withholds:
                 async for event in answer:
                     if type(event) is TextDelta:
                         self.emit(events.TextDelta(agent=self.agent.name, run=self.run, text=event.text))
@@ -391,9 +396,15 @@ class Driver:
                     else:
                         continue
                     await self._watch.room()
-            return await answer.finish()
+            reply = await answer.finish()
+        usage = reply.response.message.usage
+        if usage is not None:
+            self._spending.add({reply.model: usage}, self.agent.price(reply.model, usage))
+        return reply
 
     def _noticed(self, notice: Notice) -> None:
+        for noticed in self._chain.noticed:
+            noticed(notice, self.context)
         self.emit(
             events.Retrying(
                 agent=self.agent.name,
@@ -425,10 +436,20 @@ class Driver:
     async def _plan(self, command: machine.Plan) -> None:
         calls = machine.client_calls(command.message)
         chosen = [(index, calls[index]) for index in command.indexes]
-        planned = await plan(chosen, self._toolbox, self.agent.policy, begun=command.begun)
-        asks = any(each.verdict == "ask" for each in planned)
-        record = approvals.pending_record(planned) if asks and not self._decisions else None
-        self._feed(machine.Planned(planned, record))
+        known, self._known = self._known, Recorded()
+        planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun, known=known)
+        asked = {each.call.id for each in planned if each.verdict == "ask"}
+        new = not asked <= known.pending.keys()
+        self._feed(machine.Planned(planned, approvals.pending_record(planned) if new else None))
+
+    async def _gate(self, call: ToolCall) -> Rule:
+        """The policy, where middleware has rules of its own."""
+        tool = self._toolbox.find(call.name)
+        assert tool is not None  # noqa: S101 (a policy is asked about tools that are there)
+        return await self._judge(call, tool)
+
+    async def _judge(self, call: ToolCall, tool: AgentTool) -> Rule:
+        return await self._chain.judge(call, tool, self.context, self.agent.policy)
 
     async def _approve(self, command: machine.Ask) -> None:
         requests = tuple([_request(each) for each in command.calls if each.verdict == "ask"])
@@ -482,7 +503,7 @@ class Driver:
                     seconds=called.seconds,
                 )
             )
-        self._feed(machine.Ran(planned.index, called.message, called.records))
+        self._feed(machine.Ran(planned.index, called.message, called.records, *self._spending.take()))
 
     async def _run_call(self, planned: PlannedCall) -> Called:
         tool = self._tool(planned)
@@ -498,11 +519,13 @@ class Driver:
             show=self.emit,
             idempotency_key=idempotency_key(self.journal.thread.id, self._asked_at(), planned.index),
             deps=self.context.deps,
+            host=self.context,
         )
         if self._watch is not None:
             self.emit(events.ToolStarted(agent=self.agent.name, run=self.run, call=planned.call, tool=tool.name))
         request = ToolRequest(tool=tool, arguments=planned.arguments, context=context)
-        return await call_tool(planned, request, self._call, self.agent.result_limit)
+        readable = READ_RESULT in self._toolbox
+        return await call_tool(planned, request, self._call, self.agent.result_limit, readable=readable)
 
     def _tool(self, planned: PlannedCall) -> AgentTool:
         tool = self._toolbox.find(planned.tool or "")
@@ -545,9 +568,9 @@ class Driver:
             outcome=finish.outcome,
             reason=finish.reason,
             error=finish.error,
-            usage=sum(self._usage.values(), Usage()),
-            usage_by_model=dict(self._usage),
-            cost=self._cost if self._usage else None,
+            usage=self._spending.total,
+            usage_by_model=dict(self._spending.usage),
+            cost=self._spending.cost if self._spending.usage else None,
             iterations=self.state.iteration,
             seconds=seconds,
             pending=pending if finish.outcome == "waiting" else (),

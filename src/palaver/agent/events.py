@@ -15,11 +15,12 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
-from palaver.core.messages import Message, ToolMessage
+from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import ToolCall
 from palaver.core.request import Loss
 
@@ -145,6 +146,14 @@ class RunFinished(_AgentEvent, frozen=True):
     """A run is over."""
 
     result: Run
+
+
+def deltas(agent: str, run: str, message: AssistantMessage) -> Iterator[ReasoningDelta | TextDelta]:
+    """What is told of an answer that nobody saw while it came."""
+    if message.reasoning:
+        yield ReasoningDelta(agent=agent, run=run, text=message.reasoning)
+    if message.text:
+        yield TextDelta(agent=agent, run=run, text=message.text)
 
 
 AgentEvent: TypeAlias = (

@@ -148,11 +148,16 @@ class Decided(_Event, frozen=True):
 
 
 class Ran(_Event, frozen=True):
-    """A tool gave a result, good or bad. ``records`` are kept beside it, for no model."""
+    """A tool gave a result, good or bad. ``records`` are kept beside it, for no model.
+
+    ``tokens`` and ``cost`` (USD) are what tools asked of models since the last event that says what was spent.
+    """
 
     index: int
     message: ToolMessage
     records: tuple[SystemMessage, ...] = ()
+    tokens: int = 0
+    cost: float = 0.0
 
 
 class Steered(_Event, frozen=True):
@@ -563,7 +568,8 @@ def _ran(state: State, event: Ran) -> Step:
     if state.results[event.index] is not None:
         return state, ()
     results = _filled(state, [(event.index, event.message)])
-    state = structs.replace(state, results=results, running=state.running - {event.index})
+    spent = state.spent.plus(event.tokens, event.cost, 0)
+    state = structs.replace(state, results=results, running=state.running - {event.index}, spent=spent)
     state, kept = _keep_results(state)
     kept = (*_append(*event.records), *kept)
     return (state, kept) if state.running else _next_stage(state, *kept)

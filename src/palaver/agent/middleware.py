@@ -10,6 +10,10 @@ Rules (deepagents-swift.md 7.1, 7.2, 8; DAS-22, KAI-19):
   ``after_agent`` cannot change how a run ended: what it raises is told as ``Warned``.
 - A wrapper may change what it passes on, call it several times, or not at all. ``Blocked`` stops the run: raised from
   anywhere but a tool's wrapper, with the answer that nobody may see.
+- ``rule`` judges a call before the policy does, in the order of the list: the first ``deny`` holds, and ``ask`` makes a
+  question of what the policy allows. It is asked when the calls of an answer are planned, and so before any of them
+  runs; a wrapper sees each call when its turn has come.
+- With ``withholds`` nobody is shown an answer before the wrappers have passed it: its text is one delta.
 - ``tools`` are offered with the agent's own. Only what a class overrides is called.
 
 Stability: experimental.
@@ -17,20 +21,35 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
 
 from palaver.agent.limits import Spent
 from palaver.agent.machine import Jump
+from palaver.agent.permission import Policy, Rule, as_rule, rule_of
+from palaver.agent.spending import Spend
 from palaver.agent.tool import AgentTool, Output, ToolContext
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message
-from palaver.models.language_model import Prompt, Reply
+from palaver.core.parts import ToolCall
+from palaver.core.usage import Usage
+from palaver.models.language_model import Notice, Prompt, Reply
 from palaver.threads.thread import Entry
 
+if TYPE_CHECKING:
+    from palaver.agent.approvals import Decide
+    from palaver.agent.run import Run
+    from palaver.agent.watching import Watch
+    from palaver.store.store import Store
+
 HOOK_SECONDS: Final = 60.0
+
+
+def _unheard(usage: Mapping[str, Usage], cost: float | None) -> None:
+    """Nobody counts."""
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -69,14 +88,31 @@ class RunContext(Struct, kw_only=True, weakref=True):
     spent: Spent = Spent()
     message: AssistantMessage | None = None
     """The answer that is looked at, in ``after_model``."""
+    ended: Run | None = None
+    """The run, in ``after_agent``."""
+    spend: Spend = _unheard
+    """Counts what was used of a model that the loop did not ask."""
+    judge: Callable[[ToolCall, AgentTool], Awaitable[Rule]] | None = None
+    """What middleware and policy of this run say of a call: the gate, also of its sub-agents (DAS-25)."""
+    decide: Decide | None = None
+    watch: Watch | None = None
+    """Where events go; ``None`` when nobody watches."""
+    store: Store | None = None
+    """Where the thread is kept; ``None`` for one in memory."""
+    own: dict[Any, Any] = {}
+    """What middleware keeps for itself as long as the run lasts, by itself."""
 
 
 class ToolRequest(Struct, frozen=True, kw_only=True):
-    """A call that is about to run: the tool, its checked arguments, and its context."""
+    """A call that is about to run: the tool, its checked arguments, and its context.
+
+    At ``deadline`` (of the event loop's clock) its time is over, and it is cancelled.
+    """
 
     tool: AgentTool
     arguments: Any
     context: ToolContext
+    deadline: float = inf
 
 
 CallModel: TypeAlias = Callable[[Prompt], Awaitable[Reply]]
@@ -84,6 +120,7 @@ CallTool: TypeAlias = Callable[[ToolRequest], Awaitable[Output]]
 WrapModel: TypeAlias = Callable[[Prompt, RunContext, CallModel], Awaitable[Reply]]
 WrapTool: TypeAlias = Callable[[ToolRequest, RunContext, CallTool], Awaitable[Output]]
 Hook: TypeAlias = Callable[[RunContext], Awaitable[Step | None]]
+Judging: TypeAlias = Callable[[ToolCall, AgentTool, RunContext], Awaitable[Rule | None]]
 
 
 class Middleware:
@@ -103,6 +140,17 @@ class Middleware:
     def instructions(self) -> str:
         """A section of the system prompt."""
         return ""
+
+    @property
+    def withholds(self) -> bool:
+        """Whether an answer is shown only when the wrappers have passed it."""
+        return False
+
+    async def rule(self, call: ToolCall, tool: AgentTool, context: RunContext) -> Rule | None:
+        """What it says of a call that is planned; ``None``: nothing."""
+
+    def noticed(self, notice: Notice, context: RunContext) -> None:
+        """When a model is asked again, or another one instead."""
 
     async def before_agent(self, context: RunContext) -> Step | None:
         """When a run begins, its input is in the thread."""
@@ -128,7 +176,18 @@ class Middleware:
 class Chain:
     """The hooks of a list of middleware, each list in the order in which it runs."""
 
-    __slots__ = ("after_agent", "after_model", "all", "before_agent", "before_model", "wrap_model", "wrap_tool")
+    __slots__ = (
+        "after_agent",
+        "after_model",
+        "all",
+        "before_agent",
+        "before_model",
+        "noticed",
+        "rules",
+        "withholds",
+        "wrap_model",
+        "wrap_tool",
+    )
 
     def __init__(self, middleware: Sequence[Middleware]) -> None:
         """Find what each overrides."""
@@ -140,6 +199,22 @@ class Chain:
         self.after_agent: tuple[Hook, ...] = _overriding(back, "after_agent")
         self.wrap_model: tuple[WrapModel, ...] = _overriding(back, "wrap_model_call")
         self.wrap_tool: tuple[WrapTool, ...] = _overriding(back, "wrap_tool_call")
+        self.rules: tuple[Judging, ...] = _overriding(self.all, "rule")
+        self.noticed: tuple[Callable[[Notice, RunContext], None], ...] = _overriding(self.all, "noticed")
+        self.withholds = any(each.withholds for each in self.all)
+
+    async def judge(self, call: ToolCall, tool: AgentTool, context: RunContext, policy: Policy) -> Rule:
+        """What all of them and the policy say of a call: ``deny`` wins, then ``ask``."""
+        asked: Rule | None = None
+        for rule in self.rules:
+            said = await rule(call, tool, context)
+            if said is not None and said.judgement == "deny":
+                return said
+            if said is not None and said.judgement == "ask":
+                asked = asked or said
+        judged = rule_of(policy, call, tool.name)
+        judged = judged if isinstance(judged, Rule) else as_rule(await judged)
+        return asked if asked is not None and judged.judgement == "allow" else judged
 
 
 def _overriding(middleware: Sequence[Middleware], name: str) -> tuple[Any, ...]:

@@ -7,7 +7,8 @@ Rules:
 - ``check`` reads the arguments of a call; it raises ``InvalidArgumentsError``, whose text is what the model is told.
   ``run`` gets what ``check`` gave, and the context of the call. It gives an ``Output``; whatever it raises becomes an
   error result, and only cancellation goes through.
-- ``repeatable`` says that running a call a second time does no harm. A tool that reads is repeatable.
+- ``repeatable`` says that running a call a second time does no harm. A tool that reads is repeatable, unless it says
+  ``once``: it stands beside others, and is not run a second time without being asked (sub-agents).
 
 Stability: experimental.
 """
@@ -15,7 +16,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -24,6 +25,9 @@ from palaver.core.errors import ToolError
 from palaver.core.parts import ToolCall, ToolPart
 from palaver.core.tools import Tool
 from palaver.threads.thread import Entry
+
+if TYPE_CHECKING:
+    from palaver.agent.middleware import RunContext
 
 Effect: TypeAlias = Literal["read", "write"]
 TIMEOUT = 120.0
@@ -42,6 +46,8 @@ class Output(Struct, frozen=True, kw_only=True):
     content: tuple[ToolPart, ...] = ()
     is_error: bool = False
     metadata: Mapping[str, Any] = {}
+    whole: str | None = None
+    """All of its text, where ``content`` is a shortened form of it: kept beside the result, in a record."""
 
 
 class ToolContext(Struct, frozen=True, kw_only=True, weakref=True):
@@ -63,6 +69,8 @@ class ToolContext(Struct, frozen=True, kw_only=True, weakref=True):
     """Shows an ``AgentEvent`` as it is; for tools that run agents."""
     idempotency_key: str
     deps: Any = None
+    host: RunContext | None = None
+    """The run that calls it, for tools that run agents or ask models: ``host.spend`` counts what they used."""
 
 
 class AgentTool(Struct, frozen=True, kw_only=True):
@@ -77,6 +85,7 @@ class AgentTool(Struct, frozen=True, kw_only=True):
     check: Callable[[ToolCall], Any]
     effect: Effect = "write"
     repeatable: bool = False
+    once: bool = False
     timeout: float | None = TIMEOUT
     limit: int | None = None
     rule: Rule | None = None
@@ -92,4 +101,4 @@ class AgentTool(Struct, frozen=True, kw_only=True):
     @property
     def is_repeatable(self) -> bool:
         """Whether a call may be run again without being asked."""
-        return self.repeatable or self.effect == "read"
+        return (self.repeatable or self.effect == "read") and not self.once

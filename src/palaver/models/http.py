@@ -16,9 +16,10 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import anyio
 from anyio.lowlevel import RunVar
@@ -56,8 +57,17 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     whole: float = 600.0
 
 
+class Sender(Protocol):
+    """What a model sends through: an ``Http``, or something that hears or answers what would go through one."""
+
+    @abstractmethod
+    async def send(self, call: HttpCall, timeouts: Timeouts, /) -> Arriving:
+        """Send a request; gives what comes back once its headers are there. Raises as ``Http.send`` does."""
+        ...
+
+
 @final
-class Http:
+class Http(Sender):
     """A pool of connections: ``async with Http() as http: Model(..., http=http)``.
 
     ``client`` is one that you made, with your own proxies or certificates; it is then yours to close.
@@ -84,7 +94,7 @@ class Http:
             with anyio.CancelScope(shield=True):
                 await client.aclose()
 
-    async def send(self, call: HttpCall, timeouts: Timeouts) -> Arriving:
+    async def send(self, call: HttpCall, timeouts: Timeouts, /) -> Arriving:
         """Send a request; gives what comes back once its headers are there. Close it.
 
         Raises ``TransportError``, or ``MessageError`` when this is not open, or for an address that is none.
@@ -94,14 +104,17 @@ class Http:
         return await _sent(self._client, call, timeouts)
 
 
-async def send(http: Http | None, call: HttpCall, timeouts: Timeouts) -> Arriving:
+async def send(http: Sender | None, call: HttpCall, timeouts: Timeouts) -> Arriving:
     """Send a request through ``http``, or through the pool that all models of this event loop share."""
     return await (http if http is not None else await _shared()).send(call, timeouts)
 
 
 @final
 class Arriving:
-    """An answer of a server, whose body is arriving."""
+    """An answer of a server, whose body is arriving.
+
+    ``tap`` hears each chunk as it is given out, ``b""`` at the end, and ``None`` when it breaks off.
+    """
 
     def __init__(self, response: httpx.Response, host: str) -> None:
         """Take the response over."""
@@ -109,6 +122,7 @@ class Arriving:
         self._host = host
         self._chunks = aiter(response.aiter_bytes())
         self._over = False
+        self.tap: Callable[[bytes | None], None] | None = None
         self.status = response.status_code
         self.headers: Mapping[str, str] = {name.lower(): text for name, text in response.headers.items()}
         self.reason = response.reason_phrase
@@ -117,12 +131,25 @@ class Arriving:
         """The next bytes; ``b""`` at the end. Raises ``TransportError``, or ``DecodeError`` for a broken gzip."""
         if self._over:
             return b""
+        try:
+            data = await self._next()
+        except PalaverError:
+            self._hear(None)
+            raise
+        self._over = not data
+        self._hear(data)
+        return data
+
+    async def _next(self) -> bytes:
         with _translated(self._host):
             async for data in self._chunks:
                 if data:
                     return data
-        self._over = True
         return b""
+
+    def _hear(self, data: bytes | None) -> None:
+        if self.tap is not None:
+            self.tap(data)
 
     async def read(self, limit: int) -> tuple[bytes, bool]:
         """The rest, at most about ``limit`` bytes of it, and whether that is all. Raises as ``chunk`` does."""

@@ -15,7 +15,7 @@ from palaver.models.answer import HttpAnswer
 from palaver.models.capabilities import Capabilities, Missing
 from palaver.models.clock import Clock
 from palaver.models.endpoint import Credentials, Endpoint
-from palaver.models.http import Http, Timeouts
+from palaver.models.http import Sender, Timeouts
 from palaver.models.language_model import OnNotice, Prompt, Session
 from palaver.models.retry import Retry
 from palaver.models.written import Written
@@ -38,7 +38,7 @@ class Model(Struct, frozen=True, kw_only=True):
     retry: Retry = Retry()
     timeouts: Timeouts = Timeouts()
     missing: Missing = "drop"
-    http: Http | None = None
+    http: Sender | None = None
     clock: Clock = Clock()
 
     def session(self) -> Session:

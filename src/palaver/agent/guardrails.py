@@ -1,0 +1,209 @@
+"""Guardrails: functions that look at what goes to a model and to a tool, and at what comes back.
+
+Rules (kairo.md 2.6, KAI-20):
+
+- A policy is a function, sync or async, of what it looks at and of the run's context: ``before_model`` gets the prompt,
+  ``after_model`` the answer, ``before_tool`` the request of a call, ``after_tool`` the output, and its request as a
+  third argument. It gives ``None`` (nothing to say), ``deny(reason)``, ``modify(value)`` or ``warn(text)``.
+- Policies of a place are asked in order. The first ``deny`` ends it, each ``modify`` is what the next one sees.
+- ``modify`` gives a prompt, an answer, the new arguments of a call (a mapping, checked like the model's own), or the
+  new output (or text) of a tool. The model's call stays in the thread as it was; what ran stands in the metadata of the
+  result.
+- A policy that raises denies, unless ``on_error="allow"``; then it is told as ``Warned``, and asked no further.
+- A denied model call ends the run as ``blocked``. An answer that is denied is kept with the tag ``discarded``, is never
+  sent to a model, and with ``after_model`` policies nobody is shown it: answers are withheld until they have passed. A
+  denied call of a tool, before or after, has an error result.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from inspect import isawaitable
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct, structs
+
+from palaver.agent import events, outputs
+from palaver.agent.middleware import Blocked, CallModel, CallTool, Middleware, RunContext, ToolRequest
+from palaver.agent.tool import Output
+from palaver.core import jsontext
+from palaver.core.errors import MessageError, excerpt
+from palaver.core.messages import AssistantMessage
+from palaver.core.parts import Text
+from palaver.models.language_model import Prompt, Reply
+
+DENIED: Final = "denied_by_guardrail"
+"""The ``error_code`` of a denied call, in the metadata of its result."""
+POLICIES: Final = 64
+"""The most policies of a place."""
+
+
+class Verdict(Struct, frozen=True):
+    """What a policy says."""
+
+    kind: Literal["deny", "modify", "warn"]
+    text: str = ""
+    value: Any = None
+
+
+def deny(reason: str) -> Verdict:
+    """Do not let it pass."""
+    return Verdict("deny", reason)
+
+
+def modify(value: Any) -> Verdict:
+    """Let something else pass in its place."""
+    return Verdict("modify", value=value)
+
+
+def warn(text: str) -> Verdict:
+    """Let it pass, and tell whoever watches."""
+    return Verdict("warn", text)
+
+
+Judged: TypeAlias = Verdict | None
+ModelPolicy: TypeAlias = "Callable[[Prompt, RunContext], Judged | Awaitable[Judged]]"
+AnswerPolicy: TypeAlias = "Callable[[AssistantMessage, RunContext], Judged | Awaitable[Judged]]"
+CallPolicy: TypeAlias = "Callable[[ToolRequest, RunContext], Judged | Awaitable[Judged]]"
+OutputPolicy: TypeAlias = "Callable[[Output, RunContext, ToolRequest], Judged | Awaitable[Judged]]"
+
+
+class _DeniedError(Exception):
+    """A policy denied."""
+
+
+class Guardrail(Middleware):
+    """Policies at four places."""
+
+    def __init__(
+        self,
+        *,
+        before_model: Sequence[ModelPolicy] = (),
+        after_model: Sequence[AnswerPolicy] = (),
+        before_tool: Sequence[CallPolicy] = (),
+        after_tool: Sequence[OutputPolicy] = (),
+        on_error: Literal["deny", "allow"] = "deny",
+        name: str = "Guardrail",
+    ) -> None:
+        """Take the policies. Raises ``MessageError`` for more than 64 at one place."""
+        for place in (before_model, after_model, before_tool, after_tool):
+            if len(place) > POLICIES:
+                raise MessageError(f"{name}: {len(place)} policies at one place; at most {POLICIES}")
+        self._before_model, self._after_model = tuple(before_model), tuple(after_model)
+        self._before_tool, self._after_tool = tuple(before_tool), tuple(after_tool)
+        self._on_error, self._name = on_error, name
+
+    @property
+    def name(self) -> str:
+        """The name it was given."""
+        return self._name
+
+    @property
+    def withholds(self) -> bool:
+        """An answer that may be denied is shown when it has passed."""
+        return bool(self._after_model)
+
+    async def wrap_model_call(self, prompt: Prompt, context: RunContext, call: CallModel) -> Reply:
+        """Look at the prompt, and at the answer."""
+        try:
+            prompt = await self._passed(self._before_model, prompt, context)
+        except _DeniedError as denied:
+            raise Blocked(str(denied)) from None
+        reply = await call(prompt)
+        if not self._after_model:
+            return reply
+        message = reply.response.message
+        try:
+            passed = await self._passed(self._after_model, message, context)
+        except _DeniedError as denied:
+            raise Blocked(str(denied), message=message) from None
+        if passed is message:
+            return reply
+        return structs.replace(reply, response=reply.response.replace(message=passed))
+
+    async def wrap_tool_call(self, request: ToolRequest, context: RunContext, call: CallTool) -> Output:
+        """Look at the arguments, and at the output."""
+        arguments: Mapping[str, Any] | None = None
+        try:
+            for policy in self._before_tool:
+                said = await self._asked(policy, context, request, context)
+                if said is not None:
+                    arguments = said.value
+                    request = _with_arguments(request, said.value)
+        except _DeniedError as denied:
+            return _denied(request, denied)
+        try:
+            output = await call(request)
+        except Exception as error:
+            if not self._after_tool:
+                raise
+            output = outputs.error_output(error)  # what it says may be what a policy looks for
+        try:
+            output = await self._passed_output(output, context, request)
+        except _DeniedError as denied:
+            return _denied(request, denied)
+        if arguments is not None:
+            noted = {**output.metadata, "guardrail": {"arguments": dict(arguments)}}
+            output = structs.replace(output, metadata=noted)
+        return output
+
+    async def _passed_output(self, output: Output, context: RunContext, request: ToolRequest) -> Output:
+        for policy in self._after_tool:
+            said = await self._asked(policy, context, output, context, request)
+            if said is not None:
+                output = said.value if isinstance(said.value, Output) else _like(output, said.value)
+        return output
+
+    async def _passed(self, policies: Sequence[Callable[..., Any]], value: Any, context: RunContext) -> Any:
+        for policy in policies:
+            said = await self._asked(policy, context, value, context)
+            value = value if said is None else said.value
+        return value
+
+    async def _asked(self, policy: Callable[..., Any], context: RunContext, *given: Any) -> Verdict | None:
+        """What a policy wants changed. Raises ``_DeniedError``."""
+        try:
+            given_back: Any = policy(*given)
+            said = _checked(await given_back if isawaitable(given_back) else given_back)
+        except Exception as error:
+            text = f"{self.name}: a policy failed: {excerpt(f'{type(error).__name__}: {error}')}"
+            _tell(context, text, error)
+            if self._on_error == "allow":
+                return None
+            raise _DeniedError(text) from error
+        if said is not None and said.kind == "deny":
+            raise _DeniedError(said.text)
+        if said is not None and said.kind == "warn":
+            _tell(context, f"{self.name}: {said.text}")
+            return None
+        return said
+
+
+def _checked(said: object) -> Verdict | None:
+    if said is None or isinstance(said, Verdict):
+        return said
+    raise MessageError(f"a policy gives None, deny, modify or warn, not {type(said).__name__}")
+
+
+def _tell(context: RunContext, text: str, error: Exception | None = None) -> None:
+    context.emit(events.Warned(agent=context.agent, run=context.run, text=text, error=error))
+
+
+def _with_arguments(request: ToolRequest, arguments: Mapping[str, Any]) -> ToolRequest:
+    """The request with other arguments. Raises ``MessageError`` when they do not fit, which the model is told."""
+    text = bytes(jsontext.checked(dict(arguments), "arguments")).decode()
+    call = structs.replace(request.context.call, arguments_json=text)
+    context = structs.replace(request.context, call=call)
+    return structs.replace(request, arguments=request.tool.check(call), context=context)
+
+
+def _like(output: Output, value: Any) -> Output:
+    """An output with other content, that failed where the first did."""
+    return structs.replace(outputs.output_of(value), is_error=output.is_error, metadata=output.metadata)
+
+
+def _denied(request: ToolRequest, denied: _DeniedError) -> Output:
+    text = f"The {request.tool.name} call was not allowed: {denied}"
+    return Output(content=(Text(text),), is_error=True, metadata={"error_code": DENIED})

@@ -1,0 +1,98 @@
+"""What is secret of a request, and how it is masked.
+
+Rules:
+
+- Secret are the values of headers whose name says so (a key, a token, a cookie), of all headers that credentials show,
+  and of parameters in the query that may hold a key.
+- A secret is masked wherever its value occurs: as it is, percent-encoded, in base64 at any place, in hex, escaped for
+  JSON; by as many bytes as it had. A value of less than eight characters is no secret: masking it would hit words.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode, b64encode, urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+from urllib.parse import parse_qsl, quote, quote_plus, urlencode, urlsplit
+
+_SECRET_NAME: Final = re.compile(r"auth|key|token|secret|cookie|signature|credential|password", re.IGNORECASE)
+_SECRET_PARAMETERS: Final = re.compile(r"key|token|secret|signature|^sig$|^code$|password|^x-amz-", re.IGNORECASE)
+_PUBLIC: Final = frozenset({"x-amz-date", "x-goog-user-project"})
+"""Headers of credentials that are no secret."""
+_LEAST: Final = 8
+_MASK: Final = b"REDACTED"
+
+
+def bare_path(url: str) -> str:
+    """Path and query of an address, without what may hold a key."""
+    parts = urlsplit(url)
+    query = [(name, text) for name, text in parse_qsl(parts.query, True) if not _SECRET_PARAMETERS.search(name)]  # noqa: FBT003 (keep blanks)
+    return f"{parts.path or '/'}?{urlencode(query)}" if query else parts.path or "/"
+
+
+def secrets_of(url: str, headers: Mapping[str, str], *, shown: bool = False) -> Iterator[str]:
+    """What is secret of a request: in its query, and in its headers. ``shown`` says that they are of credentials."""
+    for name, text in parse_qsl(urlsplit(url).query):
+        if _SECRET_PARAMETERS.search(name):
+            yield text
+    for name, text in headers.items():
+        if name.lower() not in _PUBLIC and (shown or _SECRET_NAME.search(name)):
+            yield from _words(text)
+
+
+def _words(text: str) -> Iterator[str]:
+    """The parts of a header that are secret each on its own."""
+    if text.upper().startswith("AWS4-"):
+        yield from re.findall(r"(?:Credential|Signature)=([^/,\s]+)", text)
+        return
+    for word in re.split(r"[;,\s]+", text):
+        yield word
+        yield word.partition("=")[2]
+    if text.lower().startswith("basic "):
+        try:
+            told = b64decode(text[6:]).decode()
+        except ValueError:
+            return
+        yield told
+        yield told.partition(":")[2]
+
+
+class Masker:
+    """Masks secrets in bytes: as many bytes as there were."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        """Spell each secret in every way in which it may stand somewhere."""
+        masks: dict[bytes, bytes] = {}
+        for secret in secrets:
+            if len(secret) >= _LEAST:
+                value = secret.encode("utf-8", "surrogatepass")
+                cover = (_MASK * len(value))[: len(value)]
+                for way, same in zip(_spellings(value), _spellings(cover), strict=True):
+                    masks[way] = same if len(same) == len(way) else (_MASK * len(way))[: len(way)]
+        self._masks = masks
+        longest = sorted(masks, key=len, reverse=True)
+        self._pattern = re.compile(b"|".join(map(re.escape, longest))) if longest else None
+
+    def __call__(self, data: bytes) -> bytes:
+        """The same bytes, secrets masked."""
+        return data if self._pattern is None else self._pattern.sub(lambda found: self._masks[found[0]], data)
+
+
+def _spellings(value: bytes) -> Iterator[bytes]:
+    text = value.decode("utf-8", "replace")
+    yield value
+    for encoded in (quote(value, safe=""), quote(value), quote_plus(value)):
+        yield encoded.encode()
+        yield re.sub("%..", lambda found: found[0].lower(), encoded).encode()
+    for written in (json.dumps(text), json.dumps(text, ensure_ascii=False), json.dumps(text).replace("/", "\\/")):
+        yield written[1:-1].encode("utf-8", "surrogatepass")
+    yield value.hex().encode()
+    yield value.hex().upper().encode()
+    for alphabet in (b64encode, urlsafe_b64encode):
+        for before in range(3):  # bytes that stand in front of it in a group of three
+            group = alphabet(b"\0" * before + value)
+            yield group[-(-before * 8 // 6) : (before + len(value)) * 8 // 6]

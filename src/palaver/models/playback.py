@@ -1,0 +1,193 @@
+"""A server on loopback that answers with what was recorded: http.server, one thread for each connection.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import zip_longest
+from threading import Lock, Thread
+from typing import Any, Final, cast, final
+from urllib.parse import unquote
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, excerpt
+from palaver.models.masking import bare_path
+from palaver.models.recording import Exchange
+
+_NOTHING: Final = object()
+_SHOWN: Final = 60
+
+
+@final
+class Server:
+    """Listens from its making until ``stop``. ``url`` is its address."""
+
+    def __init__(self, exchanges: Sequence[Exchange]) -> None:
+        """Begin to listen on a free port of 127.0.0.1."""
+        self._player = _Player(exchanges)
+        self._server = _Listening(self._player)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self._thread.start()
+
+    @property
+    def unplayed(self) -> tuple[Exchange, ...]:
+        """The exchanges that nobody asked for yet."""
+        return self._player.unplayed
+
+    def stop(self) -> None:
+        """Stop listening, and close every connection. A second time does nothing."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+            self._server.hang_up()
+            self._server.server_close()
+
+
+class _Player:
+    """Finds the answer to a request. Asked from many threads."""
+
+    def __init__(self, exchanges: Sequence[Exchange]) -> None:
+        self._lock = Lock()
+        self._waiting = list(exchanges)
+        self._played: list[Exchange] = []
+
+    @property
+    def unplayed(self) -> tuple[Exchange, ...]:
+        with self._lock:
+            return tuple(self._waiting)
+
+    def answer(self, method: str, path: str, body: bytes) -> Exchange | str:
+        """The exchange that answers, which then has; or why there is none."""
+        said = Exchange(method=method, path=bare_path(path), body=body)
+        with self._lock:
+            for exchange in self._waiting:
+                if difference(exchange, said) is None:
+                    self._waiting.remove(exchange)
+                    self._played.append(exchange)
+                    return exchange
+            return self._why(said)
+
+    def _why(self, said: Exchange) -> str:
+        if any(difference(each, said) is None for each in self._played):
+            return "this request was recorded, and has been answered as often as it was"
+        if not self._waiting:
+            return f"this request was not recorded; all {len(self._played)} that were have been answered"
+        alike = [each for each in self._waiting if (each.method, unquote(each.path)) == _place(said)]
+        nearest = (alike or self._waiting)[0]
+        return f"this request was not recorded; from the next that was it differs in {difference(nearest, said)}"
+
+
+def _place(exchange: Exchange) -> tuple[str, str]:
+    return exchange.method, unquote(bare_path(exchange.path))
+
+
+def difference(recorded: Exchange, asked: Exchange) -> str | None:
+    """Where two requests differ first, in words; ``None`` when they are the same."""
+    if recorded.method != asked.method:
+        return f"method: recorded {recorded.method}, asked {asked.method}"
+    path, other = _place(recorded)[1], _place(asked)[1]
+    if path != other:
+        return f"path: recorded {_brief(path)}, asked {_brief(other)}"
+    if recorded.body == asked.body:
+        return None
+    try:
+        one, two = jsontext.value(recorded.body), jsontext.value(asked.body)
+    except DecodeError:
+        return f"body: recorded {len(recorded.body)} bytes, asked {len(asked.body)}, not JSON both"
+    return _differs(one, two, "body")
+
+
+def _differs(one: Any, two: Any, where: str) -> str | None:
+    """Where two JSON values differ first. Numbers are the same when they are equal."""
+    if isinstance(one, dict) and isinstance(two, dict):
+        first, second = cast("dict[str, Any]", one), cast("dict[str, Any]", two)
+        steps = ((f".{key}", first.get(key, _NOTHING), second.get(key, _NOTHING)) for key in {**first, **second})
+    elif isinstance(one, list) and isinstance(two, list):
+        pairs = zip_longest(cast("Sequence[Any]", one), cast("Sequence[Any]", two), fillvalue=_NOTHING)
+        steps = ((f"[{place}]", *pair) for place, pair in enumerate(pairs))
+    else:
+        same = one == two and isinstance(one, bool) == isinstance(two, bool)
+        return None if same else f"{where}: recorded {_brief(one)}, asked {_brief(two)}"
+    for step, here, there in steps:
+        found = _differs(here, there, where + step)
+        if found is not None:
+            return found
+    return None
+
+
+def _brief(value: Any) -> str:
+    return "nothing" if value is _NOTHING else excerpt(json.dumps(value, ensure_ascii=False), _SHOWN)
+
+
+@final
+class _Listening(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, player: _Player) -> None:
+        self.player = player
+        self._open: set[socket.socket] = set()
+        self._threads_lock = Lock()
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._threads_lock:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._threads_lock:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        """End the connections that clients keep open."""
+        with self._threads_lock:
+            still = list(self._open)
+        for each in still:
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:  # it is gone already
+                continue
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a client that left is its own business."""
+
+
+@final
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def _answer(self) -> None:
+        server = cast("_Listening", self.server)
+        length = int(self.headers.get("Content-Length") or 0)
+        found = server.player.answer(self.command, self.path, self.rfile.read(length))
+        if isinstance(found, str):
+            told = {"type": "error", "error": {"type": "not_recorded", "code": 404, "message": found}, "message": found}
+            body = json.dumps(told).encode()
+            found = Exchange(
+                method="", path="", status=404, headers={"content-type": "application/json"}, chunks=(body,)
+            )
+        self.send_response_only(found.status)
+        for name, text in found.headers.items():
+            self.send_header(name, text)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for chunk in found.chunks:
+            if chunk:
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        if found.broken:
+            self.close_connection = True
+        else:
+            self.wfile.write(b"0\r\n\r\n")
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 (http.server's names)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""

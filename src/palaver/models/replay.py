@@ -1,0 +1,340 @@
+"""Record what a provider answers, and play it again: a server on one's own machine, or a model.
+
+Rules:
+
+- ``Recorder(file)`` hears what goes through the models that ``recorder.model(...)`` gives, over the connections that
+  they have anyway, and writes the file when it is left. Each request that was answered is kept once, retries too.
+- ``serve(recording)`` answers each request with the bytes recorded for it, chunk by chunk, over HTTP/1.1. A request is
+  found by method, path and body, the body compared as JSON; each exchange answers once, equal ones in their order. A
+  request that was not recorded is answered with 404 and what differs first.
+- ``replay(recording)`` is the recorded model: it asks such a server over loopback, through all that a model goes
+  through. The server starts when the model is asked first.
+- All three are context managers, ``with`` and ``async with``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self, final
+from urllib.parse import urlsplit
+
+from msgspec import structs
+
+from palaver.core.errors import MessageError
+from palaver.models import http, providers
+from palaver.models.endpoint import Credentials, Endpoint, HttpCall
+from palaver.models.http import Arriving, Sender, Timeouts
+from palaver.models.language_model import LanguageModel, Session
+from palaver.models.masking import bare_path, secrets_of
+from palaver.models.model import Model
+from palaver.models.playback import Server
+from palaver.models.recording import Asked, Exchange, FilePath, Recording, kept
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from palaver.models.capabilities import Capabilities
+
+__all__ = ["Exchange", "Recorder", "Recording", "Replay", "Server", "replay", "serve"]
+
+
+class _Both:
+    """A context manager for ``with`` and ``async with``. What it does at its end takes no time worth waiting for."""
+
+    def open(self) -> None:
+        """Begin."""
+
+    def close(self) -> None:
+        """End; a second time does nothing."""
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End."""
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        """Begin."""
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End."""
+        self.close()
+
+
+# -- recording --
+
+
+@final
+class Recorder(_Both):
+    """Hears models, and writes what it heard when it is left, also by an error.
+
+    ``file`` is where to write; in a folder, the next ``recording-0001.json`` that is free. ``secrets`` are values to
+    mask besides the credentials that were shown.
+    """
+
+    def __init__(self, file: FilePath, *, secrets: tuple[str, ...] = ()) -> None:
+        """Hold where to write; nothing is written yet."""
+        self.file = _next(Path(file))
+        self._secrets = dict.fromkeys(secrets)
+        self._heard: list[_Heard] = []
+        self._asked: Asked | None = None
+
+    def model(self, model: Model) -> Model:
+        """The same model, heard. The recording knows the first by name."""
+        if self._asked is None:
+            self._asked = _asked(model)
+        credentials = None if model.credentials is None else _Noted(model.credentials, self)
+        return structs.replace(model, credentials=credentials, http=_Listening(model.http, self))
+
+    def note(self, url: str, headers: Mapping[str, str], *, shown: bool = False) -> None:
+        """Take the secrets of a request in, so that they are masked everywhere."""
+        self._secrets.update(dict.fromkeys(secrets_of(url, headers, shown=shown)))
+
+    def begin(self, call: HttpCall) -> _Heard:
+        """Take in a request that is about to be sent."""
+        heard = _Heard(call)
+        self._heard.append(heard)
+        return heard
+
+    @property
+    def recording(self) -> Recording:
+        """What was heard so far. Secrets are masked when it is written, not here."""
+        exchanges = tuple(heard.exchange for heard in self._heard if heard.exchange.status)
+        return Recording(exchanges=exchanges, model=self._asked)
+
+    def close(self) -> None:
+        """Write the file. Raises ``OSError``."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.recording.write(self.file, self._secrets)
+
+
+def _next(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    number = 1
+    while (free := path / f"recording-{number:04}.json").exists():
+        number += 1
+    return free
+
+
+@final
+class _Heard:
+    """One exchange that is going on. Its status is 0 until an answer came."""
+
+    def __init__(self, call: HttpCall) -> None:
+        self._chunks: list[bytes] = []
+        self._exchange = Exchange(
+            method=call.method,
+            path=bare_path(call.url),
+            request_headers=kept(call.headers),
+            body=b"".join(call.chunks),
+            status=0,
+        )
+
+    def answered(self, status: int, headers: Mapping[str, str]) -> None:
+        self._exchange = structs.replace(self._exchange, status=status, headers=kept(headers))
+
+    def chunk(self, data: bytes | None) -> None:
+        if data:
+            self._chunks.append(data)
+        elif data is None:
+            self._exchange = structs.replace(self._exchange, broken=True)
+
+    @property
+    def exchange(self) -> Exchange:
+        return structs.replace(self._exchange, chunks=tuple(self._chunks))
+
+
+@final
+class _Listening(Sender):
+    """Sends as before, and tells a recorder."""
+
+    def __init__(self, sender: Sender | None, recorder: Recorder) -> None:
+        self._sender = sender
+        self._recorder = recorder
+
+    async def send(self, call: HttpCall, timeouts: Timeouts, /) -> Arriving:
+        self._recorder.note(call.url, call.headers)
+        heard = self._recorder.begin(call)
+        arriving = await http.send(self._sender, call, timeouts)
+        heard.answered(arriving.status, arriving.headers)
+        arriving.tap = heard.chunk
+        return arriving
+
+
+@final
+class _Noted(Credentials):
+    """Shows what others show, and tells a recorder that it is secret."""
+
+    def __init__(self, credentials: Credentials, recorder: Recorder) -> None:
+        self._credentials = credentials
+        self._recorder = recorder
+
+    async def headers(self, call: HttpCall, /) -> Mapping[str, str]:
+        shown = await self._credentials.headers(call)
+        self._recorder.note(call.url, shown, shown=True)
+        return shown
+
+    def __repr__(self) -> str:
+        return repr(self._credentials)
+
+
+def _asked(model: Model) -> Asked:
+    endpoint = model.endpoint
+    return Asked(
+        name=model.name,
+        id=model.id,
+        provider_name=endpoint.provider_name,
+        wire=endpoint.wire,
+        url=bare_path(endpoint.url),
+        stream_url=None if endpoint.stream_url is None else bare_path(endpoint.stream_url),
+        names_model=endpoint.names_model,
+        stream_field=endpoint.stream_field,
+        headers=kept(endpoint.headers),
+        provider={wire: dict(fields) for wire, fields in endpoint.provider.items()},
+        stream_provider={wire: dict(fields) for wire, fields in endpoint.stream_provider.items()},
+        capabilities=model.capabilities,
+        settings=model.settings,
+    )
+
+
+# -- playing --
+
+
+def serve(recording: Recording | FilePath) -> Serving:
+    """A server that plays a recording, between entering and leaving. Raises as ``Recording.read``."""
+    return Serving(recording if isinstance(recording, Recording) else Recording.read(recording))
+
+
+@final
+class Serving(_Both):
+    """A server on loopback, between entering and leaving. ``url`` is its address, without a slash at its end."""
+
+    def __init__(self, recording: Recording) -> None:
+        """Hold the recording; the server starts when this is entered."""
+        self.recording = recording
+        self._server: Server | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens. Raises ``MessageError`` when it does not."""
+        if self._server is None:
+            raise MessageError("a recording is served inside its “with”")
+        return self._server.url
+
+    @property
+    def running(self) -> bool:
+        """Whether it listens."""
+        return self._server is not None
+
+    @property
+    def unplayed(self) -> tuple[Exchange, ...]:
+        """The exchanges that nobody asked for yet."""
+        return self.recording.exchanges if self._server is None else self._server.unplayed
+
+    def open(self) -> None:
+        """Start."""
+        if self._server is None:
+            self._server = Server(self.recording.exchanges)
+            weakref.finalize(self, self._server.stop)
+
+    def close(self) -> None:
+        """Stop, and close what is open."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+
+
+def replay(recording: Recording | FilePath, model: Model | None = None) -> Replay:
+    """The model of a recording. ``model`` says how it is asked, where the recording does not.
+
+    Raises as ``Recording.read``, and ``MessageError`` when nothing says how.
+    """
+    serving = serve(recording)
+    if model is None:
+        if serving.recording.model is None:
+            raise MessageError("the recording does not say how its model was asked: pass model=")
+        model = _model(serving.recording.model)
+    return Replay(serving, model)
+
+
+@final
+class Replay(_Both, LanguageModel):
+    """A recorded model; ``serving`` is the server that it asks. ``with`` is needed only to stop that at once."""
+
+    def __init__(self, serving: Serving, model: Model) -> None:
+        """Hold both; nothing is started yet."""
+        self.serving = serving
+        self._model = structs.replace(model, credentials=None, http=_Redirected(serving))
+
+    @property
+    def name(self) -> str:
+        """The name of the model that was recorded."""
+        return self._model.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Those that the model had."""
+        return self._model.capabilities
+
+    def session(self) -> Session:
+        """Begin a conversation; all play the same recording."""
+        return self._model.session()
+
+    def open(self) -> None:
+        """Start the server."""
+        self.serving.open()
+
+    def close(self) -> None:
+        """Stop the server."""
+        self.serving.close()
+
+
+@final
+class _Redirected(Sender):
+    """Sends to a server of ours what was meant for a provider."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    async def send(self, call: HttpCall, timeouts: Timeouts, /) -> Arriving:
+        self._serving.open()
+        parts = urlsplit(call.url)
+        path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        return await http.send(None, structs.replace(call, url=self._serving.url + path), timeouts)
+
+
+_ANYWHERE: Final = "http://recorded"
+
+
+def _model(asked: Asked) -> Model:
+    endpoint = Endpoint(
+        provider_name=asked.provider_name,
+        wire=asked.wire,
+        url=_ANYWHERE + asked.url,
+        stream_url=None if asked.stream_url is None else _ANYWHERE + asked.stream_url,
+        names_model=asked.names_model,
+        stream_field=asked.stream_field,
+        headers=asked.headers,
+        provider=asked.provider,
+        stream_provider=asked.stream_provider,
+    )
+    row = providers.PROVIDERS.get(asked.provider_name)
+    for known in row.endpoints if row else ():
+        if known.wire == asked.wire:
+            endpoint = structs.replace(endpoint, unwrap=known.unwrap)
+    return Model(
+        name=asked.name, id=asked.id, endpoint=endpoint, capabilities=asked.capabilities, settings=asked.settings
+    )

@@ -1,0 +1,207 @@
+"""Guardrails: kairo.md 2.6, KAI-20, D22."""
+
+from __future__ import annotations
+
+import pytest
+
+import palaver as p
+from palaver.agent import Agent, function_tool
+from palaver.agent.events import MessageAdded, TextDelta, Warned
+from palaver.agent.guardrails import Guardrail, deny, modify, warn
+from palaver.core.errors import MessageError
+from palaver.core.usage import Usage
+from palaver.models.scripted import ScriptedModel
+from palaver.threads.view import DISCARDED
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request):
+    return request.param
+
+
+def calling(name="add", arguments='{"a": 1, "b": 2}', id="c1"):
+    return p.assistant(p.ToolCall(id=id, name=name, arguments_json=arguments))
+
+
+ran = []
+
+
+@function_tool
+def add(a: int, b: int) -> int:
+    """Add."""
+    ran.append((a, b))
+    return a + b
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran():
+    ran.clear()
+
+
+def agent(script, **guards):
+    return Agent(ScriptedModel(script), tools=[add], middleware=[Guardrail(**guards)])
+
+
+def noting(trace, name, said=None):
+    def policy(value, context, *more):
+        trace.append(name)
+        return said(value) if callable(said) else said
+
+    return policy
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("KAI-20")
+@pytest.mark.anyio
+async def test_the_first_deny_wins_and_the_model_is_not_asked():
+    trace = []
+    made = agent(
+        ["never"], before_model=[noting(trace, 1), noting(trace, 2, deny("secret")), noting(trace, 3, deny("no"))]
+    )
+    run = await made.run("x")
+    assert (run.outcome, run.reason, trace) == ("blocked", "secret", [1, 2])
+    assert made.model.asked == []
+    assert [m.role for m in run.messages] == ["user"]
+
+
+@pytest.mark.row("KAI-20")
+@pytest.mark.anyio
+async def test_a_blocked_answer_is_kept_discarded_counted_and_never_sent():
+    usage = Usage(input=10, output=5)
+    bad = p.assistant("the password is 1234").replace(usage=usage)
+    made = agent([bad, "fine"], after_model=[lambda m, _c: deny("leak") if "password" in m.text else None])
+    async with made.start("x") as running:
+        shown = [event async for event in running]
+    run = running.result
+    assert (run.outcome, run.reason) == ("blocked", "leak")
+    assert run.messages[-1].text == "the password is 1234"
+    assert DISCARDED in run.messages[-1].tags
+    assert run.usage == usage, "it was paid for"
+    assert not [e for e in shown if isinstance(e, TextDelta)], "nobody was shown it"
+    after = await made.run("again", previous=run)
+    assert after.text == "fine"
+    assert "password" not in repr(list(made.model.asked[-1].messages))
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_passes_is_shown_whole_before_it_is_added():
+    made = agent([p.assistant(p.Reasoning("hm"), "hello")], after_model=[lambda _m, _c: None])
+    async with made.start("x") as running:
+        told = [e async for e in running if isinstance(e, TextDelta | MessageAdded)]
+    assert [getattr(e, "text", None) or e.message.text for e in told] == ["x", "hello", "hello"]
+
+
+@pytest.mark.row("KAI-20")
+@pytest.mark.anyio
+async def test_modifications_chain_at_all_four_places():
+    made = agent(
+        [calling(), "three"],
+        before_model=[
+            lambda prompt, _c: modify(prompt.replace(system=(*prompt.system, p.system("a")))),
+            lambda prompt, _c: modify(prompt.replace(system=(*prompt.system, p.system("b")))),
+        ],
+        after_model=[
+            lambda m, _c: modify(m.replace(content=["four"])) if m.text == "three" else None,
+            lambda m, _c: modify(m.replace(content=[m.text + "!"])) if m.text == "four" else None,
+        ],
+        before_tool=[
+            lambda request, _c: modify({**request.context.call.arguments, "a": 10}),
+            lambda request, _c: modify({**request.context.call.arguments, "b": request.arguments["a"]}),
+        ],
+        after_tool=[
+            lambda _out, _c, _request: modify("about"),
+            lambda out, _c, _r: modify(out.content[0].text + " 20"),
+        ],
+    )
+    run = await made.run("x")
+    assert ran == [(10, 10)]
+    assert [s.text for s in made.model.asked[0].system] == ["a", "b"]
+    call, result, answer = run.messages[1:]
+    assert (result.text, answer.text) == ("about 20", "four!")
+    assert call.tool_calls[0].arguments_json == '{"a": 1, "b": 2}', "the model's call stays"
+    assert result.metadata["guardrail"] == {"arguments": {"a": 10, "b": 10}}
+
+
+# -- tools -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row("KAI-20")
+@pytest.mark.anyio
+@pytest.mark.parametrize("place", ["before_tool", "after_tool"])
+async def test_a_denied_tool_is_an_error_result_and_the_run_goes_on(place):
+    run = await agent([calling(), "ok"], **{place: [lambda *_seen: deny("not today")]}).run("x")
+    result = run.messages[2]
+    assert (run.outcome, result.is_error, result.text) == (
+        "completed",
+        True,
+        "The add call was not allowed: not today",
+    )
+    assert bool(ran) is (place == "after_tool")
+
+
+@pytest.mark.anyio
+async def test_arguments_that_a_policy_makes_are_checked():
+    run = await agent([calling(), "ok"], before_tool=[lambda _r, _c: modify({"a": "many", "b": 1})]).run("x")
+    assert run.messages[2].is_error
+    assert ran == []
+
+
+@pytest.mark.anyio
+async def test_what_a_tool_raises_is_looked_at_too():
+    @function_tool
+    def add(a: int, b: int) -> int:
+        """Fail."""
+        raise RuntimeError("token=abc")
+
+    guard = Guardrail(after_tool=[lambda out, _c, _r: modify("it failed") if "token" in out.content[0].text else None])
+    run = await Agent(ScriptedModel([calling(), "ok"]), tools=[add], middleware=[guard]).run("x")
+    assert (run.messages[2].text, run.messages[2].is_error) == ("it failed", True)
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+def raising(*seen):
+    raise KeyError("policy")
+
+
+async def raising_later(*seen):
+    raise KeyError("policy")
+
+
+@pytest.mark.row("KAI-20")
+@pytest.mark.anyio
+@pytest.mark.parametrize("policy", [raising, raising_later, lambda *_seen: True])
+@pytest.mark.parametrize("place", ["before_model", "after_model", "before_tool", "after_tool"])
+async def test_a_policy_that_raises_denies(place, policy):
+    script = [calling(), "ok"] if "tool" in place else ["ok"]
+    run = await agent(script, **{place: [policy]}).run("x")
+    if "tool" in place:
+        assert run.messages[2].is_error
+        assert "a policy failed" in run.messages[2].text
+    else:
+        assert run.outcome == "blocked"
+
+
+@pytest.mark.row("KAI-20")
+@pytest.mark.anyio
+async def test_a_policy_that_raises_may_be_told_to_allow():
+    made = agent(["ok"], before_model=[raising], after_model=[lambda _m, _c: warn("short")], on_error="allow")
+    async with made.start("x") as running:
+        told = [e.text async for e in running if isinstance(e, Warned)]
+    assert running.result.outcome == "completed"
+    assert told == ["Guardrail: a policy failed: KeyError: 'policy'", "Guardrail: short"]
+
+
+def test_a_place_has_bounded_policies():
+    with pytest.raises(MessageError, match="65 policies"):
+        Guardrail(before_model=[raising] * 65)
+
+
+@pytest.mark.anyio
+async def test_without_policies_nothing_changes():
+    run = await agent([calling(), "3"]).run("x")
+    assert run.text == "3"
+    assert ran == [(1, 2)]
