@@ -182,7 +182,9 @@ class Guardrail(Middleware):
 
 
 def _checked(said: object) -> Verdict | None:
-    if said is None or isinstance(said, Verdict):
+    if said is None:
+        return None
+    if isinstance(said, Verdict):
         return said
     raise MessageError(f"a policy gives None, deny, modify or warn, not {type(said).__name__}")
 
