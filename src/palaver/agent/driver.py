@@ -40,6 +40,7 @@ from palaver.agent.middleware import (
     WrapModel,
     WrapTool,
 )
+from palaver.agent.observing import Observing
 from palaver.agent.permission import Policy, Rule
 from palaver.agent.planning import plan
 from palaver.agent.replay_view import ReplayView
@@ -155,6 +156,12 @@ class Driver:
 
     async def drive(self) -> Run:
         """Carry the run to its end, and give it. Raises only cancellation from outside."""
+        if not isinstance(self._watch, Observing):
+            return await self._drive()
+        async with self._watch.running():
+            return await self._drive()
+
+    async def _drive(self) -> Run:
         began = anyio.current_time()
         first = structs.replace(self._first, at=began)
         cancelled: BaseException | None = None
