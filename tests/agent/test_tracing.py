@@ -241,7 +241,7 @@ async def test_retries_and_fallbacks_are_events_of_the_call(exporter, tracer):
 
             class Session:
                 def ask(self, prompt, *, on_notice=None, **_how):
-                    error = OverloadedError("full", status=529)
+                    error = OverloadedError("w", "full", status=529)
                     on_notice(Notice(kind="retry", model="a/x", error=error, attempt=1, wait=0.5))
                     on_notice(Notice(kind="fallback", model="google/y", error=error, attempt=2))
                     return Answered(inner.ask(prompt))
