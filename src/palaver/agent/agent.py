@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 import anyio
 
@@ -31,7 +31,7 @@ from palaver.agent.middleware import Chain, Middleware, RunContext
 from palaver.agent.observing import Observer, Observing
 from palaver.agent.permission import Policy, check_policy
 from palaver.agent.resuming import LeftOpen, last_answer, left_open
-from palaver.agent.run import Run
+from palaver.agent.run import Run, own
 from palaver.agent.running import Running
 from palaver.agent.structured import Structured
 from palaver.agent.tool import AgentTool
@@ -48,10 +48,18 @@ from palaver.threads.ids import uuid7
 from palaver.threads.thread import MAIN, Thread
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from palaver.agent.watching import Watch
     from palaver.core.usage import Usage
     from palaver.models.language_model import LanguageModel
     from palaver.store.jsonl.log import LogSink
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 Instructions: TypeAlias = "str | SystemMessage | DeveloperMessage | Callable[[RunContext], str | Awaitable[str]]"
 Input: TypeAlias = "str | UserPart | Message | Sequence[str | UserPart] | Sequence[Message] | None"
@@ -59,7 +67,7 @@ RESULT_LIMIT = 6000
 """Characters that the model is sent of a result, where neither agent nor tool says otherwise (DAS-24)."""
 
 
-class Agent:
+class Agent(Generic[T]):
     """A model with instructions, tools and limits. Changing one is a copy: ``agent.replace(limits=…)``."""
 
     def __init__(
@@ -73,7 +81,7 @@ class Agent:
         decide: Decide | None = None,
         middleware: Sequence[Middleware] = (),
         limits: Limits = Limits(),  # noqa: B008 (frozen)
-        output: Any = None,
+        output: type[T] | Mapping[str, Any] | None = None,
         settings: Settings = Settings(),  # noqa: B008 (frozen)
         provider: Mapping[str, Mapping[str, Any]] | None = None,
         result_limit: int | None = RESULT_LIMIT,
@@ -111,7 +119,7 @@ class Agent:
         self.settings = settings if self._structured is None else self._structured.asked(settings)
         self.system = self._fixed_system()
 
-    def replace(self, **changes: Any) -> Agent:
+    def replace(self, **changes: Any) -> Agent[Any]:
         """Give an edited copy."""
         return Agent(**{**self._given, **changes})
 
@@ -170,14 +178,14 @@ class Agent:
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    async def run(self, prompt: Input = None, **how: Any) -> Run:
+    async def run(self, prompt: Input = None, **how: Any) -> Run[T]:
         """Carry a task to its end. Keywords as in ``start``; raises ``MessageError`` for input that cannot be.
 
         Everything that goes wrong later is the outcome of the run.
         """
         return await self.driver(prompt, None, **how).drive()
 
-    def start(self, prompt: Input = None, **how: Any) -> Running:
+    def start(self, prompt: Input = None, **how: Any) -> Running[T]:
         """Begin a run and read its events: ``async with agent.start("…") as run: async for event in run: …``.
 
         Keywords: ``thread``, ``branch``, ``previous``, ``deps`` (anything, for tools and middleware), ``values`` (what
@@ -186,7 +194,7 @@ class Agent:
         """
         return Running(partial(self.driver, prompt, **how))
 
-    def run_sync(self, prompt: Input = None, **how: Any) -> Run:
+    def run_sync(self, prompt: Input = None, **how: Any) -> Run[T]:
         """``run`` for programs without an event loop. Raises ``RuntimeError`` inside of one."""
         return anyio.run(partial(self.run, prompt, **how))
 
@@ -197,7 +205,7 @@ class Agent:
         *,
         thread: AnyThread | None = None,
         branch: str = MAIN,
-        previous: Run | None = None,
+        previous: Run[Any] | None = None,
         deps: Any = None,
         values: dict[str, Any] | None = None,
         decide: Decide | None = None,
@@ -230,7 +238,7 @@ class Agent:
             decide=decide or self.decide,
             decisions=decisions,
             deps=deps,
-            values=values if values is not None else dict(previous.values) if previous is not None else {},
+            values=values if values is not None else own(previous.values) if previous is not None else {},
             watch=Observing(observers, watch) if observers else watch,
             known=known,
         )
@@ -249,7 +257,7 @@ def as_messages(prompt: object) -> tuple[Message, ...]:
     return (UserMessage(mode="user", tags=(notes.USER_PROMPT,)).replace(content=items),)
 
 
-def _behind(previous: Run) -> tuple[AnyThread, str]:
+def _behind(previous: Run[Any]) -> tuple[AnyThread, str]:
     """Where to go on behind a run: on its branch, or on a new one when somebody else went on there."""
     thread, branch, leaf = previous.thread, previous.branch, previous.leaf
     tree = thread.tree if isinstance(thread, StoredThread) else thread

@@ -40,7 +40,7 @@ from palaver.agent.observing import Observing
 from palaver.agent.permission import Policy, Rule
 from palaver.agent.planning import plan
 from palaver.agent.replay_view import ReplayView
-from palaver.agent.run import Run
+from palaver.agent.run import Run, own
 from palaver.agent.spending import Spending
 from palaver.agent.tool import AgentTool, Output, ToolContext
 from palaver.core.errors import PalaverError, StreamError
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from palaver.agent.watching import Watch
     from palaver.core.parts import ToolCall
     from palaver.core.request import Loss
+    from palaver.core.usage import Usage
     from palaver.models.language_model import LanguageModel
 
 _SIMPLE: Final = (machine.Append, machine.Warn)
@@ -78,7 +79,7 @@ class Driver:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: Agent[Any],
         journal: Journal,
         first: machine.Begun | machine.Resumed,
         *,
@@ -107,7 +108,7 @@ class Driver:
         self._told: set[Loss] = set()
         self._finish: machine.Finish | None = None
         self._inbox: list[Message] = []
-        self.result: Run | None = None
+        self.result: Run[Any] | None = None
         """The run, when it is over."""
         self.cancel_reason = ""
         self.context = RunContext(
@@ -151,7 +152,7 @@ class Driver:
         if self._watch is not None:
             self._watch.put(event)
 
-    async def drive(self) -> Run:
+    async def drive(self) -> Run[Any]:
         """Carry the run to its end, and give it. Raises only cancellation from outside."""
         if not isinstance(self._watch, Observing):
             return await self._drive()
@@ -342,6 +343,8 @@ class Driver:
     def _failed(self, error: Exception, partial: AssistantMessage | None) -> None:
         self._answer = None
         broke = partial is not None and bool(partial.content)
+        if partial is not None:
+            self._spent(self.agent.model.name, partial.usage)
         self._feed(machine.ModelFailed(error, anyio.current_time(), partial, broke))
 
     def _answered(self, reply: Reply) -> None:
@@ -395,10 +398,15 @@ class Driver:
                         continue
                     await self._watch.room()
             reply = await answer.finish()
-        usage = reply.response.message.usage
-        if usage is not None:
-            self._spending.add({reply.model: usage}, self.agent.price(reply.model, usage))
+        self._spent(reply.model, reply.response.message.usage)
         return reply
+
+    def _spent(self, model: str, usage: Usage | None) -> None:
+        """Count an answer; one that does not say what it used costs nobody knows what."""
+        if usage is None:
+            self._spending.cost = None
+        else:
+            self._spending.add({model: usage}, self.agent.price(model, usage))
 
     def _noticed(self, notice: Notice) -> None:
         for noticed in self._chain.noticed:
@@ -546,7 +554,7 @@ class Driver:
     async def _finished(self, command: machine.Finish) -> None:
         self._finish = command
 
-    def _ended(self, seconds: float) -> Run:
+    def _ended(self, seconds: float) -> Run[Any]:
         finish = self._finish or machine.Finish("failed", reason="the run was never finished")
         path = self.journal.path
         pending = tuple([_request(each) for each in self.state.planned if each.verdict == "ask"])
@@ -566,7 +574,7 @@ class Driver:
             iterations=self.state.iteration,
             seconds=seconds,
             pending=pending if finish.outcome == "waiting" else (),
-            values=self.values,
+            values=own(self.values),
             carry=self._carry,
         )
         return structs.replace(run, output=self.state.output if self.agent.reads_output else run.text)

@@ -46,7 +46,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
 def pending(thread: AnyThread, branch: str = MAIN) -> tuple[ApprovalRequest, ...]:
     """What must be decided before a run can go on in a thread. The branch of a ``StoredThread`` is its own."""
-    return _pending(thread.path() if isinstance(thread, StoredThread) else thread.path(branch))
+    return pending_at(thread.path() if isinstance(thread, StoredThread) else thread.path(branch))
 
 
 def waiting(store: Store, *, since: int | None = None, limit: int = 10_000) -> tuple[Waiting, ...]:
@@ -62,7 +62,7 @@ def waiting(store: Store, *, since: int | None = None, limit: int = 10_000) -> t
 def _of(store: Store, thread: str) -> Iterator[Waiting]:
     try:
         for branch in store.info(thread).branches:
-            requests = _pending(_end(store, thread, branch))
+            requests = pending_at(_end(store, thread, branch))
             if requests:
                 yield Waiting(thread=thread, branch=branch, requests=requests)
     except NotFoundError:  # it was deleted just now
@@ -75,6 +75,7 @@ def _end(store: Store, thread: str, branch: str) -> Sequence[Entry]:
     return end if whole else store.path(thread, branch)
 
 
-def _pending(path: Sequence[Entry]) -> tuple[ApprovalRequest, ...]:
+def pending_at(path: Sequence[Entry]) -> tuple[ApprovalRequest, ...]:
+    """What must be decided at the end of a path."""
     opened = left_open(path)
     return () if opened is None else tuple(opened.recorded.pending.values())
