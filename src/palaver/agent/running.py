@@ -67,7 +67,7 @@ class Running:
         """The events, until the run is over."""
         if self._watch is None:
             raise MessageError("a run is begun by async with")
-        return self._watch.events()
+        return self._watch
 
     def steer(self, text: str) -> None:
         """Say something while the agent works. It is heard at the next boundary of steps (CBF-26)."""

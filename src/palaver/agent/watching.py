@@ -12,8 +12,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import anyio
 
@@ -51,14 +50,16 @@ class Watch:
         self._arrived.set()
         self._taken.set()
 
-    async def events(self) -> AsyncIterator[AgentEvent]:
-        """The events, until the run is over."""
-        while True:
-            while self._waiting:
-                event = self._waiting.popleft()
-                self._taken.set()
-                yield event
+    def __aiter__(self) -> Self:
+        """The events, until the run is over. No generator: a reader may leave without closing anything."""
+        return self
+
+    async def __anext__(self) -> AgentEvent:
+        """The next event."""
+        while not self._waiting:
             if self._closed:
-                return
+                raise StopAsyncIteration
             self._arrived = anyio.Event()
             await self._arrived.wait()
+        self._taken.set()
+        return self._waiting.popleft()
