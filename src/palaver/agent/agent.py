@@ -17,20 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 import anyio
 
 from palaver.agent import machine, notes
-from palaver.agent.approvals import Decide, Decision, checked_decisions
+from palaver.agent.approvals import Decide, Decision, Recorded, checked_decisions
 from palaver.agent.driver import Carry, Driver
 from palaver.agent.functions import function_tool
 from palaver.agent.journal import AnyThread, Journal
 from palaver.agent.limits import Limits
 from palaver.agent.middleware import Chain, Middleware, RunContext
-from palaver.agent.permission import Policy
+from palaver.agent.permission import Policy, check_policy
 from palaver.agent.resuming import LeftOpen, last_answer, left_open
-from palaver.agent.run import Run
+from palaver.agent.run import Run, own
 from palaver.agent.running import Running
 from palaver.agent.structured import Structured
 from palaver.agent.tool import AgentTool
@@ -47,10 +47,18 @@ from palaver.threads.ids import uuid7
 from palaver.threads.thread import MAIN, Thread
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from palaver.agent.watching import Watch
     from palaver.core.usage import Usage
     from palaver.models.language_model import LanguageModel
     from palaver.store.jsonl.log import LogSink
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 Instructions: TypeAlias = "str | SystemMessage | DeveloperMessage | Callable[[RunContext], str | Awaitable[str]]"
 Input: TypeAlias = "str | UserPart | Message | Sequence[str | UserPart] | Sequence[Message] | None"
@@ -58,7 +66,7 @@ RESULT_LIMIT = 6000
 """Characters that the model is sent of a result, where neither agent nor tool says otherwise (DAS-24)."""
 
 
-class Agent:
+class Agent(Generic[T]):
     """A model with instructions, tools and limits. Changing one is a copy: ``agent.replace(limits=…)``."""
 
     def __init__(
@@ -72,7 +80,7 @@ class Agent:
         decide: Decide | None = None,
         middleware: Sequence[Middleware] = (),
         limits: Limits = Limits(),  # noqa: B008 (frozen)
-        output: Any = None,
+        output: type[T] | Mapping[str, Any] | None = None,
         settings: Settings = Settings(),  # noqa: B008 (frozen)
         provider: Mapping[str, Mapping[str, Any]] | None = None,
         result_limit: int | None = RESULT_LIMIT,
@@ -94,6 +102,7 @@ class Agent:
         self._given = {key: value for key, value in locals().items() if key != "self"}
         self.model, self.name, self.decide, self.limits = model, name, decide, limits
         self.policy: Policy = policy
+        check_policy(policy)
         self.instructions = instructions
         self.provider: Mapping[str, Mapping[str, Any]] = provider or {}
         self.result_limit, self.polling, self.stream, self.log = result_limit, tuple(polling), stream, log
@@ -106,7 +115,7 @@ class Agent:
         self.settings = settings if self._structured is None else self._structured.asked(settings)
         self.system = self._fixed_system()
 
-    def replace(self, **changes: Any) -> Agent:
+    def replace(self, **changes: Any) -> Agent[Any]:
         """Give an edited copy."""
         return Agent(**{**self._given, **changes})
 
@@ -165,14 +174,14 @@ class Agent:
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    async def run(self, prompt: Input = None, **how: Any) -> Run:
+    async def run(self, prompt: Input = None, **how: Any) -> Run[T]:
         """Carry a task to its end. Keywords as in ``start``; raises ``MessageError`` for input that cannot be.
 
         Everything that goes wrong later is the outcome of the run.
         """
         return await self.driver(prompt, None, **how).drive()
 
-    def start(self, prompt: Input = None, **how: Any) -> Running:
+    def start(self, prompt: Input = None, **how: Any) -> Running[T]:
         """Begin a run and read its events: ``async with agent.start("…") as run: async for event in run: …``.
 
         Keywords: ``thread``, ``branch``, ``previous``, ``deps`` (anything, for tools and middleware), ``values`` (what
@@ -180,7 +189,7 @@ class Agent:
         """
         return Running(partial(self.driver, prompt, **how))
 
-    def run_sync(self, prompt: Input = None, **how: Any) -> Run:
+    def run_sync(self, prompt: Input = None, **how: Any) -> Run[T]:
         """``run`` for programs without an event loop. Raises ``RuntimeError`` inside of one."""
         return anyio.run(partial(self.run, prompt, **how))
 
@@ -191,7 +200,7 @@ class Agent:
         *,
         thread: AnyThread | None = None,
         branch: str = MAIN,
-        previous: Run | None = None,
+        previous: Run[Any] | None = None,
         deps: Any = None,
         values: dict[str, Any] | None = None,
         decide: Decide | None = None,
@@ -202,11 +211,14 @@ class Agent:
             if thread is not None:
                 raise MessageError("previous: a run goes on in its own thread; give previous or thread, not both")
             thread, branch = _behind(previous)
+        if prompt is not None and decisions:
+            raise MessageError("decisions: a new prompt closes what is pending; give the one or the other")
         run = uuid7()
         journal = Journal(Thread() if thread is None else thread, branch, agent=self.name, run=run, log=self.log)
         opened = left_open(journal.path)
         first = _resumed(journal, opened) if prompt is None else _begun(opened, as_messages(prompt))
-        checked_decisions(decisions or {}, opened.recorded.pending.values() if opened is not None else ())
+        known = Recorded() if opened is None or prompt is not None else opened.recorded
+        checked_decisions(decisions or {}, known.pending.values())
         carry = None if previous is None else previous.carry
         if not isinstance(carry, Carry) or carry.model is not self.model:
             carry = Carry(self.model)
@@ -219,8 +231,9 @@ class Agent:
             decide=decide or self.decide,
             decisions=decisions,
             deps=deps,
-            values=values if values is not None else dict(previous.values) if previous is not None else {},
+            values=values if values is not None else own(previous.values) if previous is not None else {},
             watch=watch,
+            known=known,
         )
 
 
@@ -237,7 +250,7 @@ def as_messages(prompt: object) -> tuple[Message, ...]:
     return (UserMessage(mode="user", tags=(notes.USER_PROMPT,)).replace(content=items),)
 
 
-def _behind(previous: Run) -> tuple[AnyThread, str]:
+def _behind(previous: Run[Any]) -> tuple[AnyThread, str]:
     """Where to go on behind a run: on its branch, or on a new one when somebody else went on there."""
     thread, branch, leaf = previous.thread, previous.branch, previous.leaf
     tree = thread.tree if isinstance(thread, StoredThread) else thread

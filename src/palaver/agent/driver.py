@@ -24,7 +24,7 @@ from anyio import CancelScope, create_memory_object_stream
 from msgspec import structs
 
 from palaver.agent import approvals, events, machine, notes
-from palaver.agent.approvals import ApprovalRequest, Decide, Decision
+from palaver.agent.approvals import ApprovalRequest, Decide, Decision, Recorded
 from palaver.agent.calling import Called, call_tool
 from palaver.agent.idempotency import idempotency_key
 from palaver.agent.limiting import READ_RESULT
@@ -43,7 +43,7 @@ from palaver.agent.middleware import (
 from palaver.agent.permission import Policy, Rule
 from palaver.agent.planning import plan
 from palaver.agent.replay_view import ReplayView
-from palaver.agent.run import Run
+from palaver.agent.run import Run, own
 from palaver.agent.spending import Spending
 from palaver.agent.tool import AgentTool, Output, ToolContext
 from palaver.core.errors import PalaverError, StreamError
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from palaver.agent.watching import Watch
     from palaver.core.parts import ToolCall
     from palaver.core.request import Loss
+    from palaver.core.usage import Usage
     from palaver.models.language_model import LanguageModel
 
 _SIMPLE: Final = (machine.Append, machine.Warn)
@@ -81,7 +82,7 @@ class Driver:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: Agent[Any],
         journal: Journal,
         first: machine.Begun | machine.Resumed,
         *,
@@ -92,12 +93,13 @@ class Driver:
         deps: Any = None,
         values: dict[str, Any] | None = None,
         watch: Watch | None = None,
+        known: Recorded = Recorded(),  # noqa: B008 (frozen)
     ) -> None:
-        """Stand ready."""
+        """Stand ready. ``known`` is what the records say of the calls that were left open."""
         self.agent, self.journal, self.run = agent, journal, run
         self._first, self._carry = first, carry
         self._chain, self._toolbox = agent.chain, agent.toolbox
-        self._decide, self._decisions = decide, decisions or {}
+        self._decide, self._decisions, self._known = decide, decisions or {}, known
         self._watch = watch
         self.start = len(journal.path)
         self.state = State(limits=agent.limits, reads_output=agent.reads_output, polling=frozenset(agent.polling))
@@ -109,7 +111,7 @@ class Driver:
         self._told: set[Loss] = set()
         self._finish: machine.Finish | None = None
         self._inbox: list[Message] = []
-        self.result: Run | None = None
+        self.result: Run[Any] | None = None
         """The run, when it is over."""
         self.cancel_reason = ""
         self.context = RunContext(
@@ -152,7 +154,7 @@ class Driver:
         if self._watch is not None:
             self._watch.put(event)
 
-    async def drive(self) -> Run:
+    async def drive(self) -> Run[Any]:
         """Carry the run to its end, and give it. Raises only cancellation from outside."""
         began = anyio.current_time()
         first = structs.replace(self._first, at=began)
@@ -337,6 +339,8 @@ class Driver:
     def _failed(self, error: Exception, partial: AssistantMessage | None) -> None:
         self._answer = None
         broke = partial is not None and bool(partial.content)
+        if partial is not None:
+            self._spent(self.agent.model.name, partial.usage)
         self._feed(machine.ModelFailed(error, anyio.current_time(), partial, broke))
 
     def _answered(self, reply: Reply) -> None:
@@ -396,10 +400,15 @@ class Driver:
                         continue
                     await self._watch.room()
             reply = await answer.finish()
-        usage = reply.response.message.usage
-        if usage is not None:
-            self._spending.add({reply.model: usage}, self.agent.price(reply.model, usage))
+        self._spent(reply.model, reply.response.message.usage)
         return reply
+
+    def _spent(self, model: str, usage: Usage | None) -> None:
+        """Count an answer; one that does not say what it used costs nobody knows what."""
+        if usage is None:
+            self._spending.cost = None
+        else:
+            self._spending.add({model: usage}, self.agent.price(model, usage))
 
     def _noticed(self, notice: Notice) -> None:
         for noticed in self._chain.noticed:
@@ -435,10 +444,11 @@ class Driver:
     async def _plan(self, command: machine.Plan) -> None:
         calls = machine.client_calls(command.message)
         chosen = [(index, calls[index]) for index in command.indexes]
-        planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun)
-        asks = any(each.verdict == "ask" for each in planned)
-        record = approvals.pending_record(planned) if asks and not self._decisions else None
-        self._feed(machine.Planned(planned, record))
+        known, self._known = self._known, Recorded()
+        planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun, known=known)
+        asked = {each.call.id for each in planned if each.verdict == "ask"}
+        new = not asked <= known.pending.keys()
+        self._feed(machine.Planned(planned, approvals.pending_record(planned) if new else None))
 
     async def _gate(self, call: ToolCall) -> Rule:
         """The policy, where middleware has rules of its own."""
@@ -552,7 +562,7 @@ class Driver:
     async def _finished(self, command: machine.Finish) -> None:
         self._finish = command
 
-    def _ended(self, seconds: float) -> Run:
+    def _ended(self, seconds: float) -> Run[Any]:
         finish = self._finish or machine.Finish("failed", reason="the run was never finished")
         path = self.journal.path
         pending = tuple([_request(each) for each in self.state.planned if each.verdict == "ask"])
@@ -572,7 +582,7 @@ class Driver:
             iterations=self.state.iteration,
             seconds=seconds,
             pending=pending if finish.outcome == "waiting" else (),
-            values=self.values,
+            values=own(self.values),
             carry=self._carry,
         )
         return structs.replace(run, output=self.state.output if self.agent.reads_output else run.text)

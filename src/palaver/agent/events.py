@@ -145,7 +145,7 @@ class SubagentEvent(_AgentEvent, frozen=True):
 class RunFinished(_AgentEvent, frozen=True):
     """A run is over."""
 
-    result: Run
+    result: Run[Any]
 
 
 def deltas(agent: str, run: str, message: AssistantMessage) -> Iterator[ReasoningDelta | TextDelta]:

@@ -4,8 +4,8 @@ Rules:
 
 - Open are the calls of the last answer that have no result behind it. Records may stand between, and results of other
   calls; anything else closes them.
-- When calls are pending in a record and nothing was decided, their batch has not begun. In any other case a call may
-  have been run, and nobody knows whether it took effect (issue: no tool runs twice without being asked).
+- While a call is pending in a record, its batch has not begun since that record. In any other case a call may have
+  been run, and nobody knows whether it took effect (issue: no tool runs twice without being asked).
 
 Stability: experimental.
 """
@@ -35,7 +35,7 @@ class LeftOpen(Struct, frozen=True):
     @property
     def begun(self) -> bool:
         """Whether calls may have been run."""
-        return not self.recorded.pending or bool(self.recorded.decided)
+        return not self.recorded.pending
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
