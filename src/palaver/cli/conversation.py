@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from palaver.agent.agent import Input
     from palaver.agent.approvals import Decision
     from palaver.agent.events import AgentEvent
-    from palaver.agent.permission import Policy
+    from palaver.agent.permission import Judgement, Policy
     from palaver.agent.run import Run
     from palaver.agent.tool import AgentTool
     from palaver.cli.agent_options import Asked
@@ -71,7 +71,6 @@ class Conversation:
         self.thread = thread
         self.known = known
         self._previous: Run | None = None
-        self._running: Running | None = None
 
     @property
     def place(self) -> str:
@@ -97,17 +96,17 @@ class Conversation:
         With ``steered``, lines typed meanwhile are told to the agent, and to it. Raises as ``Agent.run`` does.
         """
         waiting: SimpleQueue[AgentEvent | None] = SimpleQueue()
-        self._running = None
+        held: list[Running] = []
         told = False
         with _interrupts() as interrupted:
-            task = self._portal.start_task_soon(self._run, prompt, decisions, waiting)
+            task = self._portal.start_task_soon(self._run, prompt, decisions, waiting, held)
             task.add_done_callback(lambda _: waiting.put(None))
             while True:
-                if interrupted and not told and self._running is not None:
-                    self._portal.call(self._running.cancel)
+                if interrupted and held and not told:
+                    self._portal.call(held[0].cancel)
                     told = True
-                if steered is not None and self._running is not None and (line := _typed()):
-                    self._portal.call(self._running.steer, line)
+                if steered is not None and held and (line := _typed()):
+                    self._portal.call(held[0].steer, line)
                     steered(line)
                 try:
                     event = waiting.get(timeout=_TICK)
@@ -152,11 +151,15 @@ class Conversation:
         return run
 
     async def _run(
-        self, prompt: Input, decisions: Mapping[str, Decision] | None, waiting: SimpleQueue[AgentEvent | None]
+        self,
+        prompt: Input,
+        decisions: Mapping[str, Decision] | None,
+        waiting: SimpleQueue[AgentEvent | None],
+        held: list[Running],
     ) -> Run:
         how: dict[str, Any] = {"thread": self.thread} if self._previous is None else {"previous": self._previous}
         async with self.agent.start(prompt, decisions=decisions, **how) as running:
-            self._running = running
+            held.append(running)
             async for event in running:
                 waiting.put(event)
                 while waiting.qsize() > _ROOM:  # noqa: ASYNC110 (the reader is a thread)
@@ -214,8 +217,8 @@ def opened(asked: Asked, title: str, *, begins: bool = True) -> Generator[Conver
     if not begins and not stores.is_there(asked.location):
         raise NotFoundError(f"no thread goes by {asked.thread!r}: there is no store at {stores.shown(asked.location)}")
     with open_store(asked.location) as store, start_blocking_portal() as portal:
-        thread, known = _thread(store, asked.thread, title, begins=begins)
         with portal.wrap_async_context_manager(toolset(named)) as tools:
+            thread, known = _thread(store, asked.thread, title, begins=begins)
             agent = Agent(
                 model,
                 instructions=asked.system,
@@ -226,10 +229,9 @@ def opened(asked: Asked, title: str, *, begins: bool = True) -> Generator[Conver
             yield Conversation(portal, agent, thread, known=known)
 
 
-def _policy(mode: str, tools: tuple[AgentTool, ...]) -> Policy:
+def _policy(mode: Judgement, tools: tuple[AgentTool, ...]) -> Policy:
     """What only reads is allowed; the rest is asked for, allowed or denied."""
-    said: Any = {tool.name: "allow" if tool.effect == "read" else mode for tool in tools}
-    return said
+    return {tool.name: "allow" if tool.effect == "read" else mode for tool in tools}
 
 
 def _thread(store: Store, name: str | None, title: str, *, begins: bool) -> tuple[StoredThread, bool]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, Struct, structs
@@ -37,8 +37,8 @@ def as_json(event: AgentEvent) -> dict[str, Any]:
 
 def _plain(value: object) -> Any:
     if isinstance(value, Run):
-        fields = {name: _plain(getattr(value, name)) for name in _RUN}
-        return {"thread": value.thread.id, "leaf": value.leaf, **fields}
+        told = {name: _plain(getattr(value, name)) for name in _RUN}
+        return {"thread": value.thread.id, "leaf": value.leaf, **told}
     if isinstance(value, Record):
         return Raw(canonical.encode(value))
     if isinstance(value, Exception):
@@ -47,9 +47,11 @@ def _plain(value: object) -> Any:
     if isinstance(value, Struct):
         return {field: _plain(each) for field, each in structs.asdict(value).items()}
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in cast("Mapping[Any, Any]", value).items()}
+        fields: Mapping[Any, Any] = value
+        return {str(key): _plain(each) for key, each in fields.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        return [_plain(each) for each in cast("Sequence[Any]", value)]
+        items: Sequence[Any] = value
+        return [_plain(each) for each in items]
     try:
         jsontext.encode(value)
     except (PalaverError, msgspec.MsgspecError, TypeError):

@@ -236,7 +236,7 @@ class Teller:
         self._waits.clear()
         self.rest()
         if run.outcome in {"completed", "waiting", "cancelled"}:
-            pieces = [] if run.outcome == "completed" else [run.outcome]
+            pieces: list[str] = [] if run.outcome == "completed" else [run.outcome]
         else:
             why = run.reason or (str(run.error) if run.error else "")
             self.line(Line.assemble((f"{run.outcome.replace('_', ' ')}: ", "bold red"), in_line(why)))
