@@ -34,14 +34,11 @@ from palaver.agent.machine import PlannedCall, State
 from palaver.agent.middleware import (
     HOOK_SECONDS,
     Blocked,
-    CallModel,
-    CallTool,
     RunContext,
     Step,
     ToolRequest,
-    WrapModel,
-    WrapTool,
 )
+from palaver.agent.observing import Observing
 from palaver.agent.permission import Policy, Rule
 from palaver.agent.planning import plan
 from palaver.agent.replay_view import ReplayView
@@ -125,6 +122,7 @@ class Driver:
             values=self.values,
             path=lambda: journal.path,
             emit=self.emit,
+            model=agent.model.name,
             spend=self._spending.add,
             judge=self._judge,
             decide=decide,
@@ -132,8 +130,8 @@ class Driver:
             store=journal.thread.store if isinstance(journal.thread, StoredThread) else None,
         )
         self._policy: Policy = self._gate if self._chain.rules else agent.policy
-        self._ask = self._wrapped_model()
-        self._call = self._wrapped_tool()
+        self._ask = self._chain.around_model(self._ask_model, self.context)
+        self._call = self._chain.around_tool(_run_tool, self.context)
         self._does: Mapping[type[Any], Callable[[Any], Awaitable[None]]] = {
             machine.Prepare: self._prepare,
             machine.CallModel: self._call_model,
@@ -159,6 +157,12 @@ class Driver:
 
     async def drive(self) -> Run[Any]:
         """Carry the run to its end, and give it. Raises only cancellation from outside."""
+        if not isinstance(self._watch, Observing):
+            return await self._drive()
+        async with self._watch.running():
+            return await self._drive()
+
+    async def _drive(self) -> Run[Any]:
         began = anyio.current_time()
         first = structs.replace(self._first, at=began)
         try:
@@ -420,12 +424,6 @@ class Driver:
         text = "\n\n".join(filter(None, sections))
         return (system(text),) if text else ()
 
-    def _wrapped_model(self) -> CallModel:
-        call: CallModel = self._ask_model
-        for wrap in self._chain.wrap_model:
-            call = partial(_around_model, wrap, self.context, call)
-        return call
-
     async def _ask_model(self, prompt: Prompt) -> Reply:
         async with self._carry.session.ask(prompt, stream=self.agent.stream, on_notice=self._noticed) as answer:
             self._answer = answer
@@ -593,12 +591,6 @@ class Driver:
     def _progress(self, call: ToolCall, value: Any) -> None:
         self.emit(events.ToolProgress(agent=self.agent.name, run=self.run, call=call, value=value))
 
-    def _wrapped_tool(self) -> CallTool:
-        call: CallTool = _run_tool
-        for wrap in self._chain.wrap_tool:
-            call = partial(_around_tool, wrap, self.context, call)
-        return call
-
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def _finished(self, command: machine.Finish) -> None:
@@ -641,14 +633,6 @@ def _alone(error: Exception) -> Exception:
             return group
         error = group.exceptions[0]
     return error
-
-
-async def _around_model(wrap: WrapModel, context: RunContext, call: CallModel, prompt: Prompt) -> Reply:
-    return await wrap(prompt, context, call)
-
-
-async def _around_tool(wrap: WrapTool, context: RunContext, call: CallTool, request: ToolRequest) -> Output:
-    return await wrap(request, context, call)
 
 
 async def _run_tool(request: ToolRequest) -> Output:

@@ -48,7 +48,7 @@ class Written:
         id: str,
         settings: Settings,
         capabilities: Capabilities,
-        missing: Missing,
+        missing: Missing = "drop",
     ) -> None:
         """Begin with nothing written."""
         self._wire = wire
