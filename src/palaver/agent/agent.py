@@ -279,12 +279,12 @@ def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> machine.Be
         for index, (call, known) in enumerate(zip(opened.calls, opened.results, strict=True))
         if known is None
     ]
-    return machine.Begun(0.0, messages, tuple(closing))
+    return machine.Begun(0.0, (*opened.held, *messages), tuple(closing))
 
 
 def _resumed(journal: Journal, opened: LeftOpen | None) -> machine.Resumed:
     if opened is not None:
-        return machine.Resumed(0.0, opened.message, opened.results, opened.begun)
+        return machine.Resumed(0.0, opened.message, opened.results, opened.begun, held=opened.held)
     if not journal.path:
         raise MessageError("there is nothing to go on with: give a prompt, or a thread that has messages")
     return machine.Resumed(0.0, last=last_answer(journal.path))
