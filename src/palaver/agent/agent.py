@@ -87,6 +87,7 @@ class Agent(Generic[T]):
         invalid_calls: Literal["answer", "note"] = "answer",
         polling: Sequence[str] = (),
         stream: bool = True,
+        eager: bool = False,
         log: LogSink | None = None,
         prices: Callable[[str, Usage], float | None] | None = None,
     ) -> None:
@@ -95,7 +96,8 @@ class Agent(Generic[T]):
         ``policy`` says which tools are allowed, asked for or denied, ``decide`` decides what is asked for while a run
         goes on. ``output`` is the form of the answer: a type, or a JSON Schema. ``invalid_calls``: a call that cannot
         be run is answered with an error, or becomes a note that leaves no call in the thread (CBF-18). ``polling``
-        names tools that may be called again and again with the same arguments. ``prices`` gives what an answer of a
+        names tools that may be called again and again with the same arguments. With ``eager`` tools that read begin
+        while the answer that calls them is still streaming (``agent.eager``). ``prices`` gives what an answer of a
         model cost, in USD; by default the catalogue does. Raises ``MessageError`` for tools that
         cannot stand together.
         """
@@ -106,6 +108,7 @@ class Agent(Generic[T]):
         self.instructions = instructions
         self.provider: Mapping[str, Mapping[str, Any]] = provider or {}
         self.result_limit, self.polling, self.stream, self.log = result_limit, tuple(polling), stream, log
+        self.eager = eager
         self._invalid_calls, self._prices = invalid_calls, prices
         self._known_prices: dict[str, Prices | None] = {}
         self.chain = Chain(middleware)
