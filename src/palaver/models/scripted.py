@@ -14,7 +14,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -41,6 +41,7 @@ class Broken(Struct, frozen=True):
     reason: str = "the script says so"
 
 
+_NOTHING: Final = Response(AssistantMessage())
 Turn: TypeAlias = "str | AssistantMessage | Response | Broken | Exception"
 Script: TypeAlias = "Iterable[Turn | Callable[[Prompt], Turn]]"
 
@@ -116,7 +117,7 @@ class _Answer(Answer):
         self._prompt = prompt
         self._assembler: Assembler | None = None
         self._events: AsyncIterator[Event] | None = None
-        self._turn: Response | Broken = Response(AssistantMessage())
+        self._turn: Response | Broken = _NOTHING
 
     async def __aenter__(self) -> _Answer:
         turn = self._model.turn(self._prompt)
