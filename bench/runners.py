@@ -4,7 +4,7 @@ Rules:
 
 - All play one ``Script``: ``calls`` calls of one tool, one a turn, each with other arguments and another result; then
   an answer. The model looks at the last result to know where it is. It reports the same usage to each, so that nobody
-  counts tokens. Messages of palaver's are values, and are said again; those of peers are changed by them, and made anew.
+  counts tokens. Messages of palaver are values, and are said again; peers change theirs, so those are made anew.
 - The agent is made once and run many times, as in a server. Each is used as its guide shows, with its default settings,
   but for limits on the number of turns, which are lifted, and tracing to a server, which is off.
 - ``asked`` is called each time a model is asked, and notes the time where laps are wanted. Where runs are to be at work
@@ -127,7 +127,6 @@ def _last_call(prompt: Prompt) -> str | None:
 
 def scripted(script: Script) -> ScriptedModel:
     """A model that plays the script, whoever asks."""
-
     said = cache(_said)
     answer = _answer()
 
