@@ -9,8 +9,6 @@ from palaver.core.request import Request
 from palaver.testing.rules import check_request
 from palaver.threads.repair import repair
 
-BACKENDS = ["asyncio", "trio"]
-
 
 def call(name="send", id="c1", **arguments):
     return p.ToolCall(id, name, json.dumps(arguments))

@@ -28,7 +28,7 @@ from palaver.threads.model_view import for_model
 from palaver.threads.people_view import for_people
 from palaver.threads.thread import Thread
 from palaver.threads.view import RECORD
-from tests.agent.scripts import BACKENDS, assert_valid, bodies, call, calls, noting
+from tests.agent.scripts import assert_valid, bodies, call, calls, noting
 
 DECISIONS = {
     "approve": approve(),
@@ -45,11 +45,6 @@ TOLD = {
     ),
     "answer": ("Bob has it already.", False),
 }
-
-
-@pytest.fixture(params=BACKENDS)
-def anyio_backend(request):
-    return request.param
 
 
 def asked_agent(ran, script=None, **how):
@@ -458,12 +453,11 @@ async def test_a_store_is_asked_what_waits(anyio_backend, tmp_path, make):
             if name == "closed":
                 await agent.run("never mind", thread=store.open(name))
             if name == "many":
-                await agent.run(
-                    thread=store.open(name), decisions={each.call.id: approve() for each in run.pending[:1]}
-                )
+                for each in run.pending[:35]:
+                    await agent.run(thread=store.open(name), decisions={each.call.id: approve()})
         fork = store.open("two").fork("other")
         found = {(each.thread, each.branch): len(each.requests) for each in waiting(store)}
-        assert found == {("one", "main"): 1, ("two", "main"): 2, ("two", "other"): 2, ("many", "main"): 39}
+        assert found == {("one", "main"): 1, ("two", "main"): 2, ("two", "other"): 2, ("many", "main"): 5}
         assert len(pending(fork)) == 2
         assert waiting(store, since=2**50) == ()
         assert len(waiting(store, limit=1)) == 1

@@ -25,12 +25,7 @@ from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
 from palaver.testing.strategies import any_messages
 from palaver.threads.thread import Path, Thread
-from tests.agent.scripts import BACKENDS, assert_valid, call, calls, noting
-
-
-@pytest.fixture(params=BACKENDS)
-def anyio_backend(request):
-    return request.param
+from tests.agent.scripts import assert_valid, call, calls, noting
 
 
 def remember(word: str, ctx: ToolContext) -> str:

@@ -11,12 +11,7 @@ from palaver.core.request import Response
 from palaver.models.scripted import Broken, ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.threads.thread import Thread
-from tests.agent.scripts import BACKENDS, call, noting
-
-
-@pytest.fixture(params=BACKENDS)
-def anyio_backend(request):
-    return request.param
+from tests.agent.scripts import call, noting
 
 
 def said(text, tokens=None, *, response=None, agent=None, model="m"):

@@ -28,6 +28,7 @@ from palaver.agent.functions import function_tool
 from palaver.agent.journal import AnyThread, Journal
 from palaver.agent.limits import Limits
 from palaver.agent.middleware import Chain, Middleware, RunContext
+from palaver.agent.observing import Observer, Observing
 from palaver.agent.permission import Policy, check_policy
 from palaver.agent.resuming import LeftOpen, last_answer, left_open
 from palaver.agent.run import Run, own
@@ -86,6 +87,7 @@ class Agent(Generic[T]):
         result_limit: int | None = RESULT_LIMIT,
         invalid_calls: Literal["answer", "note"] = "answer",
         polling: Sequence[str] = (),
+        observers: Sequence[Observer] = (),
         stream: bool = True,
         log: LogSink | None = None,
         prices: Callable[[str, Usage], float | None] | None = None,
@@ -95,7 +97,8 @@ class Agent(Generic[T]):
         ``policy`` says which tools are allowed, asked for or denied, ``decide`` decides what is asked for while a run
         goes on. ``output`` is the form of the answer: a type, or a JSON Schema. ``invalid_calls``: a call that cannot
         be run is answered with an error, or becomes a note that leaves no call in the thread (CBF-18). ``polling``
-        names tools that may be called again and again with the same arguments. ``prices`` gives what an answer of a
+        names tools that may be called again and again with the same arguments. ``observers`` are told every event of
+        every run (``palaver.agent.observing``). ``prices`` gives what an answer of a
         model cost, in USD; by default the catalogue does. Raises ``MessageError`` for tools that
         cannot stand together.
         """
@@ -106,6 +109,7 @@ class Agent(Generic[T]):
         self.instructions = instructions
         self.provider: Mapping[str, Mapping[str, Any]] = provider or {}
         self.result_limit, self.polling, self.stream, self.log = result_limit, tuple(polling), stream, log
+        self.observers = tuple(observers)
         self._invalid_calls, self._prices = invalid_calls, prices
         self._known_prices: dict[str, Prices | None] = {}
         self.chain = Chain(middleware)
@@ -185,7 +189,8 @@ class Agent(Generic[T]):
         """Begin a run and read its events: ``async with agent.start("…") as run: async for event in run: …``.
 
         Keywords: ``thread``, ``branch``, ``previous``, ``deps`` (anything, for tools and middleware), ``values`` (what
-        they share), ``decide``, ``decisions`` (by the id of the call). Raises as ``run`` does.
+        they share), ``decide``, ``decisions`` (by the id of the call), ``on_event`` (one more observer). Raises as
+        ``run`` does.
         """
         return Running(partial(self.driver, prompt, **how))
 
@@ -205,6 +210,7 @@ class Agent(Generic[T]):
         values: dict[str, Any] | None = None,
         decide: Decide | None = None,
         decisions: Mapping[str, Decision] | None = None,
+        on_event: Observer | None = None,
     ) -> Driver:
         """Stand ready to run, with a watch for its events; for what runs agents itself. Raises as ``run`` does."""
         if previous is not None:
@@ -213,6 +219,7 @@ class Agent(Generic[T]):
             thread, branch = _behind(previous)
         if prompt is not None and decisions:
             raise MessageError("decisions: a new prompt closes what is pending; give the one or the other")
+        observers = self.observers if on_event is None else (*self.observers, on_event)
         run = uuid7()
         journal = Journal(Thread() if thread is None else thread, branch, agent=self.name, run=run, log=self.log)
         opened = left_open(journal.path)
@@ -232,7 +239,7 @@ class Agent(Generic[T]):
             decisions=decisions,
             deps=deps,
             values=values if values is not None else own(previous.values) if previous is not None else {},
-            watch=watch,
+            watch=Observing(observers, watch) if observers else watch,
             known=known,
         )
 
@@ -272,12 +279,12 @@ def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> machine.Be
         for index, (call, known) in enumerate(zip(opened.calls, opened.results, strict=True))
         if known is None
     ]
-    return machine.Begun(0.0, messages, tuple(closing))
+    return machine.Begun(0.0, (*opened.held, *messages), tuple(closing))
 
 
 def _resumed(journal: Journal, opened: LeftOpen | None) -> machine.Resumed:
     if opened is not None:
-        return machine.Resumed(0.0, opened.message, opened.results, opened.begun)
+        return machine.Resumed(0.0, opened.message, opened.results, opened.begun, held=opened.held)
     if not journal.path:
         raise MessageError("there is nothing to go on with: give a prompt, or a thread that has messages")
     return machine.Resumed(0.0, last=last_answer(journal.path))

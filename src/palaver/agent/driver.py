@@ -17,29 +17,28 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 from anyio import CancelScope, create_memory_object_stream
+from anyio.lowlevel import checkpoint
 from msgspec import structs
 
 from palaver.agent import approvals, events, machine, notes
 from palaver.agent.approvals import ApprovalRequest, Decide, Decision, Recorded
 from palaver.agent.calling import Called, call_tool
+from palaver.agent.holding import held_record
 from palaver.agent.idempotency import idempotency_key
 from palaver.agent.limiting import READ_RESULT
 from palaver.agent.machine import PlannedCall, State
 from palaver.agent.middleware import (
     HOOK_SECONDS,
     Blocked,
-    CallModel,
-    CallTool,
     RunContext,
     Step,
     ToolRequest,
-    WrapModel,
-    WrapTool,
 )
+from palaver.agent.observing import Observing
 from palaver.agent.permission import Policy, Rule
 from palaver.agent.planning import plan
 from palaver.agent.replay_view import ReplayView
@@ -114,6 +113,7 @@ class Driver:
         self.result: Run[Any] | None = None
         """The run, when it is over."""
         self.cancel_reason = ""
+        self._cancelled: BaseException | None = None
         self.context = RunContext(
             agent=agent.name,
             run=run,
@@ -122,6 +122,7 @@ class Driver:
             values=self.values,
             path=lambda: journal.path,
             emit=self.emit,
+            model=agent.model.name,
             spend=self._spending.add,
             judge=self._judge,
             decide=decide,
@@ -129,8 +130,8 @@ class Driver:
             store=journal.thread.store if isinstance(journal.thread, StoredThread) else None,
         )
         self._policy: Policy = self._gate if self._chain.rules else agent.policy
-        self._ask = self._wrapped_model()
-        self._call = self._wrapped_tool()
+        self._ask = self._chain.around_model(self._ask_model, self.context)
+        self._call = self._chain.around_tool(_run_tool, self.context)
         self._does: Mapping[type[Any], Callable[[Any], Awaitable[None]]] = {
             machine.Prepare: self._prepare,
             machine.CallModel: self._call_model,
@@ -156,9 +157,14 @@ class Driver:
 
     async def drive(self) -> Run[Any]:
         """Carry the run to its end, and give it. Raises only cancellation from outside."""
+        if not isinstance(self._watch, Observing):
+            return await self._drive()
+        async with self._watch.running():
+            return await self._drive()
+
+    async def _drive(self) -> Run[Any]:
         began = anyio.current_time()
         first = structs.replace(self._first, at=began)
-        cancelled: BaseException | None = None
         try:
             with anyio.move_on_after(self.agent.limits.seconds) as scope:
                 await self._begin(first)
@@ -166,17 +172,18 @@ class Driver:
             if scope.cancelled_caught:
                 await self._stop(machine.Interrupted("timed_out", "The time of the run is over."))
         except Exception as error:  # noqa: BLE001 (whatever fails, the thread is left whole)
-            await self._stop(machine.Crashed(error))
+            await self._stop(machine.Crashed(_alone(error)))
         except BaseException as error:  # noqa: BLE001 (cancellation; raised again below)
-            cancelled = error
+            self._cancelled = error
             await self._stop(machine.Interrupted(reason=self.cancel_reason))
         self.context.ended = run = self._ended(anyio.current_time() - began)
         with CancelScope(shield=True):
             await self._after_agent()
-        self.result = run
+            await self._said_late()
+        self.result = run = structs.replace(run, path=self.journal.path)
         self.emit(events.RunFinished(agent=self.agent.name, run=self.run, result=run))
-        if cancelled is not None:
-            raise cancelled
+        if self._cancelled is not None:
+            raise self._cancelled
         return run
 
     async def _begin(self, first: machine.Event) -> None:
@@ -199,6 +206,8 @@ class Driver:
         if wanted.jump == "end" and self.state.phase == "prepare":
             self._queue.clear()
             self._feed(machine.Prepared(wanted.inject, "end"))
+        elif wanted.inject and self.state.phase == "plan":
+            self._feed(machine.Steered(wanted.inject))  # calls are open
         elif wanted.inject:
             self._queue.appendleft(machine.Append(wanted.inject))
 
@@ -233,21 +242,49 @@ class Driver:
             if partial is not None and isinstance(event, machine.Interrupted | machine.Crashed):
                 event = structs.replace(event, partial=partial)
             try:
-                await self._flush(everything=True)
+                await self._through(self._flush_all)
                 self._feed(event)
-                await self._flush(everything=True)
+                await self._through(self._flush_all)
             except Exception as error:  # noqa: BLE001 (the store itself failed; what it has is whole)
                 self._queue.clear()
                 self._finish = machine.Finish("failed", error, str(error))
 
-    async def _flush(self, *, everything: bool = False) -> None:
-        """Carry out commands that give no event. With ``everything``, drop the others."""
-        queue = self._queue
-        while queue and (everything or isinstance(queue[0], _SIMPLE)):
-            if isinstance(queue[0], (*_SIMPLE, machine.Finish)):
-                await self._carry_out(queue[0])
+    async def _through(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what can be repeated, to its end: asyncio's own cancellation goes past a shield."""
+        while True:
+            try:
+                await work()
+            except anyio.get_cancelled_exc_class() as error:
+                self._cancelled = self._cancelled or error
             else:
-                queue.popleft()
+                return
+
+    async def _flush(self) -> None:
+        """Carry out commands that give no event, up to the first that does."""
+        while self._queue and isinstance(self._queue[0], _SIMPLE):
+            await self._carry_out(self._queue[0])
+
+    async def _flush_all(self) -> None:
+        """Carry out commands that give no event, and drop the others."""
+        while self._queue:
+            if isinstance(self._queue[0], (*_SIMPLE, machine.Finish)):
+                await self._carry_out(self._queue[0])
+            else:
+                self._queue.popleft()
+
+    async def _said_late(self) -> None:
+        """Keep what was said when the run was over already; the next one hears it."""
+        said, self._inbox = tuple(self._inbox), []
+        if not said:
+            return
+        if self.state.outcome == "waiting":
+            said = (held_record((*self.state.held, *said)),)
+        self._queue.append(machine.Append(said))
+        try:
+            await self._through(self._flush_all)
+        except Exception as error:  # noqa: BLE001 (the store failed; the run is over all the same)
+            self._queue.clear()
+            self._warn(f"what was said last is not kept: {error}", error)
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -258,6 +295,9 @@ class Driver:
             await self._watch.room()
         entries = await self.journal.append(messages, self._token + 1)
         self._token += 1
+        while self.journal.failures:
+            failure = self.journal.failures.pop()
+            self._warn(f"log: {type(failure).__name__}: {failure}", failure)
         if self._watch is not None:
             for entry in entries:
                 self.emit(events.MessageAdded(agent=name, run=self.run, message=entry.message))
@@ -303,6 +343,8 @@ class Driver:
                     await hook(self.context)
             except Exception as error:  # noqa: BLE001 (it cannot change how the run ended)
                 self._warn(f"after_agent: {type(error).__name__}: {error}", error)
+            except anyio.get_cancelled_exc_class() as error:  # asyncio's own, which goes past a shield
+                self._cancelled = self._cancelled or error
 
     def _warn(self, text: str, error: Exception | None = None) -> None:
         self.emit(events.Warned(agent=self.agent.name, run=self.run, text=text, error=error))
@@ -320,6 +362,7 @@ class Driver:
                     agent=self.agent.name, run=self.run, number=self.state.iteration, final=command.final
                 )
             )
+        await checkpoint()  # a model and tools that never wait cannot keep others from running, or from cancelling
         prompt = await self._prompt(final=command.final)
         try:
             reply = await self._ask(prompt)
@@ -381,12 +424,6 @@ class Driver:
         text = "\n\n".join(filter(None, sections))
         return (system(text),) if text else ()
 
-    def _wrapped_model(self) -> CallModel:
-        call: CallModel = self._ask_model
-        for wrap in self._chain.wrap_model:
-            call = partial(_around_model, wrap, self.context, call)
-        return call
-
     async def _ask_model(self, prompt: Prompt) -> Reply:
         async with self._carry.session.ask(prompt, stream=self.agent.stream, on_notice=self._noticed) as answer:
             self._answer = answer
@@ -445,6 +482,8 @@ class Driver:
         calls = machine.client_calls(command.message)
         chosen = [(index, calls[index]) for index in command.indexes]
         known, self._known = self._known, Recorded()
+        if not known.asked:
+            self._decisions = {}  # they are of the calls that were asked, and of no later ones with the same ids
         planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun, known=known)
         asked = {each.call.id for each in planned if each.verdict == "ask"}
         new = not asked <= known.pending.keys()
@@ -486,17 +525,18 @@ class Driver:
         if len(command.calls) == 1:
             self._ran(command.calls[0], await self._run_call(command.calls[0]))
             return
-        send, receive = create_memory_object_stream[tuple[PlannedCall, Called]](math.inf)
+        send, receive = create_memory_object_stream[None](math.inf)
 
         async def run(planned: PlannedCall) -> None:
-            await send.send((planned, await self._run_call(planned)))
+            self._ran(planned, await self._run_call(planned))
+            send.send_nowait(None)
 
         with send, receive:
             async with anyio.create_task_group() as group:
                 for planned in command.calls:
                     group.start_soon(run, planned)
                 for _ in command.calls:
-                    self._ran(*await receive.receive())
+                    await receive.receive()
                     await self._flush()
 
     def _ran(self, planned: PlannedCall, called: Called) -> None:
@@ -551,12 +591,6 @@ class Driver:
     def _progress(self, call: ToolCall, value: Any) -> None:
         self.emit(events.ToolProgress(agent=self.agent.name, run=self.run, call=call, value=value))
 
-    def _wrapped_tool(self) -> CallTool:
-        call: CallTool = _run_tool
-        for wrap in self._chain.wrap_tool:
-            call = partial(_around_tool, wrap, self.context, call)
-        return call
-
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def _finished(self, command: machine.Finish) -> None:
@@ -591,12 +625,14 @@ class Driver:
 _NOTHING: Final = Step()
 
 
-async def _around_model(wrap: WrapModel, context: RunContext, call: CallModel, prompt: Prompt) -> Reply:
-    return await wrap(prompt, context, call)
-
-
-async def _around_tool(wrap: WrapTool, context: RunContext, call: CallTool, request: ToolRequest) -> Output:
-    return await wrap(request, context, call)
+def _alone(error: Exception) -> Exception:
+    """The one exception that a group of tasks ended with."""
+    while isinstance(error, ExceptionGroup):
+        group = cast("ExceptionGroup[Exception]", error)
+        if len(group.exceptions) != 1:
+            return group
+        error = group.exceptions[0]
+    return error
 
 
 async def _run_tool(request: ToolRequest) -> Output:

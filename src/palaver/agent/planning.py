@@ -75,7 +75,8 @@ async def _planned(
 
 def _ruled(planned: PlannedCall, rule: Rule, *, risky: bool) -> PlannedCall:
     if rule.judgement == "ask":
-        return _asking(planned, rule.reason, rule.choices)
+        reason = f"{rule.reason} {MAY_HAVE_RUN}".strip() if risky else rule.reason
+        return _asking(planned, reason, rule.choices)
     return _asking(planned, MAY_HAVE_RUN, CHOICES) if risky else planned
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from palaver.agent.approvals import Recorded, recorded
+from palaver.agent.holding import held
 from palaver.agent.machine import client_calls
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import ToolCall
@@ -31,6 +32,8 @@ class LeftOpen(Struct, frozen=True):
     calls: tuple[ToolCall, ...]
     results: tuple[ToolMessage | None, ...]
     recorded: Recorded = Recorded()
+    held: tuple[Message, ...] = ()
+    """What was said meanwhile, for the place behind the results."""
 
     @property
     def begun(self) -> bool:
@@ -77,4 +80,4 @@ def _open(message: AssistantMessage, behind: Sequence[Message]) -> LeftOpen | No
                     break
     if all(each is not None for each in results):
         return None
-    return LeftOpen(message, calls, tuple(results), recorded(behind, calls))
+    return LeftOpen(message, calls, tuple(results), recorded(behind, calls), held(behind))

@@ -63,7 +63,8 @@ class Running(Generic[T]):
         if self._watch is not None:
             self._watch.close()
         self._scope.cancel()
-        return await self._group.__aexit__(kind, error, trace)
+        await self._group.__aexit__(None, None, None)
+        return None
 
     async def _drive(self, driver: Driver, watch: Watch) -> None:
         try:
@@ -76,11 +77,16 @@ class Running(Generic[T]):
         """The events, until the run is over."""
         if self._watch is None:
             raise MessageError("a run is begun by async with")
-        return self._watch.events()
+        return self._watch
 
     def steer(self, text: str) -> None:
-        """Say something while the agent works. It is heard at the next boundary of steps (CBF-26)."""
+        """Say something while the agent works. It is heard at the next boundary of steps (CBF-26).
+
+        Said at the very end, it is kept, and the next run hears it. Raises ``MessageError`` when the run is over.
+        """
         if self._driver is not None:
+            if self._driver.result is not None:
+                raise MessageError("the run is over; what is said now is the prompt of the next")
             self._driver.steer(notes.steering(text))
 
     def cancel(self, reason: str = "") -> None:

@@ -1,10 +1,10 @@
-"""The command line: files (``convert``, ``show``), stores (``import``, ``threads``, ``search``, …), and what there is.
+"""The command line: agents (``run``, ``chat``), files (``convert``, …), stores (``import``, …), and what there is.
 
 Rules:
 
 - A command's module is imported when the command is called, by the table below; nothing else is.
 - Exit codes: 0, 1 for bad input and for losses that were refused, 2 for wrong usage; 130 after Ctrl-C, and 141 when
-  the reader of the output went away, as shells count them.
+  the reader of the output went away, as shells count them; ``run`` adds 3 for what waits for a decision.
 - What goes wrong is one line on standard error, with the place and the cause. Never a traceback.
 
 Stability: experimental.
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _COMMANDS: Final = {
+    "run": "palaver.cli.run",
+    "chat": "palaver.cli.chat",
     "convert": "palaver.cli.convert",
     "show": "palaver.cli.show",
     "import": "palaver.cli.importing",

@@ -1,0 +1,216 @@
+"""The loop of ``palaver chat``: reads lines, runs turns, and does what commands say.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import count as counter
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from palaver.agent.notes import USER_PROMPT
+from palaver.cli import choosing
+from palaver.cli.figures import count
+from palaver.cli.harmless import in_line
+from palaver.cli.telling import Teller
+from palaver.core.errors import PalaverError
+from palaver.core.messages import UserMessage
+from palaver.core.parts import UserPart
+from palaver.core.usage import Usage
+
+if TYPE_CHECKING:
+    from palaver.agent.agent import Input
+    from palaver.agent.run import Run
+    from palaver.cli.agent_options import Asked
+    from palaver.cli.conversation import Conversation
+
+_PROMPT: Final = "> "
+_MORE: Final = "… "
+_INTERRUPTED: Final = 130
+_REMEMBERED: Final = 200
+
+
+class _Leave(Exception):  # noqa: N818 (not an error)
+    """The user is done."""
+
+
+class Chat:
+    """One conversation at the terminal."""
+
+    def __init__(self, asked: Asked, talk: Conversation, first: Sequence[UserPart], *, typed: bool) -> None:
+        """Hold the conversation; ``first`` joins the first turn, ``typed`` says that somebody types."""
+        self._asked, self._talk, self._typed = asked, talk, typed
+        self._teller = Teller()
+        self._images = first
+        self._usage, self._cost = Usage(), 0.0
+        self._unpriced = False
+        self._commands: Mapping[str, tuple[Callable[[str], None], str]] = {
+            "/help": (self._help, "say this"),
+            "/quit": (self._quit, "leave; so do Ctrl-D, and Ctrl-C at the prompt"),
+            "/undo": (self._undo, "take the last turn back"),
+            "/fork": (self._fork, "[NAME]: go on on a new branch; this one stays as it is"),
+            "/model": (self._model, "[M]: say, or change, which model is asked"),
+            "/tools": (self._tools, "list the tools"),
+            "/cost": (self._costs, "say what this chat has used"),
+        }
+
+    def go(self) -> int:
+        """Talk until the user leaves; give the exit code."""
+        code = 0
+        self._greet()
+        if self._typed:
+            self._remember()
+        self._resume()
+        while True:
+            try:
+                line = self._read()
+            except EOFError:
+                break
+            except KeyboardInterrupt:
+                code = _INTERRUPTED
+                break
+            try:
+                if line.startswith("/"):
+                    self._command(line)
+                elif line.strip():
+                    self._turn([line, *self._images] if self._images else line)
+                    self._images = ()
+            except _Leave:
+                break
+            except KeyboardInterrupt:  # at a question, or twice
+                self._teller.line("stopped", "dim")
+            except PalaverError as error:
+                self._teller.line(in_line(str(error)), "red")
+        self._teller.line(f"go on: {in_line(self._asked.again('chat', self._talk.place))}", "dim")
+        return code
+
+    # -- a turn ------------------------------------------------------------------------------------------------------
+
+    def _turn(self, said: Input) -> None:
+        asks = self._typed and sys.stderr.isatty()
+        run = self._talk.talk(said, self._teller, asks=asks, steered=self._steered if self._typed else None)
+        self._count(run)
+
+    def _steered(self, _line: str) -> None:
+        self._teller.line("it will hear that at its next step", "dim")
+
+    def _resume(self) -> None:
+        """Ask at once what an earlier process left waiting."""
+        if self._talk.known and self._waits():
+            with suppress(KeyboardInterrupt):
+                self._turn(None)
+
+    def _waits(self) -> bool:
+        from palaver.agent.resuming import left_open
+
+        opened = left_open(self._talk.thread.path())
+        return opened is not None and bool(opened.recorded.pending) and self._typed
+
+    def _count(self, run: Run) -> None:
+        self._usage += run.usage
+        self._cost += run.cost or 0.0
+        self._unpriced = self._unpriced or (run.cost is None and run.usage.total > 0)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _read(self) -> str:
+        """A turn, as it was typed."""
+        lines = [self._line(_PROMPT)]
+        while lines[-1].endswith("\\"):
+            lines[-1] = lines[-1][:-1]
+            lines.append(self._line(_MORE))
+        return "\n".join(lines)
+
+    def _line(self, prompt: str) -> str:
+        if self._typed:
+            self._teller.rest()
+            return input(prompt)
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return line.rstrip("\n")
+
+    def _remember(self) -> None:
+        """Let the arrow keys bring back what was said in this thread."""
+        try:
+            import readline
+        except ImportError:
+            return
+        readline.clear_history()
+        for entry in self._talk.thread.path()[-_REMEMBERED:]:
+            message = entry.message
+            if isinstance(message, UserMessage) and USER_PROMPT in message.tags and message.text.isprintable():
+                readline.add_history(message.text)
+
+    def _greet(self) -> None:
+        talk = self._talk
+        where = f"thread {in_line(talk.place)}"
+        length = len(talk.thread.path())
+        pieces = [in_line(talk.agent.model.name), f"{where}, {count(length, 'message')}" if length else where]
+        self._teller.line(" · ".join([*pieces, "/help"]), "dim")
+
+    # -- commands ----------------------------------------------------------------------------------------------------
+
+    def _command(self, line: str) -> None:
+        name, _, rest = line.strip().partition(" ")
+        found = self._commands.get(name)
+        if found is None:
+            self._teller.line(f"there is no {in_line(name)}; /help says what there is", "yellow")
+        else:
+            found[0](rest.strip())
+
+    def _help(self, _: str) -> None:
+        for name, (_does, about) in self._commands.items():
+            self._teller.line(f"{name:8} {about}", "dim")
+        self._teller.line("a line that ends in \\ goes on in the next; Ctrl-C stops a turn", "dim")
+
+    def _quit(self, _: str) -> None:
+        raise _Leave
+
+    def _undo(self, _: str) -> None:
+        path = self._talk.thread.path()
+        for at in range(len(path) - 1, -1, -1):
+            message = path[at].message
+            if isinstance(message, UserMessage) and USER_PROMPT in message.tags:
+                self._talk.thread.rewind(path[at - 1].id if at else None)
+                self._talk.moved()
+                self._teller.line(f"taken back: {in_line(message.text)}", "dim")
+                return
+        self._teller.line("there is nothing to take back", "yellow")
+
+    def _fork(self, name: str) -> None:
+        thread = self._talk.thread
+        branches = thread.tree.branches
+        name = name or next(free for number in counter(2) if (free := f"chat-{number}") not in branches)
+        if name in branches:
+            self._teller.line(f"there is a branch {in_line(name)}", "yellow")
+            return
+        self._talk.moved(thread.fork(name))
+        self._teller.line(f"on branch {in_line(name)}", "dim")
+
+    def _model(self, name: str) -> None:
+        if name:
+            with suppress(click.exceptions.Exit):  # it has said what to set
+                self._talk.agent = self._talk.agent.replace(model=choosing.chosen(name))
+        self._teller.line(in_line(self._talk.agent.model.name), "dim")
+
+    def _tools(self, _: str) -> None:
+        tools = self._talk.agent.toolbox.tools
+        for tool in tools:
+            about = (tool.definition.description or "").partition("\n")[0]
+            self._teller.line(f"{in_line(tool.name)} ({tool.effect}): {in_line(about)}", "dim")
+        if not tools:
+            self._teller.line("none; --tools gives some", "dim")
+
+    def _costs(self, _: str) -> None:
+        usage = self._usage
+        read = sum(each or 0 for each in (usage.input, usage.cache_read, usage.cache_write))
+        written = (usage.output or 0) + (usage.reasoning or 0)
+        price = "" if self._unpriced and not self._cost else f", ${self._cost:.4f}"
+        more = " and what has no known price" if self._unpriced else ""
+        self._teller.line(f"{read:,} tokens in, {written:,} out{price}{more}", "dim")

@@ -1,0 +1,268 @@
+"""A conversation at the terminal: an agent, a thread in the store, and turns that Ctrl-C stops.
+
+Rules:
+
+- Runs go on in an event loop of their own, in another thread; this one draws, asks, and hears Ctrl-C. So a question at
+  the terminal blocks nothing, connections and MCP servers last from one turn to the next, and a signal never tears
+  apart what is being written.
+- The first Ctrl-C in a turn cancels the run, which then keeps what was said; the second gives up at once.
+- What waits for a decision is asked between two runs: it is in the thread before anybody is asked.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import click
+from anyio.from_thread import start_blocking_portal
+from msgspec import structs
+
+from palaver.agent import Agent, Limits
+from palaver.agent.running import Running
+from palaver.cli import choosing, deciding, stores
+from palaver.cli.toolsets import toolset
+from palaver.core.errors import NotFoundError
+from palaver.core.parts import Image, UserPart
+from palaver.core.usage import Usage
+from palaver.store.location import open_store
+from palaver.threads.ids import uuid7
+from palaver.threads.thread import MAIN
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from anyio.from_thread import BlockingPortal
+
+    from palaver.agent.agent import Input
+    from palaver.agent.approvals import Decision
+    from palaver.agent.events import AgentEvent
+    from palaver.agent.permission import Judgement, Policy
+    from palaver.agent.run import Run
+    from palaver.agent.tool import AgentTool
+    from palaver.cli.agent_options import Asked
+    from palaver.cli.telling import Teller
+    from palaver.store.store import Store
+    from palaver.store.stored import StoredThread
+
+_TICK: Final = 0.1
+_ROOM: Final = 1_000
+_TITLE: Final = 80
+EXITS: Final[Mapping[str, int]] = {"completed": 0, "waiting": 3, "cancelled": 130}
+"""Exit codes by outcome; anything else is 1."""
+
+
+class Conversation:
+    """An agent and its thread. Made by ``opened``."""
+
+    def __init__(self, portal: BlockingPortal, agent: Agent, thread: StoredThread, *, known: bool) -> None:
+        """Hold what was opened; ``known`` says that the thread was there before."""
+        self._portal = portal
+        self.agent = agent
+        self.thread = thread
+        self.known = known
+        self._previous: Run | None = None
+
+    @property
+    def place(self) -> str:
+        """The thread as a command takes it."""
+        of = self.thread
+        return stores.short(of.id) if of.branch == MAIN else f"{stores.short(of.id)}@{of.branch}"
+
+    def moved(self, thread: StoredThread | None = None) -> None:
+        """Go on at another place: on another branch, or where the head of this one was moved to."""
+        self.thread = thread or self.thread
+        self._previous = None
+
+    def turn(
+        self,
+        prompt: Input,
+        show: Callable[[AgentEvent | None], object],
+        *,
+        decisions: Mapping[str, Decision] | None = None,
+        steered: Callable[[str], object] | None = None,
+    ) -> Run:
+        """Run once. ``show`` gets the events, and ``None`` some times a second while there are none.
+
+        With ``steered``, lines typed meanwhile are told to the agent, and to it. Raises as ``Agent.run`` does.
+        """
+        waiting: SimpleQueue[AgentEvent | None] = SimpleQueue()
+        held: list[Running] = []
+        told = False
+        with _interrupts() as interrupted:
+            task = self._portal.start_task_soon(self._run, prompt, decisions, waiting, held)
+            task.add_done_callback(lambda _: waiting.put(None))
+            while True:
+                if interrupted and held and not told:
+                    self._portal.call(held[0].cancel)
+                    told = True
+                if steered is not None and held and (line := _typed()):
+                    self._portal.call(held[0].steer, line)
+                    steered(line)
+                try:
+                    event = waiting.get(timeout=_TICK)
+                except Empty:
+                    show(None)
+                    continue
+                if event is None:
+                    break
+                show(event)
+            run = self._previous = task.result()
+        return run
+
+    def talk(
+        self,
+        prompt: Input,
+        teller: Teller,
+        *,
+        decisions: Mapping[str, Decision] | None = None,
+        asks: bool,
+        steered: Callable[[str], object] | None = None,
+    ) -> Run:
+        """Run, and ask at the terminal what becomes of calls that wait, until nothing does. Raises as ``turn``.
+
+        What it gives is the last run, with what all of them used.
+        """
+
+        def show(event: AgentEvent | None) -> None:
+            if event is None:
+                teller.tick()
+            else:
+                teller.show(event)
+
+        runs = [self.turn(prompt, show, decisions=decisions, steered=steered)]
+        while asks and runs[-1].outcome == "waiting":
+            teller.rest()
+            decided = deciding.ask(runs[-1].pending, self.agent, teller)
+            if not decided:
+                break
+            runs.append(self.turn(None, show, decisions=decided, steered=steered))
+        run = _together(runs)
+        teller.over(run, self.place)
+        return run
+
+    async def _run(
+        self,
+        prompt: Input,
+        decisions: Mapping[str, Decision] | None,
+        waiting: SimpleQueue[AgentEvent | None],
+        held: list[Running],
+    ) -> Run:
+        how: dict[str, Any] = {"thread": self.thread} if self._previous is None else {"previous": self._previous}
+        async with self.agent.start(prompt, decisions=decisions, **how) as running:
+            held.append(running)
+            async for event in running:
+                waiting.put(event)
+                while waiting.qsize() > _ROOM:  # noqa: ASYNC110 (the reader is a thread)
+                    await anyio.sleep(_TICK)
+        return running.result
+
+
+def _together(runs: Sequence[Run]) -> Run:
+    """The last of several runs, with what all of them used."""
+    costs = [each.cost for each in runs if each.usage.total]
+    return structs.replace(
+        runs[-1],
+        usage=sum((each.usage for each in runs), Usage()),
+        cost=None if not costs or None in costs else sum(each or 0.0 for each in costs),
+        iterations=sum(each.iterations for each in runs),
+        seconds=sum(each.seconds for each in runs),
+    )
+
+
+@contextmanager
+def _interrupts() -> Generator[list[bool]]:
+    """Count Ctrl-C; the second one raises."""
+    heard: list[bool] = []
+
+    def hear(_number: int, _frame: FrameType | None) -> None:
+        if heard:
+            raise KeyboardInterrupt
+        heard.append(True)
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        yield heard
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _typed() -> str:
+    """A line that was typed at the terminal, without waiting for one."""
+    if os.name != "posix" or not sys.stdin.isatty() or not select.select([sys.stdin], [], [], 0)[0]:
+        return ""
+    return os.read(sys.stdin.fileno(), 65_536).decode(errors="replace").strip()
+
+
+# -- opening -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(asked: Asked, title: str, *, begins: bool = True) -> Generator[Conversation]:
+    """Open store, thread, tools and model. Without ``begins``, the thread must be there.
+
+    Raises ``click.ClickException``, and ``PalaverError`` as the parts of it do.
+    """
+    model = choosing.chosen(asked.model)
+    named = (*asked.tools, *(["demo"] if model.name.startswith("demo/") and "demo" not in asked.tools else []))
+    if not begins and not stores.is_there(asked.location):
+        raise NotFoundError(f"no thread goes by {asked.thread!r}: there is no store at {stores.shown(asked.location)}")
+    with open_store(asked.location) as store, start_blocking_portal() as portal:
+        with portal.wrap_async_context_manager(toolset(named)) as tools:
+            thread, known = _thread(store, asked.thread, title, begins=begins)
+            agent = Agent(
+                model,
+                instructions=asked.system,
+                tools=tools,
+                policy=_policy(asked.approve, tools),
+                limits=Limits() if asked.steps is None else Limits(iterations=asked.steps),
+            )
+            yield Conversation(portal, agent, thread, known=known)
+
+
+def _policy(mode: Judgement, tools: tuple[AgentTool, ...]) -> Policy:
+    """What only reads is allowed; the rest is asked for, allowed or denied."""
+    return {tool.name: "allow" if tool.effect == "read" else mode for tool in tools}
+
+
+def _thread(store: Store, name: str | None, title: str, *, begins: bool) -> tuple[StoredThread, bool]:
+    """The thread that is meant, begun where it may be."""
+    if name is None:
+        return _begun(store, uuid7(), title), False
+    try:
+        found = stores.address(store, name)
+    except NotFoundError:
+        if not begins or "@" in name:
+            raise
+        return _begun(store, name, title), False
+    if found.of in found.info.branches:
+        return store.open(found.info.id, found.of), True
+    branch = f"from-{stores.short(found.of)}"
+    thread = store.open(found.info.id)
+    with suppress(NotFoundError):
+        return thread.on(branch), True
+    return thread.fork(branch, at=found.of), True
+
+
+def _begun(store: Store, id: str, title: str) -> StoredThread:
+    line = " ".join(title.split())
+    store.create(id, title=line[:_TITLE] or None)
+    return store.open(id)
+
+
+def images(files: Sequence[str]) -> list[UserPart]:
+    """Read images. Raises ``OSError``, and ``click.UsageError`` for what is none."""
+    found = [Image.from_path(each) for each in files]
+    for each, image in zip(files, found, strict=True):
+        if not (image.media_type or "").startswith("image/"):
+            raise click.UsageError(f"--image {each}: not an image")
+    return [*found]

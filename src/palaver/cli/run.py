@@ -1,0 +1,91 @@
+"""``palaver run``: one task for an agent, in the terminal or in a script.
+
+Rules:
+
+- Everything that is said is kept in a thread of the store as it is said, also when it is stopped.
+- Without a terminal nobody is asked: what waits for a decision stays pending, and the way to go on is told.
+- Exit codes: 0 completed, 1 failed, 2 wrong usage or no model, 3 waiting for a decision, 130 after Ctrl-C.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from palaver.cli import agent_options, files, stores
+from palaver.cli.agent_options import Asked, Typed
+
+if TYPE_CHECKING:
+    from palaver.agent.events import AgentEvent
+    from palaver.agent.run import Run
+    from palaver.cli.conversation import Conversation
+
+
+@click.command(name="run")
+@click.argument("prompt", required=False)
+@agent_options.options
+@click.option(
+    "--decide",
+    "decided",
+    multiple=True,
+    metavar="CALL=DECISION",
+    callback=agent_options.decisions,
+    help="Decide a call that waits: approve, edit:JSON, reject:TEXT, answer:TEXT; may be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One event a line, as JSON.")
+def command(prompt: str | None, *, decided: tuple[Typed, ...], as_json: bool, **given: Any) -> int:
+    """Let an agent carry out PROMPT; - reads it from standard input.
+
+    Without PROMPT, a thread goes on where it was left. Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 waiting for
+    a decision, 130 after Ctrl-C.
+    """
+    from palaver.cli import conversation, deciding
+
+    asked = agent_options.asked(given)
+    if prompt == files.STANDARD:
+        prompt = files.read(files.STANDARD).decode(errors="replace").strip()
+    if not prompt and asked.thread is None:
+        raise click.UsageError("give a PROMPT, or --thread to go on with one")
+    images = conversation.images(asked.images)
+    said = [prompt, *images] if prompt and images else images or prompt or None
+    decisions = deciding.typed(decided)
+    with conversation.opened(asked, prompt or "an image", begins=said is not None) as talk:
+        try:
+            run = _told(talk, said, decisions, as_json=as_json)
+        except KeyboardInterrupt:  # at a question, or twice
+            _go_on(asked, talk, None)
+            raise
+        _go_on(asked, talk, run)
+    return conversation.EXITS.get(run.outcome, 1)
+
+
+def _told(talk: Conversation, said: Any, decisions: Any, *, as_json: bool) -> Run:
+    if as_json:
+        from palaver.cli.event_json import as_json as plain
+
+        def show(event: AgentEvent | None) -> None:
+            if event is not None:
+                stores.say_json([plain(event)])
+
+        return talk.turn(said, show, decisions=decisions)
+    from palaver.cli.telling import Teller
+
+    asks = sys.stdin.isatty() and sys.stderr.isatty()
+    return talk.talk(said, Teller(), decisions=decisions, asks=asks)
+
+
+def _go_on(asked: Asked, talk: Conversation, run: Run | None) -> None:
+    """Say how to go on with what is not over."""
+    from palaver.cli.harmless import in_line
+
+    if run is not None and run.outcome == "waiting":
+        for each in run.pending:
+            click.echo(f"palaver: {in_line(each.tool)} waits for a decision: {in_line(each.call.id)}", err=True)
+        decide = [word for each in run.pending for word in ("--decide", f"{each.call.id}=approve")]
+        click.echo(f"go on: {in_line(asked.again('run', talk.place, *decide))}", err=True)
+    elif run is None or run.outcome == "cancelled":
+        click.echo(f"stopped; go on: {in_line(asked.again('run', talk.place))}", err=True)

@@ -1,0 +1,289 @@
+"""What a run says, as it says it, for people.
+
+Rules:
+
+- What the model says goes to standard output. On a terminal everything else stands between it, dim or coloured; where
+  standard output is no terminal, everything else goes to standard error.
+- A call is a line, and so is its result, cut to the width. While something is waited for, a line at the bottom says
+  what, and for how long; it is drawn on a terminal only, and gone when anything is said.
+- Nothing that a model, a tool or a file says can steer the terminal.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.text import Text as Line
+
+from palaver.agent import events
+from palaver.cli.figures import count
+from palaver.cli.harmless import forgiving, in_line, safe
+from palaver.cli.screen import console
+from palaver.core import jsontext
+from palaver.core.errors import ArgumentsError
+from palaver.core.messages import AssistantMessage, ToolMessage
+from palaver.core.parts import Json, Refusal, Text, ToolCall
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from palaver.agent.run import Run
+
+_FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_PATIENCE: Final = 0.3
+_LONG: Final = 1.0
+"""Seconds from which on it is said how long a tool took."""
+_MOST: Final = 2_000
+"""Characters of a value that are looked at for a line."""
+
+
+class Streamed:
+    """Makes pieces of text harmless, also where a line break stands across two of them."""
+
+    def __init__(self) -> None:
+        """Hold nothing back yet."""
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        """What can be shown now."""
+        text = self._held + text
+        self._held = "\r" if text.endswith("\r") else ""
+        return safe(text.removesuffix(self._held))
+
+
+class Teller:
+    """Tells the events of runs."""
+
+    def __init__(self, out: Console | None = None, aside: Console | None = None) -> None:
+        """Tell on the terminal, or on standard output and standard error."""
+        self.out = out or console()
+        self.aside = aside or (self.out if self.out.is_terminal else _errors())
+        self._spins = self.aside.is_terminal and not self.aside.is_dumb_terminal
+        self._open: Console | None = None
+        self._spoken = False
+        self._streamed = Streamed()
+        self._waits: dict[str, str] = {}
+        self._since = monotonic()
+        self._drawn = False
+        self._answered: set[str] = set()
+        self._told: set[str] = set()
+        self._does: Mapping[type[Any], Callable[[Any], None]] = {
+            events.IterationStarted: self._asks,
+            events.TextDelta: self._says,
+            events.ReasoningDelta: self._thinks,
+            events.MessageAdded: self._added,
+            events.Lost: self._lost,
+            events.Retrying: self._retries,
+            events.ToolStarted: self._begins,
+            events.ToolProgress: self._progresses,
+            events.ToolFinished: self._ends,
+            events.ApprovalGiven: self._decided,
+            events.Warned: self._warned,
+            events.SubagentEvent: self._inner,
+        }
+
+    def show(self, event: events.AgentEvent) -> None:
+        """Tell an event."""
+        does = self._does.get(type(event))
+        if does is not None:
+            does(event)
+
+    # -- lines -------------------------------------------------------------------------------------------------------
+
+    def line(self, line: Line | str, style: str = "") -> None:
+        """Say something aside, on a line of its own, cut to the width."""
+        self.rest()
+        said = Line(line, style) if isinstance(line, str) else line
+        if self.aside.is_terminal:
+            self.aside.print(said, no_wrap=True, overflow="ellipsis")
+        else:
+            self.aside.print(said, soft_wrap=True)
+
+    def rest(self) -> None:
+        """End the line that is open, and take away the one at the bottom."""
+        self._clear()
+        if self._open is not None:
+            self._open.print()
+            self._open = None
+
+    def _piece(self, to: Console, text: str, style: str) -> None:
+        shown = self._streamed.feed(text)
+        if not shown:
+            return
+        self._clear()
+        if self._open is not to or self._style != style:
+            self.rest()
+            shown = shown.lstrip("\n")
+            if not shown:
+                return
+        self._style = style
+        if to.is_terminal:
+            to.print(Line(shown, style), end="", soft_wrap=True)
+        else:
+            to.file.write(shown)
+            to.file.flush()
+        self._open = to if not shown.endswith("\n") else None
+
+    _style = ""
+
+    # -- the line at the bottom ----------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Say what is waited for; call it some times a second."""
+        waited = monotonic() - self._since
+        if not (self._spins and self._waits and self._open is None and waited > _PATIENCE):
+            return
+        frame = _FRAMES[int(waited * 10) % len(_FRAMES)]
+        what = ", ".join(self._waits.values())
+        text = f"{frame} {what} · {waited:.0f} s"[: max(self.aside.width - 1, 1)]
+        self.aside.file.write(f"\r\x1b[2K\x1b[2m{text}\x1b[0m" if not self.aside.no_color else f"\r\x1b[2K{text}")
+        self.aside.file.flush()
+        self._drawn = True
+
+    def _clear(self) -> None:
+        if self._drawn:
+            self.aside.file.write("\r\x1b[2K")
+            self.aside.file.flush()
+            self._drawn = False
+
+    def _wait(self, key: str, what: str) -> None:
+        if not self._waits:
+            self._since = monotonic()
+        self._waits[key] = what
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def _asks(self, event: events.IterationStarted) -> None:
+        self._spoken = False
+        self._wait("", "the model")
+        if event.final:
+            self.line("the last answer, without tools", "dim")
+
+    def _says(self, event: events.TextDelta) -> None:
+        self._waits.pop("", None)
+        self._spoken = True
+        self._piece(self.out, event.text, "")
+
+    def _thinks(self, event: events.ReasoningDelta) -> None:
+        self._waits.pop("", None)
+        self._piece(self.aside, event.text, "dim italic")
+
+    def _added(self, event: events.MessageAdded) -> None:
+        message = event.message
+        if isinstance(message, AssistantMessage):
+            self._waits.pop("", None)
+            if message.text and not self._spoken:
+                self._piece(self.out, message.text, "")
+            for part in message.content:
+                if isinstance(part, Refusal):
+                    self.line(Line.assemble(("refused: ", "bold red"), in_line(part.text)))
+            self.rest()
+        elif isinstance(message, ToolMessage) and message.tool_call_id not in self._answered:
+            self._result(message.tool_name or "result", message, 0.0)
+
+    def _lost(self, event: events.Lost) -> None:
+        for text in [f"{in_line(event.model)} is not sent as it is: {in_line(str(loss))}" for loss in event.losses]:
+            if text not in self._told:  # a receipt is told once in a conversation
+                self._told.add(text)
+                self.line(text, "dim")
+
+    def _retries(self, event: events.Retrying) -> None:
+        then = "the next model is asked" if event.fallback else f"again in {event.wait:.1f} s"
+        self.line(f"{in_line(event.model)}: {in_line(str(event.error))}; {then}", "yellow")
+
+    def _begins(self, event: events.ToolStarted) -> None:
+        self.line(called(event.call))
+        self._wait(event.call.id, in_line(event.tool))
+
+    def _progresses(self, event: events.ToolProgress) -> None:
+        self.line(f"  … {in_line(_text(event.value))}", "dim")
+
+    def _ends(self, event: events.ToolFinished) -> None:
+        self._waits.pop(event.call.id, None)
+        self._answered.add(event.call.id)
+        self._result(event.call.name, event.message, event.seconds)
+
+    def _result(self, name: str, message: ToolMessage, seconds: float) -> None:
+        mark, style = ("✗ ", "red") if message.is_error else ("← ", "green")
+        line = Line.assemble((mark, style), (in_line(name), style), " ", in_line(result_text(message)))
+        if seconds >= _LONG:
+            line.append(f" · {seconds:.0f} s", "dim")
+        self.line(line)
+
+    def _decided(self, event: events.ApprovalGiven) -> None:
+        self.line(f"{in_line(event.call.name)}: {event.decision.kind}", "dim")
+
+    def _warned(self, event: events.Warned) -> None:
+        self.line(in_line(event.text), "yellow")
+
+    def _inner(self, event: events.SubagentEvent) -> None:
+        inner = event.event
+        if isinstance(inner, events.ToolStarted):
+            self.line(Line.assemble((f"  {in_line(inner.agent)} ", "dim"), called(inner.call)))
+        elif isinstance(inner, events.MessageAdded) and isinstance(inner.message, AssistantMessage):
+            if inner.message.text:
+                self.line(f"  {in_line(inner.agent)}: {in_line(inner.message.text[:_MOST])}", "dim")
+        elif isinstance(inner, events.SubagentEvent):
+            self._inner(inner)
+
+    def over(self, run: Run, thread: str) -> None:
+        """Say how a run ended, what it used, and where it is kept."""
+        self._waits.clear()
+        self.rest()
+        if run.outcome in {"completed", "waiting", "cancelled"}:
+            pieces: list[str] = [] if run.outcome == "completed" else [run.outcome]
+        else:
+            why = run.reason or (str(run.error) if run.error else "")
+            self.line(Line.assemble((f"{run.outcome.replace('_', ' ')}: ", "bold red"), in_line(why)))
+            pieces = []
+        pieces += [f"thread {in_line(thread)}", count(run.iterations, "step"), *_used(run), f"{run.seconds:.1f} s"]
+        self.line("■ " + " · ".join(pieces), "dim")
+
+
+def _errors() -> Console:
+    from rich.console import Console
+
+    forgiving(sys.stderr)
+    return Console(stderr=True, highlight=False, emoji=False, markup=False, soft_wrap=False)
+
+
+def _used(run: Run) -> list[str]:
+    usage = run.usage
+    read = sum(each or 0 for each in (usage.input, usage.cache_read, usage.cache_write))
+    written = (usage.output or 0) + (usage.reasoning or 0)
+    told = [f"{number:,} {word}" for number, word in ((read, "in"), (written, "out")) if number]
+    return told if run.cost is None else [*told, f"${run.cost:.4f}"]
+
+
+def called(call: ToolCall) -> Line:
+    """A call on one line."""
+    try:
+        given: Mapping[str, Any] = {} if call.custom else call.arguments
+        text = ", ".join(f"{key}: {_text(value)}" for key, value in given.items())
+    except ArgumentsError:
+        text = call.arguments_json
+    if call.custom:
+        text = call.arguments_json
+    return Line.assemble(("→ ", "yellow"), (in_line(call.name), "bold yellow"), f"({in_line(text[:_MOST])})")
+
+
+def _text(value: object) -> str:
+    return value[:_MOST] if isinstance(value, str) else jsontext.encode(value).decode()[:_MOST]
+
+
+def result_text(message: ToolMessage) -> str:
+    """What a result says, shortened; what is no text is named."""
+    said = [
+        part.text
+        if isinstance(part, Text)
+        else bytes(part.value_json).decode()
+        if isinstance(part, Json)
+        else f"[{type(part).__name__.lower()}]"
+        for part in message.content
+    ]
+    return " ".join(said)[:_MOST]

@@ -1,0 +1,87 @@
+"""A command at a terminal of its own, typed at and read as a user would."""
+
+import contextlib
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+_PATIENCE = 20.0
+_CONTROLLED = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]")
+
+
+class Terminal:
+    """What was written is in ``raw``; ``text`` is the same without colours and cursor movements."""
+
+    def __init__(self, *args, cwd, env=None):
+        self._here, there = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _CONTROLLED, sys.executable, "-m", "palaver", *map(str, args)],
+            stdin=there,
+            stdout=there,
+            stderr=there,
+            cwd=cwd,
+            start_new_session=True,
+            env={
+                **{name: text for name, text in os.environ.items() if name not in {"EDITOR", "VISUAL", "NO_COLOR"}},
+                "TERM": "xterm-256color",
+                "COLUMNS": "100",
+                **(env or {}),
+            },
+        )
+        os.close(there)
+        self.raw = ""
+        self._seen = 0
+
+    @property
+    def text(self):
+        return _ANSI.sub("", self.raw).replace("\r\n", "\n")
+
+    def _more(self, seconds):
+        if not select.select([self._here], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self._here, 65536)
+        except OSError:  # nobody writes any more
+            return False
+        self.raw += data.decode(errors="replace")
+        return bool(data)
+
+    def expect(self, words):
+        """Wait until words appear behind those of the last call."""
+        end = time.monotonic() + _PATIENCE
+        while (found := self.text.find(words, self._seen)) < 0:
+            if time.monotonic() > end or (not self._more(0.1) and self.process.poll() is not None):
+                raise AssertionError(f"{words!r} never came:\n{self.text[self._seen :]}")
+        self._seen = found + len(words)
+        return self
+
+    def type(self, text):
+        os.write(self._here, text.encode())
+        return self
+
+    def line(self, text):
+        return self.type(f"{text}\n")
+
+    def interrupt(self):
+        return self.type("\x03")
+
+    def end(self):
+        """Wait for the end, and give the exit code."""
+        end = time.monotonic() + _PATIENCE
+        while self._more(0.05) or self.process.poll() is None:
+            assert time.monotonic() < end, self.text
+        return self.process.wait()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        with contextlib.suppress(OSError):
+            os.close(self._here)

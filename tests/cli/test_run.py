@@ -1,0 +1,346 @@
+"""`palaver run`: real processes against a provider on loopback, at a terminal and without one."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from palaver.store import open_store
+from tests.cli.provider import HOLD, MODEL, calls, provider, says
+from tests.cli.terminal import Terminal
+
+TOOLS = """
+def book(berth: int) -> str:
+    "Book a berth."
+    open("booked", "a").write(f"{berth} ")
+    return f"berth {berth} is yours"
+
+def _helper(): ...
+"""
+KEYS = re.compile(r"_(API_KEY|BASE_URL|TOKEN_BEDROCK|HOST)$|^(PALAVER_MODEL|CO_API_URL)$")
+
+
+@pytest.fixture
+def terminal(tmp_path, monkeypatch):
+    """A command at a terminal of its own."""
+    monkeypatch.setenv("PALAVER_STORE", str(tmp_path / "palaver.db"))
+    opened = []
+
+    def terminal_(*args, env=None):
+        opened.append(Terminal(*args, cwd=tmp_path, env=env))
+        return opened[-1]
+
+    yield terminal_
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """No key, no server, no model."""
+    for name in [name for name in os.environ if KEYS.search(name)]:
+        monkeypatch.delenv(name)
+    for name in ("OLLAMA_HOST", "VLLM_BASE_URL", "LLAMA_BASE_URL", "LMSTUDIO_BASE_URL", "OLLAMA_BASE_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+
+
+@pytest.fixture
+def threads(tmp_path):
+    """The messages of each thread of the store."""
+
+    def threads_():
+        with open_store(tmp_path / "palaver.db") as store:
+            return {info.id: [entry.message for entry in store.path(info.id)] for info in list(store.threads())}
+
+    return threads_
+
+
+def test_the_answer_is_on_standard_output_and_the_thread_goes_on(process, threads):
+    with provider(says("Hel", "lo"), says("Again")) as there:
+        done = process("run", "hi", "--model", MODEL, "--thread", "harbour", "--system", "Be brief.", **there.env)
+        assert (done.code, done.out) == (0, "Hello\n")
+        assert "thread harbour" in done.err
+        done = process("run", "and now?", "--model", MODEL, "--thread", "harbour", **there.env)
+        assert (done.code, done.out) == (0, "Again\n")
+    assert [(each["role"], each["content"]) for each in there.asked[0]["messages"]] == [
+        ("system", "Be brief."),
+        ("user", "hi"),
+    ]
+    assert [each["content"] for each in there.asked[1]["messages"]] == ["hi", "Hello", "and now?"]
+    assert [each.text for each in threads()["harbour"]] == ["hi", "Hello", "and now?", "Again"]
+
+
+def test_the_answer_is_seen_as_it_comes(terminal):
+    with provider(says("first", HOLD, " second")) as there:
+        at = terminal("run", "hi", "--model", MODEL, env=there.env)
+        at.expect("first")  # the rest has not been sent
+        there.go.set()
+        at.expect(" second").expect("■ thread")
+        assert at.end() == 0
+
+
+def test_what_is_waited_for_is_said_and_taken_away(terminal):
+    with provider([HOLD, *says("now")]) as there:
+        at = terminal("run", "hi", "--model", MODEL, env=there.env)
+        at.expect("the model · 0 s").expect("the model · 1 s")
+        there.go.set()
+        at.expect("now")
+        assert at.end() == 0
+        assert "\r\x1b[2Know" in at.raw
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "booked", "told"),
+    [
+        (["a"], 0, "7 ", "berth 7 is yours"),
+        (["nonsense", "approve"], 0, "7 ", "berth 7 is yours"),
+        (["r too dear"], 0, None, "too dear"),
+        (["t it is taken"], 0, None, "it is taken"),
+        (["e", '\x15{"berth": "x"}', '\x15{"berth": 9}'], 0, "9 ", "berth 9 is yours"),
+        (["\x04"], 3, None, None),
+    ],
+    ids=["approve", "words", "reject", "answer", "edit", "end-of-input"],
+)
+def test_an_approval_is_typed_at_the_terminal(terminal, saved, tmp_path, typed, code, booked, told):
+    saved(TOOLS, "tools.py")
+    with provider(calls("book", {"berth": 7}), says("Done.")) as there:
+        at = terminal("run", "book", "--model", MODEL, "--tools", "tools.py", env=there.env)
+        at.expect("? book wants to run").expect("berth: 7")
+        for each in typed:
+            at.expect("all\n? " if "berth" not in each else "(JSON): ").type(each if each == "\x04" else f"{each}\n")
+        assert at.end() == code
+    file = tmp_path / "booked"
+    assert (file.read_text() if file.exists() else None) == booked
+    if told is not None:
+        assert told in json.dumps(there.asked[1]["messages"][-1])
+
+
+def test_an_editor_opens_the_arguments(terminal, saved, tmp_path):
+    saved(TOOLS, "tools.py")
+    editor = saved("import sys; p = sys.argv[1]; t = open(p).read(); open(p, 'w').write(t.replace('7', '8'))", "ed.py")
+    with provider(calls("book", {"berth": 7}), says("Done.")) as there:
+        env = {**there.env, "EDITOR": f"{sys.executable} {editor}"}
+        at = terminal("run", "book", "--model", MODEL, "--tools", "tools.py", env=env)
+        at.expect("all\n? ").line("e")
+        assert at.end() == 0
+    assert (tmp_path / "booked").read_text() == "8 "
+
+
+def test_without_a_terminal_it_waits_and_another_process_decides(process, saved, tmp_path):
+    saved(TOOLS, "tools.py")
+    with provider(calls("book", {"berth": 7}), says("Done.")) as there:
+        done = process("run", "book", "--model", MODEL, "--tools", "tools.py:book", **there.env)
+        assert (done.code, done.out) == (3, "")
+        assert not (tmp_path / "booked").exists()
+        go_on = re.search(r"^go on: palaver (.*)$", done.err, re.MULTILINE)[1].split()
+        assert go_on[-2:] == ["--decide", "call_1=approve"]
+        done = process(*go_on, **there.env)
+        assert (done.code, done.out) == (0, "Done.\n")
+    assert (tmp_path / "booked").read_text() == "7 "
+
+
+@pytest.mark.parametrize(
+    ("decision", "booked"), [("call_1=reject:no", None), ('call_1=edit:{"berth":3}', "3 "), ("call_1=answer:a=b", None)]
+)
+def test_decisions_can_be_typed_beforehand(process, saved, tmp_path, decision, booked):
+    saved(TOOLS, "tools.py")
+    how = ("--model", MODEL, "--tools", "tools.py", "--thread", "berths")
+    with provider(calls("book", {"berth": 7}), says("Done.")) as there:
+        assert process("run", "book", *how, **there.env).code == 3
+        assert process("run", *how, "--decide", "call_9=approve", **there.env).code == 1
+        assert process("run", *how, "--decide", decision, **there.env).code == 0
+    file = tmp_path / "booked"
+    assert (file.read_text() if file.exists() else None) == booked
+
+
+@pytest.mark.parametrize(("mode", "booked"), [("allow", "7 "), ("deny", None)])
+def test_a_policy_decides_where_it_is_told_to(process, saved, tmp_path, mode, booked):
+    saved(TOOLS, "tools.py")
+    with provider(calls("book", {"berth": 7}), says("Done.")) as there:
+        done = process("run", "book", "--model", MODEL, "--tools", "tools.py", "--approve", mode, **there.env)
+        assert (done.code, done.out) == (0, "Done.\n")
+    file = tmp_path / "booked"
+    assert (file.read_text() if file.exists() else None) == booked
+
+
+def test_ctrl_c_keeps_what_was_said_and_says_how_to_go_on(terminal, threads):
+    with provider(says("half of", HOLD), says("the rest")) as there:
+        at = terminal("run", "hi", "--model", MODEL, "--thread", "talk", env=there.env)
+        at.expect("half of").interrupt().expect("cancelled")
+        at.expect(f"stopped; go on: palaver run --thread talk --model {MODEL}")
+        assert at.end() == 130
+        assert [each.text for each in threads()["talk"]][:2] == ["hi", "half of"]
+        there.go.set()
+        at = terminal("run", "go on", "--model", MODEL, "--thread", "talk", env=there.env)
+        at.expect("the rest")
+        assert at.end() == 0
+    assert "half of" in json.dumps(there.asked[1])
+
+
+def test_an_interrupt_without_a_terminal_does_the_same(tmp_path, threads):
+    env = {**os.environ, "PALAVER_STORE": str(tmp_path / "palaver.db")}
+    with provider(says("half of", HOLD)) as there:
+        command = [sys.executable, "-m", "palaver", "run", "hi", "--model", MODEL, "--thread", "talk"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**env, **there.env}) as at:
+            assert at.stdout.read(7) == b"half of"
+            at.send_signal(signal.SIGINT)
+            _, said = at.communicate(timeout=20)
+            assert at.returncode == 130
+            assert b"go on: palaver run --thread talk" in said
+    assert threads()["talk"][1].text == "half of"
+
+
+def test_ctrl_c_at_a_question_leaves_it_pending(terminal, saved, tmp_path):
+    saved(TOOLS, "tools.py")
+    how = ("--model", MODEL, "--tools", "tools.py", "--thread", "berths")
+    with provider(calls("book", {"berth": 7}), says("Done.")) as there:
+        at = terminal("run", "book", *how, env=there.env)
+        at.expect("all\n? ").interrupt().expect("go on: palaver run --thread berths")
+        assert at.end() == 130
+        at = terminal("run", *how, env=there.env)
+        at.expect("all\n? ").line("a").expect("Done.")
+        assert at.end() == 0
+    assert (tmp_path / "booked").read_text() == "7 "
+
+
+def test_events_are_objects_one_a_line(process, saved):
+    saved(TOOLS, "tools.py")
+    with provider(calls("book", {"berth": 7}), says("Done\x1b.")) as there:
+        how = ("--model", MODEL, "--tools", "tools.py", "--approve", "allow", "--json")
+        done = process("run", "book", *how, **there.env)
+    events = [json.loads(line) for line in done.out.splitlines()]
+    names = [each["event"] for each in events]
+    assert done.code == 0
+    assert (names[0], names[-1]) == ("run_started", "run_finished")
+    assert names.index("tool_started") < names.index("tool_finished")
+    assert events[names.index("tool_started")]["call"]["name"] == "book"
+    assert events[-1]["result"]["outcome"] == "completed"
+    assert events[-1]["result"]["text"] == "Done\x1b."
+    assert "\x1b" not in done.out
+
+
+def test_what_a_model_says_cannot_steer_the_terminal(terminal, saved):
+    saved(TOOLS, "tools.py")
+    wicked = "\x1b]0;owned\x07\x1b[2J\x9b2J"
+    with provider(calls("book", {"berth": 7, wicked: wicked}, id=f"c{wicked}"), says(wicked)) as there:
+        at = terminal("run", "hi", "--model", MODEL, "--tools", "tools.py", env=there.env)
+        at.expect("owned")
+        at.end()
+    for sign in ("\x1b]", "\x07", "\x1b[2J", "\x9b"):
+        assert sign not in at.raw
+
+
+def test_what_fails_is_one_line_and_exit_code_1(process):
+    with provider([b'{"error": {"message": "no such model"}}'], status=404) as there:
+        done = process("run", "hi", "--model", MODEL, **there.env)
+    assert (done.code, done.out) == (1, "")
+    assert "failed: " in done.err
+    assert "no such model" in done.err
+
+
+def test_without_key_and_server_it_says_what_to_set(process, bare):
+    done = process("run", "hi")
+    assert (done.code, done.out) == (2, "")
+    assert "no model is named" in done.err
+    assert "ANTHROPIC_API_KEY" in done.err
+    assert "--model demo" in done.err
+    assert done.err.count("\n") <= 6
+    done = process("run", "hi", "--model", "anthropic/claude-x")
+    assert done.code == 2
+    assert "set ANTHROPIC_API_KEY" in done.err
+    done = process("run", "hi", ANTHROPIC_API_KEY="k")
+    assert "--model anthropic/…" in done.err
+
+
+def test_the_demo_plays_without_key_and_network(process, bare, threads):
+    done = process("run", "When can we enter Husum?", "--model", "demo", "--thread", "husum")
+    assert done.code == 3
+    done = process("run", "--thread", "husum", "--model", "demo", "--decide", "toolu_1_berth=approve")
+    assert done.code == 0
+    assert "berth 7 in Husum is kept" in done.out
+    assert [each.role for each in threads()["husum"] if "record" not in each.tags] == [
+        *("user", "assistant", "tool", "tool", "assistant", "tool", "assistant")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "cause"),
+    [
+        ((), "give a PROMPT, or --thread"),
+        (("hi", "--model", "nobody/x"), "no provider 'nobody'"),
+        (("hi", "--model", "demo", "--tools", "nothing"), "neither FILE.py"),
+        (("hi", "--model", "demo", "--decide", "x"), "is not CALL=approve"),
+        (("hi", "--model", "demo", "--decide", "x=edit:[]"), "arguments are an object"),
+        (("hi", "--model", "demo", "--max-steps", "0"), "--max-steps"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(run, args, cause):
+    done = run("run", *args)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert cause in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "tools", "cause"),
+    [
+        (None, "none.py", "no such file"),
+        ("1 /", "bad.py", "SyntaxError"),
+        ("X = 1", "bad.py", "holds no tools"),
+        ("X = 1", "bad.py:book", "holds no tool 'book'"),
+        ("def f(*x): 'what a model cannot call'", "bad.py", "x"),
+    ],
+)
+def test_a_file_without_tools_is_one_line_and_exit_code_1(run, saved, text, tools, cause):
+    if text is not None:
+        saved(text, "bad.py")
+    done = run("run", "hi", "--model", "demo", "--tools", tools)
+    assert run("threads").err.startswith("no thread in")
+    assert (done.code, done.err.count("\n")) == (1, 1), done.err
+    assert cause in done.err
+
+
+def test_a_thread_that_is_not_there_cannot_go_on(run):
+    done = run("run", "--model", "demo", "--thread", "nowhere")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "nowhere" in done.err
+
+
+def test_an_entry_is_gone_on_from_on_a_branch_of_its_own(process, location, threads):
+    with provider(says("one"), says("two"), says("other")) as there:
+        for prompt in ("first", "second"):
+            assert process("run", prompt, "--model", MODEL, "--thread", "talk", **there.env).code == 0
+        with open_store(location) as store:
+            place = store.path("talk")[1].id
+        done = process("run", "instead", "--model", MODEL, "--thread", f"talk@{place}", **there.env)
+        assert (done.code, done.out) == (0, "other\n")
+    assert [each["content"] for each in there.asked[2]["messages"]] == ["first", "one", "instead"]
+    assert [each.text for each in threads()["talk"]] == ["first", "one", "second", "two"]
+
+
+def test_an_image_is_shown_to_the_model(process, saved, tmp_path):
+    (tmp_path / "a.gif").write_bytes(b"GIF89a\x01\x00\x01\x00\x00\x00\x00;")
+    saved("words", "a.txt")
+    with provider(says("a dot")) as there:
+        assert process("run", "hi", "--model", MODEL, "--image", "a.txt", **there.env).code == 2
+        assert process("run", "what is it?", "--model", MODEL, "--image", "a.gif", **there.env).code == 0
+    assert [part["type"] for part in there.asked[0]["messages"][0]["content"]] == ["text", "image_url"]
+
+
+def test_a_prompt_comes_from_standard_input(process):
+    with provider(says("ok")) as there:
+        assert process("run", "-", "--model", MODEL, data=b"from a pipe\n", **there.env).code == 0
+    assert there.asked[0]["messages"][0]["content"] == "from a pipe"
+
+
+def test_tools_of_an_mcp_server(process):
+    server = f"mcp:{sys.executable} {os.path.abspath('tests/agent/mcp_server.py')}"
+    with provider(says("ok")) as there:
+        done = process("run", "hi", "--model", MODEL, "--tools", server, **there.env)
+        assert done.code == 0, done.err
+        assert there.asked[0]["tools"]
+        done = process("run", "hi", "--model", MODEL, "--tools", "mcp:/bin/false", **there.env)
+        assert (done.code, done.err.count("\n")) == (1, 1), done.err
