@@ -4,7 +4,7 @@ Rules:
 
 - All play one ``Script``: ``calls`` calls of one tool, one a turn, each with other arguments and another result; then
   an answer. The model looks at the last result to know where it is. It reports the same usage to each, so that nobody
-  counts tokens.
+  counts tokens. Messages of palaver are values, and are said again; peers change theirs, so those are made anew.
 - The agent is made once and run many times, as in a server. Each is used as its guide shows, with its default settings,
   but for limits on the number of turns, which are lifted, and tracing to a server, which is off.
 - ``asked`` is called each time a model is asked, and notes the time where laps are wanted. Where runs are to be at work
@@ -18,6 +18,7 @@ import tempfile
 import time
 import warnings
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,12 +127,14 @@ def _last_call(prompt: Prompt) -> str | None:
 
 def scripted(script: Script) -> ScriptedModel:
     """A model that plays the script, whoever asks."""
+    said = cache(_said)
+    answer = _answer()
 
     def turn(prompt: Prompt) -> AssistantMessage:
         script.asked()
         model.asked.clear()  # it keeps every prompt, for tests
         number = following(_last_call(prompt))
-        return _said(number) if number < script.calls else _answer()
+        return said(number) if number < script.calls else answer
 
     model = ScriptedModel([], then=turn)
     return model

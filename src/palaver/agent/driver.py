@@ -311,8 +311,6 @@ class Driver:
     # -- hooks -------------------------------------------------------------------------------------------------------
 
     async def _hooks(self, hooks: Sequence[Callable[[RunContext], Awaitable[Step | None]]]) -> Step:
-        if not hooks:
-            return _NOTHING
         inject: list[Message] = []
         where: machine.Jump | None = None
         self.context.iteration, self.context.spent = self.state.iteration, self.state.spent
@@ -325,13 +323,15 @@ class Driver:
         return Step(inject=tuple(inject), jump=where)
 
     async def _prepare(self, command: machine.Prepare) -> None:  # noqa: ARG002 (a row of the table)
-        wanted = await self._hooked(self._chain.before_model)
+        hooks = self._chain.before_model
+        wanted = await self._hooked(hooks) if hooks else _NOTHING
         if wanted is not None:
             self._feed(machine.Prepared(wanted.inject, wanted.jump))
 
     async def _review(self, command: machine.Review) -> None:
         self.context.message = command.message
-        wanted = await self._hooked(self._chain.after_model)
+        hooks = self._chain.after_model
+        wanted = await self._hooked(hooks) if hooks else _NOTHING
         if wanted is not None:
             self._feed(machine.Reviewed(wanted.inject, wanted.jump))
 

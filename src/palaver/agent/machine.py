@@ -369,17 +369,26 @@ def _last_again(state: State, message: AssistantMessage) -> Step:
 def _next(state: State, *before: Command) -> Step:
     """Begin a step, unless a budget is used up."""
     appended = _append(*state.held, *state.steered)
-    recoveries = 0 if state.steered else state.recoveries
-    state = structs.replace(
-        state, held=(), steered=(), message=None, planned=(), results=(), kept=0, stages=(), recoveries=recoveries
-    )
     over = state.limits.over(state.spent, state.now - state.began)
+    final = state.final
+    if final is None and over is None and state.iteration + 1 >= state.limits.iterations:
+        final = "max_iterations"
+    state = structs.replace(
+        state,
+        phase="prepare",
+        final=final,
+        recoveries=0 if state.steered else state.recoveries,
+        held=(),
+        steered=(),
+        message=None,
+        planned=(),
+        results=(),
+        kept=0,
+        stages=(),
+    )
     if over is not None:
         return _finished(state, over, *before, *appended)
-    final = state.final
-    if final is None and state.iteration + 1 >= state.limits.iterations:
-        final = "max_iterations"
-    return structs.replace(state, phase="prepare", final=final), (*before, *appended, Prepare())
+    return state, (*before, *appended, Prepare())
 
 
 def _prepared(state: State, event: Prepared) -> Step:
@@ -408,7 +417,8 @@ def _answered(state: State, event: Answered) -> Step:
 def _reviewed(state: State, event: Reviewed) -> Step:
     message = state.message
     assert message is not None  # noqa: S101 (there is one in this phase)
-    state = structs.replace(state, held=(*state.held, *event.inject))
+    if event.inject:
+        state = structs.replace(state, held=(*state.held, *event.inject))
     if event.jump == "end":
         return _closed(state, notes.NOT_RUN_SKIPPED, "completed")
     if state.final is not None:

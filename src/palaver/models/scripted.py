@@ -14,7 +14,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -41,6 +41,7 @@ class Broken(Struct, frozen=True):
     reason: str = "the script says so"
 
 
+_NOTHING: Final = Response(AssistantMessage())
 Turn: TypeAlias = "str | AssistantMessage | Response | Broken | Exception"
 Script: TypeAlias = "Iterable[Turn | Callable[[Prompt], Turn]]"
 
@@ -117,7 +118,7 @@ class _Answer(Answer):
         self._given = False
         self._assembler: Assembler | None = None
         self._events: AsyncGenerator[Event, None] | None = None
-        self._turn: Response | Broken = Response(AssistantMessage())
+        self._turn: Response | Broken = _NOTHING
 
     async def __aenter__(self) -> _Answer:
         turn = self._model.turn(self._prompt)
