@@ -23,6 +23,7 @@ from palaver.agent.approvals import approve
 from palaver.agent.functions import function_tool
 from palaver.agent.middleware import Middleware
 from palaver.agent.tool import ToolContext
+from palaver.agent.waiting import pending
 from palaver.core.errors import MessageError
 from palaver.models.scripted import ScriptedModel
 from palaver.store.in_thread import in_thread
@@ -107,7 +108,7 @@ def must_hold(ran: Ran, thread: Any, scene: Scene, where: str) -> None:
     said = [each.text for each in messages if isinstance(each, p.UserMessage)]
     assert said.count("go") == 1, where
     assert refused_path(path) == {}, where
-    waiting = ran.result is not None and ran.result.outcome == "waiting"
+    waiting = ran.result.outcome == "waiting" if ran.result is not None else "after_agent" in where and pending(thread)
     if not waiting:
         assert broken_pairs(messages) == [], where
     written = [each.text for each in messages if isinstance(each, p.AssistantMessage)]
