@@ -9,6 +9,8 @@ import palaver as p
 from palaver import wires
 from palaver.agent import Agent, Limits, events, notes
 from palaver.core.errors import ContextOverflowError, RateLimitError, StreamError
+from palaver.models.fallback import Fallback
+from palaver.models.retry import Retry
 from palaver.testing.rules import check_request
 from palaver.threads.thread import Thread
 from tests.agent.over_http import World, agent_of, frames, kind_of, model_at, provider, say
@@ -149,6 +151,38 @@ async def test_who_watches_is_told_of_every_wait():
     assert run.result.text == "Hello"
     kinds = [type(event).__name__ for event in seen]
     assert kinds.index("Retrying") < kinds.index("TextDelta")
+
+
+@pytest.mark.anyio
+@pytest.mark.law(5)
+async def test_a_chain_takes_over_within_a_run_and_says_so():
+    """The first model dies between two steps; the second goes on with what the first began."""
+    first, second = "anthropic_messages", "google_generate"
+    begun = body_of(first, say(first, "~Look.", p.tool_call("look", {"at": "a"}, id="call_1")), stream=True)
+    died = says(error("gone"), 503)
+    world = World()
+    with (
+        serve(streams(begun), died) as dying,
+        provider(
+            second,
+            [say(second, "~Hm.", p.tool_call("look", {"at": "b"}, id="call_2")), say(second, "Done.")],
+            stream=True,
+        ) as (server, there),
+    ):
+        chain = Fallback([model_at(first, dying.url, retry=Retry(attempts=1)), there])
+        async with agent_of(chain, world).start("Go.") as running:
+            seen = [event async for event in running]
+        assert [check_request(first, each.body) for each in dying.asked] == [[]] * len(dying.asked)
+        assert [check_request(second, body) for _, body in server.requests] == [[], []]
+    assert (running.result.outcome, running.result.text) == ("completed", "Done.")
+    assert world.done == ["look a", "look b"]
+    falls = [event for event in seen if isinstance(event, events.Retrying)]
+    assert {(each.fallback, each.model) for each in falls} == {(True, f"loop/{first}")}
+    lost = [
+        loss for event in seen if isinstance(event, events.Lost) and event.model == there.name for loss in event.losses
+    ]
+    assert (1, 0) in [(loss.message, loss.part) for loss in lost if loss.what == "reasoning"]
+    assert broken_pairs([entry.message for entry in running.result.path]) == []
 
 
 @pytest.mark.anyio
