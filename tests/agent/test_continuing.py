@@ -220,6 +220,14 @@ def test_every_message_survives(said):
     assert Run.load(run.dump()).path == run.path
 
 
+def test_a_small_cost_and_a_short_time_are_read_again():
+    thread = Thread()
+    path = thread.path()
+    run = Run(id="r", agent="a", thread=thread, branch="main", path=path, start=0, outcome="completed")
+    loaded = Run.load(msgspec.structs.replace(run, cost=5e-05, seconds=6e-06).dump())
+    assert (loaded.cost, loaded.seconds) == (5e-05, 6e-06)
+
+
 def test_the_size_is_that_of_the_messages():
     sizes = []
     for turns in (1, 2):

@@ -138,6 +138,7 @@ class Driver:
         early = reads and not self._chain.withholds
         self._eager = Eager(self._toolbox, self._policy, self._run_early) if early else None
         self._does: Mapping[type[Any], Callable[[Any], Awaitable[None]]] = {
+            machine.Append: self._append,
             machine.Prepare: self._prepare,
             machine.CallModel: self._call_model,
             machine.Review: self._review,
@@ -232,14 +233,11 @@ class Driver:
         while queue:
             await self._carry_out(queue[0])
 
-    async def _carry_out(self, command: machine.Command) -> None:
+    def _carry_out(self, command: machine.Command) -> Awaitable[None]:
         """Carry out the first command of the queue. An append leaves it when it is done, so that none is lost."""
-        if type(command) is machine.Append:
-            await self._append(command)
+        if type(command) is not machine.Append:
             self._queue.popleft()
-            return
-        self._queue.popleft()
-        await self._does[type(command)](command)
+        return self._does[type(command)](command)
 
     async def _stop(self, event: machine.Event) -> None:
         """End the run from any place: what was to be appended is, then what the event asks for."""
@@ -301,6 +299,7 @@ class Driver:
             await self._watch.room()
         entries = await self.journal.append(messages, self._token + 1)
         self._token += 1
+        self._queue.popleft()
         while self.journal.failures:
             failure = self.journal.failures.pop()
             self._warn(f"log: {type(failure).__name__}: {failure}", failure)
@@ -502,7 +501,7 @@ class Driver:
             self._decisions = {}  # they are of the calls that were asked, and of no later ones with the same ids
         planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun, known=known)
         asked = {each.call.id for each in planned if each.verdict == "ask"}
-        new = not asked <= known.pending.keys()
+        new = bool(asked) and not asked <= known.pending.keys()
         self._feed(machine.Planned(planned, approvals.pending_record(planned) if new else None))
 
     async def _gate(self, call: ToolCall) -> Rule:

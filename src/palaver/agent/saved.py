@@ -84,6 +84,8 @@ class Saved(Struct, frozen=True, kw_only=True):
 
 
 _HEAD: Final = _Head.__struct_fields__
+_FLOATS: Final = ("cost", "seconds")
+"""Read as plain numbers, also where a small one is written as ``5e-05``."""
 _KNOWN: Final = frozenset((*_HEAD, _NUMBER, "entries", "usage", "usage_by_model"))
 _PROVIDER: Final[Mapping[str, type[ProviderError]]] = {
     each.error_code: each
@@ -164,6 +166,7 @@ def _read(raw: jsontext.Fields) -> Saved:
     if bytes(raw.get(_NUMBER, jsontext.NULL)) != str(VERSION).encode():
         raise DecodeError(f"expected version {VERSION}", path=_NUMBER)
     given = {name: jsontext.value(raw[name]) for name in _HEAD if name in raw}
+    given |= {name: float(given[name]) for name in _FLOATS if isinstance(given.get(name), float)}
     try:
         head = msgspec.convert(given, _Head)
     except msgspec.ValidationError as error:
