@@ -24,6 +24,7 @@ def context():
             path=(),
             values={},
             emit=(emitted if emitted is not None else []).append,
+            show=lambda _: None,
             idempotency_key="key",
             deps=deps,
         )

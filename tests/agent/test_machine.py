@@ -1,4 +1,4 @@
-"""The agent machine: every pair is defined, it is pure, and no row of events breaks a thread (law 7, KAI-11, KAI-12)."""
+"""The agent machine: every pair is defined, it is pure, no row of events breaks a thread (law 7, KAI-11, KAI-12)."""
 
 from __future__ import annotations
 
@@ -138,9 +138,9 @@ class World:
                 return m.Reviewed(draw(NOTES), draw(JUMPS))
             case m.ReadOutput():
                 return draw(st.sampled_from([m.OutputRead(1), m.OutputRefused("$.a: missing")]))
-            case m.Plan(message, indexes, begun):
+            case m.Plan(message, indexes):
                 calls = m.client_calls(message)
-                planned = tuple([self.planned(index, calls[index], begun) for index in indexes])
+                planned = tuple([self.planned(index, calls[index]) for index in indexes])
                 asks = any(each.verdict == "ask" for each in planned)
                 return m.Planned(planned, pending_record(planned) if asks else None)
             case m.Ask(calls):
@@ -151,7 +151,7 @@ class World:
                 return m.Ran(call.index, m.result(call, "done", is_error=failed), tuple(records))
         raise AssertionError(command)
 
-    def planned(self, index: int, call: p.ToolCall, begun: bool) -> m.PlannedCall:
+    def planned(self, index: int, call: p.ToolCall) -> m.PlannedCall:
         verdict = "invalid" if call.name == "nobody" else self.draw(st.sampled_from(["run", "run", "ask", "deny"]))
         return m.PlannedCall(index, call, call.name, "read" if call.name == "look" else "write", verdict, "because")
 
@@ -182,10 +182,10 @@ ENDS = st.one_of(
 
 
 def in_place(world: World, odd: Any) -> bool:
-    """Whether an event of ``ODD`` would be an answer to a command that is not under way."""
-    return type(odd) in MEANT[world.state.phase] and not (
-        isinstance(odd, m.Ran) and odd.index not in world.state.running
-    )
+    """Whether an event of ``ODD`` would be an answer to a command that is under way."""
+    if isinstance(odd, m.Ran):
+        return odd.index in world.state.running
+    return type(odd) in MEANT[world.state.phase]
 
 
 @pytest.mark.law(7)

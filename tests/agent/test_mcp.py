@@ -12,10 +12,13 @@ from pathlib import Path
 import anyio
 import pytest
 
+from palaver.agent import Agent
 from palaver.agent.mcp import Progress, http, mcp_tools, stdio
 from palaver.agent.tool import InvalidArgumentsError
 from palaver.core.errors import ToolError
+from palaver.core.factories import assistant, tool_call
 from palaver.core.parts import Audio, File, Image, Json, Text, ToolCall
+from palaver.models import ScriptedModel
 
 pytestmark = [
     pytest.mark.anyio,
@@ -281,6 +284,15 @@ async def test_a_server_that_was_started_anew_is_found_again(context):
             await call(named(tools, "echo"), context, '{"text": "b"}')
         with serving(port):
             assert (await call(named(tools, "echo"), context, '{"text": "c"}')).content == (Text("c"),)
+
+
+async def test_an_agent_calls_the_tools_of_a_server(opened):
+    script = [assistant(tool_call("my_files__media", {}, id="c1")), "done"]
+    async with opened() as tools:
+        run = await Agent(ScriptedModel(script), tools=tools).run("go")
+    result = next(message for message in run.messages if message.role == "tool")
+    assert [type(part) for part in result.content[:3]] == [Text, Image, Audio]
+    assert not result.is_error
 
 
 async def test_headers_and_environment_are_sent_and_never_shown(tmp_path):

@@ -99,6 +99,13 @@ def test_an_output_is_itself_and_an_error_message_stays_one():
     assert output_of(tool("no", tool_call_id="c1", is_error=True)).is_error
 
 
+def test_an_output_that_a_tool_made_itself_is_looked_at():
+    assert output_of(Output(content="done")).content == (Text("done"),)
+    assert output_of(Output(content=["a", Text("b"), 1])).content == (Text("a"), Text("b"), Json.of(1))
+    assert "content[1]: object is not a JSON value" in output_of(Output(content=("a", object()))).content[0].text
+    assert "metadata.k: object is not a JSON value" in output_of(Output(metadata={"k": object()})).content[0].text
+
+
 CYCLE: dict = {"a": []}
 CYCLE["a"].append(CYCLE)
 DEEP: list = []

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 import palaver as p
-from palaver.agent.questions import Answers, Question, ask_user_tool, parse_questions, render_answers
+from palaver.agent.agent import Agent
+from palaver.agent.approvals import approve
+from palaver.agent.questions import Answers, Question, answered, ask_user_tool, parse_questions, render_answers
 from palaver.agent.tool import InvalidArgumentsError, ToolContext
+from palaver.models.scripted import ScriptedModel
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -139,15 +142,7 @@ async def test_the_tool_asks_and_tells(anyio_backend, error):
 
     call = p.ToolCall("1", "ask_user", json.dumps({"questions": ["Q?", {"prompt": "R?", "choices": ["a", "b"]}]}))
     context = ToolContext(
-        call=call,
-        agent="me",
-        run="r",
-        thread="t",
-        path=(),
-        values={},
-        emit=lambda _: None,
-        show=lambda _: None,
-        idempotency_key="k",
+        call=call, agent="me", run="r", thread="t", path=(), values={}, emit=print, show=print, idempotency_key="k"
     )
     tool = ask_user_tool(ask)
     output = await tool.run(tool.check(call), context)
@@ -157,3 +152,53 @@ async def test_the_tool_asks_and_tells(anyio_backend, error):
     assert tool.timeout is None
     assert tool.effect == "write"
     assert tool.definition.parameters["required"] == ["questions"]
+
+
+ASKED = json.dumps({"questions": ["Where to?", {"prompt": "When?", "choices": ["May", "June"]}]})
+
+
+@pytest.mark.anyio
+@pytest.mark.row("DAS-26")
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        (("Rome", "May"), "Q: Where to?\nA: Rome\n\nQ: When?\nA: May"),
+        (("Rome",), "Q: Where to?\nA: Rome\n\nQ: When?\nA: (no answer)"),
+        (None, "Q: Where to?\nA: (cancelled)\n\nQ: When?\nA: (cancelled)"),
+    ],
+)
+async def test_a_run_waits_for_the_user_and_goes_on_with_the_answers(anyio_backend, answers, told):
+    model = ScriptedModel([p.assistant(p.ToolCall("1", "ask_user", ASKED)), "off we go"])
+    agent = Agent(model, tools=[ask_user_tool()])
+    run = await agent.run("a trip")
+    (request,) = run.pending
+    assert (run.outcome, request.tool, request.choices) == ("waiting", "ask_user", ("answer",))
+    assert parse_questions(json.loads(request.call.arguments_json))[0] == Question("Where to?")
+    decision = answered(request, cancelled=True) if answers is None else answered(request, *answers)
+    run = await agent.run(thread=run.thread, decisions={"1": decision})
+    assert (run.outcome, run.text) == ("completed", "off we go")
+    assert [(each.text, each.is_error) for each in run.messages if each.role == "tool"] == [(told, False)]
+
+
+@pytest.mark.anyio
+@pytest.mark.row("DAS-26")
+async def test_questions_can_only_be_answered_and_bad_ones_go_back_to_the_model(anyio_backend):
+    bad = p.assistant(p.ToolCall("0", "ask_user", '{"questions": []}'))
+    model = ScriptedModel([bad, p.assistant(p.ToolCall("1", "ask_user", ASKED)), "well"])
+    run = await Agent(model, tools=[ask_user_tool()], decide=lambda _: {"1": approve()}).run("a trip")
+    first, second = [each for each in run.messages if each.role == "tool"]
+    assert first.text == "questions: at least one question is needed"
+    assert second.text == "'approve' is not allowed here, but answer."
+    assert first.is_error and second.is_error  # noqa: PT018
+    assert run.ok
+
+
+@pytest.mark.anyio
+@pytest.mark.row("DAS-26")
+async def test_a_function_may_ask_while_the_run_goes_on(anyio_backend):
+    async def ask(questions, context):
+        return Answers(("Rome", "June"))
+
+    model = ScriptedModel([p.assistant(p.ToolCall("1", "ask_user", ASKED)), "off we go"])
+    run = await Agent(model, tools=[ask_user_tool(ask)]).run("a trip")
+    assert [each.text for each in run.messages if each.role == "tool"] == ["Q: Where to?\nA: Rome\n\nQ: When?\nA: June"]

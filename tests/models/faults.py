@@ -78,6 +78,7 @@ class Connection:
         with contextlib.suppress(TimeoutError):
             if self.client.recv(1) == b"":
                 raise ConnectionAbortedError
+        self.client.settimeout(None)
 
     def reset(self) -> None:
         self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -150,6 +151,8 @@ def says(body: object, status: int = 200, *, content_type: str = "application/js
     def step(connection: Connection) -> None:
         connection.head(status, {"content-type": content_type, "content-length": str(len(data)), **named})
         connection.send(data)
+        if int(named.get("content-length", len(data))) > len(data):
+            connection.reset()
 
     return step
 

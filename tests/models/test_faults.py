@@ -39,6 +39,14 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/reference/faults.md"
 HTML = b"<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
 OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 PING = sse({"type": "ping"}, "ping")
+BEGUN = b"".join(
+    sse(data, data["type"])
+    for data in (
+        {"type": "message_start", "message": {"id": "a1", "type": "message", "role": "assistant", "model": "m"}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hel"}},
+    )
+)
 
 
 @dataclass
@@ -135,6 +143,14 @@ FAULTS = [
         detail="`torn`, from `TimedOutError`",
     ),
     Fault(
+        "pings for ever after a token",
+        (endless(BEGUN, PING, every=0.03),),
+        StreamError,
+        kept="Hel",
+        wire="anthropic_messages",
+        detail="`torn`, from `TimedOutError`",
+    ),
+    Fault(
         "ended without an end mark, after a token", (streams(delta("Hel")),), StreamError, kept="Hel", detail="`torn`"
     ),
     Fault("ended before a token", (streams(), streams(*HELLO)), "Hello", 2, waits=(1.0,)),
@@ -226,6 +242,14 @@ FAULTS = [
         kept="Hel",
         detail="`provider`",
     ),
+    Fault(
+        "a token and an error in one piece",
+        (streams(delta("Hel") + sse(error("oops", type="server_error"))),),
+        StreamError,
+        kept="Hel",
+        detail="`provider`",
+    ),
+    Fault("401, reset within its body", (says(b"", 401, content_length="9"),), AuthenticationError),
     Fault("200, no JSON", (says(b"{oops"),), DecodeError, stream=False),
     Fault("200, a page of HTML", (says(HTML, content_type="text/html"),), DecodeError),
     Fault("200, a page of HTML, not streamed", (says(HTML, content_type="text/html"),), DecodeError, stream=False),

@@ -9,19 +9,16 @@ import palaver as p
 from palaver import wires
 from palaver.core.errors import CapabilityError
 from palaver.models.capabilities import Capabilities
-from palaver.models.endpoint import Endpoint
 from palaver.models.fallback import Fallback
 from palaver.models.language_model import Prompt
 from palaver.models.model import Model
 from palaver.models.names import model as named
-from palaver.models.providers.row import speaking, usual
 from palaver.models.retry import Retry
 from palaver.models.written import Written
-from palaver.stream.narrate import narrate
 from palaver.testing.rules import check_request
 from tests.loopback import serve
+from tests.models.speaking import TYPES, body_of, endpoint
 
-TYPES = {"bedrock_converse": "application/vnd.amazon.eventstream", "ollama_chat": "application/x-ndjson"}
 PNG = p.Inline("iVBORw0KGgphYmM=")
 IMAGE = p.Image(PNG, media_type="image/png")
 TOOL = p.Tool.of("look", "Look it up.", {"type": "object", "properties": {"at": {"type": "string"}}})
@@ -34,30 +31,6 @@ def anyio_backend(request):
     return request.param
 
 
-def endpoint(wire, base):
-    """Where a wire is spoken; Bedrock's has its own way of naming the model."""
-    if wire in usual():
-        row = speaking("loop", wire)
-        return Endpoint(
-            provider_name="loop",
-            wire=wire,
-            url=row.url.replace("{base}", base),
-            stream_url=row.stream_url and row.stream_url.replace("{base}", base),
-            names_model=row.names_model,
-            stream_field=row.stream_field,
-            headers=row.headers,
-            stream_provider=row.stream_provider,
-        )
-    return Endpoint(
-        provider_name="loop",
-        wire=wire,
-        url=f"{base}/model/{{model}}/converse",
-        stream_url=f"{base}/model/{{model}}/converse-stream",
-        names_model=False,
-        stream_field=False,
-    )
-
-
 def answer_of(wire, turn):
     """An answer that reasons, speaks and calls, as the wire's provider would give it."""
     message = p.assistant(
@@ -67,13 +40,6 @@ def answer_of(wire, turn):
     )
     usage = p.Usage(input=10, output=5)
     return p.Response(message.replace(finish_reason="tool_calls", usage=usage, model="m"))
-
-
-def body_of(wire, response, *, stream):
-    if not stream:
-        return wires.get(wire).encode_response(response).body
-    encoder = wires.get(wire).stream_encoder()
-    return b"".join([*(encoder.feed(event) for event in narrate(response)), encoder.finish()])
 
 
 @contextlib.contextmanager

@@ -56,8 +56,10 @@ def test_nothing_is_left_open_when_a_loop_ends(backend, end):
 
 
 @pytest.mark.anyio
-async def test_models_share_the_connections_of_a_loop(anyio_backend):
-    with serve(streams(*HELLO)) as server:
+@pytest.mark.parametrize("late", [(), (0.01,)], ids=["at once", "later"])
+async def test_models_share_the_connections_of_a_loop(late, anyio_backend):
+    """Also when the body ends a little behind the end mark."""
+    with serve(streams(*HELLO, *late)) as server:
         for _ in range(3):
             await told(at(server.url))
     assert server.connections == 1

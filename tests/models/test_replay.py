@@ -27,7 +27,7 @@ from palaver.models.model import Model
 from palaver.models.recording import Exchange, Recording
 from palaver.models.replay import Recorder, replay, serve
 from palaver.models.retry import Retry
-from palaver.models.written import Written
+from palaver.stream import eventstream
 from palaver.stream.narrate import narrate
 from tests.loopback import serve as answering
 
@@ -95,6 +95,32 @@ async def test_a_model_starts_its_server_when_it_is_asked_first():
 
 
 @pytest.mark.anyio
+async def test_a_proxy_is_not_asked_for_what_is_on_this_machine(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    async with replay(Recording(exchanges=(_exchange("Hi?", "One."),)), model("http://recorded")) as again:
+        assert (await asked(again)).response.message.text == "One."
+
+
+@pytest.mark.anyio
+async def test_what_wraps_a_stream_is_known_again(tmp_path):
+    """Bedrock's ``invoke``: a recording keeps the frames, and plays them to what takes them apart."""
+    encoder = wires.get("anthropic_messages").stream_encoder()
+    told = [*narrate(p.Response(p.assistant("Hi.", finish_reason="stop")))]
+    plain = b"".join(encoder.feed(event) for event in told) + encoder.finish()
+    lines = [line.removeprefix(b"data: ") for line in plain.splitlines() if line.startswith(b"data: ")]
+    frames = [json.dumps({"bytes": base64.b64encode(line).decode()}).encode() for line in lines]
+    framed = b"".join(eventstream.write(frame, "chunk") for frame in frames)
+    with answering(framed, content_type="application/vnd.amazon.eventstream") as server:
+        async with Recorder(tmp_path / "invoke.json") as recorder:
+            heard = recorder.model(model(server.url, "bedrock-anthropic/m:0"))
+            await asked(heard, stream=True)
+    assert KEY.encode() not in recorder.file.read_bytes()
+    async with replay(recorder.file) as again:
+        assert (await asked(again, stream=True)).response.message.text == "Hi."
+
+
+@pytest.mark.anyio
 async def test_a_stream_that_broke_off_breaks_off_again(tmp_path):
     file = tmp_path / "broken.json"
     encoder = wires.get("openai_chat").stream_encoder()
@@ -118,10 +144,7 @@ async def test_a_stream_that_broke_off_breaks_off_again(tmp_path):
 
 
 def _body(text: str, *, stream: bool = False) -> bytes:
-    made = model("http://recorded")
-    written = Written(
-        wires.get("openai_chat"), made.endpoint, id="gpt-x", settings=made.settings, capabilities=made.capabilities
-    )
+    written = model("http://recorded").session()._written
     return written.encode(Prompt(messages=(p.user(text),)), stream=stream).body
 
 

@@ -20,7 +20,6 @@ from palaver.models.playback import difference
 from palaver.models.recording import Exchange, Recording
 from palaver.models.replay import replay
 from palaver.models.retry import Retry
-from palaver.models.written import Written
 from tests.corpus import CORPUS
 
 WIRES = [
@@ -117,8 +116,7 @@ async def test_recorded_conversations_go_through_a_model_as_they_were(wire):
 
 def _as_sent(recorded: Exchange, model: Model, prompt: Prompt, stream: bool, same: list[bool]) -> Exchange:
     """The recorded exchange, when our body is the one recorded; else with our body."""
-    endpoint, settings, capabilities = model.endpoint, model.settings, model.capabilities
-    written = Written(wires.get(endpoint.wire), endpoint, id=model.id, settings=settings, capabilities=capabilities)
+    written = model.session()._written
     ours = structs.replace(recorded, body=written.encode(prompt, stream=stream).body)
     same.append(difference(recorded, ours) is None)
     return recorded if same[-1] else ours

@@ -17,20 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 import anyio
 
 from palaver.agent import machine, notes
-from palaver.agent.approvals import Decide, Decision, checked_decisions
+from palaver.agent.approvals import Decide, Decision, Recorded, checked_decisions
 from palaver.agent.driver import Carry, Driver
 from palaver.agent.functions import function_tool
 from palaver.agent.journal import AnyThread, Journal
 from palaver.agent.limits import Limits
 from palaver.agent.middleware import Chain, Middleware, RunContext
-from palaver.agent.permission import Policy
+from palaver.agent.observing import Observer, Observing
+from palaver.agent.permission import Policy, check_policy
 from palaver.agent.resuming import LeftOpen, last_answer, left_open
-from palaver.agent.run import Run
+from palaver.agent.run import Run, own
 from palaver.agent.running import Running
 from palaver.agent.structured import Structured
 from palaver.agent.tool import AgentTool
@@ -47,10 +48,18 @@ from palaver.threads.ids import uuid7
 from palaver.threads.thread import MAIN, Thread
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from palaver.agent.watching import Watch
     from palaver.core.usage import Usage
     from palaver.models.language_model import LanguageModel
     from palaver.store.jsonl.log import LogSink
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 Instructions: TypeAlias = "str | SystemMessage | DeveloperMessage | Callable[[RunContext], str | Awaitable[str]]"
 Input: TypeAlias = "str | UserPart | Message | Sequence[str | UserPart] | Sequence[Message] | None"
@@ -58,7 +67,7 @@ RESULT_LIMIT = 6000
 """Characters that the model is sent of a result, where neither agent nor tool says otherwise (DAS-24)."""
 
 
-class Agent:
+class Agent(Generic[T]):
     """A model with instructions, tools and limits. Changing one is a copy: ``agent.replace(limits=…)``."""
 
     def __init__(
@@ -72,13 +81,15 @@ class Agent:
         decide: Decide | None = None,
         middleware: Sequence[Middleware] = (),
         limits: Limits = Limits(),  # noqa: B008 (frozen)
-        output: Any = None,
+        output: type[T] | Mapping[str, Any] | None = None,
         settings: Settings = Settings(),  # noqa: B008 (frozen)
         provider: Mapping[str, Mapping[str, Any]] | None = None,
         result_limit: int | None = RESULT_LIMIT,
         invalid_calls: Literal["answer", "note"] = "answer",
         polling: Sequence[str] = (),
+        observers: Sequence[Observer] = (),
         stream: bool = True,
+        eager: bool = False,
         log: LogSink | None = None,
         prices: Callable[[str, Usage], float | None] | None = None,
     ) -> None:
@@ -87,16 +98,19 @@ class Agent:
         ``policy`` says which tools are allowed, asked for or denied, ``decide`` decides what is asked for while a run
         goes on. ``output`` is the form of the answer: a type, or a JSON Schema. ``invalid_calls``: a call that cannot
         be run is answered with an error, or becomes a note that leaves no call in the thread (CBF-18). ``polling``
-        names tools that may be called again and again with the same arguments. ``prices`` gives what an answer of a
-        model cost, in USD; by default the catalogue does. Raises ``MessageError`` for tools that
-        cannot stand together.
+        names tools that may be called again and again with the same arguments. ``observers`` are told every event of
+        every run (``palaver.agent.observing``). With ``eager`` tools that read begin while the answer that calls them
+        is still streaming (``palaver.agent.eager``). ``prices`` gives what an answer of a model cost, in USD; by
+        default the catalogue does. Raises ``MessageError`` for tools that cannot stand together.
         """
         self._given = {key: value for key, value in locals().items() if key != "self"}
         self.model, self.name, self.decide, self.limits = model, name, decide, limits
         self.policy: Policy = policy
+        check_policy(policy)
         self.instructions = instructions
         self.provider: Mapping[str, Mapping[str, Any]] = provider or {}
         self.result_limit, self.polling, self.stream, self.log = result_limit, tuple(polling), stream, log
+        self.eager, self.observers = eager, tuple(observers)
         self._invalid_calls, self._prices = invalid_calls, prices
         self._known_prices: dict[str, Prices | None] = {}
         self.chain = Chain(middleware)
@@ -106,7 +120,7 @@ class Agent:
         self.settings = settings if self._structured is None else self._structured.asked(settings)
         self.system = self._fixed_system()
 
-    def replace(self, **changes: Any) -> Agent:
+    def replace(self, **changes: Any) -> Agent[Any]:
         """Give an edited copy."""
         return Agent(**{**self._given, **changes})
 
@@ -165,22 +179,23 @@ class Agent:
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    async def run(self, prompt: Input = None, **how: Any) -> Run:
+    async def run(self, prompt: Input = None, **how: Any) -> Run[T]:
         """Carry a task to its end. Keywords as in ``start``; raises ``MessageError`` for input that cannot be.
 
         Everything that goes wrong later is the outcome of the run.
         """
         return await self.driver(prompt, None, **how).drive()
 
-    def start(self, prompt: Input = None, **how: Any) -> Running:
+    def start(self, prompt: Input = None, **how: Any) -> Running[T]:
         """Begin a run and read its events: ``async with agent.start("…") as run: async for event in run: …``.
 
         Keywords: ``thread``, ``branch``, ``previous``, ``deps`` (anything, for tools and middleware), ``values`` (what
-        they share), ``decide``, ``decisions`` (by the id of the call). Raises as ``run`` does.
+        they share), ``decide``, ``decisions`` (by the id of the call), ``on_event`` (one more observer). Raises as
+        ``run`` does.
         """
         return Running(partial(self.driver, prompt, **how))
 
-    def run_sync(self, prompt: Input = None, **how: Any) -> Run:
+    def run_sync(self, prompt: Input = None, **how: Any) -> Run[T]:
         """``run`` for programs without an event loop. Raises ``RuntimeError`` inside of one."""
         return anyio.run(partial(self.run, prompt, **how))
 
@@ -191,22 +206,27 @@ class Agent:
         *,
         thread: AnyThread | None = None,
         branch: str = MAIN,
-        previous: Run | None = None,
+        previous: Run[Any] | None = None,
         deps: Any = None,
         values: dict[str, Any] | None = None,
         decide: Decide | None = None,
         decisions: Mapping[str, Decision] | None = None,
+        on_event: Observer | None = None,
     ) -> Driver:
         """Stand ready to run, with a watch for its events; for what runs agents itself. Raises as ``run`` does."""
         if previous is not None:
             if thread is not None:
                 raise MessageError("previous: a run goes on in its own thread; give previous or thread, not both")
             thread, branch = _behind(previous)
+        if prompt is not None and decisions:
+            raise MessageError("decisions: a new prompt closes what is pending; give the one or the other")
+        observers = self.observers if on_event is None else (*self.observers, on_event)
         run = uuid7()
         journal = Journal(Thread() if thread is None else thread, branch, agent=self.name, run=run, log=self.log)
         opened = left_open(journal.path)
         first = _resumed(journal, opened) if prompt is None else _begun(opened, as_messages(prompt))
-        checked_decisions(decisions or {}, opened.recorded.pending.values() if opened is not None else ())
+        known = Recorded() if opened is None or prompt is not None else opened.recorded
+        checked_decisions(decisions or {}, known.pending.values())
         carry = None if previous is None else previous.carry
         if not isinstance(carry, Carry) or carry.model is not self.model:
             carry = Carry(self.model)
@@ -219,8 +239,9 @@ class Agent:
             decide=decide or self.decide,
             decisions=decisions,
             deps=deps,
-            values=values if values is not None else dict(previous.values) if previous is not None else {},
-            watch=watch,
+            values=values if values is not None else own(previous.values) if previous is not None else {},
+            watch=Observing(observers, watch) if observers else watch,
+            known=known,
         )
 
 
@@ -237,7 +258,7 @@ def as_messages(prompt: object) -> tuple[Message, ...]:
     return (UserMessage(mode="user", tags=(notes.USER_PROMPT,)).replace(content=items),)
 
 
-def _behind(previous: Run) -> tuple[AnyThread, str]:
+def _behind(previous: Run[Any]) -> tuple[AnyThread, str]:
     """Where to go on behind a run: on its branch, or on a new one when somebody else went on there."""
     thread, branch, leaf = previous.thread, previous.branch, previous.leaf
     tree = thread.tree if isinstance(thread, StoredThread) else thread
@@ -259,12 +280,12 @@ def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> machine.Be
         for index, (call, known) in enumerate(zip(opened.calls, opened.results, strict=True))
         if known is None
     ]
-    return machine.Begun(0.0, messages, tuple(closing))
+    return machine.Begun(0.0, (*opened.held, *messages), tuple(closing))
 
 
 def _resumed(journal: Journal, opened: LeftOpen | None) -> machine.Resumed:
     if opened is not None:
-        return machine.Resumed(0.0, opened.message, opened.results, opened.begun)
+        return machine.Resumed(0.0, opened.message, opened.results, opened.begun, held=opened.held)
     if not journal.path:
         raise MessageError("there is nothing to go on with: give a prompt, or a thread that has messages")
     return machine.Resumed(0.0, last=last_answer(journal.path))

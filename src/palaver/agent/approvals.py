@@ -8,6 +8,7 @@ Rules:
 - The model's call stays as it was in the thread. What was decided is kept in records: messages without content, with
   the tag ``record``, which no view shows and no wire sends. So a process can stop while something is pending, and
   another one goes on days later. What was decided is never asked again, unless the call may have run half.
+- A batch runs when all of it is decided. Records are read in their order: what is asked anew is pending again.
 - Asking the user is the same mechanism: a tool whose calls can only be answered (``ask_user``).
 
 Stability: experimental.
@@ -23,13 +24,15 @@ from msgspec import Struct, structs
 from palaver.agent.machine import PlannedCall
 from palaver.agent.permission import CHOICES, DecisionKind
 from palaver.core import jsontext
-from palaver.core.errors import MessageError, excerpt
+from palaver.core.errors import MessageError, PalaverError, excerpt
 from palaver.core.messages import Message, SystemMessage
 from palaver.core.parts import ToolCall
 from palaver.threads.view import RECORD
 
 SOURCE: Final = "approval"
 """The ``source`` of records of what is pending, and of what was decided."""
+PENDING: Final = "pending"
+"""The second tag of a record of what is pending, by which a store finds it."""
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True):
@@ -79,7 +82,7 @@ def resolved(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall
     """What becomes of a call by a decision. ``check`` reads edited arguments, and raises what the model is told."""
     if decision.kind not in planned.choices:
         allowed = ", ".join(planned.choices)
-        return _not_run(planned, "invalid", f"{decision.kind!r} is not allowed here; there are {allowed}.", decision)
+        return _not_run(planned, "invalid", f"{decision.kind!r} is not allowed here, but {allowed}.", decision)
     if decision.kind == "approve":
         return structs.replace(planned, verdict="run", metadata=_noted(decision))
     if decision.kind == "reject":
@@ -97,7 +100,7 @@ def _edited(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall]
         text = bytes(jsontext.checked(dict(decision.arguments or {}), "arguments")).decode()
         call = structs.replace(planned.call, arguments_json=text)
         arguments = check(call)
-    except MessageError as error:
+    except PalaverError as error:
         return _not_run(planned, "invalid", f"The edited arguments do not fit: {error}", decision)
     return structs.replace(planned, call=call, arguments=arguments, verdict="run", metadata=_noted(decision))
 
@@ -118,17 +121,17 @@ def _noted(decision: Decision) -> dict[str, Any]:
 
 
 def pending_record(calls: Iterable[PlannedCall]) -> SystemMessage:
-    """The record that calls wait for a decision; nothing of their batch has run."""
+    """The record that calls wait for a decision; nothing of their batch has run since."""
     waiting = [
         {"call": each.call.id, "tool": each.tool, "reason": each.text, "choices": list(each.choices)}
         for each in calls
         if each.verdict == "ask"
     ]
-    return _record({"pending": waiting})
+    return _record({"pending": waiting}, PENDING)
 
 
 def decided_record(decisions: Mapping[str, Decision]) -> SystemMessage:
-    """The record of what was decided; from here on the batch may run."""
+    """The record of what was decided; when nothing is pending any more, the batch may run."""
     told: dict[str, Any] = {}
     for call, decision in decisions.items():
         told[call] = {"decision": decision.kind, "text": decision.text}
@@ -137,21 +140,26 @@ def decided_record(decisions: Mapping[str, Decision]) -> SystemMessage:
     return _record({"decided": told})
 
 
-def _record(payload: dict[str, Any]) -> SystemMessage:
-    return SystemMessage(source=SOURCE, tags=(RECORD,), mode="tool").replace(payload=payload)
+def _record(payload: dict[str, Any], *tags: str) -> SystemMessage:
+    return SystemMessage(source=SOURCE, tags=(RECORD, *tags), mode="tool").replace(payload=payload)
 
 
 class Recorded(Struct, frozen=True):
-    """What the records behind a calling message say: what is pending, and what was decided of it."""
+    """What the records behind a calling message say: what was asked last of each call, and what was decided since."""
 
-    pending: Mapping[str, ApprovalRequest] = {}
+    asked: Mapping[str, ApprovalRequest] = {}
     decided: Mapping[str, Decision] = {}
+
+    @property
+    def pending(self) -> Mapping[str, ApprovalRequest]:
+        """What is still to be decided."""
+        return {call: each for call, each in self.asked.items() if call not in self.decided}
 
 
 def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded:
-    """Read the records that stand among messages, for some calls."""
+    """Read the records that stand among messages, for some calls; the later one holds."""
     by_id = {call.id: call for call in calls}
-    pending: dict[str, ApprovalRequest] = {}
+    asked: dict[str, ApprovalRequest] = {}
     decided: dict[str, Decision] = {}
     for message in messages:
         if message.source != SOURCE or RECORD not in message.tags:
@@ -159,16 +167,16 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
         said = message.payload
         for each in said.get("pending", ()):
             if each["call"] in by_id:
-                pending[each["call"]] = ApprovalRequest(
-                    call=by_id[each["call"]],
-                    tool=each["tool"],
-                    reason=each["reason"],
-                    choices=tuple(each["choices"]),
-                )
+                decided.pop(each["call"], None)
+                asked[each["call"]] = _asked(by_id[each["call"]], each)
         for call, each in said.get("decided", {}).items():
-            if call in by_id:
+            if call in asked:
                 decided[call] = Decision(kind=each["decision"], text=each["text"], arguments=each.get("arguments"))
-    return Recorded(pending, decided)
+    return Recorded(asked, decided)
+
+
+def _asked(call: ToolCall, said: Mapping[str, Any]) -> ApprovalRequest:
+    return ApprovalRequest(call=call, tool=said["tool"], reason=said["reason"], choices=tuple(said["choices"]))
 
 
 def checked_decisions(decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest]) -> None:

@@ -15,35 +15,36 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 from anyio import CancelScope, create_memory_object_stream
+from anyio.lowlevel import checkpoint
 from msgspec import structs
 
 from palaver.agent import approvals, events, machine, notes
-from palaver.agent.approvals import ApprovalRequest, Decide, Decision
+from palaver.agent.approvals import ApprovalRequest, Decide, Decision, Recorded
 from palaver.agent.calling import Called, call_tool
+from palaver.agent.eager import Eager
+from palaver.agent.holding import held_record
 from palaver.agent.idempotency import idempotency_key
 from palaver.agent.limiting import READ_RESULT
 from palaver.agent.machine import PlannedCall, State
 from palaver.agent.middleware import (
     HOOK_SECONDS,
     Blocked,
-    CallModel,
-    CallTool,
     RunContext,
     Step,
     ToolRequest,
-    WrapModel,
-    WrapTool,
 )
+from palaver.agent.observing import Observing
 from palaver.agent.permission import Policy, Rule
 from palaver.agent.planning import plan
 from palaver.agent.replay_view import ReplayView
-from palaver.agent.run import Run
+from palaver.agent.run import Run, own
 from palaver.agent.spending import Spending
 from palaver.agent.tool import AgentTool, Output, ToolContext
 from palaver.core.errors import PalaverError, StreamError
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from palaver.agent.watching import Watch
     from palaver.core.parts import ToolCall
     from palaver.core.request import Loss
+    from palaver.core.usage import Usage
     from palaver.models.language_model import LanguageModel
 
 _SIMPLE: Final = (machine.Append, machine.Warn)
@@ -81,7 +83,7 @@ class Driver:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: Agent[Any],
         journal: Journal,
         first: machine.Begun | machine.Resumed,
         *,
@@ -92,12 +94,13 @@ class Driver:
         deps: Any = None,
         values: dict[str, Any] | None = None,
         watch: Watch | None = None,
+        known: Recorded = Recorded(),  # noqa: B008 (frozen)
     ) -> None:
-        """Stand ready."""
+        """Stand ready. ``known`` is what the records say of the calls that were left open."""
         self.agent, self.journal, self.run = agent, journal, run
         self._first, self._carry = first, carry
         self._chain, self._toolbox = agent.chain, agent.toolbox
-        self._decide, self._decisions = decide, decisions or {}
+        self._decide, self._decisions, self._known = decide, decisions or {}, known
         self._watch = watch
         self.start = len(journal.path)
         self.state = State(limits=agent.limits, reads_output=agent.reads_output, polling=frozenset(agent.polling))
@@ -109,9 +112,10 @@ class Driver:
         self._told: set[Loss] = set()
         self._finish: machine.Finish | None = None
         self._inbox: list[Message] = []
-        self.result: Run | None = None
+        self.result: Run[Any] | None = None
         """The run, when it is over."""
         self.cancel_reason = ""
+        self._cancelled: BaseException | None = None
         self.context = RunContext(
             agent=agent.name,
             run=run,
@@ -120,6 +124,7 @@ class Driver:
             values=self.values,
             path=lambda: journal.path,
             emit=self.emit,
+            model=agent.model.name,
             spend=self._spending.add,
             judge=self._judge,
             decide=decide,
@@ -127,9 +132,13 @@ class Driver:
             store=journal.thread.store if isinstance(journal.thread, StoredThread) else None,
         )
         self._policy: Policy = self._gate if self._chain.rules else agent.policy
-        self._ask = self._wrapped_model()
-        self._call = self._wrapped_tool()
+        self._ask = self._chain.around_model(self._ask_model, self.context)
+        self._call = self._chain.around_tool(_run_tool, self.context)
+        reads = agent.eager and agent.stream and any(tool.effect == "read" for tool in self._toolbox)
+        early = reads and not self._chain.withholds
+        self._eager = Eager(self._toolbox, self._policy, self._run_early) if early else None
         self._does: Mapping[type[Any], Callable[[Any], Awaitable[None]]] = {
+            machine.Append: self._append,
             machine.Prepare: self._prepare,
             machine.CallModel: self._call_model,
             machine.Review: self._review,
@@ -152,29 +161,36 @@ class Driver:
         if self._watch is not None:
             self._watch.put(event)
 
-    async def drive(self) -> Run:
+    async def drive(self) -> Run[Any]:
         """Carry the run to its end, and give it. Raises only cancellation from outside."""
+        if not isinstance(self._watch, Observing):
+            return await self._drive()
+        async with self._watch.running():
+            return await self._drive()
+
+    async def _drive(self) -> Run[Any]:
         began = anyio.current_time()
         first = structs.replace(self._first, at=began)
-        cancelled: BaseException | None = None
         try:
             with anyio.move_on_after(self.agent.limits.seconds) as scope:
-                await self._begin(first)
-                await self._loop()
+                async with self._eager or nullcontext():
+                    await self._begin(first)
+                    await self._loop()
             if scope.cancelled_caught:
                 await self._stop(machine.Interrupted("timed_out", "The time of the run is over."))
         except Exception as error:  # noqa: BLE001 (whatever fails, the thread is left whole)
-            await self._stop(machine.Crashed(error))
+            await self._stop(machine.Crashed(_alone(error)))
         except BaseException as error:  # noqa: BLE001 (cancellation; raised again below)
-            cancelled = error
+            self._cancelled = error
             await self._stop(machine.Interrupted(reason=self.cancel_reason))
         self.context.ended = run = self._ended(anyio.current_time() - began)
         with CancelScope(shield=True):
             await self._after_agent()
-        self.result = run
+            await self._said_late()
+        self.result = run = structs.replace(run, path=self.journal.path)
         self.emit(events.RunFinished(agent=self.agent.name, run=self.run, result=run))
-        if cancelled is not None:
-            raise cancelled
+        if self._cancelled is not None:
+            raise self._cancelled
         return run
 
     async def _begin(self, first: machine.Event) -> None:
@@ -197,6 +213,8 @@ class Driver:
         if wanted.jump == "end" and self.state.phase == "prepare":
             self._queue.clear()
             self._feed(machine.Prepared(wanted.inject, "end"))
+        elif wanted.inject and self.state.phase == "plan":
+            self._feed(machine.Steered(wanted.inject))  # calls are open
         elif wanted.inject:
             self._queue.appendleft(machine.Append(wanted.inject))
 
@@ -215,14 +233,11 @@ class Driver:
         while queue:
             await self._carry_out(queue[0])
 
-    async def _carry_out(self, command: machine.Command) -> None:
+    def _carry_out(self, command: machine.Command) -> Awaitable[None]:
         """Carry out the first command of the queue. An append leaves it when it is done, so that none is lost."""
-        if type(command) is machine.Append:
-            await self._append(command)
+        if type(command) is not machine.Append:
             self._queue.popleft()
-            return
-        self._queue.popleft()
-        await self._does[type(command)](command)
+        return self._does[type(command)](command)
 
     async def _stop(self, event: machine.Event) -> None:
         """End the run from any place: what was to be appended is, then what the event asks for."""
@@ -231,21 +246,49 @@ class Driver:
             if partial is not None and isinstance(event, machine.Interrupted | machine.Crashed):
                 event = structs.replace(event, partial=partial)
             try:
-                await self._flush(everything=True)
+                await self._through(self._flush_all)
                 self._feed(event)
-                await self._flush(everything=True)
+                await self._through(self._flush_all)
             except Exception as error:  # noqa: BLE001 (the store itself failed; what it has is whole)
                 self._queue.clear()
                 self._finish = machine.Finish("failed", error, str(error))
 
-    async def _flush(self, *, everything: bool = False) -> None:
-        """Carry out commands that give no event. With ``everything``, drop the others."""
-        queue = self._queue
-        while queue and (everything or isinstance(queue[0], _SIMPLE)):
-            if isinstance(queue[0], (*_SIMPLE, machine.Finish)):
-                await self._carry_out(queue[0])
+    async def _through(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what can be repeated, to its end: asyncio's own cancellation goes past a shield."""
+        while True:
+            try:
+                await work()
+            except anyio.get_cancelled_exc_class() as error:
+                self._cancelled = self._cancelled or error
             else:
-                queue.popleft()
+                return
+
+    async def _flush(self) -> None:
+        """Carry out commands that give no event, up to the first that does."""
+        while self._queue and isinstance(self._queue[0], _SIMPLE):
+            await self._carry_out(self._queue[0])
+
+    async def _flush_all(self) -> None:
+        """Carry out commands that give no event, and drop the others."""
+        while self._queue:
+            if isinstance(self._queue[0], (*_SIMPLE, machine.Finish)):
+                await self._carry_out(self._queue[0])
+            else:
+                self._queue.popleft()
+
+    async def _said_late(self) -> None:
+        """Keep what was said when the run was over already; the next one hears it."""
+        said, self._inbox = tuple(self._inbox), []
+        if not said:
+            return
+        if self.state.outcome == "waiting":
+            said = (held_record((*self.state.held, *said)),)
+        self._queue.append(machine.Append(said))
+        try:
+            await self._through(self._flush_all)
+        except Exception as error:  # noqa: BLE001 (the store failed; the run is over all the same)
+            self._queue.clear()
+            self._warn(f"what was said last is not kept: {error}", error)
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -256,6 +299,10 @@ class Driver:
             await self._watch.room()
         entries = await self.journal.append(messages, self._token + 1)
         self._token += 1
+        self._queue.popleft()
+        while self.journal.failures:
+            failure = self.journal.failures.pop()
+            self._warn(f"log: {type(failure).__name__}: {failure}", failure)
         if self._watch is not None:
             for entry in entries:
                 self.emit(events.MessageAdded(agent=name, run=self.run, message=entry.message))
@@ -263,8 +310,6 @@ class Driver:
     # -- hooks -------------------------------------------------------------------------------------------------------
 
     async def _hooks(self, hooks: Sequence[Callable[[RunContext], Awaitable[Step | None]]]) -> Step:
-        if not hooks:
-            return _NOTHING
         inject: list[Message] = []
         where: machine.Jump | None = None
         self.context.iteration, self.context.spent = self.state.iteration, self.state.spent
@@ -277,13 +322,15 @@ class Driver:
         return Step(inject=tuple(inject), jump=where)
 
     async def _prepare(self, command: machine.Prepare) -> None:  # noqa: ARG002 (a row of the table)
-        wanted = await self._hooked(self._chain.before_model)
+        hooks = self._chain.before_model
+        wanted = await self._hooked(hooks) if hooks else _NOTHING
         if wanted is not None:
             self._feed(machine.Prepared(wanted.inject, wanted.jump))
 
     async def _review(self, command: machine.Review) -> None:
         self.context.message = command.message
-        wanted = await self._hooked(self._chain.after_model)
+        hooks = self._chain.after_model
+        wanted = await self._hooked(hooks) if hooks else _NOTHING
         if wanted is not None:
             self._feed(machine.Reviewed(wanted.inject, wanted.jump))
 
@@ -301,6 +348,8 @@ class Driver:
                     await hook(self.context)
             except Exception as error:  # noqa: BLE001 (it cannot change how the run ended)
                 self._warn(f"after_agent: {type(error).__name__}: {error}", error)
+            except anyio.get_cancelled_exc_class() as error:  # asyncio's own, which goes past a shield
+                self._cancelled = self._cancelled or error
 
     def _warn(self, text: str, error: Exception | None = None) -> None:
         self.emit(events.Warned(agent=self.agent.name, run=self.run, text=text, error=error))
@@ -312,12 +361,15 @@ class Driver:
 
     async def _call_model(self, command: machine.CallModel) -> None:
         self.journal.round = self.state.iteration
+        if self._eager is not None:
+            self._eager.drop()
         if self._watch is not None:
             self.emit(
                 events.IterationStarted(
                     agent=self.agent.name, run=self.run, number=self.state.iteration, final=command.final
                 )
             )
+        await checkpoint()  # a model and tools that never wait cannot keep others from running, or from cancelling
         prompt = await self._prompt(final=command.final)
         try:
             reply = await self._ask(prompt)
@@ -336,7 +388,11 @@ class Driver:
 
     def _failed(self, error: Exception, partial: AssistantMessage | None) -> None:
         self._answer = None
+        if self._eager is not None:
+            self._eager.drop()
         broke = partial is not None and bool(partial.content)
+        if partial is not None:
+            self._spent(self.agent.model.name, partial.usage)
         self._feed(machine.ModelFailed(error, anyio.current_time(), partial, broke))
 
     def _answered(self, reply: Reply) -> None:
@@ -377,17 +433,17 @@ class Driver:
         text = "\n\n".join(filter(None, sections))
         return (system(text),) if text else ()
 
-    def _wrapped_model(self) -> CallModel:
-        call: CallModel = self._ask_model
-        for wrap in self._chain.wrap_model:
-            call = partial(_around_model, wrap, self.context, call)
-        return call
-
     async def _ask_model(self, prompt: Prompt) -> Reply:
         async with self._carry.session.ask(prompt, stream=self.agent.stream, on_notice=self._noticed) as answer:
             self._answer = answer
-            if self._watch is not None and not self._chain.withholds:
+            shows = self._watch is not None and not self._chain.withholds
+            hears = self._eager.hears() if self._eager is not None and prompt.tools else None
+            if shows or hears is not None:
                 async for event in answer:
+                    if hears is not None:
+                        hears(event)
+                    if self._watch is None or not shows:
+                        continue
                     if type(event) is TextDelta:
                         self.emit(events.TextDelta(agent=self.agent.name, run=self.run, text=event.text))
                     elif type(event) is ReasoningDelta:
@@ -396,10 +452,15 @@ class Driver:
                         continue
                     await self._watch.room()
             reply = await answer.finish()
-        usage = reply.response.message.usage
-        if usage is not None:
-            self._spending.add({reply.model: usage}, self.agent.price(reply.model, usage))
+        self._spent(reply.model, reply.response.message.usage)
         return reply
+
+    def _spent(self, model: str, usage: Usage | None) -> None:
+        """Count an answer; one that does not say what it used costs nobody knows what."""
+        if usage is None:
+            self._spending.cost = None
+        else:
+            self._spending.add({model: usage}, self.agent.price(model, usage))
 
     def _noticed(self, notice: Notice) -> None:
         for noticed in self._chain.noticed:
@@ -435,10 +496,13 @@ class Driver:
     async def _plan(self, command: machine.Plan) -> None:
         calls = machine.client_calls(command.message)
         chosen = [(index, calls[index]) for index in command.indexes]
-        planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun)
-        asks = any(each.verdict == "ask" for each in planned)
-        record = approvals.pending_record(planned) if asks and not self._decisions else None
-        self._feed(machine.Planned(planned, record))
+        known, self._known = self._known, Recorded()
+        if not known.asked:
+            self._decisions = {}  # they are of the calls that were asked, and of no later ones with the same ids
+        planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun, known=known)
+        asked = {each.call.id for each in planned if each.verdict == "ask"}
+        new = bool(asked) and not asked <= known.pending.keys()
+        self._feed(machine.Planned(planned, approvals.pending_record(planned) if new else None))
 
     async def _gate(self, call: ToolCall) -> Rule:
         """The policy, where middleware has rules of its own."""
@@ -476,17 +540,18 @@ class Driver:
         if len(command.calls) == 1:
             self._ran(command.calls[0], await self._run_call(command.calls[0]))
             return
-        send, receive = create_memory_object_stream[tuple[PlannedCall, Called]](math.inf)
+        send, receive = create_memory_object_stream[None](math.inf)
 
         async def run(planned: PlannedCall) -> None:
-            await send.send((planned, await self._run_call(planned)))
+            self._ran(planned, await self._run_call(planned))
+            send.send_nowait(None)
 
         with send, receive:
             async with anyio.create_task_group() as group:
                 for planned in command.calls:
                     group.start_soon(run, planned)
                 for _ in command.calls:
-                    self._ran(*await receive.receive())
+                    await receive.receive()
                     await self._flush()
 
     def _ran(self, planned: PlannedCall, called: Called) -> None:
@@ -504,6 +569,14 @@ class Driver:
         self._feed(machine.Ran(planned.index, called.message, called.records, *self._spending.take()))
 
     async def _run_call(self, planned: PlannedCall) -> Called:
+        early = None if self._eager is None else await self._eager.take(planned.call)
+        return early if early is not None else await self._run_at(planned, self._asked_at())
+
+    async def _run_early(self, planned: PlannedCall) -> Called:
+        return await self._run_at(planned, len(self.journal.path))
+
+    async def _run_at(self, planned: PlannedCall, place: int) -> Called:
+        """Run a call of the message at a place of the conversation."""
         tool = self._tool(planned)
         path = self.journal.path
         context = ToolContext(
@@ -515,7 +588,7 @@ class Driver:
             values=self.values,
             emit=partial(self._progress, planned.call),
             show=self.emit,
-            idempotency_key=idempotency_key(self.journal.thread.id, self._asked_at(), planned.index),
+            idempotency_key=idempotency_key(self.journal.thread.id, place, planned.index),
             deps=self.context.deps,
             host=self.context,
         )
@@ -541,18 +614,12 @@ class Driver:
     def _progress(self, call: ToolCall, value: Any) -> None:
         self.emit(events.ToolProgress(agent=self.agent.name, run=self.run, call=call, value=value))
 
-    def _wrapped_tool(self) -> CallTool:
-        call: CallTool = _run_tool
-        for wrap in self._chain.wrap_tool:
-            call = partial(_around_tool, wrap, self.context, call)
-        return call
-
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def _finished(self, command: machine.Finish) -> None:
         self._finish = command
 
-    def _ended(self, seconds: float) -> Run:
+    def _ended(self, seconds: float) -> Run[Any]:
         finish = self._finish or machine.Finish("failed", reason="the run was never finished")
         path = self.journal.path
         pending = tuple([_request(each) for each in self.state.planned if each.verdict == "ask"])
@@ -572,7 +639,7 @@ class Driver:
             iterations=self.state.iteration,
             seconds=seconds,
             pending=pending if finish.outcome == "waiting" else (),
-            values=self.values,
+            values=own(self.values),
             carry=self._carry,
         )
         return structs.replace(run, output=self.state.output if self.agent.reads_output else run.text)
@@ -581,12 +648,14 @@ class Driver:
 _NOTHING: Final = Step()
 
 
-async def _around_model(wrap: WrapModel, context: RunContext, call: CallModel, prompt: Prompt) -> Reply:
-    return await wrap(prompt, context, call)
-
-
-async def _around_tool(wrap: WrapTool, context: RunContext, call: CallTool, request: ToolRequest) -> Output:
-    return await wrap(request, context, call)
+def _alone(error: Exception) -> Exception:
+    """The one exception that a group of tasks ended with."""
+    while isinstance(error, ExceptionGroup):
+        group = cast("ExceptionGroup[Exception]", error)
+        if len(group.exceptions) != 1:
+            return group
+        error = group.exceptions[0]
+    return error
 
 
 async def _run_tool(request: ToolRequest) -> Output:

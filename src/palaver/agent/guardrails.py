@@ -165,8 +165,8 @@ class Guardrail(Middleware):
     async def _asked(self, policy: Callable[..., Any], context: RunContext, *given: Any) -> Verdict | None:
         """What a policy wants changed. Raises ``_DeniedError``."""
         try:
-            said: Any = policy(*given)
-            said = _checked(await said if isawaitable(said) else said)
+            given_back: Any = policy(*given)
+            said = _checked(await given_back if isawaitable(given_back) else given_back)
         except Exception as error:
             text = f"{self.name}: a policy failed: {excerpt(f'{type(error).__name__}: {error}')}"
             _tell(context, text, error)
@@ -182,7 +182,9 @@ class Guardrail(Middleware):
 
 
 def _checked(said: object) -> Verdict | None:
-    if said is None or isinstance(said, Verdict):
+    if said is None:
+        return None
+    if isinstance(said, Verdict):
         return said
     raise MessageError(f"a policy gives None, deny, modify or warn, not {type(said).__name__}")
 

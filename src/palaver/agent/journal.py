@@ -6,7 +6,8 @@ Rules:
   memory is not. An append that was begun and whose caller was cancelled is repeated with the same token, and then
   does nothing if it was done: so nothing is lost and nothing is twice.
 - One run at a time writes to a branch. Another writer's append makes the next one fail with ``ConflictError``.
-- What a log cannot do is the log's affair (DAS-21).
+- What a log cannot do is the log's affair; what it raises all the same stops nothing, and stands in ``failures``
+  (DAS-21).
 
 Stability: experimental.
 """
@@ -41,6 +42,11 @@ class Journal:
         self._agent, self._run, self._log = agent, run, log
         self._lock = Lock()
         self._done = 0
+        self._last: tuple[Entry, ...] = ()
+        self._tree = thread.tree if isinstance(thread, StoredThread) else thread
+        self._head = self._tree.head(self.branch)
+        self.failures: list[Exception] = []
+        """What the log raised, and nobody was told yet."""
         self._blocks = isinstance(thread, StoredThread) or log is not None
         self.round: int | None = None
         """The number of the answer under way, for the log."""
@@ -61,31 +67,36 @@ class Journal:
     def _append(self, messages: Sequence[Message], token: int) -> tuple[Entry, ...]:
         with self._lock:
             if token <= self._done:
-                return ()
+                return self._last
+            self._tree.expected(self.branch, self._head)
             if isinstance(self.thread, StoredThread):
                 entries = self.thread.append(*messages)
             else:
                 entries = self.thread.append(*messages, branch=self.branch)
-            self._done = token
+            self._done, self._last = token, entries
+            self._head = entries[-1].id if entries else self._head
             if self._log is not None:
                 self._write(self._log, entries)
             return entries
 
     def _write(self, log: LogSink, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            message = entry.message
-            spoken = message if isinstance(message, AssistantMessage) else None
-            log.append(
-                message,
-                LogContext(
-                    thread=self.thread.id,
-                    run=self._run,
-                    agent=message.agent or self._agent,
-                    model=None if spoken is None else spoken.model,
-                    round=self.round,
-                    generation_seconds=None if spoken is None else self.seconds,
-                    entry=entry.id,
-                    parent=entry.parent,
-                    branch=self.branch,
-                ),
-            )
+            try:
+                log.append(entry.message, self._logged(entry))
+            except Exception as error:  # noqa: BLE001 (a log is asked to raise nothing)
+                self.failures.append(error)
+
+    def _logged(self, entry: Entry) -> LogContext:
+        message = entry.message
+        spoken = message if isinstance(message, AssistantMessage) else None
+        return LogContext(
+            thread=self.thread.id,
+            run=self._run,
+            agent=message.agent or self._agent,
+            model=None if spoken is None else spoken.model,
+            round=self.round,
+            generation_seconds=None if spoken is None else self.seconds,
+            entry=entry.id,
+            parent=entry.parent,
+            branch=self.branch,
+        )

@@ -58,7 +58,7 @@ class Limited(Struct, frozen=True):
 
 def limit(content: tuple[ToolPart, ...], characters: int = CHARACTERS) -> Limited:
     """Cut the text of a result at ``characters``; what fits is given back as it is."""
-    texts = [_text(part) for part in content]
+    texts = [text_of(part) for part in content]
     said = [text for text in texts if text is not None]
     if sum(map(len, said)) <= characters:  # a character has one code point at least
         return Limited(content)
@@ -92,7 +92,8 @@ def stretch(whole: str, start: int, characters: int = CHARACTERS) -> str:
     return piece + more if end < total else piece
 
 
-def _text(part: ToolPart) -> str | None:
+def text_of(part: ToolPart) -> str | None:
+    """The text of a part that counts and may be cut; ``None`` for media and opaque parts."""
     if isinstance(part, Text):
         return part.text
     return bytes(part.value_json).decode() if isinstance(part, Json) else None
@@ -141,7 +142,7 @@ def share_out(contents: Sequence[tuple[ToolPart, ...]], remaining: int) -> Share
 
 def _shortened(content: tuple[ToolPart, ...], tokens: int) -> tuple[tuple[ToolPart, ...], str | None, int, int]:
     """The content, its whole text where it was cut, and its tokens before and after."""
-    said = [text for part in content if (text := _text(part)) is not None]
+    said = [text for part in content if (text := text_of(part)) is not None]
     original = -(-sum(map(len, said)) // PER_TOKEN)
     if original <= tokens:
         return content, None, original, original
@@ -149,7 +150,7 @@ def _shortened(content: tuple[ToolPart, ...], tokens: int) -> tuple[tuple[ToolPa
     kept: list[ToolPart] = []
     left: int | None = tokens * PER_TOKEN
     for part in content:
-        text = _text(part)
+        text = text_of(part)
         if text is None:
             kept.append(part)
         elif left is not None and len(text) <= left:

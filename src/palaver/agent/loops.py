@@ -26,12 +26,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from palaver.agent.repetition import round_key, signature
 from palaver.core import codec
 from palaver.core.messages import ToolMessage
-from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core.parts import MalformedToolCall, Text, ToolCall
 
 Level: TypeAlias = Literal["none", "warn", "stop"]
 
@@ -97,6 +97,7 @@ class Seen(Struct, frozen=True):
     text: str | None = None
 
 
+_WELL: Final = Seen()
 Call: TypeAlias = ToolCall | MalformedToolCall
 
 
@@ -111,22 +112,24 @@ def seen(
 ) -> tuple[Watch, Seen]:
     """Take a turn that is over. ``outcomes`` are the results of ``calls``, in their order; ``None`` is one not run."""
     if not calls:
-        return watch, Seen()
+        return watch, _WELL
     results = (*outcomes, *[None] * (len(calls) - len(outcomes)))
     looked = [(call, result) for call, result in zip(calls, results, strict=False) if call.name not in polling]
     if not looked:
         ended = structs.replace(
             watch, turns=(), streak=0, chains={}, last=(), most=0, busiest=(0, ""), said=("", "none")
         )
-        return ended, Seen()
+        return ended, _WELL
     watch = _taken(watch, looked, now, thresholds)
-    found = Seen()
+    found = _WELL
     for name, judge, text in RULES:
         level = judge(watch, thresholds)
-        if _SEVERITY[level] > _SEVERITY[found.level]:
+        if level != "none" and _SEVERITY[level] > _SEVERITY[found.level]:
             found = Seen(level, name, text.format(watch=watch, tool=watch.busiest[1]))
     said = (found.rule, found.level)
-    return structs.replace(watch, said=said), structs.replace(found, text=None) if said == watch.said else found
+    if said != watch.said:
+        return structs.replace(watch, said=said), found
+    return watch, found if found.text is None else structs.replace(found, text=None)
 
 
 # -- taking a turn ---------------------------------------------------------------------------------------------------
@@ -135,11 +138,12 @@ def seen(
 def _taken(watch: Watch, looked: list[tuple[Call, ToolMessage | None]], now: float, limits: Thresholds) -> Watch:
     signed = [signature(call) for call, _ in looked]
     key = round_key(signed)
-    turn = Turn(key, sum(len(_arguments(call)) for call, _ in looked))
+    turn = Turn(key, sum([len(_arguments(call)) for call, _ in looked]))
     results = [_result(sign, result) for sign, (_, result) in zip(signed, looked, strict=True) if result is not None]
-    new_call = any(sign not in watch.known and sign not in watch.older for sign in signed)
-    new_result = any(each not in watch.known and each not in watch.older for each in results)
-    known, older = _remembered(watch, {*signed, *results})
+    new = {*signed, *results}
+    known, older = _remembered(watch, new)
+    new = new - watch.known - watch.older
+    new_call = not new.isdisjoint(signed)
     last = (*watch.last, *signed)[-limits.among[2] :] if limits.among[2] else ()
     times, busiest = _counted(watch.times, [call.name or "" for call, _ in looked], now, limits)
     return structs.replace(
@@ -151,7 +155,7 @@ def _taken(watch: Watch, looked: list[tuple[Call, ToolMessage | None]], now: flo
         last=last,
         most=max([last.count(sign) for sign in set(signed)]) if last else 0,
         busiest=busiest,
-        idle=0 if new_call or new_result else watch.idle + 1,
+        idle=0 if new else watch.idle + 1,
         new_call=new_call,
         known=known,
         older=older,
@@ -164,9 +168,12 @@ def _arguments(call: Call) -> str:
 
 def _result(sign: bytes, result: ToolMessage) -> bytes:
     """What results of one call share when they say the same."""
-    digest = hashlib.blake2b(sign, digest_size=16)
-    digest.update(codec.encode(ToolMessage(content=result.content, is_error=result.is_error)))
-    return digest.digest()
+    content = result.content
+    if len(content) == 1 and type(part := content[0]) is Text and part.provider_json is UNSET and not part.citations:
+        said = b"text" + part.text.encode("utf-8", "surrogatepass")
+    else:
+        said = codec.encode(ToolMessage(content=content))
+    return hashlib.blake2b(b"%b%d%b" % (sign, result.is_error, said), digest_size=16).digest()
 
 
 def _remembered(watch: Watch, found: set[bytes]) -> tuple[frozenset[bytes], frozenset[bytes]]:
@@ -184,7 +191,9 @@ def _counted(
     busiest = (0, "")
     for name in dict.fromkeys(names):
         called = (*times.pop(name, ()), *[now] * names.count(name))[-max(limits.calls) :]
-        times[name] = tuple([at for at in called if at > now - limits.seconds])
+        if called[0] <= now - limits.seconds:
+            called = tuple([at for at in called if at > now - limits.seconds])
+        times[name] = called
         busiest = max(busiest, (len(times[name]), name))
     while len(times) > _TOOLS:
         del times[next(iter(times))]
@@ -209,10 +218,12 @@ def _same_call(watch: Watch, limits: Thresholds) -> Level:
 
 
 def _alternating(watch: Watch, limits: Thresholds) -> Level:
-    keys = [turn.key for turn in watch.turns[-limits.alternating :]]
-    if not limits.alternating or len(keys) < limits.alternating or any(len(key) != _SINGLE for key in keys):
+    if not limits.alternating or len(watch.turns) < limits.alternating:
         return "none"
-    return "stop" if keys[0] != keys[1] and keys[2:] == keys[:-2] else "none"
+    keys = [turn.key for turn in watch.turns[-limits.alternating :]]
+    if keys[2:] != keys[:-2] or keys[0] == keys[1]:
+        return "none"
+    return "stop" if all(len(key) == _SINGLE for key in keys) else "none"
 
 
 def _calls(watch: Watch, limits: Thresholds) -> Level:
@@ -224,11 +235,12 @@ def _idle(watch: Watch, limits: Thresholds) -> Level:
 
 
 def _growing(watch: Watch, limits: Thresholds) -> Level:
-    sizes = [turn.size for turn in watch.turns[-limits.growing :]]
-    if not limits.growing or len(sizes) < limits.growing or not sizes[0]:
+    if not limits.growing or len(watch.turns) < limits.growing:
         return "none"
-    grows = all(one <= other for one, other in pairwise(sizes)) and sizes[-1] >= 2 * sizes[0]
-    return "warn" if grows else "none"
+    sizes = [turn.size for turn in watch.turns[-limits.growing :]]
+    if not sizes[0] or sizes[-1] < 2 * sizes[0]:
+        return "none"
+    return "warn" if all(one <= other for one, other in pairwise(sizes)) else "none"
 
 
 def _among(watch: Watch, limits: Thresholds) -> Level:

@@ -27,6 +27,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from msgspec import Struct, structs
 
 from palaver.agent import loops, notes, repetition
+from palaver.agent.holding import held_record
 from palaver.agent.limits import Limits, Outcome, Spent
 from palaver.agent.loops import Thresholds, Watch
 from palaver.agent.repetition import Repetition
@@ -78,7 +79,8 @@ class Resumed(_Event, frozen=True):
     """A run goes on where another stopped.
 
     ``message`` is the one whose calls are open, where there is one; ``answered`` its results so far, by place.
-    ``begun`` says that calls may have been run already; ``last`` is the last message when nothing is left to do.
+    ``begun`` says that calls may have been run already; ``last`` is the answer that the thread ends in, where nothing
+    is open. ``held`` was said while calls were open, and waits for its place behind their results.
     """
 
     at: float
@@ -86,6 +88,7 @@ class Resumed(_Event, frozen=True):
     answered: tuple[ToolMessage | None, ...] = ()
     begun: bool = False
     last: AssistantMessage | None = None
+    held: tuple[Message, ...] = ()
 
 
 class Prepared(_Event, frozen=True):
@@ -339,14 +342,25 @@ def _begun(state: State, event: Begun) -> Step:
 
 
 def _resumed(state: State, event: Resumed) -> Step:
-    begun = structs.replace(state, began=event.at, now=event.at, message=event.last)
+    begun = structs.replace(state, began=event.at, now=event.at, message=event.last, held=event.held)
     if event.message is None:
-        return _complete(begun) if event.last is not None else _next(begun)
+        return _next(begun) if event.last is None else _last_again(begun, event.last)
+    if event.message.malformed_tool_calls:
+        begun = structs.replace(begun, held=(notes.malformed(event.message.malformed_tool_calls), *begun.held))
     results = event.answered
     kept = next((place for place, each in enumerate(results) if each is None), len(results))
     open_calls = tuple([place for place, each in enumerate(results) if each is None])
     begun = structs.replace(begun, phase="plan", message=event.message, results=results, kept=kept)
     return begun, (Plan(event.message, open_calls, event.begun),)
+
+
+def _last_again(state: State, message: AssistantMessage) -> Step:
+    """Go on where a thread ends in an answer: one that is whole is the last."""
+    if message.malformed_tool_calls:
+        return _next(structs.replace(state, held=(notes.malformed(message.malformed_tool_calls), *state.held)))
+    if message.finish_reason == "error":
+        return _next(structs.replace(state, held=(notes.go_on(), *state.held)))
+    return _last(state)
 
 
 # -- the model -------------------------------------------------------------------------------------------------------
@@ -355,17 +369,26 @@ def _resumed(state: State, event: Resumed) -> Step:
 def _next(state: State, *before: Command) -> Step:
     """Begin a step, unless a budget is used up."""
     appended = _append(*state.held, *state.steered)
-    recoveries = 0 if state.steered else state.recoveries
-    state = structs.replace(
-        state, held=(), steered=(), message=None, planned=(), results=(), kept=0, stages=(), recoveries=recoveries
-    )
     over = state.limits.over(state.spent, state.now - state.began)
+    final = state.final
+    if final is None and over is None and state.iteration + 1 >= state.limits.iterations:
+        final = "max_iterations"
+    state = structs.replace(
+        state,
+        phase="prepare",
+        final=final,
+        recoveries=0 if state.steered else state.recoveries,
+        held=(),
+        steered=(),
+        message=None,
+        planned=(),
+        results=(),
+        kept=0,
+        stages=(),
+    )
     if over is not None:
         return _finished(state, over, *before, *appended)
-    final = state.final
-    if final is None and state.iteration + 1 >= state.limits.iterations:
-        final = "max_iterations"
-    return structs.replace(state, phase="prepare", final=final), (*before, *appended, Prepare())
+    return state, (*before, *appended, Prepare())
 
 
 def _prepared(state: State, event: Prepared) -> Step:
@@ -394,7 +417,8 @@ def _answered(state: State, event: Answered) -> Step:
 def _reviewed(state: State, event: Reviewed) -> Step:
     message = state.message
     assert message is not None  # noqa: S101 (there is one in this phase)
-    state = structs.replace(state, held=(*state.held, *event.inject))
+    if event.inject:
+        state = structs.replace(state, held=(*state.held, *event.inject))
     if event.jump == "end":
         return _closed(state, notes.NOT_RUN_SKIPPED, "completed")
     if state.final is not None:
@@ -404,6 +428,10 @@ def _reviewed(state: State, event: Reviewed) -> Step:
         return _next(state, *answers)
     if message.malformed_tool_calls:
         state = structs.replace(state, held=(notes.malformed(message.malformed_tool_calls), *state.held))
+        if not state.results:
+            state, verdict = _repeated(state, ())
+            state = structs.replace(state, final="no_progress" if verdict == "final" else None)
+            return _next(state)
     if state.results:
         return structs.replace(state, phase="plan"), (Plan(message, tuple(range(len(state.results)))),)
     return _last(state)
@@ -456,14 +484,15 @@ def _model_failed(state: State, event: ModelFailed) -> Step:
 
 
 def _keep_partial(state: State, partial: AssistantMessage | None) -> tuple[State, tuple[Command, ...]]:
-    """Keep what came of an answer, and answer the calls in it."""
+    """Keep what came of an answer, and answer the calls in it; at once, so that nobody finds them open."""
     if partial is None or not partial.content:
         return state, ()
     if partial.finish_reason != "error":
         partial = partial.replace(finish_reason="error")
-    state = structs.replace(state, message=partial, results=(None,) * len(client_calls(partial)), kept=0)
-    state, answers = _answer_open(state, notes.NOT_RUN_INTERRUPTED)
-    return state, (Append((partial,)), *answers)
+    calls = client_calls(partial)
+    answers = [result(PlannedCall(*each), notes.NOT_RUN_INTERRUPTED, is_error=True) for each in enumerate(calls)]
+    state = structs.replace(state, message=partial, results=tuple(answers), kept=len(answers))
+    return state, (Append((partial, *answers)),)
 
 
 # -- the form of the answer ------------------------------------------------------------------------------------------
@@ -496,29 +525,39 @@ def _without_repeats(state: State, calls: tuple[PlannedCall, ...]) -> tuple[Stat
 
     Calls that poll are left out of account. What is left of a round that broke off is no round.
     """
-    if state.limits.repeats == "run" or len(calls) < len(state.results):
+    if len(calls) < len(state.results):
         return state, calls
-    looked = [call.call for call in calls if call.tool not in state.polling]
-    following, verdict = repetition.repeated(state.repetition, looked)
-    state = structs.replace(state, repetition=following)
+    state, verdict = _repeated(state, calls)
     if not verdict:
         return state, calls
     if verdict == "final":
         state = structs.replace(state, final="no_progress")
+    failed = state.repetition.failed
     told = [
         call
         if call.tool in state.polling
-        else structs.replace(call, verdict="invalid", text=repetition.told(call.call.name, failed=following.failed))
+        else structs.replace(call, verdict="invalid", text=repetition.told(call.call.name, failed=failed))
         for call in calls
     ]
     return state, tuple(told)
 
 
+def _repeated(state: State, calls: tuple[PlannedCall, ...]) -> tuple[State, repetition.Repeated]:
+    """Take note of a round, with the calls in it that could not be read."""
+    malformed = () if state.message is None else state.message.malformed_tool_calls
+    if state.limits.repeats == "run":
+        return state, ""
+    counted = [call.call for call in calls if call.tool not in state.polling]
+    following, verdict = repetition.repeated(state.repetition, [*counted, *malformed])
+    return structs.replace(state, repetition=following), verdict
+
+
 def _decided(state: State, event: Decided) -> Step:
     record = _append(event.record) if event.record is not None else ()
     if any(call.verdict == "ask" for call in event.calls):
-        state = structs.replace(state, phase="done", outcome="waiting", planned=event.calls)
-        return state, (*record, Finish("waiting"))
+        unsaid = (*state.held, *state.steered)
+        state = structs.replace(state, phase="done", outcome="waiting", planned=event.calls, steered=(), held=unsaid)
+        return state, (*record, *(_append(held_record(unsaid)) if unsaid else ()), Finish("waiting"))
     state, commands = _begin_batch(state, event.calls)
     return state, (*record, *commands)
 
@@ -556,7 +595,7 @@ def _looked_at(state: State) -> State:
     )
     return structs.replace(
         state,
-        repetition=repetition.ran(state.repetition, failed=failed),
+        repetition=state.repetition if state.repetition.times else repetition.ran(state.repetition, failed=failed),
         recoveries=0,
         watch=watch,
         held=state.held if found.text is None else (*state.held, notes.warning(found.text)),
@@ -565,7 +604,7 @@ def _looked_at(state: State) -> State:
 
 
 def _ran(state: State, event: Ran) -> Step:
-    if state.results[event.index] is not None:
+    if event.index not in state.running:
         return state, ()
     results = _filled(state, [(event.index, event.message)])
     spent = state.spent.plus(event.tokens, event.cost, 0)

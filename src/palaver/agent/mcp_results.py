@@ -36,7 +36,7 @@ def output_of_result(result: CallToolResult) -> Output:
         value = _json(structured)
         if value is not None and _says_no_more(parts, structured):
             parts = (value,)
-        else:
+        elif value is not None:
             metadata = {"structured_content": structured}
     return Output(content=parts or (Text(NO_OUTPUT),), is_error=result.is_error, metadata=metadata)
 

@@ -22,6 +22,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -84,6 +85,8 @@ class RunContext(Struct, kw_only=True, weakref=True):
     """The conversation so far."""
     emit: Callable[[Any], None]
     """Show an ``AgentEvent`` to whoever watches."""
+    model: str = ""
+    """The name of the model that is asked."""
     iteration: int = 0
     spent: Spent = Spent()
     message: AssistantMessage | None = None
@@ -203,6 +206,18 @@ class Chain:
         self.noticed: tuple[Callable[[Notice, RunContext], None], ...] = _overriding(self.all, "noticed")
         self.withholds = any(each.withholds for each in self.all)
 
+    def around_model(self, call: CallModel, context: RunContext) -> CallModel:
+        """A call of the model with all wrappers around it."""
+        for wrap in self.wrap_model:
+            call = partial(_around_model, wrap, context, call)
+        return call
+
+    def around_tool(self, call: CallTool, context: RunContext) -> CallTool:
+        """A run of a tool with all wrappers around it."""
+        for wrap in self.wrap_tool:
+            call = partial(_around_tool, wrap, context, call)
+        return call
+
     async def judge(self, call: ToolCall, tool: AgentTool, context: RunContext, policy: Policy) -> Rule:
         """What all of them and the policy say of a call: ``deny`` wins, then ``ask``."""
         asked: Rule | None = None
@@ -215,6 +230,14 @@ class Chain:
         judged = rule_of(policy, call, tool.name)
         judged = judged if isinstance(judged, Rule) else as_rule(await judged)
         return asked if asked is not None and judged.judgement == "allow" else judged
+
+
+async def _around_model(wrap: WrapModel, context: RunContext, call: CallModel, prompt: Prompt) -> Reply:
+    return await wrap(prompt, context, call)
+
+
+async def _around_tool(wrap: WrapTool, context: RunContext, call: CallTool, request: ToolRequest) -> Output:
+    return await wrap(request, context, call)
 
 
 def _overriding(middleware: Sequence[Middleware], name: str) -> tuple[Any, ...]:

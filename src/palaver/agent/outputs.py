@@ -50,13 +50,24 @@ def output_of(value: object) -> Output:
     try:
         match value:
             case Output():
-                return value if value.content else msgspec.structs.replace(value, content=(Text(NO_OUTPUT),))
+                return _whole(value)
             case ToolMessage():
                 return Output(content=value.content or (Text(NO_OUTPUT),), is_error=value.is_error)
             case _:
                 return Output(content=_content(value))
     except MessageError as error:
         return error_output(ToolError(f"The tool gave back what cannot be sent: {error}"))
+
+
+def _whole(output: Output) -> Output:
+    """An output that a tool made itself: what it holds is looked at too."""
+    jsontext.checked(dict(output.metadata), "metadata")
+    content = cast("object", output.content or NO_OUTPUT)
+    items = cast("list[object]", content if isinstance(content, (list, tuple)) else [content])
+    if all(isinstance(item, _PARTS) for item in items):
+        return output
+    made = tuple(_part(item, f"content[{index}]") for index, item in enumerate(items))
+    return msgspec.structs.replace(output, content=made)
 
 
 def _content(value: object) -> tuple[ToolPart, ...]:

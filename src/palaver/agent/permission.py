@@ -4,7 +4,8 @@ Rules:
 
 - A policy says ``allow``, ``ask`` or ``deny`` for a call: one word for all tools, a table by tool name (``*`` for the
   rest), or a function. ``deny`` always holds, and ``ask`` never turns into ``allow`` because nobody is there (DAS-25).
-- What a tool itself demands (``AgentTool.rule``) comes before the policy.
+- What a tool itself demands (``AgentTool.rule``) comes before what a policy allows or asks.
+- Any other word than those three is an error, and allows nothing.
 
 Stability: experimental.
 """
@@ -12,15 +13,17 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
+from palaver.core.errors import MessageError, excerpt
 from palaver.core.parts import ToolCall
 
 Judgement: TypeAlias = Literal["allow", "ask", "deny"]
 DecisionKind: TypeAlias = Literal["approve", "edit", "reject", "answer"]
 CHOICES: Final[tuple[DecisionKind, ...]] = ("approve", "edit", "reject", "answer")
+_JUDGEMENTS: Final[tuple[Judgement, ...]] = get_args(Judgement)
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -48,6 +51,19 @@ def rule_of(policy: Policy, call: ToolCall, tool: str) -> Rule | Awaitable[Judge
     return as_rule(policy)
 
 
-def as_rule(said: Judged) -> Rule:
-    """A rule for a word; a rule as it is."""
-    return Rule(judgement=said) if isinstance(said, str) else said
+def as_rule(said: object) -> Rule:
+    """A rule for a word; a rule as it is. Raises ``MessageError`` for anything else."""
+    if isinstance(said, Rule) and said.judgement in _JUDGEMENTS:
+        return said
+    for word in _JUDGEMENTS:
+        if said == word:
+            return Rule(judgement=word)
+    raise MessageError(f"a policy says {', '.join(_JUDGEMENTS)}, or a Rule; not {excerpt(repr(said))}")
+
+
+def check_policy(policy: Policy) -> None:
+    """Raise ``MessageError`` for a word that means nothing."""
+    if callable(policy):
+        return
+    for said in policy.values() if isinstance(policy, Mapping) else (policy,):
+        as_rule(said)

@@ -8,6 +8,8 @@ Rules (deepagents-swift.md 8.2, DAS-26):
 - Refused are: no question, a blank one, a type of choices without choices, free text with choices.
 - The result is ``Q: …`` and ``A: …`` for each question, blank lines between. A question without answer has
   ``(no answer)``; all of them have ``(cancelled)`` or ``(error: …)`` when the user did, or could, not answer.
+- Without a function that asks, the tool is answered like an approval that can only be answered: by ``decide`` or
+  ``decisions``, perhaps days later, with ``answered(request, …)``.
 
 Stability: experimental.
 """
@@ -20,7 +22,10 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from msgspec import Struct
 
 from palaver.agent import loose
+from palaver.agent.approvals import ApprovalRequest, Decision, answer
+from palaver.agent.permission import Rule
 from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
+from palaver.core.errors import ToolError
 from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
 
@@ -153,13 +158,27 @@ def _check(call: ToolCall) -> tuple[Question, ...]:
     return parse_questions(loose.arguments(call))
 
 
+def answered(request: ApprovalRequest, *answers: str | Sequence[str] | None, cancelled: bool = False) -> Decision:
+    """The decision that answers the questions of a pending call of ``ask_user``, in their order."""
+    questions = _check(request.call)
+    return answer(render_answers(questions, Answers(answers, cancelled=cancelled)))
+
+
 def ask_user_tool(
-    ask: Callable[[tuple[Question, ...], ToolContext], Awaitable[Answers]], *, timeout: float | None = None
+    ask: Callable[[tuple[Question, ...], ToolContext], Awaitable[Answers]] | None = None,
+    *,
+    timeout: float | None = None,
 ) -> AgentTool:
-    """The tool ``ask_user``. ``ask`` shows the questions, and waits at most ``timeout`` seconds (``None``: ever)."""
+    """The tool ``ask_user``. ``ask`` shows the questions and waits; ``timeout`` is in seconds, ``None`` waits for ever.
+
+    Without ``ask``, the run waits for a decision: ``answered(request, "…")``.
+    """
 
     async def run(questions: tuple[Question, ...], context: ToolContext) -> Output:
+        if ask is None:
+            raise ToolError(f"{ASK_USER} is answered by a decision, and cannot be run")
         answers = await ask(questions, context)
         return Output(content=(Text(render_answers(questions, answers)),), is_error=answers.error is not None)
 
-    return AgentTool(definition=_DEFINITION, run=run, check=_check, timeout=timeout)
+    rule = Rule(judgement="ask", reason="The model asks the user.", choices=("answer",)) if ask is None else None
+    return AgentTool(definition=_DEFINITION, run=run, check=_check, timeout=timeout, rule=rule)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct, structs
@@ -28,6 +29,8 @@ from palaver.core.parts import MalformedToolCall, ToolCall
 Repeated: TypeAlias = Literal["", "answer", "final"]
 
 _NO_ARGUMENTS: Final = b"{}"
+_SHORT: Final = 1000
+"""Characters of arguments whose signature is remembered for a while."""
 
 
 class Repetition(Struct, frozen=True):
@@ -41,9 +44,19 @@ class Repetition(Struct, frozen=True):
 def signature(call: ToolCall | MalformedToolCall) -> bytes:
     """16 bytes that calls share when they call the same tool with the same arguments."""
     if isinstance(call, MalformedToolCall):
-        name, kind, arguments = call.name or "", b"malformed", _bytes(call.raw)
-    else:
-        name, kind, arguments = call.name, b"call", _canonical(call.arguments_json)
+        return _signed(call.name or "", b"malformed", _bytes(call.raw))
+    if len(call.arguments_json) <= _SHORT:
+        return _short(call.name, call.arguments_json)
+    return _signed(call.name, b"call", _canonical(call.arguments_json))
+
+
+@lru_cache(maxsize=64)
+def _short(name: str, arguments: str) -> bytes:
+    """The signature of a short call is asked for twice, before and after it is run."""
+    return _signed(name, b"call", _canonical(arguments))
+
+
+def _signed(name: str, kind: bytes, arguments: bytes) -> bytes:
     head = _bytes(name)
     return hashlib.blake2b(b"%b %d %b%b" % (kind, len(head), head, arguments), digest_size=16).digest()
 

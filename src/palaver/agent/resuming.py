@@ -4,8 +4,8 @@ Rules:
 
 - Open are the calls of the last answer that have no result behind it. Records may stand between, and results of other
   calls; anything else closes them.
-- When calls are pending in a record and nothing was decided, their batch has not begun. In any other case a call may
-  have been run, and nobody knows whether it took effect (issue: no tool runs twice without being asked).
+- While a call is pending in a record, its batch has not begun since that record. In any other case a call may have
+  been run, and nobody knows whether it took effect (issue: no tool runs twice without being asked).
 
 Stability: experimental.
 """
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from palaver.agent.approvals import Recorded, recorded
+from palaver.agent.holding import held
 from palaver.agent.machine import client_calls
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import ToolCall
@@ -31,11 +32,13 @@ class LeftOpen(Struct, frozen=True):
     calls: tuple[ToolCall, ...]
     results: tuple[ToolMessage | None, ...]
     recorded: Recorded = Recorded()
+    held: tuple[Message, ...] = ()
+    """What was said meanwhile, for the place behind the results."""
 
     @property
     def begun(self) -> bool:
         """Whether calls may have been run."""
-        return not self.recorded.pending or bool(self.recorded.decided)
+        return not self.recorded.pending
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
@@ -77,4 +80,4 @@ def _open(message: AssistantMessage, behind: Sequence[Message]) -> LeftOpen | No
                     break
     if all(each is not None for each in results):
         return None
-    return LeftOpen(message, calls, tuple(results), recorded(behind, calls))
+    return LeftOpen(message, calls, tuple(results), recorded(behind, calls), held(behind))

@@ -12,23 +12,32 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import anyio
 
 from palaver.agent import notes
 from palaver.agent.watching import Watch
 from palaver.core.errors import MessageError
+from palaver.threads.thread import Path
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from typing_extensions import TypeVar
 
     from palaver.agent.driver import Driver
     from palaver.agent.events import AgentEvent
     from palaver.agent.run import Run
 
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
 
-class Running:
+    T = TypeVar("T")
+
+
+class Running(Generic[T]):
     """A run under way."""
 
     def __init__(self, make: Callable[[Watch], Driver]) -> None:
@@ -54,7 +63,8 @@ class Running:
         if self._watch is not None:
             self._watch.close()
         self._scope.cancel()
-        return await self._group.__aexit__(kind, error, trace)
+        await self._group.__aexit__(None, None, None)
+        return None
 
     async def _drive(self, driver: Driver, watch: Watch) -> None:
         try:
@@ -67,11 +77,16 @@ class Running:
         """The events, until the run is over."""
         if self._watch is None:
             raise MessageError("a run is begun by async with")
-        return self._watch.events()
+        return self._watch
 
     def steer(self, text: str) -> None:
-        """Say something while the agent works. It is heard at the next boundary of steps (CBF-26)."""
+        """Say something while the agent works. It is heard at the next boundary of steps (CBF-26).
+
+        Said at the very end, it is kept, and the next run hears it. Raises ``MessageError`` when the run is over.
+        """
         if self._driver is not None:
+            if self._driver.result is not None:
+                raise MessageError("the run is over; what is said now is the prompt of the next")
             self._driver.steer(notes.steering(text))
 
     def cancel(self, reason: str = "") -> None:
@@ -80,14 +95,23 @@ class Running:
             self._driver.cancel_reason = reason
         self._scope.cancel()
 
-    async def wait(self) -> Run:
+    async def wait(self) -> Run[T]:
         """Let the run come to its end without reading events, and give it."""
         async for _ in self:
             pass
         return self.result
 
     @property
-    def result(self) -> Run:
+    def path(self) -> Path:
+        """The conversation so far, as a window that never changes: a snapshot that costs nothing (CBF-23).
+
+        It grows when messages were kept, and not otherwise; one of the thread that is cut behind it can be gone on
+        with.
+        """
+        return Path([]) if self._driver is None else self._driver.journal.path
+
+    @property
+    def result(self) -> Run[T]:
         """The run, when it is over. Raises ``MessageError`` before."""
         if self._driver is None or self._driver.result is None:
             raise MessageError("the run is not over")

@@ -352,6 +352,8 @@ def normal(data: bytes | Raw) -> bytes:
 
 
 def _sorted(item: Any) -> Any:
+    if type(item) is str:
+        return item
     if isinstance(item, dict):
         table = cast("dict[str, Any]", item)
         return {key: _sorted(table[key]) for key in sorted(table)}

@@ -45,7 +45,13 @@ class Usage(Record, frozen=True, kw_only=True):
     @property
     def total(self) -> int:
         """The sum of the counters that were reported."""
-        return sum(getattr(self, name) or 0 for name in _COUNTERS)
+        return (
+            (self.input or 0)
+            + (self.cache_read or 0)
+            + (self.cache_write or 0)
+            + (self.output or 0)
+            + (self.reasoning or 0)
+        )
 
     def __add__(self, other: Usage) -> Usage:
         """Add counter by counter; the raw objects are left behind."""

@@ -153,7 +153,10 @@ class HttpAnswer(Answer):
         return call, tuple(secret for secret in secrets if len(secret) >= _SECRET)
 
     async def _refused(self, arriving: http.Arriving, secrets: tuple[str, ...]) -> None:
-        body, _ = await arriving.read(BODY)
+        try:
+            body, _ = await arriving.read(BODY)
+        except PalaverError:
+            body = b""  # the status says enough
         now = self._model.clock.date()
         body = body or arriving.reason.encode()
         raise failure(self._wire.name, arriving.status, arriving.headers, body, now=now, secrets=secrets)
@@ -198,7 +201,7 @@ class HttpAnswer(Answer):
             self._unwrap = self._model.endpoint.unwrap()
         while not self._content and not self._over:
             await self._read()
-        if self._error is not None:
+        if self._error is not None and not self._content:
             raise self._error
 
     @property
@@ -234,12 +237,11 @@ class HttpAnswer(Answer):
         try:
             self._whole = self._decoder.finish()
         except StreamError as error:
-            if not self._content and error.kind == "provider":
-                told = ProviderError(self._wire.name, error.reason, code=error.code, body=error.body)
-                self._error = inner_failure(told, self._arriving.headers if self._arriving else None)
-                return
-            error.retryable = True
-            self._error = error
+            told = ProviderError(self._wire.name, error.reason, code=error.code, body=error.body)
+            judged = inner_failure(told, self._arriving.headers if self._arriving else None)
+            said = error.kind == "provider"
+            error.retryable = judged.retryable or not said
+            self._error = judged if said and not self._content else error
         else:
             self._content = True
             self._ended = self._model.clock.now()

@@ -37,6 +37,8 @@ _PIECE: Final = 262_144
 """Bytes that are gathered from cached chunks before they are handed to the socket."""
 _IDLE_CONNECTIONS: Final = 100
 _KEPT_SECONDS: Final = 60.0
+_NEAR: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
+"""What is on this machine is not asked through a proxy."""
 _RESET: Final = b"\x00\x00\x04\x03\x00"
 """A frame of four bytes, of type RST_STREAM, without flags."""
 _CANCEL: Final = 8
@@ -257,7 +259,7 @@ def _client(*, http2: bool) -> httpx.AsyncClient:
     limits = httpx.Limits(
         max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS, keepalive_expiry=_KEPT_SECONDS
     )
-    return httpx.AsyncClient(http2=http2, limits=limits)
+    return httpx.AsyncClient(http2=http2, limits=limits, mounts=dict.fromkeys(_NEAR))
 
 
 _pool: Final[RunVar[tuple[Http, AsyncGenerator[Http, None]]]] = RunVar("palaver_http")

@@ -32,7 +32,7 @@ from msgspec import Struct, structs
 
 from palaver.core.errors import DecodeError
 from palaver.core.request import Settings
-from palaver.models.capabilities import Capabilities
+from palaver.models.capabilities import Capabilities, Missing
 from palaver.models.masking import Masker
 
 FilePath: TypeAlias = "str | PathLike[str]"
@@ -85,6 +85,7 @@ class Asked(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stream_provider: dict[str, dict[str, Any]] = {}
     capabilities: Capabilities = Capabilities()
     settings: Settings = Settings()
+    missing: Missing = "drop"
 
 
 class Recording(Struct, frozen=True, kw_only=True):
@@ -113,7 +114,7 @@ class Recording(Struct, frozen=True, kw_only=True):
         mask = Masker(secrets)
         exchanges = [_shown(masked(exchange, mask)) for exchange in self.exchanges]
         model = {} if self.model is None else {"model": self.model}
-        plain = msgspec.json.encode({"recording": 1, **model, "exchanges": exchanges})
+        plain = msgspec.json.encode({"recording": 1, **model, "exchanges": exchanges}, order="deterministic")
         return msgspec.json.format(mask(plain), indent=1) + b"\n"
 
 

@@ -94,7 +94,7 @@ class Recorder(_Both):
     def model(self, model: Model) -> Model:
         """The same model, heard. The recording knows the first by name."""
         if self._asked is None:
-            self._asked = _asked(model)
+            self._asked = asked_of(model)
         credentials = None if model.credentials is None else _Noted(model.credentials, self)
         return structs.replace(model, credentials=credentials, http=_Listening(model.http, self))
 
@@ -191,7 +191,8 @@ class _Noted(Credentials):
         return repr(self._credentials)
 
 
-def _asked(model: Model) -> Asked:
+def asked_of(model: Model) -> Asked:
+    """How a model is asked, as a recording keeps it."""
     endpoint = model.endpoint
     return Asked(
         name=model.name,
@@ -207,6 +208,7 @@ def _asked(model: Model) -> Asked:
         stream_provider={wire: dict(fields) for wire, fields in endpoint.stream_provider.items()},
         capabilities=model.capabilities,
         settings=model.settings,
+        missing=model.missing,
     )
 
 
@@ -336,5 +338,10 @@ def _model(asked: Asked) -> Model:
         if known.wire == asked.wire:
             endpoint = structs.replace(endpoint, unwrap=known.unwrap)
     return Model(
-        name=asked.name, id=asked.id, endpoint=endpoint, capabilities=asked.capabilities, settings=asked.settings
+        name=asked.name,
+        id=asked.id,
+        endpoint=endpoint,
+        capabilities=asked.capabilities,
+        settings=asked.settings,
+        missing=asked.missing,
     )

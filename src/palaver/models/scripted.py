@@ -13,8 +13,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias, final
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -41,6 +41,7 @@ class Broken(Struct, frozen=True):
     reason: str = "the script says so"
 
 
+_NOTHING: Final = Response(AssistantMessage())
 Turn: TypeAlias = "str | AssistantMessage | Response | Broken | Exception"
 Script: TypeAlias = "Iterable[Turn | Callable[[Prompt], Turn]]"
 
@@ -109,14 +110,15 @@ class _Session(Session):
 class _Answer(Answer):
     """Answers a prompt. Not a generator: it costs as little as it can."""
 
-    __slots__ = ("_assembler", "_events", "_model", "_prompt", "_turn")
+    __slots__ = ("_assembler", "_events", "_given", "_model", "_prompt", "_turn")
 
     def __init__(self, model: ScriptedModel, prompt: Prompt) -> None:
         self._model = model
         self._prompt = prompt
+        self._given = False
         self._assembler: Assembler | None = None
-        self._events: AsyncIterator[Event] | None = None
-        self._turn: Response | Broken = Response(AssistantMessage())
+        self._events: AsyncGenerator[Event, None] | None = None
+        self._turn: Response | Broken = _NOTHING
 
     async def __aenter__(self) -> _Answer:
         turn = self._model.turn(self._prompt)
@@ -130,14 +132,16 @@ class _Answer(Answer):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing to let go of."""
+        """Let go of events that nobody took."""
+        if self._events is not None:
+            await self._events.aclose()
 
     def __aiter__(self) -> AsyncIterator[Event]:
         if self._events is None:
             self._events = self._told()
         return self._events
 
-    async def _told(self) -> AsyncIterator[Event]:
+    async def _told(self) -> AsyncGenerator[Event, None]:
         self._assembler = Assembler("")
         for event in narrate(self._whole):
             await checkpoint()
@@ -154,6 +158,8 @@ class _Answer(Answer):
     @property
     def so_far(self) -> Response | None:
         """What was given out."""
+        if self._given:
+            return self._whole
         if self._assembler is None:
             return None
         return self._whole if self._assembler.finished else self._assembler.response()
@@ -165,4 +171,5 @@ class _Answer(Answer):
     async def finish(self) -> Reply:
         """Give the turn whole."""
         self._check()
+        self._given = True
         return Reply(response=self._whole, model=self._model.name)

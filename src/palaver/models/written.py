@@ -48,13 +48,13 @@ class Written:
         id: str,
         settings: Settings,
         capabilities: Capabilities,
-        missing: Missing,
+        missing: Missing = "drop",
     ) -> None:
         """Begin with nothing written."""
         self._wire = wire
         self._endpoint = endpoint
         self._id = id
-        self._settings = settings
+        self._settings = _OPEN if settings == _OPEN else settings
         self._capabilities = capabilities
         self._missing: Missing = missing
         self._encoder: RequestEncoder | None = None
@@ -115,7 +115,7 @@ def same_head(last: Prompt, prompt: Prompt) -> bool:
 
 def merged(under: Settings, over: Settings) -> Settings:
     """Settings in which a field that ``over`` leaves open is that of ``under``."""
-    if under == _OPEN:
+    if under is _OPEN or under == _OPEN:
         return over
     set_there = {name: getattr(over, name) for name in over.__struct_fields__}
     return structs.replace(under, **{name: each for name, each in set_there.items() if each != getattr(_OPEN, name)})

@@ -19,8 +19,8 @@ from typing import Final
 _lock = Lock()
 _last = 0  # milliseconds and counter of the newest id, as one number of 60 bits
 _COUNTER_BITS: Final = 12
-_VERSION: Final = 7 << 76
-_VARIANT: Final = 2 << 62
+_VARIANT: Final = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
+"""The first digit of the random part, with its two highest bits set to the variant."""
 
 
 def now_ms() -> int:
@@ -31,15 +31,12 @@ def now_ms() -> int:
 def uuid7(at: int | None = None) -> str:
     """Make an id, for now or for a time in Unix milliseconds: ``"01931f2e-7a10-7cc3-98c4-dc0c0c07398f"``."""
     global _last  # noqa: PLW0603 (the state of the clock is the process's)
-    random = int.from_bytes(os.urandom(8), "big") >> 2
     stamp = (now_ms() if at is None else at) << _COUNTER_BITS
     if at is None:
         with _lock:
             _last = stamp = max(stamp, _last + 1)
-    high, low = divmod(stamp, 1 << _COUNTER_BITS)
-    number = high << 80 | _VERSION | low << 64 | _VARIANT | random
-    text = f"{number:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    head, tail = f"{stamp:015x}", os.urandom(8).hex()
+    return f"{head[:8]}-{head[8:12]}-7{head[12:]}-{_VARIANT[tail[0]]}{tail[1:4]}-{tail[4:]}"
 
 
 def _forked() -> None:

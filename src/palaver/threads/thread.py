@@ -164,8 +164,10 @@ class Thread:
         """
         leaf = self.find(of)
         known = self._paths.get(of) if of in self._branches else None
-        walked: list[Entry] = []
         end = known[-1].id if known else None
+        if known is not None and leaf == end:
+            return Path(known)
+        walked: list[Entry] = []
         while leaf is not None and leaf != end:
             entry = self._entries[self._at[leaf]]
             walked.append(entry)

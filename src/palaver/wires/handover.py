@@ -95,6 +95,8 @@ def _list_foreign_fields(
 
 
 def _system(message: SystemMessage | DeveloperMessage, context: Context, index: int, *, leading: bool) -> list[Message]:
+    if not message.content:  # a record of a runtime, say: there is nothing that could be lost
+        return []
     content = _parts(enumerate(message.content), context, index, {})
     speech = context.speech
     if not leading and not speech.later_system:

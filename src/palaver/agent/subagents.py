@@ -1,0 +1,204 @@
+"""Sub-agents: a tool by which an agent gives tasks to others.
+
+Rules (deepagents-swift.md 8.4, DAS-25, DAS-27; codebuff.md 4.5, CBF-30):
+
+- A sub-agent sees its task and nothing else: one user message in a thread of its own. Where the parent's thread is
+  stored, so is the child's, with the parent's thread, run and call in its metadata.
+- A sub-agent has no sub-agents. It shares ``deps`` with its parent, and has ``values`` of its own.
+- The parent's gate holds for its children: what middleware and policy of the parent deny is denied, what they ask is
+  asked, and the parent's ``decide`` decides. Where nobody decides, the call fails and says what was asked.
+- The result is the text of the child's last answer. No answer, a failure, and an agent that is not known or not
+  permitted are error results, each of that call alone.
+- What a child used counts in its parent's run and against its parent's limits, also when it failed or was cancelled.
+- Children run at the same time, with the reads of an answer; with ``effect="write"`` one after the other. After a
+  crash no child is run again without being asked.
+- Events of a child come as ``SubagentEvent``, from its ``RunStarted`` to its ``RunFinished``, both between
+  ``ToolStarted`` and ``ToolFinished`` of the call. Cancelling the parent cancels its children.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, structs
+
+from palaver.agent.agent_ids import meant
+from palaver.agent.arguments import read_arguments
+from palaver.agent.events import AgentEvent, SubagentEvent
+from palaver.agent.middleware import Middleware, RunContext
+from palaver.agent.outputs import error_output
+from palaver.agent.permission import Rule
+from palaver.agent.tool import AgentTool, Effect, InvalidArgumentsError, Output, ToolContext
+from palaver.agent.watching import Watch
+from palaver.core.errors import MessageError, ToolError, excerpt
+from palaver.core.parts import Text, ToolCall
+from palaver.core.tools import Tool
+from palaver.store.in_thread import in_thread
+
+if TYPE_CHECKING:
+    from palaver.agent.agent import Agent
+    from palaver.agent.journal import AnyThread
+    from palaver.agent.run import Run
+    from palaver.store.store import Store
+
+TASK: Final = "task"
+_ANSWERED: Final = ("completed", "max_iterations", "no_progress")
+"""Outcomes of runs whose last answer is a result; the last two asked for it when they had to end."""
+_DESCRIPTION: Final = (
+    "Give a task to another agent, which works on it alone and reports back. It sees nothing of this conversation: "
+    "say everything that it must know. To have several tasks done at the same time, call this several times at once."
+)
+
+
+class _Task(Struct, frozen=True):
+    description: str
+    agent: str
+
+
+class Gate(Middleware):
+    """Holds a sub-agent to what its parent's middleware and policy say."""
+
+    def __init__(self, judge: Callable[[ToolCall, AgentTool], Any]) -> None:
+        """Take the parent's judgement."""
+        self._judge = judge
+
+    async def rule(self, call: ToolCall, tool: AgentTool, context: RunContext) -> Rule | None:  # noqa: ARG002 (a hook)
+        """What the parent says of the child's call."""
+        said: Rule = await self._judge(call, tool)
+        return said
+
+
+class Subagents(Middleware):
+    """Offers the tool ``task``. Made by ``subagents``."""
+
+    def __init__(
+        self, agents: Sequence[Agent], *, about: Mapping[str, str], name: str, effect: Effect, timeout: float | None
+    ) -> None:
+        """Take the agents; see ``subagents``."""
+        self._agents = {each.name: _childless(each, name) for each in agents}
+        if not agents or len(self._agents) != len(agents):
+            raise MessageError("subagents: give at least one agent, and each a name of its own")
+        self._tool = AgentTool(
+            definition=_definition(name, tuple(self._agents), about),
+            run=self._run,
+            check=self._check,
+            effect=effect,
+            once=True,
+            timeout=timeout,
+            scope="subagents",
+        )
+
+    @property
+    def tools(self) -> Sequence[AgentTool]:
+        """The tool ``task``."""
+        return (self._tool,)
+
+    def _check(self, call: ToolCall) -> _Task:
+        given = read_arguments(call)
+        only = next(iter(self._agents)) if len(self._agents) == 1 else None
+        description, wanted = given.get("description"), given.get("agent", only)
+        if not isinstance(description, str) or not description.strip():
+            raise InvalidArgumentsError("description: expected the task, as text")
+        name = meant(wanted, self._agents) if isinstance(wanted, str) else None
+        if name is None:
+            available = ", ".join(self._agents)
+            raise InvalidArgumentsError(f"agent: {excerpt(repr(wanted))} is none of the agents: {available}")
+        return _Task(description, name)
+
+    async def _run(self, task: _Task, context: ToolContext) -> Output:
+        parent = context.host
+        if parent is None or parent.judge is None:
+            raise ToolError(f"{self._tool.name}: there is no run to work for")
+        agent = self._agents[task.agent]
+        child = agent.replace(middleware=(Gate(parent.judge), *agent.chain.all))
+        watch = None if parent.watch is None else _Forwarded(parent.watch, context)
+        thread = None if parent.store is None else await in_thread(_kept, parent.store, context, task.agent)
+        driver = child.driver(task.description, watch, thread=thread, deps=context.deps, decide=parent.decide)
+        try:
+            run = await driver.drive()
+        finally:
+            ended = driver.result
+            if ended is not None:
+                parent.spend(ended.usage_by_model, ended.cost)
+        return _reported(run)
+
+
+class _Forwarded(Watch):
+    """Shows the events of a child to who watches its parent."""
+
+    def __init__(self, parent: Watch, context: ToolContext) -> None:
+        super().__init__()
+        self._parent, self._context = parent, context
+
+    def put(self, event: AgentEvent) -> None:
+        context = self._context
+        self._parent.put(SubagentEvent(agent=context.agent, run=context.run, call=context.call, event=event))
+
+    async def room(self) -> None:
+        await self._parent.room()
+
+
+def subagents(
+    agents: Sequence[Agent],
+    *,
+    about: Mapping[str, str] | None = None,
+    name: str = TASK,
+    effect: Effect = "read",
+    timeout: float | None = None,
+) -> Subagents:
+    """Middleware with a tool that gives tasks to agents, by their names.
+
+    ``about`` says what each is good for, ``name`` is that of the tool. ``effect`` says how calls stand among others:
+    ``read`` lets children run at the same time, ``write`` one after the other. ``timeout`` is in seconds. Raises
+    ``MessageError`` for no agents, two of one name, and one that has a tool of that name.
+    """
+    return Subagents(agents, about=about or {}, name=name, effect=effect, timeout=timeout)
+
+
+def _childless(agent: Agent, name: str) -> Agent:
+    """An agent without sub-agents of its own."""
+    agent = agent.replace(middleware=[each for each in agent.chain.all if not isinstance(each, Subagents)])
+    if name in agent.toolbox:
+        raise MessageError(f"subagents: {agent.name!r} has a tool {name!r}, which a sub-agent never has")
+    return agent
+
+
+def _definition(name: str, agents: tuple[str, ...], about: Mapping[str, str]) -> Tool:
+    known = "\n".join(f"- {each}: {about[each]}" for each in agents if each in about)
+    schema = {
+        "type": "object",
+        "properties": {
+            "description": {"type": "string", "description": "The task, with all that is needed to do it."},
+            "agent": {"type": "string", "enum": list(agents), "description": "Who is to do it."},
+        },
+        "required": ["description", "agent"],
+        "additionalProperties": False,
+    }
+    return Tool.of(name, f"{_DESCRIPTION}\nAgents:\n{known}" if known else _DESCRIPTION, schema)
+
+
+def _kept(store: Store, context: ToolContext, agent: str) -> AnyThread:
+    """Begin the thread of a child in its parent's store."""
+    parent = {"thread": context.thread, "run": context.run, "call": context.call.id, "agent": agent}
+    return store.open(store.create(metadata={"parent": parent}).id)
+
+
+def _reported(run: Run) -> Output:
+    metadata = {"subagent": {"agent": run.agent, "thread": run.thread.id, "run": run.id, "outcome": run.outcome}}
+    text = run.text.strip()
+    if run.outcome in _ANSWERED and text:
+        return Output(content=(Text(text),), metadata=metadata)
+    output = error_output(f"The agent {run.agent} {_why(run)}")
+    return structs.replace(output, metadata={**output.metadata, **metadata})
+
+
+def _why(run: Run) -> str:
+    if run.outcome == "waiting":
+        asked = "; ".join(f"{each.tool}({excerpt(each.call.arguments_json)})" for each in run.pending)
+        return f"needs approval, and nobody is there to decide: {asked}"
+    if run.outcome in _ANSWERED:
+        return "gave no answer."
+    return f"did not finish ({run.outcome}){f': {excerpt(run.reason, 200)}' if run.reason else '.'}"

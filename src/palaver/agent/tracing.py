@@ -1,0 +1,292 @@
+"""Spans of runs, by the GenAI conventions of OpenTelemetry (https://opentelemetry.io/docs/specs/semconv/gen-ai/).
+
+Rules (kairo.md 7, D41, KAI-29):
+
+- A run is a span ``invoke_agent``; below it each call of the model is a span ``chat``, and each run of a tool a span
+  ``execute_tool``. The run of a sub-agent stands below the call that started it, where the sub-agent has this
+  middleware too. What tools instrument themselves stands below their span.
+- Keys are those of the conventions, as of version 1.41; ``palaver.…`` are ours. Tokens read from and written to a cache
+  are part of the input, reasoning is part of the output.
+- Content (prompts, answers, arguments, results) is not recorded, unless ``content=True``.
+- What fails has ``error.type``, the status ``ERROR``, and an ``exception`` event with its type and an excerpt of its
+  text, and no stack. Retries and fallbacks are events of the span of their call.
+- Stand first in the list of middleware, so that everything others do lies within the spans. Without an SDK the spans
+  are nobody's.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from palaver.agent.limiting import text_of
+from palaver.agent.middleware import CallModel, CallTool, Middleware, RunContext, Step, ToolRequest
+from palaver.agent.tool import Output
+from palaver.core.errors import PalaverError, excerpt
+from palaver.core.messages import AssistantMessage, Message, ToolMessage
+from palaver.core.parts import Reasoning, Text, ToolCall
+from palaver.core.usage import Usage
+from palaver.models.language_model import Notice, Prompt, Reply
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+SCOPE: Final = "palaver"
+"""The name of the tracer."""
+_PROVIDERS: Final[Mapping[str, str]] = {
+    "google": "gcp.gemini",
+    "vertex": "gcp.vertex_ai",
+    "vertex-anthropic": "gcp.vertex_ai",
+    "bedrock": "aws.bedrock",
+    "bedrock-anthropic": "aws.bedrock",
+    "azure": "azure.ai.openai",
+    "azure-deployments": "azure.ai.openai",
+    "openai-chat": "openai",
+    "mistral": "mistral_ai",
+    "xai": "x_ai",
+    "moonshot": "moonshot_ai",
+}
+"""The conventions' names of providers, where they are not ours."""
+_SETTINGS: Final[Mapping[str, str]] = {
+    "max_tokens": "gen_ai.request.max_tokens",
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+    "top_k": "gen_ai.request.top_k",
+    "seed": "gen_ai.request.seed",
+    "frequency_penalty": "gen_ai.request.frequency_penalty",
+    "presence_penalty": "gen_ai.request.presence_penalty",
+    "stop": "gen_ai.request.stop_sequences",
+}
+_FINE: Final = ("completed", "waiting")
+
+
+class Tracing(Middleware):
+    """Records spans. ``tracer`` is one of OpenTelemetry; by default that of the global provider."""
+
+    def __init__(self, tracer: Tracer | None = None, *, content: bool = False) -> None:
+        """Take the tracer. Raises ``ImportError`` without the extra ``otel``."""
+        from opentelemetry import trace  # noqa: PLC0415 (an extra)
+
+        self._trace = trace
+        self._tracer = tracer if tracer is not None else trace.get_tracer(SCOPE)
+        self._content = content
+
+    # -- the run -----------------------------------------------------------------------------------------------------
+
+    async def before_agent(self, context: RunContext) -> Step | None:
+        """Begin the span of the run."""
+        attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": context.agent,
+            "gen_ai.conversation.id": context.thread,
+            "palaver.run.id": context.run,
+            **_model(context.model),
+        }
+        context.own[self] = self._tracer.start_span(f"invoke_agent {context.agent}", attributes=attributes)
+        return None
+
+    async def after_agent(self, context: RunContext) -> None:
+        """End it."""
+        span: Span | None = context.own.pop(self, None)
+        run = context.ended
+        if span is None or run is None:
+            return
+        attributes = {"palaver.run.outcome": run.outcome, "palaver.run.iterations": run.iterations}
+        span.set_attributes(attributes | _usage(run.usage if run.usage_by_model else None))
+        if run.cost is not None:
+            span.set_attribute("palaver.run.cost_usd", run.cost)
+        if run.error is not None:
+            self._failed(span, run.error)
+        elif run.outcome not in _FINE:
+            self._marked(span, run.outcome)
+        span.end()
+
+    # -- the model ---------------------------------------------------------------------------------------------------
+
+    async def wrap_model_call(self, prompt: Prompt, context: RunContext, call: CallModel) -> Reply:
+        """A span around a call of the model."""
+        attributes: dict[str, Any] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.conversation.id": context.thread,
+            "gen_ai.agent.name": context.agent,
+            **_model(context.model),
+        }
+        for name, key in _SETTINGS.items():
+            value = getattr(prompt.settings, name)
+            if value is not None:
+                attributes[key] = value
+        if self._content:
+            attributes["gen_ai.system_instructions"] = _json([_text(m.text) for m in prompt.system])
+            attributes["gen_ai.input.messages"] = _json([_said(each) for each in prompt.messages])
+        kind = self._trace.SpanKind.CLIENT
+        with self._span(_named("chat", context.model), context, attributes, kind, limit=None) as span:
+            context.own[self, "chat"] = span
+            try:
+                reply = await call(prompt)
+            finally:
+                del context.own[self, "chat"]
+            self._answered(span, reply, context.model)
+        return reply
+
+    def _answered(self, span: Span, reply: Reply, asked: str) -> None:
+        message = reply.response.message
+        if reply.model != asked:  # another of a chain
+            span.update_name(_named("chat", reply.model))
+            span.set_attributes(_model(reply.model))
+        attributes: dict[str, Any] = _usage(message.usage)
+        if message.model is not None:
+            attributes["gen_ai.response.model"] = message.model
+        if message.response_id is not None:
+            attributes["gen_ai.response.id"] = message.response_id
+        if message.finish_reason is not None:
+            attributes["gen_ai.response.finish_reasons"] = [message.finish_reason]
+        if reply.first_token_seconds is not None:
+            attributes["gen_ai.response.time_to_first_chunk"] = reply.first_token_seconds
+        attributes["palaver.attempts"] = reply.attempts
+        if self._content:
+            told = {**_said(message), "finish_reason": message.finish_reason or "stop"}
+            attributes["gen_ai.output.messages"] = _json([told])
+        span.set_attributes(attributes)
+
+    def noticed(self, notice: Notice, context: RunContext) -> None:
+        """A retry or a fallback is an event of the call under way."""
+        span: Span | None = context.own.get((self, "chat"))
+        if span is not None:
+            attributes: dict[str, Any] = {
+                "palaver.model": notice.model,
+                "palaver.attempt": notice.attempt,
+                "palaver.wait": notice.wait,
+                "error.type": _type(notice.error),
+            }
+            span.add_event(f"palaver.{notice.kind}", attributes)
+
+    # -- tools -------------------------------------------------------------------------------------------------------
+
+    async def wrap_tool_call(self, request: ToolRequest, context: RunContext, call: CallTool) -> Output:
+        """A span around the run of a tool."""
+        attributes: dict[str, Any] = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": request.tool.name,
+            "gen_ai.tool.call.id": request.context.call.id,
+            "gen_ai.tool.type": "function",
+            "gen_ai.conversation.id": context.thread,
+            "gen_ai.agent.name": context.agent,
+        }
+        if self._content:
+            attributes["gen_ai.tool.call.arguments"] = request.context.call.arguments_json
+        kind = self._trace.SpanKind.INTERNAL
+        name = f"execute_tool {request.tool.name}"
+        with self._span(name, context, attributes, kind, limit=request.deadline) as span:
+            output = await call(request)
+            if self._content:
+                span.set_attribute("gen_ai.tool.call.result", _texts(output))
+            if output.is_error:
+                code = output.metadata.get("error_code")
+                self._marked(span, code if isinstance(code, str) else "tool_error")
+        return output
+
+    # -- spans -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _span(
+        self, name: str, context: RunContext, attributes: Mapping[str, Any], kind: Any, *, limit: float | None
+    ) -> Generator[Span]:
+        """A span below that of the run; what happens in it stands below it."""
+        trace = self._trace
+        parent: Span | None = context.own.get(self)
+        around = None if parent is None else trace.set_span_in_context(parent)
+        span = self._tracer.start_span(name, around, kind, attributes)
+        try:
+            with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+                yield span
+        except Exception as error:
+            self._failed(span, error)
+            raise
+        except BaseException:  # cancelled, by a time limit or by somebody
+            late = limit is not None and anyio.current_time() >= limit
+            self._marked(span, "timeout" if late else "cancelled")
+            raise
+        finally:
+            span.end()
+
+    def _failed(self, span: Span, error: Exception) -> None:
+        text = excerpt(str(error))
+        span.add_event("exception", {"exception.type": type(error).__qualname__, "exception.message": text})
+        self._marked(span, _type(error), text)
+
+    def _marked(self, span: Span, kind: str, text: str | None = None) -> None:
+        span.set_attribute("error.type", kind)
+        span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, text))
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def _named(operation: str, model: str) -> str:
+    return f"{operation} {model.partition('/')[2] or model}"
+
+
+def _model(name: str) -> dict[str, str]:
+    provider, slash, model = name.partition("/")
+    if not slash:
+        return {"gen_ai.request.model": name}
+    return {"gen_ai.provider.name": _PROVIDERS.get(provider, provider), "gen_ai.request.model": model}
+
+
+def _usage(usage: Usage | None) -> dict[str, Any]:
+    if usage is None:
+        return {}
+    counted = {
+        "gen_ai.usage.input_tokens": _sum(usage.input, usage.cache_read, usage.cache_write),
+        "gen_ai.usage.output_tokens": _sum(usage.output, usage.reasoning),
+        "gen_ai.usage.cache_read.input_tokens": usage.cache_read,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
+    }
+    return {key: count for key, count in counted.items() if count is not None}
+
+
+def _sum(*counts: int | None) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _type(error: Exception) -> str:
+    return error.error_code if isinstance(error, PalaverError) else type(error).__qualname__
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "content": text}
+
+
+def _said(message: Message) -> dict[str, Any]:
+    """A message in the form of the conventions. Media are named, not shown."""
+    if isinstance(message, ToolMessage):
+        response = {"type": "tool_call_response", "id": message.tool_call_id, "response": message.text}
+        return {"role": "tool", "parts": [response]}
+    role = "assistant" if isinstance(message, AssistantMessage) else message.role
+    return {"role": role, "parts": [_part(part) for part in message.content]}
+
+
+def _part(part: Any) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return _text(part.text)
+    if isinstance(part, Reasoning):
+        return {"type": "reasoning", "content": part.text}
+    if isinstance(part, ToolCall):
+        return {"type": "tool_call", "id": part.id, "name": part.name, "arguments": part.arguments_json}
+    return {"type": type(part).__name__.lower()}
+
+
+def _texts(output: Output) -> str:
+    return "\n".join([text for part in output.content if (text := text_of(part)) is not None])

@@ -1,0 +1,125 @@
+"""An agent with real tools, and providers on loopback that say what a script says, in every wire's own words."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+
+import palaver as p
+from palaver import wires
+from palaver.agent import Agent, Output, function_tool
+from palaver.core.parts import Text
+from palaver.models.clock import Clock
+from palaver.models.http import Timeouts
+from palaver.models.model import Model
+from palaver.models.retry import Retry
+from palaver.stream.narrate import narrate
+from tests.loopback import Loopback, serve
+from tests.models.speaking import TYPES, body_of, endpoint
+
+MESSAGES = {"google_generate": "contents", "openai_responses": "input"}
+"""The field of a body that holds its messages, where it is not ``messages``."""
+IMAGE = p.Image(p.Inline("iVBORw0KGgphYmM="), media_type="image/png")
+
+
+class World:
+    """What the tools have done."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def tools(self) -> list[Any]:
+        @function_tool(effect="read")
+        async def look(at: str) -> str:
+            """Look it up."""
+            self.done.append(f"look {at}")
+            return f"Seen: {at}"
+
+        @function_tool
+        async def note(text: str) -> Output:
+            """Write it down."""
+            self.done.append(f"note {text}")
+            return Output(content=(Text(f"Noted: {text}"), IMAGE))
+
+        return [look, note]
+
+
+def model_at(wire: str, url: str, **more: Any) -> Model:
+    """A provider's model, there; its clock waits for nothing."""
+    given = {
+        "timeouts": Timeouts(connect=10, write=10, first_token=10, idle=10, whole=10),
+        "retry": Retry(jitter=0.0),
+        "clock": Clock(sleep=_no_sleep),
+    }
+    return Model(name=f"loop/{wire}", id="m", endpoint=endpoint(wire, url), **{**given, **more})
+
+
+async def _no_sleep(seconds: float) -> None:
+    """Wait for nothing."""
+
+
+def kind_of(wire: str, *, stream: bool) -> str:
+    """The content type of an answer."""
+    return TYPES.get(wire, "text/event-stream") if stream else "application/json"
+
+
+def say(wire: str, *parts: Any) -> p.Response:
+    """An answer; what it reasons is bound to its wire."""
+    content = [p.Reasoning(part[1:], wire=wire, signature="c2ln") if _thought(part) else part for part in parts]
+    message = p.assistant(*content)
+    reason = "tool_calls" if message.tool_calls else "stop"
+    return p.Response(message.replace(finish_reason=reason, usage=p.Usage(input=10, output=5), model="m"))
+
+
+def _thought(part: Any) -> bool:
+    return isinstance(part, str) and part.startswith("~")
+
+
+def as_read(wire: str, response: p.Response, *, stream: bool) -> p.AssistantMessage:
+    """What reading an answer gives, without HTTP."""
+    told = body_of(wire, response, stream=stream)
+    if not stream:
+        return wires.get(wire).decode_response(told).message
+    decoder = wires.get(wire).stream_decoder()
+    decoder.feed(told)
+    return decoder.finish().message
+
+
+@contextlib.contextmanager
+def provider(wire: str, answers: Sequence[p.Response], *, stream: bool) -> Iterator[tuple[Loopback, Model]]:
+    """A provider that gives these answers, one a request, and its model."""
+    bodies = [body_of(wire, answer, stream=stream) for answer in answers]
+    with serve(*bodies, content_type=kind_of(wire, stream=stream), piece=97) as server:
+        yield server, model_at(wire, server.url)
+
+
+def agent_of(model: Any, world: World, **more: Any) -> Agent:
+    """An agent with the tools of a world."""
+    return Agent(model, instructions="Be brief.", tools=world.tools(), **more)
+
+
+def frames(wire: str, response: p.Response) -> list[bytes]:
+    """A streamed answer, an event at a time."""
+    encoder = wires.get(wire).stream_encoder()
+    told = [*(encoder.feed(event) for event in narrate(response)), encoder.finish()]
+    return [each for each in told if each]
+
+
+def raw_messages(wire: str, body: bytes) -> bytes:
+    """The list of messages in a body, as it was sent."""
+    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    return bytes(fields[MESSAGES.get(wire, "messages")])
+
+
+def grows(wire: str, bodies: Sequence[bytes]) -> bool:
+    """Whether each body begins with all that the one before it said, byte for byte."""
+    for before, after in pairwise(bodies):
+        said = raw_messages(wire, before)
+        prefix = before[: before.index(said)] + said[:-1]
+        if not after.startswith(prefix):
+            return False
+    return True

@@ -1,0 +1,468 @@
+"""Approvals: deepagents-swift.md 8.1, DAS-25, and issue 5: decided days later, by another process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import anyio
+import anyio.lowlevel
+import pytest
+from msgspec import structs
+
+import palaver as p
+from palaver import wires
+from palaver.agent.agent import Agent
+from palaver.agent.approvals import PENDING, Decision, answer, approve, edit, reject
+from palaver.agent.limits import Limits
+from palaver.agent.notes import MAY_HAVE_RUN
+from palaver.agent.permission import CHOICES, Rule
+from palaver.agent.waiting import pending, waiting
+from palaver.core.errors import MessageError
+from palaver.models.scripted import ScriptedModel
+from palaver.store.memory import MemoryStore
+from palaver.store.sqlite import SQLiteStore
+from palaver.threads.agent_view import for_agent
+from palaver.threads.model_view import for_model
+from palaver.threads.people_view import for_people
+from palaver.threads.thread import Thread
+from palaver.threads.view import RECORD
+from tests.agent.scripts import assert_valid, bodies, call, calls, noting
+
+DECISIONS = {
+    "approve": approve(),
+    "edit": edit({"to": "bob", "amount": 2}),
+    "reject": reject("too much"),
+    "answer": answer("Bob has it already."),
+}
+TOLD = {
+    "approve": ("sent 1 to ann", False),
+    "edit": ("sent 2 to bob", False),
+    "reject": (
+        "The user rejected the send tool call. Reason: too much Do not retry it unless the user asks for it.",
+        False,
+    ),
+    "answer": ("Bob has it already.", False),
+}
+
+
+def asked_agent(ran, script=None, **how):
+    model = ScriptedModel([calls(call(to="ann")), "done"] if script is None else script, then="done")
+    return Agent(model, **{"tools": [noting(ran)], "policy": "ask", **how})
+
+
+def results(run):
+    return [message for message in run.messages if message.role == "tool"]
+
+
+# -- the matrix ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.row("DAS-25")
+@pytest.mark.parametrize("way", ["handler", "async handler", "decisions"])
+@pytest.mark.parametrize("allowed", [True, False])
+@pytest.mark.parametrize("kind", CHOICES)
+async def test_the_decision_matrix(anyio_backend, kind, allowed, way):
+    ran = []
+    choices = CHOICES if allowed else tuple(each for each in CHOICES if each != kind)
+    agent = asked_agent(ran, policy={"send": Rule(judgement="ask", reason="it costs", choices=choices)})
+    decisions = {"c1": DECISIONS[kind]}
+    if way == "decisions":
+        waits = await agent.run("go")
+        assert (waits.outcome, ran) == ("waiting", [])
+        assert [(each.tool, each.reason, each.choices) for each in waits.pending] == [("send", "it costs", choices)]
+        run = await agent.run(thread=waits.thread, decisions=decisions)
+    else:
+
+        async def later(requests):
+            await anyio.lowlevel.checkpoint()
+            return decisions
+
+        run = await agent.run("go", decide=later if way == "async handler" else lambda _: decisions)
+    assert run.ok
+    (result,) = results(run)
+    if allowed:
+        assert (result.text, result.is_error) == TOLD[kind]
+        assert ran == {"approve": [("send", "ann", 1)], "edit": [("send", "bob", 2)]}.get(kind, [])
+    else:
+        assert result.is_error
+        assert f"'{kind}' is not allowed here" in result.text
+        assert ran == []
+    assert result.metadata["approval"]["decision"] == kind
+    assert_valid(run.path.messages)
+
+
+@pytest.mark.anyio
+@pytest.mark.row("DAS-25")
+async def test_nobody_there_means_that_it_waits_and_nothing_runs(anyio_backend):
+    ran = []
+    run = await asked_agent(ran).run("go")
+    assert (run.outcome, ran, run.ok) == ("waiting", [], False)
+    assert run.pending == pending(run.thread)
+
+
+def word(judgement):
+    return judgement
+
+
+def table(judgement):
+    return {"send": judgement, "*": "deny"}
+
+
+def rest(judgement):
+    return {"*": judgement}
+
+
+def ruled(judgement):
+    return {"send": Rule(judgement=judgement)}
+
+
+def function(judgement):
+    return lambda _: judgement
+
+
+def coroutine(judgement):
+    async def judge(call):
+        await anyio.lowlevel.checkpoint()
+        return judgement
+
+    return judge
+
+
+@pytest.mark.anyio
+@pytest.mark.row("DAS-25")
+@pytest.mark.parametrize("form", [word, table, rest, ruled, function, coroutine])
+@pytest.mark.parametrize("judgement", ["allow", "ask", "deny"])
+@pytest.mark.parametrize("handler", [True, False])
+async def test_a_policy_in_every_form(anyio_backend, form, judgement, handler):
+    ran, asked = [], []
+
+    def decide(requests):
+        asked.extend(requests)
+        return {each.call.id: approve() for each in requests}
+
+    run = await asked_agent(ran, policy=form(judgement), decide=decide if handler else None).run("go")
+    assert len(asked) == (judgement == "ask" and handler)
+    assert len(ran) == (judgement == "allow" or (judgement == "ask" and handler))
+    assert run.outcome == ("waiting" if judgement == "ask" and not handler else "completed")
+    if judgement == "deny":
+        assert [(each.text, each.is_error) for each in results(run)] == [
+            ("The send tool may not be called here.", True)
+        ]
+    assert_valid(run.path.messages)
+
+
+@pytest.mark.anyio
+async def test_what_no_policy_can_mean_allows_nothing(anyio_backend):
+    for policy in ("Allow", {"send": "yes"}, {"send": None}):
+        with pytest.raises(MessageError, match="a policy says allow, ask, deny, or a Rule; not"):
+            asked_agent([], policy=policy)
+    ran = []
+    for said in (None, "yes", Rule(judgement="maybe")):
+        run = await asked_agent(ran, policy=lambda _, said=said: said).run("go")
+        assert run.outcome == "failed"
+        assert isinstance(run.error, MessageError)
+    assert ran == []
+
+
+@pytest.mark.anyio
+async def test_a_policy_denies_also_what_a_tool_wants_to_have_asked(anyio_backend):
+    ran = []
+    tool = structs.replace(noting(ran), rule=Rule(judgement="ask", choices=("answer",)))
+    run = await asked_agent(ran, tools=[tool], policy="deny").run("go")
+    assert (run.outcome, results(run)[0].is_error) == ("completed", True)
+    run = await asked_agent(ran, tools=[tool], policy="allow").run("go")
+    assert run.pending[0].choices == ("answer",)
+
+
+# -- edits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.row("DAS-25")
+async def test_edited_arguments_are_checked_again(anyio_backend):
+    ran = []
+    for arguments in ({"to": 7}, {}, {"to": "x", "amount": "many"}):
+        run = await asked_agent(ran, decide=lambda _, arguments=arguments: {"c1": edit(arguments)}).run("go")
+        (result,) = results(run)
+        assert run.ok
+        assert result.is_error
+        assert result.text.startswith("The edited arguments do not fit: ")
+    assert ran == []
+
+
+@pytest.mark.anyio
+@pytest.mark.row("DAS-25")
+async def test_an_edit_is_recorded_and_the_call_of_the_model_stays_byte_for_byte(anyio_backend):
+    written = '{ "to":"ann" ,"amount": 1 }'
+    ran = []
+    script = [p.assistant(p.ToolCall("c1", "send", written)), "done"]
+    run = await asked_agent(ran, script, decide=lambda _: {"c1": edit({"to": "bob", "amount": 2})}).run("go")
+    assert run.messages[1].tool_calls[0].arguments_json == written
+    assert ran == [("send", "bob", 2)]
+    assert results(run)[0].metadata["approval"] == {"decision": "edit", "arguments": {"to": "bob", "amount": 2}}
+    records = [each.payload for each in run.messages if RECORD in each.tags]
+    assert records[-1] == {"decided": {"c1": {"decision": "edit", "text": "", "arguments": {"to": "bob", "amount": 2}}}}
+
+
+# -- partly, wrongly, not at all -------------------------------------------------------------------------------------
+
+TWO = [calls(call(to="ann"), call(id="c2", to="ben")), "done"]
+
+
+@pytest.mark.anyio
+async def test_a_batch_waits_until_all_of_it_is_decided_and_nothing_is_asked_twice(anyio_backend):
+    ran = []
+    agent = asked_agent(ran, TWO)
+    first = await agent.run("go")
+    assert [each.call.id for each in first.pending] == ["c1", "c2"]
+    second = await agent.run(thread=first.thread, decisions={"c2": edit({"to": "eve"})})
+    assert (second.outcome, ran) == ("waiting", [])
+    assert [each.call.id for each in second.pending] == [each.call.id for each in pending(first.thread)] == ["c1"]
+    third = await agent.run(thread=first.thread, decisions={"c1": approve()})
+    assert (third.outcome, ran) == ("completed", [("send", "ann", 1), ("send", "eve", 1)])
+    assert [each.tool_call_id for each in results(third)] == ["c1", "c2"]
+    assert pending(first.thread) == ()
+    assert_valid(third.path.messages)
+
+
+@pytest.mark.anyio
+async def test_what_needs_no_decision_waits_with_the_batch_and_runs_unasked(anyio_backend):
+    ran = []
+    agent = asked_agent(ran, [calls(call("free", to="ann"), call(id="c2", to="ben")), "done"], policy={"send": "ask"})
+    agent = agent.replace(tools=[noting(ran), noting(ran, "free")])
+    first = await agent.run("go")
+    assert ([each.call.id for each in first.pending], ran) == (["c2"], [])
+    done = await agent.run(thread=first.thread, decisions={"c2": approve()})
+    assert (done.outcome, ran) == ("completed", [("free", "ann", 1), ("send", "ben", 1)])
+
+
+@pytest.mark.anyio
+async def test_going_on_without_a_decision_waits_again_and_writes_nothing(anyio_backend):
+    agent = asked_agent([])
+    first = await agent.run("go")
+    again = await agent.run(thread=first.thread)
+    assert (again.outcome, again.pending, again.messages) == ("waiting", first.pending, [])
+
+
+@pytest.mark.anyio
+async def test_the_next_batch_of_a_run_with_decisions_waits_in_a_record_too(anyio_backend):
+    ran = []
+    agent = asked_agent(ran, [calls(call(to="ann")), calls(call(id="c2", to="ben")), "done"])
+    first = await agent.run("go")
+    second = await agent.run(thread=first.thread, decisions={"c1": approve()})
+    assert [each.call.id for each in second.pending] == ["c2"]
+    assert pending(first.thread) == second.pending
+    third = await agent.run(thread=first.thread, decisions={"c2": approve()})
+    assert third.ok
+    assert ran == [("send", "ann", 1), ("send", "ben", 1)]
+
+
+@pytest.mark.anyio
+async def test_a_decision_of_what_is_not_pending_is_refused_before_anything_is_written(anyio_backend):
+    agent = asked_agent([], TWO)
+    run = await agent.run("go")
+    await agent.run(thread=run.thread, decisions={"c1": approve()})
+    length = len(run.thread)
+    for decisions in ({"c9": approve()}, {"c2": approve(), "c9": approve()}, {"c1": reject()}):
+        with pytest.raises(MessageError, match="nothing is pending for call"):
+            await agent.run(thread=run.thread, decisions=decisions)
+    with pytest.raises(MessageError, match="a new prompt closes what is pending"):
+        await agent.run("else", thread=run.thread, decisions={"c2": approve()})
+    with pytest.raises(MessageError, match="nothing is pending"):
+        await agent.run(thread=said("hi"), decisions={"c1": approve()})
+    assert len(run.thread) == length
+
+
+def said(text):
+    thread = Thread()
+    thread.append(p.user(text))
+    return thread
+
+
+@pytest.mark.anyio
+async def test_a_new_prompt_closes_what_waits(anyio_backend):
+    ran = []
+    agent = asked_agent(ran, TWO)
+    first = await agent.run("go")
+    run = await agent.run("something else", thread=first.thread)
+    assert (run.outcome, ran, pending(first.thread)) == ("completed", [], ())
+    assert [(each.tool_call_id, each.is_error) for each in results(run)] == [("c1", True), ("c2", True)]
+    assert all(each.text.startswith("Not run:") for each in results(run))
+    assert_valid(run.path.messages)
+
+
+@pytest.mark.anyio
+async def test_what_may_have_run_is_asked_again_and_what_was_rejected_is_not(anyio_backend):
+    ran = []
+    agent = asked_agent(ran, TWO, decide=lambda _: {"c1": approve(), "c2": reject()})
+    whole = await agent.run("go")
+    cut = Thread()
+    cut.add([entry for entry in whole.path if entry.message.role != "tool" and entry.message.text != "done"])
+    cut.rewind(cut.leaves[-1])
+    ran.clear()
+    agent = agent.replace(decide=None, model=ScriptedModel(["done"]))
+    run = await agent.run(thread=cut)
+    assert [(each.call.id, each.reason) for each in run.pending] == [("c1", MAY_HAVE_RUN)]
+    assert ran == []
+    done = await agent.run(thread=cut, decisions={"c1": approve()})
+    assert (done.outcome, ran) == ("completed", [("send", "ann", 1)])
+    assert [each.text[:17] for each in results(done)] == ["sent 1 to ann", "The user rejected"]
+
+
+@pytest.mark.anyio
+async def test_a_decision_that_was_not_allowed_stays_so_after_a_crash(anyio_backend):
+    ran = []
+    rule = {"send": Rule(judgement="ask", choices=("reject",))}
+    whole = await asked_agent(ran, policy=rule, decide=lambda _: {"c1": approve()}).run("go")
+    cut = Thread()
+    cut.add(whole.path[:4], {"main": whole.path[3].id})
+    assert RECORD in whole.path[3].message.tags
+    run = await asked_agent(ran, ["done"], policy=rule).run(thread=cut)
+    assert (run.outcome, results(run)[0].is_error, ran) == ("completed", True, [])
+
+
+# -- handlers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_handler_that_fails_fails_the_run_and_nothing_runs(anyio_backend):
+    ran = []
+
+    def broken(requests):
+        raise ValueError("no screen")
+
+    for decide in (broken, lambda _: {"c9": approve()}, lambda _: None):
+        run = await asked_agent(ran, decide=decide).run("go")
+        assert run.outcome == "failed"
+        assert run.error is not None
+        assert results(run)[0].is_error
+        assert_valid(run.path.messages)
+    assert ran == []
+
+
+@pytest.mark.anyio
+async def test_a_handler_that_decides_nothing_leaves_it_waiting(anyio_backend):
+    run = await asked_agent([], decide=lambda _: {}).run("go")
+    assert (run.outcome, len(run.pending)) == ("waiting", 1)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["cancel", "limit"])
+async def test_a_handler_that_is_cancelled_leaves_a_whole_thread(anyio_backend, how):
+    ran = []
+    entered = anyio.Event()
+
+    async def never(requests):
+        entered.set()
+        await anyio.sleep_forever()
+
+    agent = asked_agent(ran, decide=never, limits=Limits(seconds=0.05 if how == "limit" else None))
+    async with agent.start("go") as running:
+        if how == "cancel":
+            async with anyio.create_task_group() as group:
+                group.start_soon(running.wait)
+                await entered.wait()
+                running.cancel("enough")
+        run = await running.wait()
+    assert run.outcome == ("cancelled" if how == "cancel" else "timed_out")
+    assert (ran, results(run)[0].is_error) == ([], True)
+    assert_valid(run.path.messages)
+
+
+# -- records are for nobody ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.row("DAS-25")
+async def test_records_are_shown_by_no_view_and_sent_on_no_wire(anyio_backend):
+    agent = asked_agent([], TWO)
+    first = await agent.run("go")
+    await agent.run(thread=first.thread, decisions={"c1": edit({"to": "secret"})})
+    run = await agent.run(thread=first.thread, decisions={"c2": reject("secret")})
+    path = run.path
+    records = [entry.message for entry in path if RECORD in entry.message.tags]
+    assert [PENDING in each.tags for each in records] == [True, False, False]
+    for view in (for_model, for_people, lambda path: for_agent(path, "agent")):
+        assert not [each for each in view(path) if RECORD in each.tags]
+    assert not [each for prompt in agent.model.asked for each in prompt.messages if RECORD in each.tags]
+    without = [each for each in path.messages if RECORD not in each.tags]
+    clean = {name: (bytes(body), [each.what for each in losses]) for name, body, losses in bodies(without)}
+    raw = {name: (bytes(body), [each.what for each in losses]) for name, body, losses in bodies(path.messages)}
+    assert raw == clean
+    assert len(raw) == len(wires.names()) == 7
+
+
+# -- days later, in another process ----------------------------------------------------------------------------------
+
+DAYS_LATER = """
+import sys
+import anyio
+import anyio.lowlevel
+from palaver.agent.agent import Agent
+from palaver.agent.approvals import approve, edit
+from palaver.agent.waiting import pending, waiting
+from palaver.models.scripted import ScriptedModel
+from palaver.store.sqlite import SQLiteStore
+sys.path.insert(0, {root!r})
+from tests.agent.scripts import noting
+
+ran = []
+with SQLiteStore({path!r}) as store:
+    (found,) = waiting(store)
+    thread = store.open(found.thread, found.branch)
+    assert pending(thread) == found.requests
+    agent = Agent(ScriptedModel(["done"]), tools=[noting(ran)], policy="ask")
+    run = anyio.run(lambda: agent.run(
+        thread=thread, decisions={{"c1": approve(), "c2": edit({{"to": "eve"}})}}), backend={backend!r})
+    assert waiting(store) == ()
+print(run.outcome, ran)
+"""
+
+
+@pytest.mark.anyio
+async def test_another_process_decides_days_later(anyio_backend, tmp_path, request):
+    path = tmp_path / "threads.db"
+    monday = 1_700_000_000_000
+    with SQLiteStore(str(path), clock=lambda: monday) as store:
+        run = await asked_agent([], TWO).run("go", thread=store.open("trip"))
+        assert run.outcome == "waiting"
+    program = DAYS_LATER.format(root=str(request.config.rootpath), path=str(path), backend=anyio_backend)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)  # noqa: ASYNC221
+    assert done.stderr == ""
+    assert done.stdout == "completed [('send', 'ann', 1), ('send', 'eve', 1)]\n"
+    with SQLiteStore(str(path)) as store:
+        messages = store.open("trip").messages
+    assert_valid(messages)
+    assert len({each.id for each in messages}) == len(messages) == 7
+    assert [each.sent_at == monday for each in messages] == [True] * 3 + [False] * 4
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("make", [lambda _: MemoryStore(), lambda path: SQLiteStore(str(path / "s.db"))])
+async def test_a_store_is_asked_what_waits(anyio_backend, tmp_path, make):
+    many = calls(*[call(id=f"c{number}", to="ann") for number in range(40)])
+    with make(tmp_path) as store:
+        for name, script in (("one", None), ("two", TWO), ("done", None), ("closed", None), ("many", [many])):
+            agent = asked_agent([], script)
+            run = await agent.run("go", thread=store.open(name))
+            if name == "done":
+                await agent.run(thread=store.open(name), decisions={"c1": approve()})
+            if name == "closed":
+                await agent.run("never mind", thread=store.open(name))
+            if name == "many":
+                for each in run.pending[:35]:
+                    await agent.run(thread=store.open(name), decisions={each.call.id: approve()})
+        fork = store.open("two").fork("other")
+        found = {(each.thread, each.branch): len(each.requests) for each in waiting(store)}
+        assert found == {("one", "main"): 1, ("two", "main"): 2, ("two", "other"): 2, ("many", "main"): 5}
+        assert len(pending(fork)) == 2
+        assert waiting(store, since=2**50) == ()
+        assert len(waiting(store, limit=1)) == 1
+
+
+def test_a_decision_is_a_value():
+    assert approve() == Decision(kind="approve")
+    assert json.dumps(dict(edit({"a": 1}).arguments)) == '{"a": 1}'

@@ -1,0 +1,40 @@
+"""What type checkers must see of agents. Never run: pyright and mypy read it in strict mode."""
+
+from typing import Any, assert_type
+
+from palaver.agent.agent import Agent
+from palaver.agent.run import Run
+from palaver.agent.running import Running
+from palaver.models.language_model import LanguageModel
+
+
+class City:
+    name: str
+
+
+def typed(model: LanguageModel) -> Agent[City]:
+    agent = Agent(model, output=City)
+    assert_type(agent, Agent[City])
+    assert_type(agent.run_sync("Where?"), Run[City])
+    assert_type(agent.run_sync("Where?").output, City)
+    assert_type(agent.run_sync("Where?").check().output, City)
+    assert_type(agent.start("Where?"), Running[City])
+    return agent
+
+
+async def awaited(agent: Agent[City]) -> City:
+    async with agent.start("Where?") as running:
+        assert_type(await running.wait(), Run[City])
+    return (await agent.run("Where?")).output
+
+
+def untyped(model: LanguageModel) -> None:
+    assert_type(Agent(model).run_sync("Hi"), Run[Any])
+    assert_type(Agent(model, output={"type": "object"}).run_sync("Hi"), Run[Any])
+    assert_type(Agent(model, output=list[int]).run_sync("Hi").output, list[int])
+    assert_type(Run.load(b""), Run[Any])
+
+
+def everyone(agent: Agent, run: Run) -> None:
+    assert_type(agent, Agent[Any])
+    assert_type(run.output, Any)
