@@ -8,6 +8,8 @@
 5. One answer as the stream of every wire, written event by event and read byte by byte.
 6. All four in a store, each once: one is forked, all are searched, and every hash is derived again. The store is a
    temporary file.
+7. An agent with tools, over HTTP: its model is a recording that a server on this machine plays. It waits for an
+   approval, is gone on with from the store, and its thread is shown.
 """
 
 import contextlib
@@ -16,6 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import anyio
 from rich import box
 from rich.console import Console
 from rich.rule import Rule
@@ -23,13 +26,18 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from palaver import AssistantMessage, Request, Response, Text, ToolMessage, assistant, user, wires
-from palaver.cli import branches, receipt, render, source, stores
+from palaver.agent import Agent, Run, Running, approve
+from palaver.cli import branches, demo_model, receipt, render, source, stores
 from palaver.cli.screen import console
+from palaver.cli.telling import Teller
+from palaver.models import LanguageModel
+from palaver.models.replay import replay
 from palaver.store import Query, Store, open_store
 from palaver.store.intake import Intake
 from palaver.stream.narrate import narrate
 
 CONVERSATIONS = Path(__file__).parent / "conversations"
+RECORDING = Path(__file__).parent / "husum.recording.json"
 NAMES = ("harbour.openai_chat", "greenhouse.anthropic_messages", "library.google_generate", "workshop.openai_responses")
 
 
@@ -178,15 +186,45 @@ def check(out: Console, store: Store) -> None:
     out.print(Line(told).append("nothing is wrong" if sound.ok else "damaged", "green" if sound.ok else "red"))
 
 
-def kept(out: Console, found: dict[str, source.Source]) -> None:
-    """Keep the conversations in a store that lasts as long as this."""
-    with tempfile.TemporaryDirectory(prefix="palaver-demo-") as folder:
-        place = str(Path(folder) / "palaver.db")
-        with open_store(place) as store:
-            threads = keep(out, store, found, place)
-            fork(out, store, threads[NAMES[0]])
-            look(out, store, "train*")
-            check(out, store)
+# -- an agent ------------------------------------------------------------------------------------------------------
+
+
+def sailor(model: LanguageModel) -> Agent:
+    """Make an agent that may read, and must ask before it reserves a berth."""
+    return Agent(model, name="sailor", tools=demo_model.demo_tools(), policy={"reserve_berth": "ask"})
+
+
+async def told(teller: Teller, run: Running) -> Run:
+    """Tell what happens, as it happens."""
+    async with run as events:
+        async for event in events:
+            teller.show(event)
+    teller.over(run.result, stores.short(run.result.thread.id))
+    return run.result
+
+
+async def sail(out: Console, store: Store) -> str:
+    """Run an agent until it waits for an approval, and go on from what the store has; give the thread."""
+    teller = Teller(out, out)
+    async with replay(RECORDING) as model:
+        out.print(Line.assemble(("$ palaver run ", "dim"), (f'"{demo_model.PROMPT}"', "bold")), soft_wrap=True)
+        thread = store.create(title=demo_model.PROMPT).id
+        run = await told(teller, sailor(model).start(demo_model.PROMPT, thread=store.open(thread)))
+        (request,) = run.pending
+        out.print()
+        out.print(Line("The process could end here: what waits is in the thread. Another one decides, and goes on:"))
+        command(out, "run", "--thread", stores.short(thread), "--decide", f"{request.call.id}=approve")
+        decisions = {request.call.id: approve()}
+        await told(teller, sailor(model).start(thread=store.open(thread), decisions=decisions))
+    return thread
+
+
+def agent(out: Console, store: Store) -> None:
+    thread = anyio.run(sail, out, store)
+    out.print()
+    command(out, "show", stores.short(thread))
+    for piece in render.spoken([entry.message for entry in store.path(thread)], render.View()):
+        out.print(piece)
 
 
 def main() -> int:
@@ -214,11 +252,22 @@ def main() -> int:
     out.print(Line(told, "dim"))
     heading(out, 5, "One answer as every wire's stream, read byte by byte")
     out.print(streams(found[NAMES[1]]))
-    heading(out, 6, "Kept in a store: each once, forked, searched, verified")
-    kept(out, found)
+    with tempfile.TemporaryDirectory(prefix="palaver-demo-") as folder:
+        place = str(Path(folder) / "palaver.db")
+        with open_store(place) as store:
+            heading(out, 6, "Kept in a store: each once, forked, searched, verified")
+            threads = keep(out, store, found, place)
+            fork(out, store, threads[NAMES[0]])
+            look(out, store, "train*")
+            check(out, store)
+            heading(out, 7, "An agent with tools, over HTTP, and an approval")
+            agent(out, store)
     out.print()
     out.print(
-        Line("Try it: palaver show FILE, palaver convert FILE --to WIRE, palaver import FILE, palaver wires.", "dim")
+        Line(
+            "Try it: palaver chat --model demo, palaver show FILE, palaver convert FILE --to WIRE, palaver wires.",
+            "dim",
+        )
     )
     return 0
 

@@ -9,6 +9,8 @@ import palaver as p
 from palaver import wires
 from palaver.agent import Agent, Limits, events, notes
 from palaver.core.errors import ContextOverflowError, RateLimitError, StreamError
+from palaver.models.fallback import Fallback
+from palaver.models.retry import Retry
 from palaver.testing.rules import check_request
 from palaver.threads.thread import Thread
 from tests.agent.over_http import World, agent_of, frames, kind_of, model_at, provider, say
@@ -86,9 +88,9 @@ SAID = ("~I think.", "I will look.", p.tool_call("look", {"at": "here"}, id="cal
 
 @pytest.mark.anyio
 @pytest.mark.law(7)
-@pytest.mark.parametrize("end", ["reset", "close"])
+@pytest.mark.parametrize(("end", "eager"), [("reset", False), ("close", False), ("reset", True)])
 @pytest.mark.parametrize("wire", wires.names())
-async def test_a_stream_that_breaks_anywhere_is_recovered_from(wire, end):
+async def test_a_stream_that_breaks_anywhere_is_recovered_from(wire, end, eager):
     told = frames(wire, say(wire, *SAID))
     healthy = body_of(wire, say(wire, "Recovered."), stream=True)
     kind = kind_of(wire, stream=True)
@@ -100,7 +102,7 @@ async def test_a_stream_that_breaks_anywhere_is_recovered_from(wire, end):
         )
         with serve(*steps) as server:
             model = model_at(wire, server.url)
-            run = await agent_of(model, world).run("Look.")
+            run = await agent_of(model, world, eager=eager).run("Look.")
             assert (run.outcome, run.text) == ("completed", "Recovered."), cut
             assert [check_request(wire, each.body) for each in server.asked] == [[]] * len(server.asked)
         messages = [entry.message for entry in run.path]
@@ -109,7 +111,7 @@ async def test_a_stream_that_breaks_anywhere_is_recovered_from(wire, end):
         assert broken_pairs(messages) == []
         assert refused_path(run.path, ()) == {}
         if broke:
-            assert world.done == []
+            assert world.done == [] or eager
             assert "I will look.".startswith(broke[0].text)
 
 
@@ -149,6 +151,38 @@ async def test_who_watches_is_told_of_every_wait():
     assert run.result.text == "Hello"
     kinds = [type(event).__name__ for event in seen]
     assert kinds.index("Retrying") < kinds.index("TextDelta")
+
+
+@pytest.mark.anyio
+@pytest.mark.law(5)
+async def test_a_chain_takes_over_within_a_run_and_says_so():
+    """The first model dies between two steps; the second goes on with what the first began."""
+    first, second = "anthropic_messages", "google_generate"
+    begun = body_of(first, say(first, "~Look.", p.tool_call("look", {"at": "a"}, id="call_1")), stream=True)
+    died = says(error("gone"), 503)
+    world = World()
+    with (
+        serve(streams(begun), died) as dying,
+        provider(
+            second,
+            [say(second, "~Hm.", p.tool_call("look", {"at": "b"}, id="call_2")), say(second, "Done.")],
+            stream=True,
+        ) as (server, there),
+    ):
+        chain = Fallback([model_at(first, dying.url, retry=Retry(attempts=1)), there])
+        async with agent_of(chain, world).start("Go.") as running:
+            seen = [event async for event in running]
+        assert [check_request(first, each.body) for each in dying.asked] == [[]] * len(dying.asked)
+        assert [check_request(second, body) for _, body in server.requests] == [[], []]
+    assert (running.result.outcome, running.result.text) == ("completed", "Done.")
+    assert world.done == ["look a", "look b"]
+    falls = [event for event in seen if isinstance(event, events.Retrying)]
+    assert {(each.fallback, each.model) for each in falls} == {(True, f"loop/{first}")}
+    lost = [
+        loss for event in seen if isinstance(event, events.Lost) and event.model == there.name for loss in event.losses
+    ]
+    assert (1, 0) in [(loss.message, loss.part) for loss in lost if loss.what == "reasoning"]
+    assert broken_pairs([entry.message for entry in running.result.path]) == []
 
 
 @pytest.mark.anyio

@@ -18,6 +18,7 @@ from palaver.agent.limits import Limits
 from palaver.agent.middleware import Blocked, Middleware, Step
 from palaver.agent.tool import ToolContext
 from palaver.core.errors import ConflictError, MessageError, StoreError, UnavailableError
+from palaver.core.request import Settings, ToolChoice
 from palaver.core.usage import Usage
 from palaver.models.scripted import Broken, ScriptedModel
 from palaver.store.memory import MemoryStore
@@ -263,6 +264,14 @@ async def test_n_calls_of_the_model_are_n_minus_one_rounds_and_an_answer_without
     assert notes.final_answer_instruction in [each.text for each in model.asked[-1].system]
     again = await carried(agent, "again", previous=run)
     assert again.iterations == limit, "the budget begins anew"
+
+
+@pytest.mark.row("DAS-23")
+@pytest.mark.parametrize("choice", [ToolChoice("required"), ToolChoice("required", ("look",)), ToolChoice("auto")])
+async def test_the_last_answer_is_asked_for_validly_whatever_calls_were_demanded(choice):
+    agent = Agent(ScriptedModel([calls("a"), "fine"]), tools=[LOOK], limits=Limits(iterations=2))
+    run = await carried(agent.replace(settings=Settings(tool_choice=choice)), "go")
+    assert (run.outcome, run.text) == ("max_iterations", "fine")
 
 
 @pytest.mark.row("KAI-12")
@@ -693,6 +702,13 @@ async def test_a_call_that_may_have_run_is_asked_however_often_the_run_is_resume
     assert "rejected" in results(run)[0]
 
 
+async def test_who_decides_is_told_that_a_call_may_have_run_whatever_the_policy_asks():
+    thread = Thread()
+    thread.append(p.user("go"), calls("a", name="write"))
+    run = await carried(Agent(ScriptedModel([]), tools=[writes([])], policy="ask"), thread=thread, whole=False)
+    assert [each.reason for each in run.pending] == [notes.MAY_HAVE_RUN]
+
+
 async def test_decisions_may_come_one_by_one_and_what_was_decided_stands():
     done: list[int] = []
     agent = Agent(
@@ -834,6 +850,22 @@ async def test_a_store_that_is_full_fails_the_run(at, lasting, monkeypatch):
     assert lasting or broken_pairs(run.path.messages) == []
     again = await carried(Agent(ScriptedModel(["done"]), tools=[LOOK]), "and now?", thread=store.open("trip"))
     assert again.text == "done"
+
+
+async def test_what_fails_beside_tools_that_run_together_is_told_as_it_is(monkeypatch):
+    store = MemoryStore()
+    thread = store.open(store.create("trip").id)
+    known = store.append
+
+    def append(id: str, messages: Any, **how: Any) -> Any:
+        if isinstance(messages[0], p.ToolMessage):
+            raise UnavailableError("full")
+        return known(id, messages, **how)
+
+    monkeypatch.setattr(store, "append", append)
+    run = await carried(Agent(ScriptedModel([calls("a", "b")]), tools=[LOOK]), "go", thread=thread, whole=False)
+    assert isinstance(run.error, UnavailableError)
+    assert run.reason == "full"
 
 
 @pytest.mark.row("ASK-30")

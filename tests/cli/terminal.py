@@ -70,6 +70,7 @@ class Terminal:
         return self.type(f"{text}\n")
 
     def interrupt(self):
+        time.sleep(0.2)  # readline loses a signal that comes while it begins to listen
         return self.type("\x03")
 
     def end(self):

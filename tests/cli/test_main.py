@@ -118,6 +118,16 @@ def test_a_command_that_does_not_draw_does_not_import_rich(process, saved, chat)
     assert done.stdout == b"[]\n"
 
 
+@pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["chat", "--help"], ["run"]], ids=" ".join)
+def test_help_does_not_import_what_runs_agents(process, args):
+    code = (
+        "import sys; from palaver.cli import main; main(); names = ('httpx', 'anyio', 'mcp', 'palaver.agent', "
+        "'palaver.models'); print([name for name in names if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, check=True)
+    assert done.stdout.splitlines()[-1] == b"[]"
+
+
 def test_nothing_is_said_when_the_reader_goes_away(saved, chat):
     chat["messages"] *= 2_000
     command = f"{sys.executable} -m palaver show {saved(chat)} | head -1; exit ${{PIPESTATUS[0]}}"

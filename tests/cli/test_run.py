@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,14 @@ def bare(monkeypatch):
         monkeypatch.delenv(name)
     for name in ("OLLAMA_HOST", "VLLM_BASE_URL", "LLAMA_BASE_URL", "LMSTUDIO_BASE_URL", "OLLAMA_BASE_URL"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
+
+
+@pytest.fixture
+def tools(saved, tmp_path):
+    """A file of tools, and what was booked with them."""
+    saved(TOOLS, "tools.py")
+    booked = saved("", "booked")
+    return booked.read_text
 
 
 @pytest.fixture
@@ -98,73 +107,64 @@ def test_what_is_waited_for_is_said_and_taken_away(terminal):
     [
         (["a"], 0, "7 ", "berth 7 is yours"),
         (["nonsense", "approve"], 0, "7 ", "berth 7 is yours"),
-        (["r too dear"], 0, None, "too dear"),
-        (["t it is taken"], 0, None, "it is taken"),
+        (["r too dear"], 0, "", "too dear"),
+        (["t it is taken"], 0, "", "it is taken"),
         (["e", '\x15{"berth": "x"}', '\x15{"berth": 9}'], 0, "9 ", "berth 9 is yours"),
-        (["\x04"], 3, None, None),
+        (["\x04"], 3, "", ""),
     ],
     ids=["approve", "words", "reject", "answer", "edit", "end-of-input"],
 )
-def test_an_approval_is_typed_at_the_terminal(terminal, saved, tmp_path, typed, code, booked, told):
-    saved(TOOLS, "tools.py")
+def test_an_approval_is_typed_at_the_terminal(terminal, tools, typed, code, booked, told):  # noqa: PLR0917 (its table)
     with provider(calls("book", {"berth": 7}), says("Done.")) as there:
         at = terminal("run", "book", "--model", MODEL, "--tools", "tools.py", env=there.env)
         at.expect("? book wants to run").expect("berth: 7")
         for each in typed:
             at.expect("all\n? " if "berth" not in each else "(JSON): ").type(each if each == "\x04" else f"{each}\n")
         assert at.end() == code
-    file = tmp_path / "booked"
-    assert (file.read_text() if file.exists() else None) == booked
-    if told is not None:
-        assert told in json.dumps(there.asked[1]["messages"][-1])
+    assert tools() == booked
+    assert told in json.dumps(there.asked[-1]["messages"][-1])
 
 
-def test_an_editor_opens_the_arguments(terminal, saved, tmp_path):
-    saved(TOOLS, "tools.py")
+def test_an_editor_opens_the_arguments(terminal, saved, tools):
     editor = saved("import sys; p = sys.argv[1]; t = open(p).read(); open(p, 'w').write(t.replace('7', '8'))", "ed.py")
     with provider(calls("book", {"berth": 7}), says("Done.")) as there:
         env = {**there.env, "EDITOR": f"{sys.executable} {editor}"}
         at = terminal("run", "book", "--model", MODEL, "--tools", "tools.py", env=env)
         at.expect("all\n? ").line("e")
         assert at.end() == 0
-    assert (tmp_path / "booked").read_text() == "8 "
+    assert tools() == "8 "
 
 
-def test_without_a_terminal_it_waits_and_another_process_decides(process, saved, tmp_path):
-    saved(TOOLS, "tools.py")
+def test_without_a_terminal_it_waits_and_another_process_decides(process, tools):
     with provider(calls("book", {"berth": 7}), says("Done.")) as there:
         done = process("run", "book", "--model", MODEL, "--tools", "tools.py:book", **there.env)
         assert (done.code, done.out) == (3, "")
-        assert not (tmp_path / "booked").exists()
+        assert tools() == ""
         go_on = re.search(r"^go on: palaver (.*)$", done.err, re.MULTILINE)[1].split()
         assert go_on[-2:] == ["--decide", "call_1=approve"]
         done = process(*go_on, **there.env)
         assert (done.code, done.out) == (0, "Done.\n")
-    assert (tmp_path / "booked").read_text() == "7 "
+    assert tools() == "7 "
 
 
 @pytest.mark.parametrize(
-    ("decision", "booked"), [("call_1=reject:no", None), ('call_1=edit:{"berth":3}', "3 "), ("call_1=answer:a=b", None)]
+    ("decision", "booked"), [("call_1=reject:no", ""), ('call_1=edit:{"berth":3}', "3 "), ("call_1=answer:a=b", "")]
 )
-def test_decisions_can_be_typed_beforehand(process, saved, tmp_path, decision, booked):
-    saved(TOOLS, "tools.py")
+def test_decisions_can_be_typed_beforehand(process, tools, decision, booked):
     how = ("--model", MODEL, "--tools", "tools.py", "--thread", "berths")
     with provider(calls("book", {"berth": 7}), says("Done.")) as there:
         assert process("run", "book", *how, **there.env).code == 3
         assert process("run", *how, "--decide", "call_9=approve", **there.env).code == 1
         assert process("run", *how, "--decide", decision, **there.env).code == 0
-    file = tmp_path / "booked"
-    assert (file.read_text() if file.exists() else None) == booked
+    assert tools() == booked
 
 
-@pytest.mark.parametrize(("mode", "booked"), [("allow", "7 "), ("deny", None)])
-def test_a_policy_decides_where_it_is_told_to(process, saved, tmp_path, mode, booked):
-    saved(TOOLS, "tools.py")
+@pytest.mark.parametrize(("mode", "booked"), [("allow", "7 "), ("deny", "")])
+def test_a_policy_decides_where_it_is_told_to(process, tools, mode, booked):
     with provider(calls("book", {"berth": 7}), says("Done.")) as there:
         done = process("run", "book", "--model", MODEL, "--tools", "tools.py", "--approve", mode, **there.env)
         assert (done.code, done.out) == (0, "Done.\n")
-    file = tmp_path / "booked"
-    assert (file.read_text() if file.exists() else None) == booked
+    assert tools() == booked
 
 
 def test_ctrl_c_keeps_what_was_said_and_says_how_to_go_on(terminal, threads):
@@ -194,8 +194,7 @@ def test_an_interrupt_without_a_terminal_does_the_same(tmp_path, threads):
     assert threads()["talk"][1].text == "half of"
 
 
-def test_ctrl_c_at_a_question_leaves_it_pending(terminal, saved, tmp_path):
-    saved(TOOLS, "tools.py")
+def test_ctrl_c_at_a_question_leaves_it_pending(terminal, tools):
     how = ("--model", MODEL, "--tools", "tools.py", "--thread", "berths")
     with provider(calls("book", {"berth": 7}), says("Done.")) as there:
         at = terminal("run", "book", *how, env=there.env)
@@ -204,11 +203,10 @@ def test_ctrl_c_at_a_question_leaves_it_pending(terminal, saved, tmp_path):
         at = terminal("run", *how, env=there.env)
         at.expect("all\n? ").line("a").expect("Done.")
         assert at.end() == 0
-    assert (tmp_path / "booked").read_text() == "7 "
+    assert tools() == "7 "
 
 
-def test_events_are_objects_one_a_line(process, saved):
-    saved(TOOLS, "tools.py")
+def test_events_are_objects_one_a_line(process, tools):
     with provider(calls("book", {"berth": 7}), says("Done\x1b.")) as there:
         how = ("--model", MODEL, "--tools", "tools.py", "--approve", "allow", "--json")
         done = process("run", "book", *how, **there.env)
@@ -223,8 +221,7 @@ def test_events_are_objects_one_a_line(process, saved):
     assert "\x1b" not in done.out
 
 
-def test_what_a_model_says_cannot_steer_the_terminal(terminal, saved):
-    saved(TOOLS, "tools.py")
+def test_what_a_model_says_cannot_steer_the_terminal(terminal, tools):
     wicked = "\x1b]0;owned\x07\x1b[2J\x9b2J"
     with provider(calls("book", {"berth": 7, wicked: wicked}, id=f"c{wicked}"), says(wicked)) as there:
         at = terminal("run", "hi", "--model", MODEL, "--tools", "tools.py", env=there.env)
@@ -337,7 +334,7 @@ def test_a_prompt_comes_from_standard_input(process):
 
 
 def test_tools_of_an_mcp_server(process):
-    server = f"mcp:{sys.executable} {os.path.abspath('tests/agent/mcp_server.py')}"
+    server = f"mcp:{sys.executable} {Path(__file__).parents[1] / 'agent/mcp_server.py'}"
     with provider(says("ok")) as there:
         done = process("run", "hi", "--model", MODEL, "--tools", server, **there.env)
         assert done.code == 0, done.err

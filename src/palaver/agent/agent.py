@@ -89,6 +89,7 @@ class Agent(Generic[T]):
         polling: Sequence[str] = (),
         observers: Sequence[Observer] = (),
         stream: bool = True,
+        eager: bool = False,
         log: LogSink | None = None,
         prices: Callable[[str, Usage], float | None] | None = None,
     ) -> None:
@@ -98,9 +99,9 @@ class Agent(Generic[T]):
         goes on. ``output`` is the form of the answer: a type, or a JSON Schema. ``invalid_calls``: a call that cannot
         be run is answered with an error, or becomes a note that leaves no call in the thread (CBF-18). ``polling``
         names tools that may be called again and again with the same arguments. ``observers`` are told every event of
-        every run (``palaver.agent.observing``). ``prices`` gives what an answer of a
-        model cost, in USD; by default the catalogue does. Raises ``MessageError`` for tools that
-        cannot stand together.
+        every run (``palaver.agent.observing``). With ``eager`` tools that read begin while the answer that calls them
+        is still streaming (``palaver.agent.eager``). ``prices`` gives what an answer of a model cost, in USD; by
+        default the catalogue does. Raises ``MessageError`` for tools that cannot stand together.
         """
         self._given = {key: value for key, value in locals().items() if key != "self"}
         self.model, self.name, self.decide, self.limits = model, name, decide, limits
@@ -109,7 +110,7 @@ class Agent(Generic[T]):
         self.instructions = instructions
         self.provider: Mapping[str, Mapping[str, Any]] = provider or {}
         self.result_limit, self.polling, self.stream, self.log = result_limit, tuple(polling), stream, log
-        self.observers = tuple(observers)
+        self.eager, self.observers = eager, tuple(observers)
         self._invalid_calls, self._prices = invalid_calls, prices
         self._known_prices: dict[str, Prices | None] = {}
         self.chain = Chain(middleware)

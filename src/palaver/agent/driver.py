@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -27,6 +28,7 @@ from msgspec import structs
 from palaver.agent import approvals, events, machine, notes
 from palaver.agent.approvals import ApprovalRequest, Decide, Decision, Recorded
 from palaver.agent.calling import Called, call_tool
+from palaver.agent.eager import Eager
 from palaver.agent.holding import held_record
 from palaver.agent.idempotency import idempotency_key
 from palaver.agent.limiting import READ_RESULT
@@ -132,6 +134,9 @@ class Driver:
         self._policy: Policy = self._gate if self._chain.rules else agent.policy
         self._ask = self._chain.around_model(self._ask_model, self.context)
         self._call = self._chain.around_tool(_run_tool, self.context)
+        reads = agent.eager and agent.stream and any(tool.effect == "read" for tool in self._toolbox)
+        early = reads and not self._chain.withholds
+        self._eager = Eager(self._toolbox, self._policy, self._run_early) if early else None
         self._does: Mapping[type[Any], Callable[[Any], Awaitable[None]]] = {
             machine.Append: self._append,
             machine.Prepare: self._prepare,
@@ -168,8 +173,9 @@ class Driver:
         first = structs.replace(self._first, at=began)
         try:
             with anyio.move_on_after(self.agent.limits.seconds) as scope:
-                await self._begin(first)
-                await self._loop()
+                async with self._eager or nullcontext():
+                    await self._begin(first)
+                    await self._loop()
             if scope.cancelled_caught:
                 await self._stop(machine.Interrupted("timed_out", "The time of the run is over."))
         except Exception as error:  # noqa: BLE001 (whatever fails, the thread is left whole)
@@ -355,6 +361,8 @@ class Driver:
 
     async def _call_model(self, command: machine.CallModel) -> None:
         self.journal.round = self.state.iteration
+        if self._eager is not None:
+            self._eager.drop()
         if self._watch is not None:
             self.emit(
                 events.IterationStarted(
@@ -380,6 +388,8 @@ class Driver:
 
     def _failed(self, error: Exception, partial: AssistantMessage | None) -> None:
         self._answer = None
+        if self._eager is not None:
+            self._eager.drop()
         broke = partial is not None and bool(partial.content)
         if partial is not None:
             self._spent(self.agent.model.name, partial.usage)
@@ -426,8 +436,14 @@ class Driver:
     async def _ask_model(self, prompt: Prompt) -> Reply:
         async with self._carry.session.ask(prompt, stream=self.agent.stream, on_notice=self._noticed) as answer:
             self._answer = answer
-            if self._watch is not None and not self._chain.withholds:
+            shows = self._watch is not None and not self._chain.withholds
+            hears = self._eager.hears() if self._eager is not None and prompt.tools else None
+            if shows or hears is not None:
                 async for event in answer:
+                    if hears is not None:
+                        hears(event)
+                    if self._watch is None or not shows:
+                        continue
                     if type(event) is TextDelta:
                         self.emit(events.TextDelta(agent=self.agent.name, run=self.run, text=event.text))
                     elif type(event) is ReasoningDelta:
@@ -553,6 +569,14 @@ class Driver:
         self._feed(machine.Ran(planned.index, called.message, called.records, *self._spending.take()))
 
     async def _run_call(self, planned: PlannedCall) -> Called:
+        early = None if self._eager is None else await self._eager.take(planned.call)
+        return early if early is not None else await self._run_at(planned, self._asked_at())
+
+    async def _run_early(self, planned: PlannedCall) -> Called:
+        return await self._run_at(planned, len(self.journal.path))
+
+    async def _run_at(self, planned: PlannedCall, place: int) -> Called:
+        """Run a call of the message at a place of the conversation."""
         tool = self._tool(planned)
         path = self.journal.path
         context = ToolContext(
@@ -564,7 +588,7 @@ class Driver:
             values=self.values,
             emit=partial(self._progress, planned.call),
             show=self.emit,
-            idempotency_key=idempotency_key(self.journal.thread.id, self._asked_at(), planned.index),
+            idempotency_key=idempotency_key(self.journal.thread.id, place, planned.index),
             deps=self.context.deps,
             host=self.context,
         )

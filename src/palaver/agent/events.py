@@ -4,8 +4,8 @@ Rules:
 
 - Every run begins with ``RunStarted`` and ends with one ``RunFinished``; nothing follows it (CBF-24).
 - Text of an answer comes as deltas, then ``MessageAdded`` gives the whole message as it joined the thread. Text stands
-  before the calls of its answer, a call's ``ToolStarted`` before its ``ToolFinished``; results of calls that run at the
-  same time come as they are ready.
+  before the calls of its answer (but for reads that begin early, ``agent.eager``), a call's ``ToolStarted`` before its
+  ``ToolFinished``; results of calls that run at the same time come as they are ready.
 - Events of a sub-agent come wrapped in ``SubagentEvent``, between its own ``RunStarted`` and ``RunFinished``.
 - Watching is free of consequences: nothing that a watcher does changes the run, but that one who reads events slowly
   (``async for``) slows it down.

@@ -526,7 +526,7 @@ def _without_repeats(state: State, calls: tuple[PlannedCall, ...]) -> tuple[Stat
     Calls that poll are left out of account. What is left of a round that broke off is no round.
     """
     if len(calls) < len(state.results):
-        return structs.replace(state, repetition=Repetition()), calls
+        return state, calls
     state, verdict = _repeated(state, calls)
     if not verdict:
         return state, calls

@@ -19,7 +19,7 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -95,7 +95,7 @@ class Conversation:
 
         With ``steered``, lines typed meanwhile are told to the agent, and to it. Raises as ``Agent.run`` does.
         """
-        waiting: SimpleQueue[AgentEvent | None] = SimpleQueue()
+        waiting: Queue[AgentEvent | None] = Queue()  # SimpleQueue.get may hang after a signal (CPython 3.11)
         held: list[Running] = []
         told = False
         with _interrupts() as interrupted:
@@ -154,7 +154,7 @@ class Conversation:
         self,
         prompt: Input,
         decisions: Mapping[str, Decision] | None,
-        waiting: SimpleQueue[AgentEvent | None],
+        waiting: Queue[AgentEvent | None],
         held: list[Running],
     ) -> Run:
         how: dict[str, Any] = {"thread": self.thread} if self._previous is None else {"previous": self._previous}
@@ -216,17 +216,20 @@ def opened(asked: Asked, title: str, *, begins: bool = True) -> Generator[Conver
     named = (*asked.tools, *(["demo"] if model.name.startswith("demo/") and "demo" not in asked.tools else []))
     if not begins and not stores.is_there(asked.location):
         raise NotFoundError(f"no thread goes by {asked.thread!r}: there is no store at {stores.shown(asked.location)}")
-    with open_store(asked.location) as store, start_blocking_portal() as portal:
-        with portal.wrap_async_context_manager(toolset(named)) as tools:
-            thread, known = _thread(store, asked.thread, title, begins=begins)
-            agent = Agent(
-                model,
-                instructions=asked.system,
-                tools=tools,
-                policy=_policy(asked.approve, tools),
-                limits=Limits() if asked.steps is None else Limits(iterations=asked.steps),
-            )
-            yield Conversation(portal, agent, thread, known=known)
+    with (
+        open_store(asked.location) as store,
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(toolset(named)) as tools,
+    ):
+        thread, known = _thread(store, asked.thread, title, begins=begins)
+        agent = Agent(
+            model,
+            instructions=asked.system,
+            tools=tools,
+            policy=_policy(asked.approve, tools),
+            limits=Limits() if asked.steps is None else Limits(iterations=asked.steps),
+        )
+        yield Conversation(portal, agent, thread, known=known)
 
 
 def _policy(mode: Judgement, tools: tuple[AgentTool, ...]) -> Policy:

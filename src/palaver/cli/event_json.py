@@ -47,13 +47,16 @@ def _plain(value: object) -> Any:
     if isinstance(value, Struct):
         return {field: _plain(each) for field, each in structs.asdict(value).items()}
     if isinstance(value, Mapping):
-        fields: Mapping[Any, Any] = value
-        return {str(key): _plain(each) for key, each in fields.items()}
+        return {str(key): _plain(each) for key, each in _any(value).items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        items: Sequence[Any] = value
-        return [_plain(each) for each in items]
+        return [_plain(each) for each in _any(value)]
     try:
         jsontext.encode(value)
     except (PalaverError, msgspec.MsgspecError, TypeError):
         return repr(value)
+    return value
+
+
+def _any(value: Any) -> Any:
+    """The same; what is in it may be anything."""
     return value

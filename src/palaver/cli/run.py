@@ -43,13 +43,13 @@ def command(prompt: str | None, *, decided: tuple[Typed, ...], as_json: bool, **
     Without PROMPT, a thread goes on where it was left. Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 waiting for
     a decision, 130 after Ctrl-C.
     """
-    from palaver.cli import conversation, deciding
-
     asked = agent_options.asked(given)
     if prompt == files.STANDARD:
         prompt = files.read(files.STANDARD).decode(errors="replace").strip()
     if not prompt and asked.thread is None:
         raise click.UsageError("give a PROMPT, or --thread to go on with one")
+    from palaver.cli import conversation, deciding
+
     images = conversation.images(asked.images)
     said = [prompt, *images] if prompt and images else images or prompt or None
     decisions = deciding.typed(decided)
