@@ -63,20 +63,18 @@ def test_what_is_exported_is_there(module):
 
 
 def test_importing_agents_loads_no_optional_package():
-    optional = set(
-        [
-            "mcp",
-            "httpx",
-            "pydantic",
-            "opentelemetry",
-            "jsonschema",
-            "trio",
-            "sqlite3",
-            "google",
-            "botocore",
-            "http.server",
-        ]
-    )
+    optional = {
+        "mcp",
+        "httpx",
+        "pydantic",
+        "opentelemetry",
+        "jsonschema",
+        "trio",
+        "sqlite3",
+        "google",
+        "botocore",
+        "http.server",
+    }
     code = f"import palaver.agent, palaver.models, sys; print({optional!r} & sys.modules.keys())"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"
