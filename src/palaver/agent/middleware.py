@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from msgspec import Struct
 
 from palaver.agent.limits import Spent
-from palaver.agent.machine import Jump
 from palaver.agent.permission import Policy, Rule, as_rule, rule_of
+from palaver.agent.protocol import Jump
 from palaver.agent.spending import Spend
 from palaver.agent.tool import AgentTool, Output, ToolContext
 from palaver.core.errors import PalaverError
