@@ -26,8 +26,8 @@ from palaver.agent.replay_view import ReplayView
 from palaver.core.request import Settings
 from palaver.models.endpoint import Endpoint
 from palaver.models.http import Http
+from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt
-from palaver.models.model import Model
 from palaver.threads.thread import Thread
 
 if TYPE_CHECKING:

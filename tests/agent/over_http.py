@@ -15,7 +15,7 @@ from palaver.agent import Agent, Output, function_tool
 from palaver.core.parts import Text
 from palaver.models.clock import Clock
 from palaver.models.http import Timeouts
-from palaver.models.model import Model
+from palaver.models.http_model import Model
 from palaver.models.retry import Retry
 from palaver.stream.narrate import narrate
 from tests.loopback import Loopback, serve

@@ -389,10 +389,10 @@ def test_nothing_is_there_where_nothing_may_begin_early():
         return Agent(ScriptedModel([]), **more).driver("Hi.", None)
 
     tools = World().tools()
-    assert driver(tools=tools, eager=True)._eager is not None
-    assert driver(tools=tools)._eager is None
-    assert driver(tools=tools[1:], eager=True)._eager is None
-    assert driver(tools=tools, eager=True, stream=False)._eager is None
+    assert driver(tools=tools, eager=True)._tools.eager is not None
+    assert driver(tools=tools)._tools.eager is None
+    assert driver(tools=tools[1:], eager=True)._tools.eager is None
+    assert driver(tools=tools, eager=True, stream=False)._tools.eager is None
 
 
 @pytest.mark.anyio

@@ -16,6 +16,7 @@ from palaver.agent.approvals import approve, edit, reject
 from palaver.agent.functions import function_tool
 from palaver.agent.limits import Limits
 from palaver.agent.middleware import Blocked, Middleware, Step
+from palaver.agent.replay_view import ReplayView
 from palaver.agent.tool import ToolContext
 from palaver.core.errors import ConflictError, MessageError, StoreError, UnavailableError
 from palaver.core.request import Settings, ToolChoice
@@ -872,7 +873,7 @@ async def test_what_fails_beside_tools_that_run_together_is_told_as_it_is(monkey
 async def test_a_turn_costs_what_is_new_in_it(monkeypatch):
     """Counted, not timed: how much of the conversation is looked at in a late turn is what an early one looks at."""
     looked: list[int] = []
-    known = driver_module.ReplayView.__call__
+    known = ReplayView.__call__
 
     def view(self: Any, path: Any) -> Any:
         before = 0 if self._visible is None else len(self._visible)
@@ -880,7 +881,7 @@ async def test_a_turn_costs_what_is_new_in_it(monkeypatch):
         looked.append(len(messages) - before)
         return messages
 
-    monkeypatch.setattr(driver_module.ReplayView, "__call__", view)
+    monkeypatch.setattr(ReplayView, "__call__", view)
     model = endless()
     run = await Agent(model, tools=[LOOK], limits=Limits(iterations=300)).run("go")
     assert run.iterations == 300

@@ -11,22 +11,24 @@ from hypothesis import event as note_event, given, settings, strategies as st
 from msgspec import structs
 
 import palaver as p
-from palaver.agent import machine as m
+from palaver.agent import machine as m, protocol
 from palaver.agent.approvals import SOURCE, pending_record
+from palaver.agent.calls import PlannedCall, client_calls, result
 from palaver.agent.limits import Limits
+from palaver.agent.state import State
 from tests.agent.wholeness import broken_pairs, refused, said
 
 PHASES = ("idle", "prepare", "model", "review", "output", "plan", "approval", "tools", "done")
-ANYWHERE = {m.Steered, m.Blocked, m.Interrupted, m.Crashed}
+ANYWHERE = {protocol.Steered, protocol.Blocked, protocol.Interrupted, protocol.Crashed}
 MEANT = {
-    "idle": {m.Begun, m.Resumed},
-    "prepare": {m.Prepared},
-    "model": {m.Answered, m.ModelFailed},
-    "review": {m.Reviewed},
-    "output": {m.OutputRead, m.OutputRefused},
-    "plan": {m.Planned},
-    "approval": {m.Decided},
-    "tools": {m.Ran},
+    "idle": {protocol.Begun, protocol.Resumed},
+    "prepare": {protocol.Prepared},
+    "model": {protocol.Answered, protocol.ModelFailed},
+    "review": {protocol.Reviewed},
+    "output": {protocol.OutputRead, protocol.OutputRefused},
+    "plan": {protocol.Planned},
+    "approval": {protocol.Decided},
+    "tools": {protocol.Ran},
     "done": set(),
 }
 
@@ -36,8 +38,8 @@ MEANT = {
 @pytest.mark.law(7)
 @pytest.mark.row("KAI-11")
 def test_every_event_is_defined_in_every_phase():
-    assert set(m.TABLE) == {(phase, event) for phase in PHASES for event in m.EVENTS}
-    assert len(m.EVENTS) == 15
+    assert set(m.TABLE) == {(phase, event) for phase in PHASES for event in protocol.EVENTS}
+    assert len(protocol.EVENTS) == 15
     for (phase, event), does in m.TABLE.items():
         means_something = does is not m._nothing
         assert means_something == (event in MEANT[phase] or (event in ANYWHERE and phase != "done")), (phase, event)
@@ -46,7 +48,7 @@ def test_every_event_is_defined_in_every_phase():
 @pytest.mark.row("KAI-11")
 @pytest.mark.parametrize("phase", PHASES)
 def test_what_means_nothing_changes_nothing(phase):
-    state = m.State(phase=phase, message=p.assistant("hi"), results=(None,))
+    state = State(phase=phase, message=p.assistant("hi"), results=(None,))
     for (at, event), does in m.TABLE.items():
         if at == phase and does is m._nothing:
             blank = event(*[_any(field) for field in event.__struct_fields__])
@@ -94,11 +96,11 @@ class World:
     def __init__(self, draw: Any) -> None:
         self.draw = draw
         self.now = 0.0
-        self.state = m.State(limits=draw(LIMITS), reads_output=draw(st.booleans()))
+        self.state = State(limits=draw(LIMITS), reads_output=draw(st.booleans()))
         self.todo: list[Any] = []
         self.messages: list[p.Message] = []
         self.asked = 0
-        self.finishes: list[m.Finish] = []
+        self.finishes: list[protocol.Finish] = []
 
     def feed(self, event: Any) -> None:
         before = copy.deepcopy(self.state)
@@ -110,15 +112,15 @@ class World:
         assert not (self.finishes and commands), "something follows the end"
         self.state = state
         for command in commands:
-            if isinstance(command, m.Append):
+            if isinstance(command, protocol.Append):
                 assert command.messages
                 self.messages += command.messages
-            elif isinstance(command, m.Finish):
+            elif isinstance(command, protocol.Finish):
                 self.finishes.append(command)
-            elif isinstance(command, m.Run):
+            elif isinstance(command, protocol.Run):
                 self.todo += [(command, call) for call in command.calls]
-            elif not isinstance(command, m.Warn):
-                self.asked += isinstance(command, m.CallModel)
+            elif not isinstance(command, protocol.Warn):
+                self.asked += isinstance(command, protocol.CallModel)
                 self.todo.append((command, None))
 
     def answer(self) -> Any:
@@ -127,63 +129,63 @@ class World:
         self.now += self.draw(st.integers(0, 5))
         draw = self.draw
         match command:
-            case m.Prepare():
-                return m.Prepared(draw(NOTES), draw(JUMPS))
-            case m.CallModel():
+            case protocol.Prepare():
+                return protocol.Prepared(draw(NOTES), draw(JUMPS))
+            case protocol.CallModel():
                 if draw(st.integers(0, 4)) == 0:
                     partial = draw(st.none() | ANSWERS)
-                    return m.ModelFailed(ValueError("no"), self.now, partial, draw(st.booleans()))
-                return m.Answered(draw(ANSWERS), self.now, draw(st.integers(0, 9)), 0.0, 3)
-            case m.Review():
-                return m.Reviewed(draw(NOTES), draw(JUMPS))
-            case m.ReadOutput():
-                return draw(st.sampled_from([m.OutputRead(1), m.OutputRefused("$.a: missing")]))
-            case m.Plan(message, indexes):
-                calls = m.client_calls(message)
+                    return protocol.ModelFailed(ValueError("no"), self.now, partial, draw(st.booleans()))
+                return protocol.Answered(draw(ANSWERS), self.now, draw(st.integers(0, 9)), 0.0, 3)
+            case protocol.Review():
+                return protocol.Reviewed(draw(NOTES), draw(JUMPS))
+            case protocol.ReadOutput():
+                return draw(st.sampled_from([protocol.OutputRead(1), protocol.OutputRefused("$.a: missing")]))
+            case protocol.Plan(message, indexes):
+                calls = client_calls(message)
                 planned = tuple([self.planned(index, calls[index]) for index in indexes])
                 asks = any(each.verdict == "ask" for each in planned)
-                return m.Planned(planned, pending_record(planned) if asks else None)
-            case m.Ask(calls):
-                return m.Decided(tuple([self.decided(each) for each in calls]))
-            case m.Run():
+                return protocol.Planned(planned, pending_record(planned) if asks else None)
+            case protocol.Ask(calls):
+                return protocol.Decided(tuple([self.decided(each) for each in calls]))
+            case protocol.Run():
                 records = draw(st.lists(st.just(p.system("", tags=("record",), source=SOURCE)), max_size=1))
                 failed = draw(st.booleans())
-                return m.Ran(call.index, m.result(call, "done", is_error=failed), tuple(records))
+                return protocol.Ran(call.index, result(call, "done", is_error=failed), tuple(records))
         raise AssertionError(command)
 
-    def planned(self, index: int, call: p.ToolCall) -> m.PlannedCall:
+    def planned(self, index: int, call: p.ToolCall) -> PlannedCall:
         verdict = "invalid" if call.name == "nobody" else self.draw(st.sampled_from(["run", "run", "ask", "deny"]))
-        return m.PlannedCall(index, call, call.name, "read" if call.name == "look" else "write", verdict, "because")
+        return PlannedCall(index, call, call.name, "read" if call.name == "look" else "write", verdict, "because")
 
-    def decided(self, call: m.PlannedCall) -> m.PlannedCall:
+    def decided(self, call: PlannedCall) -> PlannedCall:
         to = self.draw(st.sampled_from(["run", "run", "answered", "invalid", "ask"]))
         return structs.replace(call, verdict=to) if call.verdict == "ask" else call
 
 
-def same(one: m.State, other: m.State) -> bool:
+def same(one: State, other: State) -> bool:
     return one == other and pickle.loads(pickle.dumps(one)) == other
 
 
 ODD = st.one_of(
-    st.builds(m.Steered, SAID),
-    st.builds(m.Steered, SAID),
-    st.builds(m.Answered, ANSWERS, st.just(0.0)),
-    st.builds(m.Prepared, NOTES, JUMPS),
-    st.builds(m.Reviewed, NOTES),
-    st.builds(m.OutputRead),
-    st.builds(m.Begun, st.just(0.0), SAID),
-    st.builds(m.Ran, st.integers(0, 5), st.just(p.tool("late", tool_call_id="a"))),
+    st.builds(protocol.Steered, SAID),
+    st.builds(protocol.Steered, SAID),
+    st.builds(protocol.Answered, ANSWERS, st.just(0.0)),
+    st.builds(protocol.Prepared, NOTES, JUMPS),
+    st.builds(protocol.Reviewed, NOTES),
+    st.builds(protocol.OutputRead),
+    st.builds(protocol.Begun, st.just(0.0), SAID),
+    st.builds(protocol.Ran, st.integers(0, 5), st.just(p.tool("late", tool_call_id="a"))),
 )
 ENDS = st.one_of(
-    st.builds(m.Interrupted, st.sampled_from(["cancelled", "timed_out"]), st.just(""), st.none() | ANSWERS),
-    st.builds(m.Crashed, st.just(ValueError("hook")), st.none() | ANSWERS),
-    st.builds(m.Blocked, st.just("no"), st.none() | ANSWERS),
+    st.builds(protocol.Interrupted, st.sampled_from(["cancelled", "timed_out"]), st.just(""), st.none() | ANSWERS),
+    st.builds(protocol.Crashed, st.just(ValueError("hook")), st.none() | ANSWERS),
+    st.builds(protocol.Blocked, st.just("no"), st.none() | ANSWERS),
 )
 
 
 def in_place(world: World, odd: Any) -> bool:
     """Whether an event of ``ODD`` would be an answer to a command that is under way."""
-    if isinstance(odd, m.Ran):
+    if isinstance(odd, protocol.Ran):
         return odd.index in world.state.running
     return type(odd) in MEANT[world.state.phase]
 
@@ -196,7 +198,7 @@ def in_place(world: World, odd: Any) -> bool:
 @given(st.data())
 def test_whatever_happens_the_thread_is_whole(data):
     world = World(data.draw)
-    world.feed(m.Begun(0.0, (p.user("go"),)))
+    world.feed(protocol.Begun(0.0, (p.user("go"),)))
     for _ in range(40):
         if world.finishes:
             break
@@ -211,7 +213,7 @@ def test_whatever_happens_the_thread_is_whole(data):
             world.feed(world.answer())
     if not world.finishes:
         assert refused(world.messages) == {}  # as if it was killed here
-        world.feed(m.Interrupted())
+        world.feed(protocol.Interrupted())
     note_event(world.state.outcome or "?")
     assert len(world.finishes) == 1
     assert world.state.phase == "done"
@@ -229,22 +231,24 @@ def test_whatever_happens_the_thread_is_whole(data):
 @pytest.mark.parametrize("limit", [1, 3])
 def test_no_answer_takes_more_calls_of_the_model_than_the_limit(limit):
     for turn in (
-        m.Answered(p.assistant(p.ToolCall("a", "nobody", "{}")), 0.0),
-        m.Answered(p.AssistantMessage(content=(p.Reasoning("hm"),)), 0.0),
-        m.Answered(p.AssistantMessage(content=(p.Text("more"),), finish_reason="pause"), 0.0),
-        m.ModelFailed(ValueError("no"), 0.0, p.assistant("par"), broke=True),
+        protocol.Answered(p.assistant(p.ToolCall("a", "nobody", "{}")), 0.0),
+        protocol.Answered(p.AssistantMessage(content=(p.Reasoning("hm"),)), 0.0),
+        protocol.Answered(p.AssistantMessage(content=(p.Text("more"),), finish_reason="pause"), 0.0),
+        protocol.ModelFailed(ValueError("no"), 0.0, p.assistant("par"), broke=True),
     ):
-        state, commands = m.step(m.State(limits=Limits(iterations=limit, recoveries=99)), m.Begun(0.0, (p.user("x"),)))
+        state, commands = m.step(
+            State(limits=Limits(iterations=limit, recoveries=99)), protocol.Begun(0.0, (p.user("x"),))
+        )
         asked = 0
-        while not any(isinstance(each, m.Finish) for each in commands):
-            asked += any(isinstance(each, m.CallModel) for each in commands)
+        while not any(isinstance(each, protocol.Finish) for each in commands):
+            asked += any(isinstance(each, protocol.CallModel) for each in commands)
             event: Any = {
-                "prepare": m.Prepared(),
+                "prepare": protocol.Prepared(),
                 "model": turn,
-                "review": m.Reviewed(),
+                "review": protocol.Reviewed(),
             }.get(state.phase)
             if event is None:
-                call = m.client_calls(turn.message)[0]
-                event = m.Planned((m.PlannedCall(0, call, None, verdict="invalid"),))
+                call = client_calls(turn.message)[0]
+                event = protocol.Planned((PlannedCall(0, call, None, verdict="invalid"),))
             state, commands = m.step(state, event)
         assert asked == limit

@@ -10,8 +10,8 @@ from palaver import wires
 from palaver.core.errors import CapabilityError
 from palaver.models.capabilities import Capabilities
 from palaver.models.fallback import Fallback
+from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt
-from palaver.models.model import Model
 from palaver.models.names import model as named
 from palaver.models.retry import Retry
 from palaver.models.written import Written

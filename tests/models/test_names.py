@@ -218,3 +218,8 @@ async def test_servers_on_this_machine_are_asked_only_when_wanted(monkeypatch):
         assert await names.answering(seconds=2) == ("ollama",)
         server.shutdown()
         thread.join()
+
+
+def test_no_module_is_hidden_by_the_function_that_makes_models():
+    assert importlib.util.find_spec("palaver.models.model") is None
+    assert callable(importlib.import_module("palaver.models").model)

@@ -21,9 +21,9 @@ from palaver.core.errors import AuthenticationError, MessageError
 from palaver.models import names
 from palaver.models.credentials import ApiKey
 from palaver.models.endpoint import HttpCall
+from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt, Reply, complete
 from palaver.models.masking import Masker
-from palaver.models.model import Model
 from palaver.models.recording import Exchange, Recording
 from palaver.models.replay import Recorder, replay, serve
 from palaver.models.retry import Retry

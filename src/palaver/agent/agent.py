@@ -21,16 +21,19 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
 
 import anyio
 
-from palaver.agent import machine, notes
+from palaver.agent import notes
 from palaver.agent.approvals import Decide, Decision, Recorded, checked_decisions
-from palaver.agent.driver import Carry, Driver
+from palaver.agent.calls import PlannedCall, result
+from palaver.agent.driver import Driver
 from palaver.agent.functions import function_tool
 from palaver.agent.given import check_kinds, check_places
 from palaver.agent.journal import AnyThread, Journal
 from palaver.agent.limits import Limits
 from palaver.agent.middleware import Chain, Middleware, RunContext
+from palaver.agent.model_calls import Carry
 from palaver.agent.observing import Observer, Observing
 from palaver.agent.permission import Policy, check_policy
+from palaver.agent.protocol import Begun, Resumed
 from palaver.agent.resuming import LeftOpen, last_answer, left_open
 from palaver.agent.run import Run, own
 from palaver.agent.running import Running
@@ -274,21 +277,21 @@ def _behind(previous: Run[Any]) -> tuple[AnyThread, str]:
     return thread, name
 
 
-def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> machine.Begun:
+def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> Begun:
     if opened is None:
-        return machine.Begun(0.0, messages)
+        return Begun(0.0, messages)
     text = notes.MAY_HAVE_RUN if opened.begun else notes.NOT_RUN_SKIPPED
     closing = [
-        machine.result(machine.PlannedCall(index, call), text, is_error=True)
+        result(PlannedCall(index, call), text, is_error=True)
         for index, (call, known) in enumerate(zip(opened.calls, opened.results, strict=True))
         if known is None
     ]
-    return machine.Begun(0.0, (*opened.held, *messages), tuple(closing))
+    return Begun(0.0, (*opened.held, *messages), tuple(closing))
 
 
-def _resumed(journal: Journal, opened: LeftOpen | None) -> machine.Resumed:
+def _resumed(journal: Journal, opened: LeftOpen | None) -> Resumed:
     if opened is not None:
-        return machine.Resumed(0.0, opened.message, opened.results, opened.begun, held=opened.held)
+        return Resumed(0.0, opened.message, opened.results, opened.begun, held=opened.held)
     if not journal.path:
         raise MessageError("there is nothing to go on with: give a prompt, or a thread that has messages")
-    return machine.Resumed(0.0, last=last_answer(journal.path))
+    return Resumed(0.0, last=last_answer(journal.path))

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-from palaver.agent.machine import PlannedCall
+from palaver.agent.calls import PlannedCall
 from palaver.agent.permission import CHOICES, DecisionKind
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, PalaverError, excerpt
@@ -74,6 +74,16 @@ def answer(text: str) -> Decision:
 
 Decide: TypeAlias = Callable[[tuple[ApprovalRequest, ...]], Awaitable[Mapping[str, Decision]] | Mapping[str, Decision]]
 """Decides: requests in, decisions by the id of the call out. What is left out stays pending."""
+
+
+def request(planned: PlannedCall) -> ApprovalRequest:
+    """What is to be decided of a call that asks."""
+    return ApprovalRequest(
+        call=planned.call,
+        tool=planned.tool or planned.call.name,
+        reason=planned.text,
+        choices=tuple(planned.choices),  # type: ignore[arg-type]
+    )
 
 
 def resolved(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall], Any]) -> PlannedCall:

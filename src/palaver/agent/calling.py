@@ -20,8 +20,8 @@ import anyio
 from msgspec import Struct, structs
 
 from palaver.agent import outputs
+from palaver.agent.calls import PlannedCall, result
 from palaver.agent.limiting import limit
-from palaver.agent.machine import PlannedCall, result
 from palaver.agent.middleware import ToolRequest
 from palaver.agent.tool import Output
 from palaver.core.messages import SystemMessage, ToolMessage

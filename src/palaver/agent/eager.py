@@ -24,7 +24,7 @@ from anyio.abc import TaskGroup
 from msgspec import structs
 
 from palaver.agent.calling import Called
-from palaver.agent.machine import PlannedCall
+from palaver.agent.calls import PlannedCall
 from palaver.agent.permission import Policy
 from palaver.agent.planning import plan
 from palaver.agent.tool_names import Toolbox

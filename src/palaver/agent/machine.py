@@ -8,13 +8,11 @@ Rules:
 - ``TABLE`` says what every event means in every phase. What can mean nothing there (a result that comes after the
   run was cancelled) changes nothing. ``Steered``, ``Blocked``, ``Interrupted`` and ``Crashed`` mean something anywhere.
 - Whatever happens, the messages that were appended are a thread that every wire accepts (law 7): calls and results
-  adjoin, results stand in the order of the calls, notes stand behind the last result. Results are appended as soon as
-  those of all calls before them are there, so that a crash loses as little as it can.
+  adjoin, results stand in the order of the calls, notes stand behind the last result.
 - Reads run together, then writes one by one, in the model's order (KAI-15). Nothing of a batch runs before all that
   must be approved has been decided.
 - Every call of the model counts (KAI-12). The last that the limit allows is made without tools; a budget of
   tokens, money, time or context ends the run between two steps (KAI-13).
-- Commands are carried out in order by the driver, each with at most the events that its docstring names.
 
 Stability: experimental.
 """
@@ -22,305 +20,51 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, TypeAlias, get_args
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from palaver.agent import loops, notes, repetition
+from palaver.agent.calls import PlannedCall, client_calls, result
 from palaver.agent.holding import held_record
-from palaver.agent.limits import Limits, Outcome, Spent
-from palaver.agent.loops import Thresholds, Watch
-from palaver.agent.repetition import Repetition
-from palaver.agent.tool import Effect
-from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from palaver.core.parts import Opaque, Reasoning, Text, ToolCall, ToolPart
+from palaver.agent.limits import Outcome
+from palaver.agent.loops import Thresholds
+from palaver.agent.protocol import (
+    EVENTS,
+    Answered,
+    Append,
+    Ask,
+    Begun,
+    Blocked,
+    CallModel,
+    Command,
+    Crashed,
+    Decided,
+    Event,
+    Finish,
+    Interrupted,
+    ModelFailed,
+    OutputRead,
+    OutputRefused,
+    Plan,
+    Planned,
+    Prepare,
+    Prepared,
+    Ran,
+    ReadOutput,
+    Resumed,
+    Review,
+    Reviewed,
+    Run,
+    Steered,
+    Warn,
+)
+from palaver.agent.state import Phase, State, answer_open, filled, keep_partial, keep_results
+from palaver.core.messages import AssistantMessage, Message, UserMessage
+from palaver.core.parts import Opaque, Reasoning, Text
 from palaver.threads.view import DISCARDED
 
-Phase: TypeAlias = Literal["idle", "prepare", "model", "review", "output", "plan", "approval", "tools", "done"]
-Jump: TypeAlias = Literal["end", "model", "tools"]
-Verdict: TypeAlias = Literal["run", "ask", "deny", "invalid", "answered"]
-
-
-class PlannedCall(Struct, frozen=True):
-    """A call, and what is to become of it.
-
-    ``index`` is its place among the calls of its message; ``call`` is what will run (edited, where it was);
-    ``tool`` the name of the tool it means. ``text`` is what the model is told when it is not run; ``choices`` are the
-    decisions that an approver has. ``arguments`` are the checked ones, which only the driver reads.
-    """
-
-    index: int
-    call: ToolCall
-    tool: str | None = None
-    effect: Effect = "write"
-    verdict: Verdict = "run"
-    text: str = ""
-    choices: tuple[str, ...] = ()
-    arguments: Any = None
-    metadata: Mapping[str, Any] = {}
-
-
-# -- events ----------------------------------------------------------------------------------------------------------
-
-
-class _Event(Struct, frozen=True, gc=False):
-    """Base of what happens."""
-
-
-class Begun(_Event, frozen=True):
-    """A run begins. ``closing`` answers calls that an earlier run left open; ``messages`` are the input."""
-
-    at: float
-    messages: tuple[Message, ...] = ()
-    closing: tuple[ToolMessage, ...] = ()
-
-
-class Resumed(_Event, frozen=True):
-    """A run goes on where another stopped.
-
-    ``message`` is the one whose calls are open, where there is one; ``answered`` its results so far, by place.
-    ``begun`` says that calls may have been run already; ``last`` is the answer that the thread ends in, where nothing
-    is open. ``held`` was said while calls were open, and waits for its place behind their results.
-    """
-
-    at: float
-    message: AssistantMessage | None = None
-    answered: tuple[ToolMessage | None, ...] = ()
-    begun: bool = False
-    last: AssistantMessage | None = None
-    held: tuple[Message, ...] = ()
-
-
-class Prepared(_Event, frozen=True):
-    """Middleware had its say before the model is called."""
-
-    inject: tuple[Message, ...] = ()
-    jump: Jump | None = None
-
-
-class Answered(_Event, frozen=True):
-    """The model answered. ``tokens`` and ``cost`` (USD) are of this call alone; ``context`` is what it read."""
-
-    message: AssistantMessage
-    at: float
-    tokens: int = 0
-    cost: float = 0.0
-    context: int = 0
-
-
-class ModelFailed(_Event, frozen=True):
-    """The model did not answer, or not to the end. ``partial`` is what came; ``broke`` that the stream broke off."""
-
-    error: Exception
-    at: float
-    partial: AssistantMessage | None = None
-    broke: bool = False
-
-
-class Reviewed(_Event, frozen=True):
-    """Middleware had its say after the model was called."""
-
-    inject: tuple[Message, ...] = ()
-    jump: Jump | None = None
-
-
-class OutputRead(_Event, frozen=True):
-    """The answer has the form that was asked for."""
-
-    value: Any = None
-
-
-class OutputRefused(_Event, frozen=True):
-    """The answer has not the form that was asked for; ``error`` is for the model."""
-
-    error: str
-
-
-class Planned(_Event, frozen=True):
-    """What is to become of each open call. ``pending`` is the record to keep when some must be asked."""
-
-    calls: tuple[PlannedCall, ...]
-    pending: SystemMessage | None = None
-
-
-class Decided(_Event, frozen=True):
-    """What was decided of the calls that were asked; those that nobody decided still ask."""
-
-    calls: tuple[PlannedCall, ...]
-    record: SystemMessage | None = None
-
-
-class Ran(_Event, frozen=True):
-    """A tool gave a result, good or bad. ``records`` are kept beside it, for no model.
-
-    ``tokens`` and ``cost`` (USD) are what tools asked of models since the last event that says what was spent.
-    """
-
-    index: int
-    message: ToolMessage
-    records: tuple[SystemMessage, ...] = ()
-    tokens: int = 0
-    cost: float = 0.0
-
-
-class Steered(_Event, frozen=True):
-    """Somebody said something while the run was under way."""
-
-    messages: tuple[Message, ...]
-
-
-class Blocked(_Event, frozen=True):
-    """A guardrail stopped the run. ``message`` is the answer that nobody may see."""
-
-    reason: str
-    message: AssistantMessage | None = None
-
-
-class Interrupted(_Event, frozen=True):
-    """The run was cancelled, or its time is over. ``partial`` is what came of the answer under way."""
-
-    outcome: Literal["cancelled", "timed_out"] = "cancelled"
-    reason: str = ""
-    partial: AssistantMessage | None = None
-
-
-class Crashed(_Event, frozen=True):
-    """Something of ours failed: a hook, a store, a tool's machinery."""
-
-    error: Exception
-    partial: AssistantMessage | None = None
-
-
-Event: TypeAlias = (
-    Begun
-    | Resumed
-    | Prepared
-    | Answered
-    | ModelFailed
-    | Reviewed
-    | OutputRead
-    | OutputRefused
-    | Planned
-    | Decided
-    | Ran
-    | Steered
-    | Blocked
-    | Interrupted
-    | Crashed
-)
-EVENTS: Final[tuple[type[_Event], ...]] = get_args(Event)
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
-
-
-# -- commands --------------------------------------------------------------------------------------------------------
-
-
-class _Command(Struct, frozen=True, gc=False):
-    """Base of what is to be done."""
-
-
-class Append(_Command, frozen=True):
-    """Let messages join the thread, and keep them. Gives no event."""
-
-    messages: tuple[Message, ...]
-
-
-class Prepare(_Command, frozen=True):
-    """Let middleware have its say before the model. Gives ``Prepared`` or ``Blocked``."""
-
-
-class CallModel(_Command, frozen=True):
-    """Ask the model; ``final`` without tools. Gives ``Answered``, ``ModelFailed`` or ``Blocked``."""
-
-    final: bool = False
-
-
-class Review(_Command, frozen=True):
-    """Let middleware have its say about an answer. Gives ``Reviewed`` or ``Blocked``."""
-
-    message: AssistantMessage
-
-
-class ReadOutput(_Command, frozen=True):
-    """Read the answer in the form that was asked for. Gives ``OutputRead`` or ``OutputRefused``."""
-
-    message: AssistantMessage
-
-
-class Plan(_Command, frozen=True):
-    """Find tool, validity and permission of calls. ``begun``: they may have run. Gives ``Planned``."""
-
-    message: AssistantMessage
-    indexes: tuple[int, ...]
-    begun: bool = False
-
-
-class Ask(_Command, frozen=True):
-    """Have calls decided, as far as somebody is there to decide. Gives ``Decided``."""
-
-    calls: tuple[PlannedCall, ...]
-
-
-class Run(_Command, frozen=True):
-    """Run calls at the same time. Gives ``Ran`` for each."""
-
-    calls: tuple[PlannedCall, ...]
-
-
-class Warn(_Command, frozen=True):
-    """Tell whoever watches. Gives no event."""
-
-    text: str
-
-
-class Finish(_Command, frozen=True):
-    """The run is over. Gives no event."""
-
-    outcome: Outcome
-    error: Exception | None = None
-    reason: str = ""
-
-
-Command: TypeAlias = Append | Prepare | CallModel | Review | ReadOutput | Plan | Ask | Run | Warn | Finish
-
-
-# -- state -----------------------------------------------------------------------------------------------------------
-
-
-class State(Struct, frozen=True, kw_only=True, gc=False):
-    """Where a run is. ``limits`` and ``reads_output`` do not change; the rest does."""
-
-    limits: Limits = Limits()
-    reads_output: bool = False
-    polling: frozenset[str] = frozenset()
-    """Tools that may be called again and again with the same arguments."""
-    phase: Phase = "idle"
-    began: float = 0.0
-    now: float = 0.0
-    iteration: int = 0
-    """Calls of the model so far."""
-    spent: Spent = Spent()
-    recoveries: int = 0
-    output_attempts: int = 0
-    final: Outcome | None = None
-    """Why the call under way is the last, where it is."""
-    message: AssistantMessage | None = None
-    """The answer whose calls are open, or that may be the last."""
-    planned: tuple[PlannedCall, ...] = ()
-    results: tuple[ToolMessage | None, ...] = ()
-    kept: int = 0
-    """How many of the results are in the thread."""
-    stages: tuple[tuple[PlannedCall, ...], ...] = ()
-    running: frozenset[int] = frozenset()
-    """Which calls are running now."""
-    held: tuple[Message, ...] = ()
-    """Notes and words for the place behind the last result."""
-    steered: tuple[Message, ...] = ()
-    repetition: Repetition = Repetition()
-    watch: Watch = Watch()
-    output: Any = None
-    outcome: Outcome | None = None
-
 
 Step: TypeAlias = tuple[State, tuple[Command, ...]]
 
@@ -424,7 +168,7 @@ def _reviewed(state: State, event: Reviewed) -> Step:
     if state.final is not None:
         return _closed(state, notes.NOT_RUN_LIMIT, state.final) if state.results else _last(state)
     if event.jump == "model":
-        state, answers = _answer_open(state, notes.NOT_RUN_SKIPPED)
+        state, answers = answer_open(state, notes.NOT_RUN_SKIPPED)
         return _next(state, *answers)
     if message.malformed_tool_calls:
         state = structs.replace(state, held=(notes.malformed(message.malformed_tool_calls), *state.held))
@@ -476,23 +220,11 @@ def _recover(state: State, note: UserMessage, reason: str, *before: Command, err
 
 def _model_failed(state: State, event: ModelFailed) -> Step:
     state = structs.replace(state, now=event.at)
-    state, kept = _keep_partial(state, event.partial)
+    state, kept = keep_partial(state, event.partial)
     if event.broke and kept:
         note = notes.stream_broke(str(event.error))
         return _recover(state, note, str(event.error), *kept, error=event.error)
     return _finished(state, "failed", *kept, error=event.error, reason=str(event.error))
-
-
-def _keep_partial(state: State, partial: AssistantMessage | None) -> tuple[State, tuple[Command, ...]]:
-    """Keep what came of an answer, and answer the calls in it; at once, so that nobody finds them open."""
-    if partial is None or not partial.content:
-        return state, ()
-    if partial.finish_reason != "error":
-        partial = partial.replace(finish_reason="error")
-    calls = client_calls(partial)
-    answers = [result(PlannedCall(*each), notes.NOT_RUN_INTERRUPTED, is_error=True) for each in enumerate(calls)]
-    state = structs.replace(state, message=partial, results=tuple(answers), kept=len(answers))
-    return state, (Append((partial, *answers)),)
 
 
 # -- the form of the answer ------------------------------------------------------------------------------------------
@@ -571,8 +303,8 @@ def _begin_batch(state: State, calls: tuple[PlannedCall, ...]) -> Step:
         for call in calls
         if call.verdict != "run"
     ]
-    state = structs.replace(state, phase="tools", planned=calls, stages=stages, results=_filled(state, known))
-    state, kept = _keep_results(state)
+    state = structs.replace(state, phase="tools", planned=calls, stages=stages, results=filled(state, known))
+    state, kept = keep_results(state)
     return _next_stage(state, *kept)
 
 
@@ -606,47 +338,12 @@ def _looked_at(state: State) -> State:
 def _ran(state: State, event: Ran) -> Step:
     if event.index not in state.running:
         return state, ()
-    results = _filled(state, [(event.index, event.message)])
+    results = filled(state, [(event.index, event.message)])
     spent = state.spent.plus(event.tokens, event.cost, 0)
     state = structs.replace(state, results=results, running=state.running - {event.index}, spent=spent)
-    state, kept = _keep_results(state)
+    state, kept = keep_results(state)
     kept = (*_append(*event.records), *kept)
     return (state, kept) if state.running else _next_stage(state, *kept)
-
-
-def _filled(state: State, known: list[tuple[int, ToolMessage]]) -> tuple[ToolMessage | None, ...]:
-    results = list(state.results)
-    for index, message in known:
-        results[index] = message
-    return tuple(results)
-
-
-def _keep_results(state: State) -> tuple[State, tuple[Command, ...]]:
-    """Append the results that nothing stands before any more."""
-    end = state.kept
-    while end < len(state.results) and state.results[end] is not None:
-        end += 1
-    ready = [each for each in state.results[state.kept : end] if each is not None]
-    return (structs.replace(state, kept=end), (Append(tuple(ready)),)) if ready else (state, ())
-
-
-def _answer_open(state: State, text: str) -> tuple[State, tuple[Command, ...]]:
-    """Answer every open call with a fixed text, and append what is not in the thread yet.
-
-    Of a call that is running nobody knows whether it took effect, and its result says so.
-    """
-    if state.message is None or state.kept == len(state.results):
-        return state, ()
-    calls = client_calls(state.message)
-    results = [
-        result(PlannedCall(index, calls[index]), _why(state, index, text), is_error=True) if each is None else each
-        for index, each in enumerate(state.results)
-    ]
-    return _keep_results(structs.replace(state, results=tuple(results), stages=(), running=frozenset()))
-
-
-def _why(state: State, index: int, text: str) -> str:
-    return notes.MAY_HAVE_RUN if index in state.running else text
 
 
 # -- ending ----------------------------------------------------------------------------------------------------------
@@ -654,7 +351,7 @@ def _why(state: State, index: int, text: str) -> str:
 
 def _closed(state: State, text: str, outcome: Outcome) -> Step:
     """End with every call answered."""
-    state, answers = _answer_open(state, text)
+    state, answers = answer_open(state, text)
     return _finished(state, outcome, *answers)
 
 
@@ -675,20 +372,20 @@ def _blocked(state: State, event: Blocked) -> Step:
     kept: tuple[Command, ...] = ()
     if event.message is not None:
         kept = (Append((event.message.replace(tags=(*event.message.tags, DISCARDED)),)),)
-    state, answers = _answer_open(state, notes.NOT_RUN_SKIPPED)
+    state, answers = answer_open(state, notes.NOT_RUN_SKIPPED)
     return _finished(state, "blocked", *answers, *kept, reason=event.reason)
 
 
 def _interrupted(state: State, event: Interrupted) -> Step:
-    state, answers = _answer_open(state, notes.NOT_RUN_CANCELLED)
-    state, kept = _keep_partial(state, event.partial)
+    state, answers = answer_open(state, notes.NOT_RUN_CANCELLED)
+    state, kept = keep_partial(state, event.partial)
     held = (*state.held, *state.steered, notes.interrupted(event.reason))
     return _finished(structs.replace(state, held=held, steered=()), event.outcome, *answers, *kept, reason=event.reason)
 
 
 def _crashed(state: State, event: Crashed) -> Step:
-    state, answers = _answer_open(state, notes.NOT_RUN_INTERRUPTED)
-    state, kept = _keep_partial(state, event.partial)
+    state, answers = answer_open(state, notes.NOT_RUN_INTERRUPTED)
+    state, kept = keep_partial(state, event.partial)
     return _finished(state, "failed", *answers, *kept, error=event.error, reason=str(event.error))
 
 
@@ -698,7 +395,7 @@ def _nothing(state: State, event: Event) -> Step:  # noqa: ARG001 (a row of the 
 
 # -- the table -------------------------------------------------------------------------------------------------------
 
-_MEANT: Final[Mapping[tuple[Phase, type[_Event]], Callable[[State, Any], Step]]] = {
+_MEANT: Final[Mapping[tuple[Phase, type[Event]], Callable[[State, Any], Step]]] = {
     ("idle", Begun): _begun,
     ("idle", Resumed): _resumed,
     ("prepare", Prepared): _prepared,
@@ -711,7 +408,7 @@ _MEANT: Final[Mapping[tuple[Phase, type[_Event]], Callable[[State, Any], Step]]]
     ("approval", Decided): _decided,
     ("tools", Ran): _ran,
 }
-_ANYWHERE: Final[Mapping[type[_Event], Callable[[State, Any], Step]]] = {
+_ANYWHERE: Final[Mapping[type[Event], Callable[[State, Any], Step]]] = {
     Steered: _steered,
     Blocked: _blocked,
     Interrupted: _interrupted,
@@ -719,32 +416,16 @@ _ANYWHERE: Final[Mapping[type[_Event], Callable[[State, Any], Step]]] = {
 }
 
 
-def _meaning(phase: Phase, event: type[_Event]) -> Callable[[State, Any], Step]:
+def _meaning(phase: Phase, event: type[Event]) -> Callable[[State, Any], Step]:
     if phase == "done":
         return _nothing
     return _ANYWHERE.get(event) or _MEANT.get((phase, event), _nothing)
 
 
-TABLE: Final[Mapping[tuple[Phase, type[_Event]], Callable[[State, Any], Step]]] = {
+TABLE: Final[Mapping[tuple[Phase, type[Event]], Callable[[State, Any], Step]]] = {
     (phase, event): _meaning(phase, event) for phase in PHASES for event in EVENTS
 }
 """What every event means in every phase."""
-
-
-# -- messages --------------------------------------------------------------------------------------------------------
-
-
-def client_calls(message: AssistantMessage) -> tuple[ToolCall, ...]:
-    """The calls of an answer that the application must answer, in order."""
-    return tuple([part for part in message.content if isinstance(part, ToolCall) and not part.provider_executed])
-
-
-def result(planned: PlannedCall, content: str | tuple[ToolPart, ...], *, is_error: bool = False) -> ToolMessage:
-    """The result of a call."""
-    parts = (Text(content),) if isinstance(content, str) else content
-    call = planned.call
-    made = ToolMessage(content=parts, tool_call_id=call.id, tool_name=call.name, is_error=is_error, mode="tool")
-    return made.replace(metadata=planned.metadata) if planned.metadata else made
 
 
 def _append(*messages: Message) -> tuple[Command, ...]:

@@ -30,8 +30,8 @@ from msgspec import Struct
 
 from palaver.agent.approvals import Decide
 from palaver.agent.limits import Spent
-from palaver.agent.machine import Jump
 from palaver.agent.permission import Policy, Rule, as_rule, rule_of
+from palaver.agent.protocol import Jump
 from palaver.agent.run import Run
 from palaver.agent.spending import Spend
 from palaver.agent.tool import AgentTool, Output, ToolContext

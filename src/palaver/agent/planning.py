@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from palaver.agent.approvals import Recorded, resolved
-from palaver.agent.machine import PlannedCall
+from palaver.agent.calls import PlannedCall
 from palaver.agent.notes import MAY_HAVE_RUN
 from palaver.agent.permission import CHOICES, Policy, Rule, as_rule, rule_of
 from palaver.core.errors import PalaverError

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from palaver.agent.approvals import Recorded, recorded
+from palaver.agent.calls import client_calls
 from palaver.agent.holding import held
-from palaver.agent.machine import client_calls
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import ToolCall
 from palaver.threads.thread import Entry

@@ -17,7 +17,7 @@ from palaver.models import names, providers
 from palaver.models.credentials import first_set
 
 if TYPE_CHECKING:
-    from palaver.models.model import Model
+    from palaver.models.http_model import Model
 
 _SHOWN: Final = 6
 _USAGE: Final = 2

@@ -27,7 +27,7 @@ from palaver.core.parts import Reasoning
 from palaver.core.request import Response, Settings
 from palaver.core.usage import Usage
 from palaver.models.http import Http
-from palaver.models.model import Model
+from palaver.models.http_model import Model
 from palaver.models.providers.row import speaking
 from palaver.stream.narrate import narrate
 

@@ -19,8 +19,8 @@ from palaver.models.cost import Prices
 from palaver.models.credentials import ApiKey, NoKey
 from palaver.models.fallback import Fallback
 from palaver.models.http import Http, Timeouts
+from palaver.models.http_model import Model
 from palaver.models.language_model import Answer, LanguageModel, Notice, Prompt, Reply, Session, complete
-from palaver.models.model import Model
 from palaver.models.names import answering, available, model
 from palaver.models.retry import Retry
 from palaver.models.scripted import Broken, ScriptedModel

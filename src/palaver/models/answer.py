@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from palaver.models.endpoint import Unwrap
-    from palaver.models.model import Model
+    from palaver.models.http_model import Model
     from palaver.models.written import Written
     from palaver.wires.stream_decoder import StreamDecoder
 

@@ -30,7 +30,7 @@ from palaver.models.catalogue import capabilities_of
 from palaver.models.credentials import first_set
 from palaver.models.endpoint import Credentials, Endpoint
 from palaver.models.http import Http, Timeouts
-from palaver.models.model import Model
+from palaver.models.http_model import Model
 from palaver.models.providers import Provider
 from palaver.models.providers.compatible import PLAIN
 from palaver.models.providers.row import speaking, usual

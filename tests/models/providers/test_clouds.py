@@ -12,8 +12,8 @@ from palaver.core.errors import AuthenticationError, UnknownNameError
 from palaver.models import names
 from palaver.models.endpoint import HttpCall
 from palaver.models.http import Http
+from palaver.models.http_model import Model
 from palaver.models.language_model import complete
-from palaver.models.model import Model
 from palaver.models.providers.azure import AzureCredentials, resource
 from tests.loopback import serve
 

@@ -23,8 +23,8 @@ from palaver import wires
 from palaver.core.errors import AuthenticationError, TransportError
 from palaver.models.endpoint import HttpCall
 from palaver.models.http import Http
+from palaver.models.http_model import Model
 from palaver.models.language_model import complete
-from palaver.models.model import Model
 from palaver.models.providers import find
 from palaver.models.providers.vertex import GoogleCredentials
 from tests.loopback import serve

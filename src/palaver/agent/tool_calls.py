@@ -1,0 +1,178 @@
+"""The tools' half of a run: what is to become of calls, who decides, and how each is run.
+
+Rules:
+
+- Decisions that were given beforehand are of the calls that were open when the run began, and of no later ones.
+- What middleware says of a call goes before the policy, also for reads that begin early.
+- A call has the same idempotency key in every process that runs it.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from palaver.agent import approvals, events, protocol
+from palaver.agent.approvals import Decision, Recorded
+from palaver.agent.calling import Called, call_tool
+from palaver.agent.calls import PlannedCall, client_calls
+from palaver.agent.eager import Eager
+from palaver.agent.idempotency import idempotency_key
+from palaver.agent.limiting import READ_RESULT
+from palaver.agent.middleware import RunContext, ToolRequest
+from palaver.agent.permission import Policy, Rule
+from palaver.agent.planning import plan
+from palaver.agent.spending import Spending
+from palaver.agent.tool import AgentTool, Output, ToolContext
+from palaver.core.messages import AssistantMessage
+
+if TYPE_CHECKING:
+    from palaver.agent.agent import Agent
+    from palaver.agent.journal import Journal
+    from palaver.core.parts import ToolCall
+
+
+class ToolCalls:
+    """Plans, asks about and runs the calls of one run. ``eager`` has the reads that begin early, where some may."""
+
+    def __init__(
+        self,
+        agent: Agent[Any],
+        journal: Journal,
+        context: RunContext,
+        spending: Spending,
+        *,
+        decisions: Mapping[str, Decision],
+        known: Recorded,
+    ) -> None:
+        """Stand ready. ``known`` is what the records say of the calls that were left open."""
+        self._agent, self._journal, self._context, self._spending = agent, journal, context, spending
+        self._chain, self._toolbox = agent.chain, agent.toolbox
+        self._decisions: Mapping[str, Decision] = decisions
+        self._known = known
+        self._policy: Policy = self._gate if self._chain.rules else agent.policy
+        self._call = self._chain.around_tool(_run_tool, context)
+        reads = agent.eager and agent.stream and any(tool.effect == "read" for tool in self._toolbox)
+        early = reads and not self._chain.withholds
+        self.eager = Eager(self._toolbox, self._policy, self._run_early) if early else None
+
+    async def plan(self, command: protocol.Plan) -> protocol.Planned:
+        """Find tool, validity and permission of calls."""
+        calls = client_calls(command.message)
+        chosen = [(index, calls[index]) for index in command.indexes]
+        known, self._known = self._known, Recorded()
+        if not known.asked:
+            self._decisions = {}  # they are of the calls that were asked, and of no later ones with the same ids
+        planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun, known=known)
+        asked = {each.call.id for each in planned if each.verdict == "ask"}
+        new = bool(asked) and not asked <= known.pending.keys()
+        return protocol.Planned(planned, approvals.pending_record(planned) if new else None)
+
+    async def _gate(self, call: ToolCall) -> Rule:
+        """The policy, where middleware has rules of its own."""
+        tool = self._toolbox.find(call.name)
+        assert tool is not None  # noqa: S101 (a policy is asked about tools that are there)
+        return await self.judge(call, tool)
+
+    async def judge(self, call: ToolCall, tool: AgentTool) -> Rule:
+        """What middleware and policy of this run say of a call."""
+        return await self._chain.judge(call, tool, self._context, self._agent.policy)
+
+    async def approve(self, command: protocol.Ask) -> protocol.Decided:
+        """Have calls decided, as far as somebody is there to decide."""
+        requests = tuple([approvals.request(each) for each in command.calls if each.verdict == "ask"])
+        decisions = {
+            each.call.id: self._decisions[each.call.id] for each in requests if each.call.id in self._decisions
+        }
+        left = tuple([each for each in requests if each.call.id not in decisions])
+        if left:
+            self._context.emit(events.ApprovalNeeded(agent=self._context.agent, run=self._context.run, requests=left))
+            if self._context.decide is not None:
+                given: Any = self._context.decide(left)
+                given = await given if isawaitable(given) else given
+                approvals.checked_decisions(given, left)
+                decisions |= given
+        calls = tuple([self._resolved(each, decisions) for each in command.calls])
+        return protocol.Decided(calls, approvals.decided_record(decisions) if decisions else None)
+
+    def _resolved(self, planned: PlannedCall, decisions: Mapping[str, Decision]) -> PlannedCall:
+        decision = decisions.get(planned.call.id)
+        if planned.verdict != "ask" or decision is None:
+            return planned
+        self._context.emit(
+            events.ApprovalGiven(agent=self._context.agent, run=self._context.run, call=planned.call, decision=decision)
+        )
+        return approvals.resolved(planned, decision, self._tool(planned).check)
+
+    async def run(self, planned: PlannedCall) -> protocol.Ran:
+        """Run a call whose turn has come, or take what came of it already."""
+        early = None if self.eager is None else await self.eager.take(planned.call)
+        return self._ran(planned, early if early is not None else await self._run_at(planned, self._asked_at()))
+
+    def _ran(self, planned: PlannedCall, called: Called) -> protocol.Ran:
+        if self._context.watch is not None:
+            self._context.emit(
+                events.ToolFinished(
+                    agent=self._context.agent,
+                    run=self._context.run,
+                    call=planned.call,
+                    message=called.message,
+                    outcome=called.outcome,
+                    seconds=called.seconds,
+                )
+            )
+        return protocol.Ran(planned.index, called.message, called.records, *self._spending.take())
+
+    async def _run_early(self, planned: PlannedCall) -> Called:
+        return await self._run_at(planned, len(self._journal.path))
+
+    async def _run_at(self, planned: PlannedCall, place: int) -> Called:
+        """Run a call of the message at a place of the conversation."""
+        tool = self._tool(planned)
+        path = self._journal.path
+        context = ToolContext(
+            call=planned.call,
+            agent=self._context.agent,
+            run=self._context.run,
+            thread=self._journal.thread.id,
+            path=path,
+            values=self._context.values,
+            emit=partial(self._progress, planned.call),
+            show=self._context.emit,
+            idempotency_key=idempotency_key(self._journal.thread.id, place, planned.index),
+            deps=self._context.deps,
+            host=self._context,
+        )
+        if self._context.watch is not None:
+            self._context.emit(
+                events.ToolStarted(agent=self._context.agent, run=self._context.run, call=planned.call, tool=tool.name)
+            )
+        request = ToolRequest(tool=tool, arguments=planned.arguments, context=context)
+        readable = READ_RESULT in self._toolbox
+        return await call_tool(planned, request, self._call, self._agent.result_limit, readable=readable)
+
+    def _tool(self, planned: PlannedCall) -> AgentTool:
+        tool = self._toolbox.find(planned.tool or "")
+        assert tool is not None  # noqa: S101 (planned calls have one)
+        return tool
+
+    def _asked_at(self) -> int:
+        """The place of the calling message in the conversation: the same in every process that runs its calls."""
+        path = self._journal.path
+        place = len(path) - 1
+        while place >= 0 and not isinstance(path[place].message, AssistantMessage):
+            place -= 1
+        return place
+
+    def _progress(self, call: ToolCall, value: Any) -> None:
+        self._context.emit(
+            events.ToolProgress(agent=self._context.agent, run=self._context.run, call=call, value=value)
+        )
+
+
+async def _run_tool(request: ToolRequest) -> Output:
+    return await request.tool.run(request.arguments, request.context)
