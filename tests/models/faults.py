@@ -23,6 +23,7 @@ class Asked:
     path: str
     headers: dict[str, str]
     body: bytes
+    method: str = "POST"
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Connection:
         while len(self.held) < length:
             self.held += self.client.recv(65536)
         body, self.held = self.held[:length], self.held[length:]
-        return Asked(first.split()[1], headers, body)
+        return Asked(first.split()[1], headers, body, first.split()[0])
 
     def send(self, data: bytes) -> None:
         self.client.sendall(data)
