@@ -58,7 +58,10 @@ class Connection:
         headers = {name.lower(): text.strip() for name, _, text in (line.partition(":") for line in lines)}
         length = int(headers.get("content-length", 0))
         while len(self.held) < length:
-            self.held += self.client.recv(65536)
+            data = self.client.recv(65536)
+            if not data:
+                return None
+            self.held += data
         body, self.held = self.held[:length], self.held[length:]
         return Asked(first.split()[1], headers, body, first.split()[0])
 

@@ -22,7 +22,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 import anyio
 from anyio.lowlevel import RunVar
@@ -191,11 +191,21 @@ class Arriving:
         """Tell an HTTP/2 server that nobody listens any more; httpx does not (RFC 9113, 6.4)."""
         extensions = self._response.extensions
         stream, number = extensions.get("network_stream"), extensions.get("stream_id")
-        if stream is None or number is None:
+        lock = _write_lock(self._response)
+        if stream is None or number is None or lock is None:
             return
         frame = _RESET + number.to_bytes(4, "big") + _CANCEL.to_bytes(4, "big")
         with anyio.move_on_after(1, shield=True), suppress(Exception):  # gone, or busy: the server finds out later
-            await stream.write(frame)
+            async with lock:  # two that write at once break the connection, and with it the answers of others
+                await stream.write(frame)
+
+
+def _write_lock(response: httpx.Response) -> Any:
+    """What httpx holds while it writes to an HTTP/2 connection, if it is where it was; there is no public way to it."""
+    held: Any = response.stream
+    for name in ("_stream", "_httpcore_stream", "_stream", "_connection", "_write_lock"):
+        held = getattr(held, name, None)
+    return held
 
 
 async def _sent(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -> Arriving:
