@@ -177,7 +177,7 @@ def at_once(count: int, rounds: int) -> list[Row]:
     times = f"3. {count:,} runs at once, {CALLS} calls each"
     sizes = f"3. {count:,} runs at once, memory"
     chosen = (runners.PALAVER, runners.WIRED, *runners.PEERS)
-    found = {each.name: _crowds("runs", each, count, rounds if each in runners.OURS else 2) for each in chosen}
+    found = {each.name: _crowds("runs", each, count, rounds if each in runners.OURS else 1) for each in chosen}
     rows: list[Row] = []
     for case, unit, key in ((times, "ms", "milliseconds"), (sizes, "MB", "grown")):
         for each in chosen:

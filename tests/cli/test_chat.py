@@ -128,3 +128,30 @@ def test_lines_of_a_pipe_are_turns(process):
     with provider(says("one"), says("two")) as there:
         done = process("chat", "--model", MODEL, data=b"first\n\nsecond\n", **there.env)
     assert (done.code, done.out) == (0, "one\ntwo\n")
+
+
+def test_a_tool_that_cannot_be_stopped_does_not_hold_up_ctrl_c(chat, saved):
+    saved("import time\ndef nap() -> str:\n    'Sleep.'\n    time.sleep(30)", "nap.py")
+    with provider(calls("nap", {}), says("well")) as there:
+        at = chat(there, "--tools", "nap.py", "--approve", "allow").expect("> ").line("sleep").expect("→ nap()")
+        at.interrupt().expect("cancelled").expect("> ").line("and?").expect("well").expect("> ").type("\x04")
+        assert at.end() == 0
+
+
+def test_a_second_ctrl_c_in_a_turn_leaves_and_the_thread_can_go_on(chat, saved):
+    nap = (
+        "async def nap() -> str:\n    'Sleep.'\n    with anyio.CancelScope(shield=True):\n        await anyio.sleep(1)"
+    )
+    saved(f"import anyio\n{nap}", "nap.py")
+    with provider(calls("nap", {}), says("well")) as there:
+        at = chat(there, "--tools", "nap.py", "--approve", "allow").expect("> ").line("sleep").expect("→ nap()")
+        at.interrupt().expect("^C").interrupt().expect("go on: palaver chat --thread talk")
+        assert at.end() == 130
+        at = chat(there).expect("> ").line("and?").expect("well").expect("> ").type("\x04")
+        assert at.end() == 0
+
+
+def test_nothing_said_leaves_no_thread(chat, process):
+    with provider() as there:
+        assert chat(there).expect("> ").type("\x04").end() == 0
+    assert process("threads").err.startswith("no thread in")

@@ -20,6 +20,9 @@ def book(berth: int) -> str:
     open("booked", "a").write(f"{berth} ")
     return f"berth {berth} is yours"
 
+def note(text: str) -> str:
+    return text
+
 def _helper(): ...
 """
 KEYS = re.compile(r"_(API_KEY|BASE_URL|TOKEN_BEDROCK|HOST)$|^(PALAVER_MODEL|CO_API_URL)$")
@@ -81,6 +84,7 @@ def test_the_answer_is_on_standard_output_and_the_thread_goes_on(process, thread
     ]
     assert [each["content"] for each in there.asked[1]["messages"]] == ["hi", "Hello", "and now?"]
     assert [each.text for each in threads()["harbour"]] == ["hi", "Hello", "and now?", "Again"]
+    assert process("threads", "--json").json["title"] == "hi"
 
 
 def test_the_answer_is_seen_as_it_comes(terminal):
@@ -221,14 +225,25 @@ def test_events_are_objects_one_a_line(process, tools):
     assert "\x1b" not in done.out
 
 
+WICKED = "\x1b]0;owned\x07\x1b[2J\x9b2J"
+
+
 def test_what_a_model_says_cannot_steer_the_terminal(terminal, tools):
-    wicked = "\x1b]0;owned\x07\x1b[2J\x9b2J"
-    with provider(calls("book", {"berth": 7, wicked: wicked}, id=f"c{wicked}"), says(wicked)) as there:
+    calling = calls("note", {"text": f"first\n{WICKED}"}, id=f"c{WICKED}")
+    with provider(calling, calls(WICKED, {WICKED: WICKED}), says("half \x1b", f"]0;x{WICKED}")) as there:
         at = terminal("run", "hi", "--model", MODEL, "--tools", "tools.py", env=there.env)
-        at.expect("owned")
-        at.end()
-    for sign in ("\x1b]", "\x07", "\x1b[2J", "\x9b"):
-        assert sign not in at.raw
+        at.expect("? note wants to run").expect("owned").expect("all\n? ").line("a")
+        at.expect("→ note(text: first").expect("← note").expect("✗ ").expect("half ").expect("■ thread")
+        assert at.end() == 0
+    shown = re.sub(r"\x1b\[[0-9;]*m|\r\x1b\[2K|\x1b\[\?2004[hl]", "", at.raw)
+    assert not re.search(r"[\x07\x1b\x80-\x9f]", shown)
+
+
+def test_what_waits_cannot_steer_the_terminal(process, tools):
+    with provider(calls("note", {"text": WICKED}, id=f"c{WICKED}")) as there:
+        done = process("run", "hi", "--model", MODEL, "--tools", "tools.py", **there.env)
+    assert done.code == 3
+    assert not re.search(r"[\x07\x1b\x80-\x9f]", done.err)
 
 
 def test_what_fails_is_one_line_and_exit_code_1(process):

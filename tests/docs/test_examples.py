@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from palaver.models.providers import PROVIDERS
+
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 PAGES = [
@@ -44,6 +46,8 @@ def run(page, line, code, namespace):
 @pytest.mark.parametrize("page", [p for p in PAGES if any(blocks(p))], ids=lambda p: str(p.relative_to(ROOT)))
 def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # an example may write files
+    for name in {name for row in PROVIDERS.values() for name in row.keys}:
+        monkeypatch.delenv(name, raising=False)  # an example asks no provider
     namespace = {"__name__": "__main__"}
     for line, code in blocks(page):
         run(page, line, code, namespace)

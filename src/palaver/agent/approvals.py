@@ -72,9 +72,7 @@ def answer(text: str) -> Decision:
     return Decision(kind="answer", text=text)
 
 
-Decide: TypeAlias = Callable[
-    [tuple[ApprovalRequest, ...]], "Awaitable[Mapping[str, Decision]] | Mapping[str, Decision]"
-]
+Decide: TypeAlias = Callable[[tuple[ApprovalRequest, ...]], Awaitable[Mapping[str, Decision]] | Mapping[str, Decision]]
 """Decides: requests in, decisions by the id of the call out. What is left out stays pending."""
 
 

@@ -16,17 +16,15 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from palaver.agent.approvals import ApprovalRequest, Decision
+from palaver.agent.run import Run
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import ToolCall
 from palaver.core.request import Loss
-
-if TYPE_CHECKING:
-    from palaver.agent.approvals import ApprovalRequest, Decision
-    from palaver.agent.run import Run
 
 
 class _AgentEvent(Struct, frozen=True, kw_only=True):

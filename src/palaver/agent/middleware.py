@@ -24,27 +24,25 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
+from palaver.agent.approvals import Decide
 from palaver.agent.limits import Spent
 from palaver.agent.machine import Jump
 from palaver.agent.permission import Policy, Rule, as_rule, rule_of
+from palaver.agent.run import Run
 from palaver.agent.spending import Spend
 from palaver.agent.tool import AgentTool, Output, ToolContext
+from palaver.agent.watching import Watch
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.parts import ToolCall
 from palaver.core.usage import Usage
 from palaver.models.language_model import Notice, Prompt, Reply
+from palaver.store.store import Store
 from palaver.threads.thread import Entry
-
-if TYPE_CHECKING:
-    from palaver.agent.approvals import Decide
-    from palaver.agent.run import Run
-    from palaver.agent.watching import Watch
-    from palaver.store.store import Store
 
 HOOK_SECONDS: Final = 60.0
 

@@ -109,7 +109,7 @@ class Subagents(Middleware):
         return _Task(description, name)
 
     async def _run(self, task: _Task, context: ToolContext) -> Output:
-        parent = context.host
+        parent: RunContext | None = context.host
         if parent is None or parent.judge is None:
             raise ToolError(f"{self._tool.name}: there is no run to work for")
         agent = self._agents[task.agent]

@@ -16,7 +16,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -25,9 +25,6 @@ from palaver.core.errors import ToolError
 from palaver.core.parts import ToolCall, ToolPart
 from palaver.core.tools import Tool
 from palaver.threads.thread import Entry
-
-if TYPE_CHECKING:
-    from palaver.agent.middleware import RunContext
 
 Effect: TypeAlias = Literal["read", "write"]
 TIMEOUT = 120.0
@@ -69,8 +66,8 @@ class ToolContext(Struct, frozen=True, kw_only=True, weakref=True):
     """Shows an ``AgentEvent`` as it is; for tools that run agents."""
     idempotency_key: str
     deps: Any = None
-    host: RunContext | None = None
-    """The run that calls it, for tools that run agents or ask models: ``host.spend`` counts what they used."""
+    host: Any = None
+    """The ``RunContext`` of the run that calls it; what a tool asks of models itself, it tells ``host.spend``."""
 
 
 class AgentTool(Struct, frozen=True, kw_only=True):

@@ -35,5 +35,5 @@ def command(**given: Any) -> int:
 
     asked: Asked = agent_options.asked(given)
     first = images(asked.images)
-    with opened(asked, "chat") as talk:
+    with opened(asked) as talk:
         return Chat(asked, talk, first, typed=sys.stdin.isatty()).go()

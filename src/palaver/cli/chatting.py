@@ -78,16 +78,23 @@ class Chat:
                 if line.startswith("/"):
                     self._command(line)
                 elif line.strip():
+                    self._talk.entitle(line)
                     self._turn([line, *self._images] if self._images else line)
                     self._images = ()
             except _Leave:
                 break
-            except KeyboardInterrupt:  # at a question, or twice
+            except KeyboardInterrupt:
                 self._teller.line("stopped", "dim")
+                if self._talk.busy:  # the second one in a turn
+                    self._leave()
+                    raise
             except PalaverError as error:
                 self._teller.line(in_line(str(error)), "red")
-        self._teller.line(f"go on: {in_line(self._asked.again('chat', self._talk.place))}", "dim")
+        self._leave()
         return code
+
+    def _leave(self) -> None:
+        self._teller.line(f"go on: {in_line(self._asked.again('chat', self._talk.place))}", "dim")
 
     # -- a turn ------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ import anyio
 import click
 
 from palaver.cli.demo_model import NAME, demo_model
-from palaver.core.errors import AuthenticationError
 from palaver.models import names, providers
 from palaver.models.credentials import first_set
 
@@ -41,11 +40,6 @@ def chosen(name: str | None) -> Model:
     if row is not None and row.needs_key and row.keys and first_set(row.keys) is None:
         _give_up(f"{provider}: no key: set {' or '.join(row.keys)}", _without())
     return found
-
-
-def unpaid(error: BaseException | None) -> bool:
-    """Whether a run ended because the key is missing or refused."""
-    return isinstance(error, AuthenticationError)
 
 
 def _give_up(what: str, lines: Iterator[str]) -> None:

@@ -70,6 +70,8 @@ class Conversation:
         self.agent = agent
         self.thread = thread
         self.known = known
+        self.busy = False
+        """Whether a run is under way: also when a second Ctrl-C has left it behind."""
         self._previous: Run | None = None
 
     @property
@@ -77,6 +79,11 @@ class Conversation:
         """The thread as a command takes it."""
         of = self.thread
         return stores.short(of.id) if of.branch == MAIN else f"{stores.short(of.id)}@{of.branch}"
+
+    def entitle(self, text: str) -> None:
+        """Name the thread by the first line of what was said, if it has no name yet."""
+        if not self.known and not self.thread.path():
+            self.thread.store.update(self.thread.id, title=" ".join(text.split())[:_TITLE] or None)
 
     def moved(self, thread: StoredThread | None = None) -> None:
         """Go on at another place: on another branch, or where the head of this one was moved to."""
@@ -97,7 +104,7 @@ class Conversation:
         """
         waiting: Queue[AgentEvent | None] = Queue()  # SimpleQueue.get may hang after a signal (CPython 3.11)
         held: list[Running] = []
-        told = False
+        told, self.busy = False, True
         with _interrupts() as interrupted:
             task = self._portal.start_task_soon(self._run, prompt, decisions, waiting, held)
             task.add_done_callback(lambda _: waiting.put(None))
@@ -116,7 +123,9 @@ class Conversation:
                 if event is None:
                     break
                 show(event)
-            run = self._previous = task.result()
+            self.busy = False
+            run: Run = task.result()
+            self._previous = run
         return run
 
     def talk(
@@ -207,9 +216,10 @@ def _typed() -> str:
 
 
 @contextmanager
-def opened(asked: Asked, title: str, *, begins: bool = True) -> Generator[Conversation]:
+def opened(asked: Asked, *, begins: bool = True) -> Generator[Conversation]:
     """Open store, thread, tools and model. Without ``begins``, the thread must be there.
 
+    A thread that was begun here, and in which nothing was said, is gone afterwards.
     Raises ``click.ClickException``, and ``PalaverError`` as the parts of it do.
     """
     model = choosing.chosen(asked.model)
@@ -221,7 +231,7 @@ def opened(asked: Asked, title: str, *, begins: bool = True) -> Generator[Conver
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(toolset(named)) as tools,
     ):
-        thread, known = _thread(store, asked.thread, title, begins=begins)
+        thread, known = _thread(store, asked.thread, begins=begins)
         agent = Agent(
             model,
             instructions=asked.system,
@@ -229,7 +239,11 @@ def opened(asked: Asked, title: str, *, begins: bool = True) -> Generator[Conver
             policy=_policy(asked.approve, tools),
             limits=Limits() if asked.steps is None else Limits(iterations=asked.steps),
         )
-        yield Conversation(portal, agent, thread, known=known)
+        try:
+            yield Conversation(portal, agent, thread, known=known)
+        finally:
+            if not known and not store.info(thread.id).length:
+                store.delete(thread.id)
 
 
 def _policy(mode: Judgement, tools: tuple[AgentTool, ...]) -> Policy:
@@ -237,16 +251,16 @@ def _policy(mode: Judgement, tools: tuple[AgentTool, ...]) -> Policy:
     return {tool.name: "allow" if tool.effect == "read" else mode for tool in tools}
 
 
-def _thread(store: Store, name: str | None, title: str, *, begins: bool) -> tuple[StoredThread, bool]:
+def _thread(store: Store, name: str | None, *, begins: bool) -> tuple[StoredThread, bool]:
     """The thread that is meant, begun where it may be."""
     if name is None:
-        return _begun(store, uuid7(), title), False
+        return store.open(uuid7()), False
     try:
         found = stores.address(store, name)
     except NotFoundError:
         if not begins or "@" in name:
             raise
-        return _begun(store, name, title), False
+        return store.open(name), False
     if found.of in found.info.branches:
         return store.open(found.info.id, found.of), True
     branch = f"from-{stores.short(found.of)}"
@@ -254,12 +268,6 @@ def _thread(store: Store, name: str | None, title: str, *, begins: bool) -> tupl
     with suppress(NotFoundError):
         return thread.on(branch), True
     return thread.fork(branch, at=found.of), True
-
-
-def _begun(store: Store, id: str, title: str) -> StoredThread:
-    line = " ".join(title.split())
-    store.create(id, title=line[:_TITLE] or None)
-    return store.open(id)
 
 
 def images(files: Sequence[str]) -> list[UserPart]:

@@ -37,8 +37,9 @@ def as_json(event: AgentEvent) -> dict[str, Any]:
 
 def _plain(value: object) -> Any:
     if isinstance(value, Run):
-        told = {name: _plain(getattr(value, name)) for name in _RUN}
-        return {"thread": value.thread.id, "leaf": value.leaf, **told}
+        run: Run[Any] = _any(value)
+        told = {name: _plain(getattr(run, name)) for name in _RUN}
+        return {"thread": run.thread.id, "leaf": run.leaf, **told}
     if isinstance(value, Record):
         return Raw(canonical.encode(value))
     if isinstance(value, Exception):

@@ -173,6 +173,11 @@ def _message(message: Message, position: int, results: _Results, view: View) -> 
             body += _answers(part, results.of(position, part.id), view)
     if isinstance(message, AssistantMessage) and (foot := _footer(message)) is not None:
         body.append(foot)
+    if not body and message.payload:  # a record of what was asked for, or decided
+        told = jsontext.encode(message.payload).decode()
+        body.append(
+            Line(safe(told), "dim") if view.full else Line(safe(told), "dim", no_wrap=True, overflow="ellipsis")
+        )
     return Group(_speaker(message, style), _Bar(Group(*body), style) if body else Line("(no content)", "dim"))
 
 

@@ -53,7 +53,8 @@ def command(prompt: str | None, *, decided: tuple[Typed, ...], as_json: bool, **
     images = conversation.images(asked.images)
     said = [prompt, *images] if prompt and images else images or prompt or None
     decisions = deciding.typed(decided)
-    with conversation.opened(asked, prompt or "an image", begins=said is not None) as talk:
+    with conversation.opened(asked, begins=said is not None) as talk:
+        talk.entitle(prompt or "")
         try:
             run = _told(talk, said, decisions, as_json=as_json)
         except KeyboardInterrupt:  # at a question, or twice
