@@ -1,5 +1,6 @@
 """Models by name: providers, addresses, keys, and what happens where one is missing."""
 
+import importlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
