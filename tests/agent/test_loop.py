@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.agent import approvals, driver as driver_module, events, notes
+from palaver.agent import approvals, driver as driver_module, events, notes, patience
 from palaver.agent.agent import Agent
 from palaver.agent.approvals import approve, edit, reject
 from palaver.agent.functions import function_tool
@@ -167,7 +167,7 @@ async def test_a_hook_that_raises_fails_the_run_and_the_thread_is_whole(hook):
 @pytest.mark.row("ASK-30")
 @pytest.mark.parametrize("hook", ["before_agent", "before_model", "after_model", "after_agent"])
 async def test_a_hook_that_hangs_ends_the_run(hook, monkeypatch):
-    monkeypatch.setattr(driver_module, "HOOK_SECONDS", 0.02)
+    monkeypatch.setattr(patience, "HOOK_SECONDS", 0.02)
 
     async def hang(*_: Any) -> None:
         await anyio.sleep(30)

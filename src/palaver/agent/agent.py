@@ -121,6 +121,8 @@ class Agent(Generic[T]):
         self.chain = Chain(middleware)
         offered = [*tools, *(tool for each in self.chain.all for tool in each.tools)]
         self.toolbox = Toolbox([each if isinstance(each, AgentTool) else function_tool(each) for each in offered])
+        self.unknown_rules = _unknown(policy, self.toolbox, self.chain.all)
+        """Names in the policy that no tool has."""
         self._structured = None if output is None else Structured(output, model.capabilities)
         self.settings = settings if self._structured is None else self._structured.asked(settings)
         self.system = self._fixed_system()
@@ -249,6 +251,14 @@ class Agent(Generic[T]):
             watch=Observing(observers, watch) if observers else watch,
             known=known,
         )
+
+
+def _unknown(policy: Policy, toolbox: Toolbox, middleware: Sequence[Middleware]) -> tuple[str, ...]:
+    """Names in a policy that neither the tools nor the middleware know; ``*`` is for the rest."""
+    if not isinstance(policy, Mapping):
+        return ()
+    known = {"*", *toolbox.names, *(name for each in middleware for name in each.names)}
+    return tuple([name for name in policy if name not in known])
 
 
 def as_messages(prompt: object) -> tuple[Message, ...]:

@@ -26,14 +26,15 @@ from palaver.agent import approvals, events, machine, protocol
 from palaver.agent.approvals import Decide, Decision, Recorded
 from palaver.agent.calls import PlannedCall
 from palaver.agent.holding import held_record
-from palaver.agent.middleware import HOOK_SECONDS, Blocked, Hook, RunContext, Step
+from palaver.agent.middleware import Blocked, Hook, RunContext, Step
 from palaver.agent.model_calls import Carry, ModelCalls
 from palaver.agent.observing import Observing
+from palaver.agent.patience import hook_time
 from palaver.agent.run import Run, own
 from palaver.agent.spending import Spending
 from palaver.agent.state import State
 from palaver.agent.tool_calls import ToolCalls
-from palaver.core.errors import PalaverError
+from palaver.core.errors import PalaverError, excerpt
 from palaver.core.messages import Message
 from palaver.store.stored import StoredThread
 
@@ -159,6 +160,8 @@ class Driver:
             self.emit(
                 events.RunStarted(agent=self.agent.name, run=self.run, thread=self.journal.thread.id, length=length)
             )
+            for name in self.agent.unknown_rules:
+                self._warn(f"policy: no tool is called {excerpt(name)!r}")
         self._feed(first)
         await self._flush()
         if not self._chain.before_agent:
@@ -273,7 +276,7 @@ class Driver:
         where: protocol.Jump | None = None
         self.context.iteration, self.context.spent = self.state.iteration, self.state.spent
         for hook in hooks:
-            with anyio.fail_after(HOOK_SECONDS):
+            with hook_time("a hook"):
                 wanted = await hook(self.context)
             if wanted is not None:
                 inject += wanted.inject
@@ -303,7 +306,7 @@ class Driver:
     async def _after_agent(self) -> None:
         for hook in self._chain.after_agent:
             try:
-                with anyio.fail_after(HOOK_SECONDS):
+                with hook_time("a hook"):
                     await hook(self.context)
             except Exception as error:  # noqa: BLE001 (it cannot change how the run ended)
                 self._warn(f"after_agent: {type(error).__name__}: {error}", error)

@@ -90,3 +90,13 @@ class Limits(Struct, frozen=True, kw_only=True):
         if self.context_tokens is not None and spent.context >= self.context_tokens:
             return "context_full"
         return None
+
+    def told(self, outcome: Outcome, spent: Spent, seconds: float) -> str:
+        """The limit that ended a run, for people."""
+        if outcome == "timed_out":
+            return f"{seconds:.1f} of {self.seconds:g} seconds"
+        if outcome == "context_full":
+            return f"the model read {spent.context} tokens; the limit is {self.context_tokens}"
+        if self.tokens is not None and spent.tokens >= self.tokens:
+            return f"{spent.tokens} of {self.tokens} tokens"
+        return f"{spent.cost:.4f} of {self.cost:g} USD"

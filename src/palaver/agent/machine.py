@@ -131,7 +131,8 @@ def _next(state: State, *before: Command) -> Step:
         stages=(),
     )
     if over is not None:
-        return _finished(state, over, *before, *appended)
+        reason = state.limits.told(over, state.spent, state.now - state.began)
+        return _finished(state, over, *before, *appended, reason=reason)
     return state, (*before, *appended, Prepare())
 
 

@@ -6,7 +6,7 @@ Rules (deepagents-swift.md 7.1, 7.2, 8; DAS-22, KAI-19):
   of the wrappers the first in the list is the outermost. ``after_agent`` runs however the run ends.
 - A hook gives ``None``, or a ``Step``: messages to inject, each once and in order, and where to go. Of several jumps
   the first that is not ``None`` wins. Messages that are injected while calls are open stand behind their results.
-- A hook that raises, or takes longer than ``HOOK_SECONDS``, fails the run, and the thread that remains is whole.
+- A hook that raises, or takes too long (``patience``), fails the run, and the thread that remains is whole.
   ``after_agent`` cannot change how a run ended: what it raises is told as ``Warned``.
 - A wrapper may change what it passes on, call it several times, or not at all. ``Blocked`` stops the run: raised from
   anywhere but a tool's wrapper, with the answer that nobody may see.
@@ -30,6 +30,7 @@ from msgspec import Struct
 
 from palaver.agent.approvals import Decide
 from palaver.agent.limits import Spent
+from palaver.agent.patience import around
 from palaver.agent.permission import Policy, Rule, as_rule, rule_of
 from palaver.agent.protocol import Jump
 from palaver.agent.run import Run
@@ -43,8 +44,6 @@ from palaver.core.usage import Usage
 from palaver.models.language_model import Notice, Prompt, Reply
 from palaver.store.store import Store
 from palaver.threads.thread import Entry
-
-HOOK_SECONDS: Final = 60.0
 
 
 def _unheard(usage: Mapping[str, Usage], cost: float | None) -> None:
@@ -135,6 +134,11 @@ class Middleware:
     @property
     def tools(self) -> Sequence[AgentTool]:
         """Tools to offer with the agent's own."""
+        return ()
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of tools besides, of which a policy may speak: those of agents that it runs."""
         return ()
 
     @property
@@ -231,7 +235,7 @@ class Chain:
 
 
 async def _around_model(wrap: WrapModel, context: RunContext, call: CallModel, prompt: Prompt) -> Reply:
-    return await wrap(prompt, context, call)
+    return await around(lambda given, within: wrap(given, context, within), call, prompt)
 
 
 async def _around_tool(wrap: WrapTool, context: RunContext, call: CallTool, request: ToolRequest) -> Output:

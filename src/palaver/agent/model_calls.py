@@ -12,14 +12,15 @@ Stability: experimental.
 from __future__ import annotations
 
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-from anyio.lowlevel import checkpoint
+from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from palaver.agent import events, notes, protocol
 from palaver.agent.eager import Eager
 from palaver.agent.middleware import Blocked, RunContext
+from palaver.agent.patience import hook_time
 from palaver.agent.replay_view import ReplayView
 from palaver.agent.spending import Spending
 from palaver.core.errors import PalaverError, StreamError
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from palaver.core.request import Loss
     from palaver.core.usage import Usage
     from palaver.models.language_model import LanguageModel
+
+_TURNS: Final = 16
+"""So many turns at most pass before others run."""
 
 
 class Carry:
@@ -68,6 +72,7 @@ class ModelCalls:
         self._ask = self._chain.around_model(self._ask_model, context)
         self._answer: Answer | None = None
         self._told: set[Loss] = set()
+        self._uncounted = False
 
     async def call(self, number: int, *, final: bool) -> protocol.Event:
         """Ask the model, for the ``number``-th time in this run; ``final`` without tools."""
@@ -78,7 +83,8 @@ class ModelCalls:
             self._context.emit(
                 events.IterationStarted(agent=self._context.agent, run=self._context.run, number=number, final=final)
             )
-        await checkpoint()  # a model and tools that never wait cannot keep others from running, or from cancelling
+        # A model and tools that never wait can keep others neither from cancelling nor, for long, from running.
+        await (checkpoint() if number % _TURNS == 0 else checkpoint_if_cancelled())
         prompt = await self._prompt(final=final)
         event: protocol.Event
         try:
@@ -118,6 +124,10 @@ class ModelCalls:
                 self._context.emit(
                     events.Lost(agent=self._context.agent, run=self._context.run, model=reply.model, losses=new)
                 )
+        if self._agent.limits.cost is not None and self._spending.cost is None and not self._uncounted:
+            self._uncounted = True
+            text = f"the limit of cost does not hold: what {reply.model} costs is not known"
+            self._context.emit(events.Warned(agent=self._context.agent, run=self._context.run, text=text))
         message = self._agent.received(message)
         return protocol.Answered(message, anyio.current_time(), *self._spending.take(), context)
 
@@ -141,7 +151,8 @@ class ModelCalls:
         made: Any = self._agent.instructions
         made = made(self._context)
         if isawaitable(made):
-            made = await made
+            with hook_time("the function of the instructions"):
+                made = await made
         sections = [str(made or ""), *(each.instructions for each in self._chain.all)]
         text = "\n\n".join(filter(None, sections))
         return (system(text),) if text else ()

@@ -92,6 +92,11 @@ class Subagents(Middleware):
         )
 
     @property
+    def names(self) -> Collection[str]:
+        """The tools of the agents: the gate speaks of them too."""
+        return {name for agent in self._agents.values() for name in agent.toolbox.names}
+
+    @property
     def tools(self) -> Sequence[AgentTool]:
         """The tool ``task``."""
         return (self._tool,)

@@ -12,6 +12,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from palaver.agent.eager import Eager
 from palaver.agent.idempotency import idempotency_key
 from palaver.agent.limiting import READ_RESULT
 from palaver.agent.middleware import RunContext, ToolRequest
+from palaver.agent.patience import hook_time
 from palaver.agent.permission import Policy, Rule
 from palaver.agent.planning import plan
 from palaver.agent.spending import Spending
@@ -67,7 +69,8 @@ class ToolCalls:
         known, self._known = self._known, Recorded()
         if not known.asked:
             self._decisions = {}  # they are of the calls that were asked, and of no later ones with the same ids
-        planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun, known=known)
+        with hook_time("the policy") if callable(self._policy) else nullcontext():
+            planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun, known=known)
         asked = {each.call.id for each in planned if each.verdict == "ask"}
         new = bool(asked) and not asked <= known.pending.keys()
         return protocol.Planned(planned, approvals.pending_record(planned) if new else None)

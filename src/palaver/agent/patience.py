@@ -1,0 +1,55 @@
+"""How long the code of others may keep a run waiting.
+
+Rules:
+
+- A hook, a policy, a function of instructions, and the part of a wrapper that is its own have ``HOOK_SECONDS`` each; then the
+  run fails, with a sentence that names what took so long (ASK-30). What they wait for is not counted: a model has the
+  time-outs of its own, and a person who decides has all the time.
+- A function that blocks the event loop cannot be bounded by anybody: run it in a thread.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import anyio
+
+HOOK_SECONDS: float = 60.0
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+@contextmanager
+def hook_time(what: str) -> Generator[None]:
+    """Bound what stands inside. Raises ``TimeoutError``."""
+    with anyio.move_on_after(HOOK_SECONDS) as scope:
+        yield
+    if scope.cancelled_caught:
+        raise _late(what)
+
+
+async def around(
+    wrap: Callable[[A, Callable[[A], Awaitable[R]]], Awaitable[R]], call: Callable[[A], Awaitable[R]], given: A
+) -> R:
+    """Run a wrapper around a call, whose own time is not counted. Raises ``TimeoutError``."""
+    with anyio.move_on_after(HOOK_SECONDS) as scope:
+
+        async def within(given: A) -> R:
+            scope.deadline = math.inf
+            try:
+                return await call(given)
+            finally:
+                scope.deadline = anyio.current_time() + HOOK_SECONDS
+
+        return await wrap(given, within)
+    raise _late("a wrapper of the model")
+
+
+def _late(what: str) -> TimeoutError:
+    return TimeoutError(f"{what} took longer than {HOOK_SECONDS:g} seconds")
