@@ -1,0 +1,43 @@
+"""Ends that nobody wants: equal ids, answers blocked late, hooks after a cancel, prices and outputs that fail."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+import palaver as p
+from palaver.agent.agent import Agent
+from palaver.agent.functions import function_tool
+from palaver.agent.tool import Output
+from palaver.models.scripted import ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request):
+    return request.param
+
+
+def send(ran, name="send"):
+    def tool(to: str) -> str:
+        """Send."""
+        ran.append(to)
+        return "sent"
+
+    return function_tool(tool, name=name)
+
+
+def twice(name="send"):
+    return p.assistant(p.ToolCall("same", name, '{"to": "a"}'), p.ToolCall("same", name, '{"to": "b"}'))
+
+
+async def test_an_output_that_cannot_be_kept_is_an_error_of_its_call():
+    async def bad(_arguments, _context):
+        return Output(content=(p.Text("x"),), metadata={"when": object()})
+
+    known = function_tool(lambda: "x", name="bad", description="Bad.")
+    tool = structs.replace(known, run=bad)
+    run = await Agent(ScriptedModel([p.assistant(p.ToolCall("c1", "bad", "{}")), "done"]), tools=[tool]).run("x")
+    (result,) = [each for each in run.path.messages if isinstance(each, p.ToolMessage)]
+    assert (run.outcome, result.is_error) == ("completed", True)
