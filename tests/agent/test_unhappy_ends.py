@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 
 import palaver as p
+from palaver.agent import events
 from palaver.agent.agent import Agent
 from palaver.agent.functions import function_tool
 from palaver.agent.tool import Output
@@ -30,6 +31,18 @@ def send(ran, name="send"):
 
 def twice(name="send"):
     return p.assistant(p.ToolCall("same", name, '{"to": "a"}'), p.ToolCall("same", name, '{"to": "b"}'))
+
+
+async def test_a_price_that_fails_makes_the_cost_unknown_and_no_more():
+    def prices(model, usage):
+        raise KeyError(model)
+
+    answer = p.assistant("hi").replace(usage=p.Usage(input=1, output=1))
+    async with Agent(ScriptedModel([answer]), prices=prices).start("x") as running:
+        told = [each for each in [event async for event in running] if isinstance(each, events.Warned)]
+    run = running.result
+    assert (run.outcome, run.text, run.cost) == ("completed", "hi", None)
+    assert [isinstance(each.error, KeyError) for each in told] == [True]
 
 
 async def test_an_output_that_cannot_be_kept_is_an_error_of_its_call():
