@@ -9,8 +9,10 @@ import palaver as p
 from palaver.agent import events
 from palaver.agent.agent import Agent
 from palaver.agent.functions import function_tool
+from palaver.agent.middleware import Blocked, Middleware
 from palaver.agent.tool import Output
 from palaver.models.scripted import ScriptedModel
+from tests.agent.wholeness import refused_path
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +33,29 @@ def send(ran, name="send"):
 
 def twice(name="send"):
     return p.assistant(p.ToolCall("same", name, '{"to": "a"}'), p.ToolCall("same", name, '{"to": "b"}'))
+
+
+class Late(Middleware):
+    async def after_model(self, context):
+        if "secret" in context.message.text:
+            raise Blocked("leak", message=context.message)
+
+
+@pytest.mark.row("KAI-20")
+@pytest.mark.law(7)
+@pytest.mark.parametrize("with_call", [False, True])
+async def test_an_answer_that_is_blocked_late_stands_once_and_is_never_sent_again(with_call):
+    ran = []
+    parts = ("secret", *([p.ToolCall("c1", "send", '{"to": "a"}')] if with_call else []))
+    model = ScriptedModel([p.assistant(*parts), "fine"])
+    agent = Agent(model, tools=[send(ran)], middleware=[Late()])
+    run = await agent.run("x")
+    assert (run.outcome, run.reason, ran) == ("blocked", "leak", [])
+    assert [each.text for each in run.path.messages if isinstance(each, p.AssistantMessage)] == ["secret"]
+    after = await agent.run("again", previous=run)
+    assert after.text == "fine"
+    assert "secret" not in repr(list(model.asked[-1].messages))
+    assert refused_path(after.path) == {}
 
 
 async def test_a_price_that_fails_makes_the_cost_unknown_and_no_more():
