@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
+import anyio
 import pytest
 from msgspec import structs
 
 import palaver as p
-from palaver.agent import events
+from palaver.agent import driver as driver_module, events
 from palaver.agent.agent import Agent
 from palaver.agent.functions import function_tool
 from palaver.agent.middleware import Blocked, Middleware
@@ -56,6 +59,35 @@ async def test_an_answer_that_is_blocked_late_stands_once_and_is_never_sent_agai
     assert after.text == "fine"
     assert "secret" not in repr(list(model.asked[-1].messages))
     assert refused_path(after.path) == {}
+
+
+@pytest.mark.row("KAI-21")
+async def test_hooks_after_a_cancel_have_little_time_together(monkeypatch):
+    monkeypatch.setattr(driver_module, "GRACE", 0.05)
+    told = []
+
+    class Slow(Middleware):
+        async def after_agent(self, context):
+            try:
+                await anyio.sleep(30)
+            except anyio.get_cancelled_exc_class():
+                told.append(context.ended.outcome)
+                raise
+
+    async def wait() -> str:
+        """Wait."""
+        await anyio.sleep(30)
+        return ""
+
+    model = ScriptedModel([p.assistant(p.ToolCall("c1", "wait", "{}"))])
+    agent = Agent(model, tools=[function_tool(wait)], middleware=[Slow(), Slow(), Slow()])
+    began = time.monotonic()
+    async with agent.start("go") as running:
+        async for event in running:
+            if isinstance(event, events.ToolStarted):
+                running.cancel()
+    assert time.monotonic() - began < 5
+    assert (running.result.outcome, told) == ("cancelled", ["cancelled"] * 3)
 
 
 async def test_a_price_that_fails_makes_the_cost_unknown_and_no_more():

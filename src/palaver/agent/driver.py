@@ -26,7 +26,7 @@ from palaver.agent import approvals, events, machine, protocol
 from palaver.agent.approvals import Decide, Decision, Recorded
 from palaver.agent.calls import PlannedCall
 from palaver.agent.holding import held_record
-from palaver.agent.middleware import HOOK_SECONDS, Blocked, Hook, RunContext, Step
+from palaver.agent.middleware import GRACE, HOOK_SECONDS, Blocked, Hook, RunContext, Step
 from palaver.agent.model_calls import Carry, ModelCalls
 from palaver.agent.observing import Observing
 from palaver.agent.run import Run, own
@@ -301,9 +301,11 @@ class Driver:
             return None
 
     async def _after_agent(self) -> None:
+        """Tell the hooks that the run is over; after a cancel they have little time, all of them together."""
+        end = math.inf if self._cancelled is None else anyio.current_time() + GRACE
         for hook in self._chain.after_agent:
             try:
-                with anyio.fail_after(HOOK_SECONDS):
+                with anyio.fail_after(min(HOOK_SECONDS, end - anyio.current_time())):
                     await hook(self.context)
             except Exception as error:  # noqa: BLE001 (it cannot change how the run ended)
                 self._warn(f"after_agent: {type(error).__name__}: {error}", error)

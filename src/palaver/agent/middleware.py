@@ -7,9 +7,11 @@ Rules (deepagents-swift.md 7.1, 7.2, 8; DAS-22, KAI-19):
 - A hook gives ``None``, or a ``Step``: messages to inject, each once and in order, and where to go. Of several jumps
   the first that is not ``None`` wins. Messages that are injected while calls are open stand behind their results.
 - A hook that raises, or takes longer than ``HOOK_SECONDS``, fails the run, and the thread that remains is whole.
-  ``after_agent`` cannot change how a run ended: what it raises is told as ``Warned``.
+  ``after_agent`` cannot change how a run ended: what it raises is told as ``Warned``. After a cancel all of these
+  hooks together have ``GRACE`` seconds; what takes longer is cancelled.
 - A wrapper may change what it passes on, call it several times, or not at all. ``Blocked`` stops the run: raised from
-  anywhere but a tool's wrapper, with the answer that nobody may see.
+  anywhere but a tool's wrapper, with the answer that nobody may see. A wrapper withholds it from everybody; in
+  ``after_model`` it is in the thread already, and its turn is hidden from every model.
 - ``rule`` judges a call before the policy does, in the order of the list: the first ``deny`` holds, and ``ask`` makes a
   question of what the policy allows. It is asked when the calls of an answer are planned, and so before any of them
   runs; a wrapper sees each call when its turn has come.
@@ -45,6 +47,8 @@ from palaver.store.store import Store
 from palaver.threads.thread import Entry
 
 HOOK_SECONDS: Final = 60.0
+GRACE: Final = 1.0
+"""Seconds that all ``after_agent`` hooks have together when a run was cancelled (KAI-21)."""
 
 
 def _unheard(usage: Mapping[str, Usage], cost: float | None) -> None:
