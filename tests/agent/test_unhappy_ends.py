@@ -11,10 +11,12 @@ from msgspec import structs
 import palaver as p
 from palaver.agent import driver as driver_module, events
 from palaver.agent.agent import Agent
+from palaver.agent.approvals import approve, edit
 from palaver.agent.functions import function_tool
 from palaver.agent.middleware import Blocked, Middleware
 from palaver.agent.tool import Output
 from palaver.models.scripted import ScriptedModel
+from palaver.threads.thread import Thread
 from tests.agent.wholeness import refused_path
 
 pytestmark = pytest.mark.anyio
@@ -36,6 +38,25 @@ def send(ran, name="send"):
 
 def twice(name="send"):
     return p.assistant(p.ToolCall("same", name, '{"to": "a"}'), p.ToolCall("same", name, '{"to": "b"}'))
+
+
+@pytest.mark.row("DAS-25")
+@pytest.mark.parametrize(("decision", "sent"), [(approve(), ["a"]), (edit({"to": "c"}), ["c"])])
+async def test_a_decision_is_of_one_call_also_where_two_have_its_id(decision, sent):
+    ran = []
+    agent = Agent(ScriptedModel([twice(), "done"]), tools=[send(ran)], policy={"send": "ask"})
+    waiting = await agent.run("go")
+    assert [each.call.arguments_json for each in waiting.pending] == ['{"to": "a"}']
+    run = await agent.run(previous=waiting, decisions={"same": decision})
+    assert (run.outcome, ran) == ("completed", sent)
+    results = [each for each in run.path.messages if isinstance(each, p.ToolMessage)]
+    assert [each.is_error for each in results] == [False, True]
+
+
+async def test_calls_with_one_id_run_both_where_nothing_is_asked():
+    ran = []
+    run = await Agent(ScriptedModel([twice(), "done"]), tools=[send(ran)]).run("go")
+    assert (run.outcome, ran) == ("completed", ["a", "b"])
 
 
 class Late(Middleware):
@@ -88,6 +109,23 @@ async def test_hooks_after_a_cancel_have_little_time_together(monkeypatch):
                 running.cancel()
     assert time.monotonic() - began < 5
     assert (running.result.outcome, told) == ("cancelled", ["cancelled"] * 3)
+
+
+async def test_what_may_have_run_is_asked_also_when_it_was_denied_at_first():
+    ran = []
+    tools = [send(ran), send(ran, "other")]
+    calls = p.assistant(p.ToolCall("c1", "send", '{"to": "a"}'), p.ToolCall("c2", "other", '{"to": "b"}'))
+    thread = Thread()
+    thread.append(p.user("go"), calls)
+    first = Agent(ScriptedModel([]), tools=tools, policy={"send": "allow", "other": "deny"})
+    waiting = await first.run(thread=thread)
+    assert [each.call.id for each in waiting.pending] == ["c1"]
+    later = Agent(ScriptedModel(["done"]), tools=tools)
+    again = await later.run(thread=thread, decisions={"c1": approve()})
+    assert (again.outcome, ran) == ("waiting", [])
+    assert [each.call.id for each in again.pending] == ["c2"]
+    run = await later.run(thread=thread, decisions={"c2": approve()})
+    assert (run.outcome, ran) == ("completed", ["a", "b"])
 
 
 async def test_a_price_that_fails_makes_the_cost_unknown_and_no_more():
