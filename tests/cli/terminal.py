@@ -1,5 +1,6 @@
 """A command at a terminal of its own, typed at and read as a user would."""
 
+import codecs
 import contextlib
 import os
 import pty
@@ -37,6 +38,7 @@ class Terminal:
         )
         os.close(there)
         self.raw = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a character may come in pieces
         self._seen = 0
 
     @property
@@ -50,7 +52,7 @@ class Terminal:
             data = os.read(self._here, 65536)
         except OSError:  # nobody writes any more
             return False
-        self.raw += data.decode(errors="replace")
+        self.raw += self._decoder.decode(data)
         return bool(data)
 
     def expect(self, words):

@@ -23,6 +23,7 @@ class Asked:
     path: str
     headers: dict[str, str]
     body: bytes
+    method: str = "POST"
 
 
 @dataclass
@@ -57,9 +58,12 @@ class Connection:
         headers = {name.lower(): text.strip() for name, _, text in (line.partition(":") for line in lines)}
         length = int(headers.get("content-length", 0))
         while len(self.held) < length:
-            self.held += self.client.recv(65536)
+            data = self.client.recv(65536)
+            if not data:
+                return None
+            self.held += data
         body, self.held = self.held[:length], self.held[length:]
-        return Asked(first.split()[1], headers, body)
+        return Asked(first.split()[1], headers, body, first.split()[0])
 
     def send(self, data: bytes) -> None:
         self.client.sendall(data)

@@ -67,6 +67,11 @@ def test_what_a_card_says_becomes_capabilities_and_the_rest_stays_open():
     assert card("x").capabilities == Capabilities()
 
 
+def test_a_newer_sibling_has_a_row_of_its_own():
+    assert catalogue.find("anthropic", "claude-sonnet-5-5").prefix == "claude-sonnet-5-5"
+    assert catalogue.find("openai", "gpt-5.5").prices.long.input == 10
+
+
 def test_a_file_stands_before_what_is_built_in(monkeypatch, tmp_path):
     file = tmp_path / "models.toml"
     file.write_text(
@@ -77,9 +82,9 @@ def test_a_file_stands_before_what_is_built_in(monkeypatch, tmp_path):
     monkeypatch.setenv(catalogue.FILE, str(file))
     assert catalogue.find("openai", "gpt-5.5").window == 7
     assert catalogue.find("lab", "gpt-5.5-x").prices.output == 2
-    assert catalogue.find("openai", "gpt-5.4").window == 1_000_000
+    assert catalogue.find("openai", "gpt-5.4").window == 1_050_000
     monkeypatch.delenv(catalogue.FILE)
-    assert catalogue.find("openai", "gpt-5.5").window == 1_000_000
+    assert catalogue.find("openai", "gpt-5.5").window == 1_050_000
 
 
 @pytest.mark.parametrize("text", ["[[models", "[[models]]\nprefix = 1\n", "[[models]]\nunknown = 1\n", "[[rows]]\n"])

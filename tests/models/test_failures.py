@@ -352,6 +352,12 @@ def test_everything_has_a_kind(status, words, text):
     assert judge(status, words, text) in {"overflow", "output", "rate", "overload", "auth", "quota", "again", "unknown"}
 
 
+def test_words_in_another_encoding_are_read_as_well_as_can_be():
+    found = failure("w", 429, {}, b'{"error": {"message": "trop \xe9lev\xe9", "code": "rate_limit_exceeded"}}')
+    assert type(found) is RateLimitError
+    assert found.message == "trop \ufffdlev\ufffd"
+
+
 @given(st.integers(100, 599), st.binary(max_size=200))
 def test_no_body_breaks_it(status, data):
     assert isinstance(failure("w", status, {}, data), ProviderError)

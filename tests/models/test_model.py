@@ -413,6 +413,7 @@ async def test_one_budget_for_a_call(anyio_backend):
     assert waits == [1, 2, 4, 8]
 
 
+@pytest.mark.row("KAI-23")
 @pytest.mark.row("D33")
 async def test_no_body_is_written_anywhere(anyio_backend, tmp_path, monkeypatch):
     for name in ("TMPDIR", "TEMP", "TMP"):

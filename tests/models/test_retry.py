@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from time import perf_counter
 
 import pytest
 from hypothesis import given, strategies as st
@@ -87,6 +88,13 @@ def test_every_date_is_read_in_each_spelling(moment):
 def test_no_header_breaks_it(text):
     told = told_wait({"retry-after": text, "retry-after-ms": text, "x-ratelimit-reset-after": text}, NOW)
     assert told is None or told >= 0
+
+
+@pytest.mark.parametrize("text", ["1" * 60_000, "9" * 400 + "s", "1.5" * 20_000, "NaN", "-5", "1e309", " " * 60_000])
+def test_what_is_no_wait_is_told_at_once(text):
+    began = perf_counter()
+    assert told_wait({"retry-after": text, "retry-after-ms": text, "x-ratelimit-reset-after": text}, NOW) is None
+    assert perf_counter() - began < 1
 
 
 @given(

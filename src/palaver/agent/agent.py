@@ -26,6 +26,7 @@ from palaver.agent.approvals import Decide, Decision, Recorded, checked_decision
 from palaver.agent.calls import PlannedCall, result
 from palaver.agent.driver import Driver
 from palaver.agent.functions import function_tool
+from palaver.agent.given import check_kinds, check_places
 from palaver.agent.journal import AnyThread, Journal
 from palaver.agent.limits import Limits
 from palaver.agent.middleware import Chain, Middleware, RunContext
@@ -107,6 +108,7 @@ class Agent(Generic[T]):
         default the catalogue does. Raises ``MessageError`` for tools that cannot stand together.
         """
         self._given = {key: value for key, value in locals().items() if key != "self"}
+        check_kinds(model, tools, middleware)
         self.model, self.name, self.decide, self.limits = model, name, decide, limits
         self.policy: Policy = policy
         check_policy(policy)
@@ -217,6 +219,7 @@ class Agent(Generic[T]):
         on_event: Observer | None = None,
     ) -> Driver:
         """Stand ready to run, with a watch for its events; for what runs agents itself. Raises as ``run`` does."""
+        check_places(thread, previous)
         if previous is not None:
             if thread is not None:
                 raise MessageError("previous: a run goes on in its own thread; give previous or thread, not both")

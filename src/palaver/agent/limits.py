@@ -12,11 +12,11 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
-from palaver.core.errors import MessageError
+from palaver.core.errors import MessageError, excerpt
 
 Outcome: TypeAlias = Literal[
     "completed",
@@ -32,6 +32,9 @@ Outcome: TypeAlias = Literal[
     "failed",
 ]
 """How a run ended. ``waiting``: somebody must decide something, and then it can go on."""
+
+
+_Repeats: TypeAlias = Literal["answer", "run"]
 
 
 class Spent(Struct, frozen=True):
@@ -62,13 +65,19 @@ class Limits(Struct, frozen=True, kw_only=True):
     context_tokens: int | None = None
     recoveries: int = 3
     output_attempts: int = 5
-    repeats: Literal["answer", "run"] = "answer"
+    repeats: _Repeats = "answer"
     continue_cut: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a limit that lets nothing happen."""
+        """Refuse a limit that lets nothing happen, and a word that means nothing."""
         if self.iterations < 1:
             raise MessageError(f"iterations: {self.iterations}: a run calls the model at least once")
+        for name in ("tokens", "cost", "seconds", "context_tokens", "recoveries", "output_attempts"):
+            value: float | None = getattr(self, name)
+            if value is not None and value < 0:
+                raise MessageError(f"{name}: {value}: a limit is not below 0")
+        if self.repeats not in get_args(_Repeats):
+            raise MessageError(f"repeats: {excerpt(repr(self.repeats))}: it is {' or '.join(get_args(_Repeats))}")
 
     def over(self, spent: Spent, seconds: float) -> Outcome | None:
         """Which limit is reached, if any."""

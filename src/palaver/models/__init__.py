@@ -1,8 +1,19 @@
 """Models: what answers a prompt, over HTTP, from a script, or from a recording.
 
+Recordings are made and replayed by ``palaver.models.replay``, which loads a server and so is not loaded here.
+
 Stability: experimental.
 """
 
+from palaver.core.errors import (
+    AuthenticationError,
+    CapabilityError,
+    ContextOverflowError,
+    OverloadedError,
+    RateLimitError,
+    TimedOutError,
+    TransportError,
+)
 from palaver.models.capabilities import Capabilities
 from palaver.models.cost import Prices
 from palaver.models.credentials import ApiKey, NoKey
@@ -17,21 +28,28 @@ from palaver.models.scripted import Broken, ScriptedModel
 __all__ = [
     "Answer",
     "ApiKey",
+    "AuthenticationError",
     "Broken",
     "Capabilities",
+    "CapabilityError",
+    "ContextOverflowError",
     "Fallback",
     "Http",
     "LanguageModel",
     "Model",
     "NoKey",
     "Notice",
+    "OverloadedError",
     "Prices",
     "Prompt",
+    "RateLimitError",
     "Reply",
     "Retry",
     "ScriptedModel",
     "Session",
+    "TimedOutError",
     "Timeouts",
+    "TransportError",
     "answering",
     "available",
     "complete",

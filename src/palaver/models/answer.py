@@ -8,6 +8,7 @@ Rules:
   happened (``TransportError``, ``TimedOutError``). What came of a finished answer is whole, however it ends.
 - A stream is read to its end mark, or to its end. Damage in a frame, and errors of the provider's, are judged by the
   wire's decoder; an error inside a 200 becomes the class that it would have had as a status.
+- No error holds what showed who asks: keys are masked in its texts and its body, wherever they came back from.
 - An object of JSON where a stream was asked for is a whole answer, or an error; a page of HTML is neither.
 
 Stability: experimental.
@@ -16,6 +17,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import quote
 
@@ -30,6 +32,7 @@ from palaver.models import http
 from palaver.models.endpoint import HttpCall
 from palaver.models.failures import BODY, failure, inner_failure, request_id
 from palaver.models.language_model import Answer, Notice, OnNotice, Prompt, Reply
+from palaver.models.masking import secrets_of, without_secrets
 from palaver.stream.frames import LIMIT
 from palaver.stream.narrate import narrate
 
@@ -47,8 +50,8 @@ _QUIET: Final = (Start, Update, UsageUpdate, ProviderEvent, PartEnd, Failed)
 """Events without content: they are held back until there is some, and what fails before may be tried again."""
 _GRACE: Final = 0.05
 """Seconds that the body of an answer may go on behind its end mark; then its connection is not worth keeping."""
-_SECRET: Final = 8
-"""Characters that a header of the credentials must have to be taken for a secret."""
+_PATIENCE: Final = 5.0
+"""Seconds for the body of an error; its status says enough."""
 
 
 @final
@@ -68,6 +71,7 @@ class HttpAnswer(Answer):
         self._attempts = 0
         self._began = self._first = self._ended = 0.0
         self._encoded = Encoded(())
+        self._secrets: tuple[str, ...] = ()
         self._forget()
 
     def _forget(self) -> None:
@@ -96,6 +100,7 @@ class HttpAnswer(Answer):
                 await self._attempt()
                 return self
             except PalaverError as error:
+                without_secrets(error, self._secrets)
                 await self._close()
                 wait = retry.wait(self._attempts, error, clock.chance())
                 if wait is None:
@@ -121,12 +126,12 @@ class HttpAnswer(Answer):
         self._forget()
         timeouts = self._model.timeouts
         patience = timeouts.first_token if self._stream else timeouts.whole
-        call, secrets = await self._call()
+        call = await self._call()
         with anyio.move_on_after(patience) as scope:
             self._arriving = await http.send(self._model.http, call, timeouts)
             self._request_id = request_id(self._arriving.headers)
             if not 200 <= self._arriving.status < 300:  # noqa: PLR2004 (success)
-                await self._refused(self._arriving, secrets)
+                await self._refused(self._arriving)
             if self._stream:
                 await self._begin(self._arriving)
             else:
@@ -134,8 +139,8 @@ class HttpAnswer(Answer):
         if scope.cancelled_caught:
             raise TimedOutError(f"{self._model.name}: no answer within {patience:g} s", phase="first_token")
 
-    async def _call(self) -> tuple[HttpCall, tuple[str, ...]]:
-        """The request, and what of it is secret."""
+    async def _call(self) -> HttpCall:
+        """The request. What of it is secret is kept for errors."""
         model, endpoint = self._model, self._model.endpoint
         address = endpoint.stream_url if self._stream and endpoint.stream_url is not None else endpoint.url
         headers = {
@@ -145,21 +150,19 @@ class HttpAnswer(Answer):
         if self._stream:
             headers["accept-encoding"] = "identity"  # a gateway that compresses holds tokens back
         call = HttpCall("POST", address.replace("{model}", quote(model.id, safe="")), headers, self._encoded.chunks)
-        if model.credentials is None:
-            return call, ()
-        shown = await model.credentials.headers(call)
-        headers.update((name.lower(), text) for name, text in shown.items())
-        secrets = {text.rpartition(" ")[2] for text in shown.values()}
-        return call, tuple(secret for secret in secrets if len(secret) >= _SECRET)
+        self._secrets = tuple(secrets_of(call.url, headers))
+        if model.credentials is not None:
+            shown = await model.credentials.headers(call)
+            headers.update((name.lower(), text) for name, text in shown.items())
+            self._secrets += tuple(secrets_of("", shown, shown=True))
+        return call
 
-    async def _refused(self, arriving: http.Arriving, secrets: tuple[str, ...]) -> None:
-        try:
+    async def _refused(self, arriving: http.Arriving) -> None:
+        body = b""
+        with anyio.move_on_after(_PATIENCE), suppress(PalaverError):
             body, _ = await arriving.read(BODY)
-        except PalaverError:
-            body = b""  # the status says enough
         now = self._model.clock.date()
-        body = body or arriving.reason.encode()
-        raise failure(self._wire.name, arriving.status, arriving.headers, body, now=now, secrets=secrets)
+        raise failure(self._wire.name, arriving.status, arriving.headers, body or arriving.reason.encode(), now=now)
 
     # -- reading --
 
@@ -192,7 +195,7 @@ class HttpAnswer(Answer):
         if media_type == "application/json" and self._model.endpoint.unwrap is None:
             begun = b""
             while not begun.strip() and (data := await arriving.chunk()):
-                begun += data
+                begun = data  # what only keeps the connection open is forgotten
             if begun.lstrip()[:1] == b"{":
                 await self._take_whole(arriving, begun)
                 return
@@ -262,6 +265,7 @@ class HttpAnswer(Answer):
         """The next event. Raises as ``language_model`` says."""
         while not self._events:
             if self._error is not None:
+                without_secrets(self._error, self._secrets)
                 raise self._error
             if self._whole is not None:
                 raise StopAsyncIteration

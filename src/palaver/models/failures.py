@@ -193,7 +193,7 @@ def failure(
 
     ``now`` is the time of day in seconds since 1970, ``secrets`` what must not stand in the error.
     """
-    body = _without(body[:BODY], secrets)
+    body = _without(body, secrets)[:BODY]
     told = _told(body)
     aws = headers.get("x-amzn-errortype", "").partition(":")[0]
     words = [*([aws] if aws else ()), *told.words]
@@ -293,7 +293,7 @@ _TEXTS: Final = ("message", "detail", "error", "msg", "raw")
 
 def _told(body: bytes) -> _Said:
     try:
-        value: Any = msgspec.json.decode(body)
+        value: Any = msgspec.json.decode(body.decode("utf-8", "replace"))  # a proxy may write another encoding
     except (msgspec.DecodeError, RecursionError):
         return _Said()
     said = _Said()

@@ -9,17 +9,20 @@ Rules:
 - Leaving an answer before its end, or being cancelled, closes its connection at once; of a connection that is shared
   with other answers (HTTP/2) only its stream is reset.
 - What httpx raises leaves here as ``TransportError`` or ``TimedOutError``. Their text names the host, and never the
-  path or the query, in which a key may stand. Nothing of a body is written anywhere (D33).
+  path or the query, in which a key may stand, nor what came that was no HTTP. Nothing of a body is written anywhere
+  (D33), and what libraries below us log about headers stays out of a log that asks for everything.
+- A body is compressed once, or not at all: one that was compressed several times over is not unpacked.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 import anyio
 from anyio.lowlevel import RunVar
@@ -189,11 +192,21 @@ class Arriving:
         """Tell an HTTP/2 server that nobody listens any more; httpx does not (RFC 9113, 6.4)."""
         extensions = self._response.extensions
         stream, number = extensions.get("network_stream"), extensions.get("stream_id")
-        if stream is None or number is None:
+        lock = _write_lock(self._response)
+        if stream is None or number is None or lock is None:
             return
         frame = _RESET + number.to_bytes(4, "big") + _CANCEL.to_bytes(4, "big")
         with anyio.move_on_after(1, shield=True), suppress(Exception):  # gone, or busy: the server finds out later
-            await stream.write(frame)
+            async with lock:  # two that write at once break the connection, and with it the answers of others
+                await stream.write(frame)
+
+
+def _write_lock(response: httpx.Response) -> Any:
+    """What httpx holds while it writes to an HTTP/2 connection, if it is where it was; there is no public way to it."""
+    held: Any = response.stream
+    for name in ("_stream", "_httpcore_stream", "_stream", "_connection", "_write_lock"):
+        held = getattr(held, name, None)
+    return held
 
 
 async def _sent(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -> Arriving:
@@ -214,7 +227,12 @@ async def _sent(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -
             content=_pieces(call.chunks) if length > _PIECE else b"".join(call.chunks),
             timeout=timeout,
         )
-        return Arriving(await client.send(request, stream=True, follow_redirects=False), host)
+        response = await client.send(request, stream=True, follow_redirects=False)
+    if "," in response.headers.get("content-encoding", ""):
+        with anyio.CancelScope(shield=True):
+            await response.aclose()
+        raise DecodeError("the body is compressed several times over", source=host)
+    return Arriving(response, host)
 
 
 async def _pieces(chunks: Sequence[bytes]) -> AsyncIterator[bytes]:
@@ -243,11 +261,20 @@ def _translated(host: str) -> Generator[None]:
         raise TimedOutError(f"{host}: took the request too slowly", phase="write") from error
     except (httpx.UnsupportedProtocol, httpx.LocalProtocolError, UnicodeEncodeError) as error:
         # Their texts quote headers, and with them keys.
+        if isinstance(error, httpx.LocalProtocolError) and "llegal" not in str(error):
+            raise TransportError(f"{host}: the connection takes no more requests") from None
         raise MessageError(f"{host}: the address or a header cannot be sent ({type(error).__name__})") from None
+    except httpx.RemoteProtocolError as error:
+        # Its text quotes what came, and a server may answer with what it was sent.
+        raise TransportError(f"{host}: {_unquoted(str(error))}") from None
     except httpx.TransportError as error:
         raise TransportError(f"{host}: {_what(error)}") from error
     except httpx.DecodingError as error:
         raise DecodeError(f"the body is not compressed as its header says: {_what(error)}", source=host) from error
+
+
+def _unquoted(text: str) -> str:
+    return "the server closed the connection" if text[:1] in ("", "<") else excerpt(text.partition(":")[0])
 
 
 def _what(error: Exception) -> str:
@@ -260,7 +287,15 @@ def _client(*, http2: bool) -> httpx.AsyncClient:
     limits = httpx.Limits(
         max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS, keepalive_expiry=_KEPT_SECONDS
     )
-    return httpx.AsyncClient(http2=http2, limits=limits, mounts=dict.fromkeys(_NEAR))
+    headers = logging.getLogger("hpack")  # of HTTP/2; it logs every header with its value
+    if headers.level == logging.NOTSET:
+        headers.setLevel(logging.INFO)
+    try:
+        return httpx.AsyncClient(http2=http2, limits=limits, mounts=dict.fromkeys(_NEAR))
+    except (ValueError, ImportError, OSError, httpx.InvalidURL) as error:
+        # Their texts quote the address of the proxy, and with it a password.
+        said = f"{type(error).__name__}; look at HTTPS_PROXY, ALL_PROXY, SSL_CERT_FILE"
+        raise MessageError(f"what the environment says of proxies or certificates cannot be used: {said}") from None
 
 
 _pool: Final[RunVar[tuple[Http, AsyncGenerator[Http, None]]]] = RunVar("palaver_http")

@@ -6,6 +6,8 @@ Rules:
   and of parameters in the query that may hold a key.
 - A secret is masked wherever its value occurs: as it is, percent-encoded, in base64 at any place, in hex, escaped for
   JSON; by as many bytes as it had. A value of less than eight characters is no secret: masking it would hit words.
+- An error is masked in place, with all that led to it: texts and bytes that it holds, also the beginning of a secret
+  at which a text was cut.
 
 Stability: experimental.
 """
@@ -15,8 +17,8 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode, b64encode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote, quote_plus, urlencode, urlsplit
 
 _SECRET_NAME: Final = re.compile(r"auth|key|token|secret|cookie|signature|credential|password", re.IGNORECASE)
@@ -80,6 +82,37 @@ class Masker:
     def __call__(self, data: bytes) -> bytes:
         """The same bytes, secrets masked."""
         return data if self._pattern is None else self._pattern.sub(lambda found: self._masks[found[0]], data)
+
+
+def without_secrets(error: BaseException, secrets: Iterable[str]) -> None:
+    """Mask the secrets in an error, and in those that led to it. What a model said is left as it is."""
+    known = [secret for secret in dict.fromkeys(secrets) if len(secret) >= _LEAST]
+    mask = Masker(known)
+    waiting: list[BaseException | None] = [error]
+    seen = set[int]()
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        each.args = tuple(_hushed(held, mask, known) for held in each.args)
+        for name, held in [*vars(each).items()]:
+            if isinstance(held, str | bytes):
+                setattr(each, name, _hushed(held, mask, known))
+        waiting += [each.__cause__, each.__context__]
+
+
+def _hushed(held: Any, mask: Masker, secrets: Sequence[str]) -> Any:
+    if isinstance(held, bytes):
+        return mask(held)
+    if not isinstance(held, str):
+        return held
+    text = mask(held.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+    if text.endswith("…"):
+        for secret in secrets:
+            cut = next((n for n in range(len(secret), 3, -1) if text.endswith(f"{secret[:n]}…")), 0)
+            text = f"{text[: -cut - 1]}{'*' * cut}…" if cut else text
+    return text
 
 
 def _spellings(value: bytes) -> Iterator[bytes]:

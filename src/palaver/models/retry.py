@@ -77,6 +77,8 @@ _LIMITS: Final = (
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)?")
+_LONGEST: Final = 64
+"""Characters of a text that can be a wait; what is longer is none, and is not searched."""
 _MOMENT: Final = 1e9
 """A number of seconds beyond this is a time of day; one that is a thousand times as large is in milliseconds."""
 
@@ -104,6 +106,8 @@ def parsed_wait(text: str, now: float) -> float | None:
 
     A moment that is over is no wait: 0.
     """
+    if len(text) > _LONGEST:
+        return None
     text = text.strip()
     number = _number(text)
     if number is not None:
@@ -117,7 +121,7 @@ def parsed_wait(text: str, now: float) -> float | None:
 
 
 def _number(text: str) -> float | None:
-    if not _NUMBER.fullmatch(text.strip()):
+    if len(text) > _LONGEST or not _NUMBER.fullmatch(text.strip()):
         return None
     number = float(text)
     return number if math.isfinite(number) else None

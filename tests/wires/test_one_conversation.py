@@ -1,0 +1,165 @@
+"""One conversation on two wires, and what answers are read as: kairo.md 4.1 and 4.2, with their goldens."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import palaver as p
+from palaver import wires
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"path": {"type": "string", "description": "the path"}},
+    "required": ["path"],
+}
+READ = p.Tool.of("read", "Read a file.", PARAMETERS)
+THOUGHT = p.Reasoning("I should look at the file first", wire="anthropic_messages", signature="sig-a")
+SAID = (
+    p.system("sys msg"),
+    p.user("hi"),
+    p.assistant(
+        THOUGHT,
+        "ok",
+        p.ToolCall("c1", "read", '{"path":"/a/c1"}'),
+        p.ToolCall("c2", "read", '{"path":"/a/c2"}'),
+    ),
+    p.tool("data", tool_call_id="c1", tool_name="read"),
+    p.tool("bad", tool_call_id="c2", tool_name="read", is_error=True),
+    p.user("see", p.Image.from_bytes(b"\x01\x02\x03", "image/png"), p.Image.from_url("https://i/x.png")),
+)
+
+ANTHROPIC = {
+    "model": "m",
+    "max_tokens": 100,
+    "temperature": 0.5,
+    "system": "sys msg",
+    "messages": [
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "I should look at the file first", "signature": "sig-a"},
+                {"type": "text", "text": "ok"},
+                {"type": "tool_use", "id": "c1", "name": "read", "input": {"path": "/a/c1"}},
+                {"type": "tool_use", "id": "c2", "name": "read", "input": {"path": "/a/c2"}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": "data"},
+                {"type": "tool_result", "tool_use_id": "c2", "content": "bad", "is_error": True},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "see"},
+                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AQID"}},
+                {"type": "image", "source": {"type": "url", "url": "https://i/x.png"}},
+            ],
+        },
+    ],
+    "tools": [{"name": "read", "description": "Read a file.", "input_schema": PARAMETERS}],
+}
+CHAT = {
+    "model": "m",
+    "max_completion_tokens": 100,
+    "temperature": 0.5,
+    "messages": [
+        {"role": "system", "content": "sys msg"},
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "content": "ok",
+            "tool_calls": [
+                {"id": each, "type": "function", "function": {"name": "read", "arguments": f'{{"path":"/a/{each}"}}'}}
+                for each in ("c1", "c2")
+            ],
+        },
+        {"role": "tool", "content": "data", "tool_call_id": "c1"},
+        {"role": "tool", "content": "Error: bad", "tool_call_id": "c2"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "see"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AQID"}},
+                {"type": "image_url", "image_url": {"url": "https://i/x.png"}},
+            ],
+        },
+    ],
+    "tools": [
+        {"type": "function", "function": {"name": "read", "description": "Read a file.", "parameters": PARAMETERS}}
+    ],
+}
+
+
+def plain(value):
+    """A list of one text is that text: the provider reads both alike."""
+    if isinstance(value, list):
+        if len(value) == 1 and isinstance(value[0], dict) and value[0].keys() == {"type", "text"}:
+            return value[0]["text"]
+        return [plain(each) for each in value]
+    return {key: plain(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+@pytest.mark.row("KAI-23")
+@pytest.mark.parametrize(
+    ("wire", "body", "lost"),
+    [
+        ("anthropic_messages", ANTHROPIC, []),
+        ("openai_chat", CHAT, [("dropped", "reasoning"), ("converted", "is_error")]),
+    ],
+)
+def test_a_request_is_the_golden_body_and_tells_what_it_lost(wire, body, lost):
+    settings = p.Settings(max_tokens=100, temperature=0.5)
+    encoded = wires.get(wire).encode_request(p.Request(SAID, "m", tools=(READ,), settings=settings))
+    assert plain(json.loads(bytes(encoded.body))) == body
+    assert [(loss.kind, loss.what) for loss in encoded.losses] == lost
+
+
+@pytest.mark.row("KAI-23")
+def test_an_answer_is_read_with_all_of_its_parts():
+    body = {
+        "id": "m1",
+        "model": "c",
+        "stop_reason": "tool_use",
+        "content": [
+            {"type": "thinking", "thinking": "hmm", "signature": "S"},
+            {"type": "text", "text": "hi"},
+            {"type": "tool_use", "id": "t1", "name": "read", "input": {"p": 1}},
+            {"type": "redacted_thinking", "data": "zzz"},
+        ],
+        "usage": {
+            "input_tokens": 5,
+            "output_tokens": 6,
+            "cache_read_input_tokens": 7,
+            "cache_creation_input_tokens": 8,
+        },
+    }
+    message = wires.get("anthropic_messages").decode_response(json.dumps(body).encode()).message
+    thought, text, call, redacted = message.content
+    assert (thought.text, thought.signature, text.text) == ("hmm", "S", "hi")
+    assert (call.id, call.name, call.arguments) == ("t1", "read", {"p": 1})
+    assert (type(redacted), redacted.text) == (p.Reasoning, "")
+    used = message.usage
+    assert message.finish_reason == "tool_calls"
+    assert (used.input, used.output, used.cache_read, used.cache_write) == (5, 6, 7, 8)
+
+
+@pytest.mark.row("KAI-23")
+def test_reasoning_beside_an_answer_without_text_is_reasoning():
+    called = {"id": "c1", "function": {"name": "read", "arguments": '{"p":1}'}}
+    said = {"content": None, "reasoning_content": "because", "tool_calls": [called]}
+    body = {
+        "id": "o1",
+        "model": "g",
+        "choices": [{"finish_reason": "tool_calls", "message": said}],
+        "usage": {"prompt_tokens": 5, "completion_tokens": 6},
+    }
+    message = wires.get("openai_chat").decode_response(json.dumps(body).encode()).message
+    assert (message.reasoning, message.text) == ("because", "")
+    assert [(each.name, each.arguments_json) for each in message.tool_calls] == [("read", '{"p":1}')]
+    assert (message.finish_reason, message.usage.input, message.usage.output) == ("tool_calls", 5, 6)
