@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.agent import approvals, driver as driver_module, events, notes, patience
+from palaver.agent import approvals, events, notes, patience
 from palaver.agent.agent import Agent
 from palaver.agent.approvals import approve, edit, reject
 from palaver.agent.functions import function_tool

@@ -67,6 +67,8 @@ ON = [
     CapabilityError("no images"),
     ProviderError("w", "no such model", status=404),
     ProviderError("w", "no credit", status=402),
+    ProviderError("w", "Your credit balance is too low to access the API.", code="invalid_request_error", status=400),
+    ProviderError("w", "You exceeded your plan.", code="insufficient_quota", status=400),
     ProviderError("w", "no credit", status=429),
 ]
 STOP = [

@@ -1,7 +1,9 @@
 """The pool of connections, and what is left of it."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import anyio
 import pytest
@@ -121,3 +123,9 @@ async def test_connecting_takes_too_long(anyio_backend):
         with pytest.raises(TimedOutError) as caught:
             await send(None, call, Timeouts(connect=0.1))
     assert caught.value.phase == "connect"
+
+
+def test_the_times_are_those_of_the_reference():
+    text = Path("docs/reference/faults.md").read_text()
+    for name in Timeouts.__struct_fields__:
+        assert re.search(rf"`{name}` {getattr(Timeouts(), name):g}\b", text), name

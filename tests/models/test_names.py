@@ -1,6 +1,7 @@
 """Models by name: providers, addresses, keys, and what happens where one is missing."""
 
 import importlib
+import importlib.util
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 

@@ -17,8 +17,8 @@ from palaver.agent.tracing import Tracing
 from palaver.core.errors import MessageError, PalaverError, TransportError
 from palaver.models import Http, Retry, Timeouts, model
 from palaver.models.endpoint import Endpoint
+from palaver.models.http_model import Model
 from palaver.models.masking import without_secrets
-from palaver.models.model import Model
 from palaver.models.replay import Recorder
 from tests.models.asking import HI
 from tests.models.faults import DONE, Step, delta, says, serve, sse, streams

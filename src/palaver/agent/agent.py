@@ -255,7 +255,7 @@ class Agent(Generic[T]):
 
 def _unknown(policy: Policy, toolbox: Toolbox, middleware: Sequence[Middleware]) -> tuple[str, ...]:
     """Names in a policy that neither the tools nor the middleware know; ``*`` is for the rest."""
-    if not isinstance(policy, Mapping):
+    if callable(policy) or not isinstance(policy, Mapping):
         return ()
     known = {"*", *toolbox.names, *(name for each in middleware for name in each.names)}
     return tuple([name for name in policy if name not in known])
@@ -290,7 +290,7 @@ def _behind(previous: Run[Any]) -> tuple[AnyThread, str]:
 def _begun(opened: LeftOpen | None, messages: tuple[Message, ...]) -> Begun:
     if opened is None:
         return Begun(0.0, messages)
-    text = notes.MAY_HAVE_RUN if opened.begun else notes.NOT_RUN_SKIPPED
+    text = notes.MAY_HAVE_RUN if opened.begun or opened.recorded.begun else notes.NOT_RUN_SKIPPED
     closing = [
         result(PlannedCall(index, call), text, is_error=True)
         for index, (call, known) in enumerate(zip(opened.calls, opened.results, strict=True))

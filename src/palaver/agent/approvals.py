@@ -128,14 +128,14 @@ def _noted(decision: Decision) -> dict[str, Any]:
 # -- records ---------------------------------------------------------------------------------------------------------
 
 
-def pending_record(calls: Iterable[PlannedCall]) -> SystemMessage:
-    """The record that calls wait for a decision; nothing of their batch has run since."""
+def pending_record(calls: Iterable[PlannedCall], *, begun: bool = False) -> SystemMessage:
+    """The record that calls wait for a decision; nothing of their batch has run since, but maybe before (``begun``)."""
     waiting = [
         {"call": each.call.id, "tool": each.tool, "reason": each.text, "choices": list(each.choices)}
         for each in calls
         if each.verdict == "ask"
     ]
-    return _record({"pending": waiting}, PENDING)
+    return _record({"pending": waiting, **({"begun": True} if begun else {})}, PENDING)
 
 
 def decided_record(decisions: Mapping[str, Decision]) -> SystemMessage:
@@ -157,6 +157,8 @@ class Recorded(Struct, frozen=True):
 
     asked: Mapping[str, ApprovalRequest] = {}
     decided: Mapping[str, Decision] = {}
+    begun: bool = False
+    """Whether calls may have been run before something was asked."""
 
     @property
     def pending(self) -> Mapping[str, ApprovalRequest]:
@@ -169,10 +171,12 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
     by_id = {call.id: call for call in calls}
     asked: dict[str, ApprovalRequest] = {}
     decided: dict[str, Decision] = {}
+    begun = False
     for message in messages:
         if message.source != SOURCE or RECORD not in message.tags:
             continue
         said = message.payload
+        begun = begun or bool(said.get("begun"))
         for each in said.get("pending", ()):
             if each["call"] in by_id:
                 decided.pop(each["call"], None)
@@ -180,7 +184,7 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
         for call, each in said.get("decided", {}).items():
             if call in asked:
                 decided[call] = Decision(kind=each["decision"], text=each["text"], arguments=each.get("arguments"))
-    return Recorded(asked, decided)
+    return Recorded(asked, decided, begun)
 
 
 def _asked(call: ToolCall, said: Mapping[str, Any]) -> ApprovalRequest:

@@ -66,7 +66,11 @@ async def call_tool(
         output = outputs.error_output(f"{tool.name} took longer than {tool.timeout:g} seconds and was stopped.")
     elif output.is_error:
         outcome = "error"
-    return _called(planned, output, outcome, time.perf_counter() - began, tool.limit or characters, readable=readable)
+    seconds, characters = time.perf_counter() - began, tool.limit or characters
+    try:
+        return _called(planned, output, outcome, seconds, characters, readable=readable)
+    except Exception as error:  # noqa: BLE001 (a hand-made output that cannot be kept)
+        return _called(planned, outputs.error_output(error), "error", seconds, characters, readable=readable)
 
 
 def _called(

@@ -22,7 +22,7 @@ import anyio
 from anyio import CancelScope, create_memory_object_stream
 from msgspec import structs
 
-from palaver.agent import approvals, events, machine, protocol
+from palaver.agent import approvals, events, machine, patience, protocol
 from palaver.agent.approvals import Decide, Decision, Recorded
 from palaver.agent.calls import PlannedCall
 from palaver.agent.holding import held_record
@@ -304,9 +304,11 @@ class Driver:
             return None
 
     async def _after_agent(self) -> None:
+        """Tell the hooks that the run is over; after a cancel they have little time, all of them together."""
+        end = math.inf if self._cancelled is None else anyio.current_time() + patience.GRACE
         for hook in self._chain.after_agent:
             try:
-                with hook_time("a hook"):
+                with hook_time("a hook", end - anyio.current_time()):
                     await hook(self.context)
             except Exception as error:  # noqa: BLE001 (it cannot change how the run ended)
                 self._warn(f"after_agent: {type(error).__name__}: {error}", error)

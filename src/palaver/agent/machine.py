@@ -60,7 +60,7 @@ from palaver.agent.protocol import (
     Warn,
 )
 from palaver.agent.state import Phase, State, answer_open, filled, keep_partial, keep_results
-from palaver.core.messages import AssistantMessage, Message, UserMessage
+from palaver.core.messages import AssistantMessage, Message, RescueMarker, UserMessage
 from palaver.core.parts import Opaque, Reasoning, Text
 from palaver.threads.view import DISCARDED
 
@@ -371,7 +371,9 @@ def _steered(state: State, event: Steered) -> Step:
 
 def _blocked(state: State, event: Blocked) -> Step:
     kept: tuple[Command, ...] = ()
-    if event.message is not None:
+    if event.message is not None and state.phase == "review":  # the answer is in the thread already
+        kept = (Append((RescueMarker(reason=event.reason, scope="turn"),)),)
+    elif event.message is not None:
         kept = (Append((event.message.replace(tags=(*event.message.tags, DISCARDED)),)),)
     state, answers = answer_open(state, notes.NOT_RUN_SKIPPED)
     return _finished(state, "blocked", *answers, *kept, reason=event.reason)

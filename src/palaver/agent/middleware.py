@@ -7,9 +7,11 @@ Rules (deepagents-swift.md 7.1, 7.2, 8; DAS-22, KAI-19):
 - A hook gives ``None``, or a ``Step``: messages to inject, each once and in order, and where to go. Of several jumps
   the first that is not ``None`` wins. Messages that are injected while calls are open stand behind their results.
 - A hook that raises, or takes too long (``patience``), fails the run, and the thread that remains is whole.
-  ``after_agent`` cannot change how a run ended: what it raises is told as ``Warned``.
+  ``after_agent`` cannot change how a run ended: what it raises is told as ``Warned``. After a cancel all of these
+  hooks together have ``patience.GRACE`` seconds; what takes longer is cancelled.
 - A wrapper may change what it passes on, call it several times, or not at all. ``Blocked`` stops the run: raised from
-  anywhere but a tool's wrapper, with the answer that nobody may see.
+  anywhere but a tool's wrapper, with the answer that nobody may see. A wrapper withholds it from everybody; in
+  ``after_model`` it is in the thread already, and its turn is hidden from every model.
 - ``rule`` judges a call before the policy does, in the order of the list: the first ``deny`` holds, and ``ask`` makes a
   question of what the policy allows. It is asked when the calls of an answer are planned, and so before any of them
   runs; a wrapper sees each call when its turn has come.
@@ -21,10 +23,10 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 

@@ -188,7 +188,15 @@ class ModelCalls:
         if usage is None:
             self._spending.cost = None
         else:
-            self._spending.add({model: usage}, self._agent.price(model, usage))
+            self._spending.add({model: usage}, self._price(model, usage))
+
+    def _price(self, model: str, usage: Usage) -> float | None:
+        try:
+            return self._agent.price(model, usage)
+        except Exception as error:  # noqa: BLE001 (a price is no reason to lose an answer)
+            text = f"prices: {type(error).__name__}: {error}"
+            self._context.emit(events.Warned(agent=self._context.agent, run=self._context.run, text=text, error=error))
+            return None
 
     def _noticed(self, notice: Notice) -> None:
         for noticed in self._chain.noticed:

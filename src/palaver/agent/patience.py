@@ -2,9 +2,9 @@
 
 Rules:
 
-- A hook, a policy, a function of instructions, and the part of a wrapper that is its own have ``HOOK_SECONDS`` each; then the
-  run fails, with a sentence that names what took so long (ASK-30). What they wait for is not counted: a model has the
-  time-outs of its own, and a person who decides has all the time.
+- A hook, a policy, a function of instructions, and the part of a wrapper that is its own have ``HOOK_SECONDS`` each;
+  then the run fails, with a sentence that names what took so long (ASK-30). What they wait for is not counted: a model
+  has time-outs of its own, and a person who decides has all the time.
 - A function that blocks the event loop cannot be bounded by anybody: run it in a thread.
 
 Stability: experimental.
@@ -20,15 +20,17 @@ from typing import TypeVar
 import anyio
 
 HOOK_SECONDS: float = 60.0
+GRACE: float = 1.0
+"""Seconds that all ``after_agent`` hooks have together when a run was cancelled (KAI-21)."""
 
 A = TypeVar("A")
 R = TypeVar("R")
 
 
 @contextmanager
-def hook_time(what: str) -> Generator[None]:
-    """Bound what stands inside. Raises ``TimeoutError``."""
-    with anyio.move_on_after(HOOK_SECONDS) as scope:
+def hook_time(what: str, at_most: float = math.inf) -> Generator[None]:
+    """Bound what stands inside, also to ``at_most`` seconds. Raises ``TimeoutError``."""
+    with anyio.move_on_after(min(HOOK_SECONDS, at_most)) as scope:
         yield
     if scope.cancelled_caught:
         raise _late(what)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from palaver.agent.tool_names import Toolbox
 
 DENIED: Final = "The {name} tool may not be called here."
+DUPLICATE: Final = "Not run: an earlier call of this answer has the same id. Call again, with an id of its own."
 
 
 async def plan(
@@ -42,6 +43,22 @@ async def plan(
 ) -> tuple[PlannedCall, ...]:
     """Plan calls, each with its place among the calls of its message; ``known`` is what the records say of them."""
     return tuple([await _planned(index, call, toolbox, policy, known, begun=begun) for index, call in calls])
+
+
+def told_apart(planned: Sequence[PlannedCall], calls: Sequence[ToolCall]) -> tuple[PlannedCall, ...]:
+    """Refuse every later call with an id that an earlier one of its answer (``calls``) has, where something is asked.
+
+    Decisions go by the id, and one must not be taken for two calls.
+    """
+    first: dict[str, int] = {}
+    for index, call in enumerate(calls):
+        first.setdefault(call.id, index)
+    return tuple(
+        [
+            each if first[each.call.id] == each.index else structs.replace(each, verdict="invalid", text=DUPLICATE)
+            for each in planned
+        ]
+    )
 
 
 async def _planned(
@@ -63,7 +80,7 @@ async def _planned(
         return structs.replace(planned, verdict="deny", text=text, arguments=None)
     asked = known.asked.get(call.id)
     if asked is None:
-        return _ruled(planned, tool.rule or rule, risky=begun and not tool.is_repeatable)
+        return _ruled(planned, tool.rule or rule, risky=(begun or known.begun) and not tool.is_repeatable)
     planned = _asking(planned, asked.reason, asked.choices)
     decision = known.decided.get(call.id)
     if decision is None:

@@ -27,7 +27,7 @@ from palaver.agent.limiting import READ_RESULT
 from palaver.agent.middleware import RunContext, ToolRequest
 from palaver.agent.patience import hook_time
 from palaver.agent.permission import Policy, Rule
-from palaver.agent.planning import plan
+from palaver.agent.planning import plan, told_apart
 from palaver.agent.spending import Spending
 from palaver.agent.tool import AgentTool, Output, ToolContext
 from palaver.core.messages import AssistantMessage
@@ -71,9 +71,13 @@ class ToolCalls:
             self._decisions = {}  # they are of the calls that were asked, and of no later ones with the same ids
         with hook_time("the policy") if callable(self._policy) else nullcontext():
             planned = await plan(chosen, self._toolbox, self._policy, begun=command.begun, known=known)
+        if known.asked or any(each.verdict == "ask" for each in planned):
+            planned = told_apart(planned, calls)
         asked = {each.call.id for each in planned if each.verdict == "ask"}
         new = bool(asked) and not asked <= known.pending.keys()
-        return protocol.Planned(planned, approvals.pending_record(planned) if new else None)
+        return protocol.Planned(
+            planned, approvals.pending_record(planned, begun=command.begun or known.begun) if new else None
+        )
 
     async def _gate(self, call: ToolCall) -> Rule:
         """The policy, where middleware has rules of its own."""

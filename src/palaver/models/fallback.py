@@ -40,6 +40,7 @@ from palaver.core.errors import (
 from palaver.core.events import Event, ProviderEvent, Start, Update, UsageUpdate
 from palaver.core.request import Response
 from palaver.models.capabilities import Capabilities
+from palaver.models.failures import judge
 from palaver.models.language_model import Answer, LanguageModel, Notice, OnNotice, Prompt, Reply, Session
 
 if TYPE_CHECKING:
@@ -129,7 +130,11 @@ class Fallback(LanguageModel):
             if kind in self._goes_on:
                 found = self._goes_on[kind]
                 break
-        if found == "stop" and isinstance(error, ProviderError) and (error.retryable or error.status in PASSES):
+        if (
+            found == "stop"
+            and isinstance(error, ProviderError)
+            and (error.retryable or error.status in PASSES or _no_credit(error))
+        ):
             found = "rest"
         if found == "rest":
             told = error.retry_after if isinstance(error, ProviderError) else None
@@ -144,6 +149,11 @@ class Fallback(LanguageModel):
         """Whether a model is not known to read only ``least`` tokens."""
         window = self.models[index].capabilities.window
         return least is None or window is None or window > least
+
+
+def _no_credit(error: ProviderError) -> bool:
+    """Whether an account is empty: some say so with the status of a bad request."""
+    return judge(error.status, () if error.code is None else (error.code,), error.message) == "quota"
 
 
 @final

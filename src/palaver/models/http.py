@@ -51,13 +51,14 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     """How long each step may take, in seconds.
 
     ``connect`` and ``write`` are for the connection and for each piece of the body. ``first_token`` counts from sending
-    to the first event with content, ``idle`` from one event to the next after that; comments and pings that only keep a
-    connection open count for neither. ``whole`` is for an answer that is not streamed, from sending to its end.
+    to the first event with content, and is long for models that reason in silence. ``idle`` counts from one event to
+    the next after that; comments and pings that only keep a connection open count for neither. ``whole`` is for an
+    answer that is not streamed, from sending to its end.
     """
 
     connect: float = 10.0
     write: float = 60.0
-    first_token: float = 120.0
+    first_token: float = 300.0
     idle: float = 60.0
     whole: float = 600.0
 
