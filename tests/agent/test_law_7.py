@@ -306,7 +306,7 @@ async def test_cancellation_ends_within_a_tenth_of_a_second(anyio_backend, where
         time.sleep(0.3)
 
     class Hook(Middleware):
-        async def before_model(self, context: Any) -> None:  # noqa: ARG002
+        async def before_model(self, context: Any) -> None:
             await stay()
 
     def answer(_: Any) -> Any:

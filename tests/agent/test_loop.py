@@ -89,25 +89,25 @@ class Told(Middleware):
             raise does
         return does
 
-    async def before_agent(self, context: Any) -> Any:  # noqa: ARG002
+    async def before_agent(self, context: Any) -> Any:
         return await self._hook("before_agent")
 
-    async def before_model(self, context: Any) -> Any:  # noqa: ARG002
+    async def before_model(self, context: Any) -> Any:
         return await self._hook("before_model")
 
-    async def after_model(self, context: Any) -> Any:  # noqa: ARG002
+    async def after_model(self, context: Any) -> Any:
         return await self._hook("after_model")
 
-    async def after_agent(self, context: Any) -> Any:  # noqa: ARG002
+    async def after_agent(self, context: Any) -> Any:
         return await self._hook("after_agent")
 
-    async def wrap_model_call(self, prompt: Any, context: Any, call: Any) -> Any:  # noqa: ARG002
+    async def wrap_model_call(self, prompt: Any, context: Any, call: Any) -> Any:
         await self._hook("model(")
         reply = await call(prompt)
         await self._hook(")model")
         return reply
 
-    async def wrap_tool_call(self, request: Any, context: Any, call: Any) -> Any:  # noqa: ARG002
+    async def wrap_tool_call(self, request: Any, context: Any, call: Any) -> Any:
         await self._hook("tool(")
         output = await call(request)
         await self._hook(")tool")
@@ -226,7 +226,7 @@ async def test_what_is_injected_before_a_resumed_run_stands_behind_the_open_call
 
 async def test_a_blocked_answer_is_seen_by_nobody():
     class Guard(Middleware):
-        async def wrap_model_call(self, prompt: Any, context: Any, call: Any) -> Any:  # noqa: ARG002
+        async def wrap_model_call(self, prompt: Any, context: Any, call: Any) -> Any:
             reply = await call(prompt)
             raise Blocked("not this", message=reply.response.message)
 
@@ -665,7 +665,7 @@ async def test_what_is_said_while_a_decision_waits_is_heard_when_the_run_goes_on
 
 async def test_what_is_said_when_the_run_is_over_is_kept():
     class Late(Middleware):
-        async def after_agent(self, context: Any) -> None:  # noqa: ARG002
+        async def after_agent(self, context: Any) -> None:
             running.steer("One more thing.")
 
     running = Agent(ScriptedModel(["done"]), middleware=[Late()]).start("go")

@@ -103,25 +103,25 @@ class Hooks(Middleware):
         if self.calls == self.fails:
             raise ValueError(f"{name} fails")
 
-    async def before_agent(self, context: Any) -> None:  # noqa: ARG002
+    async def before_agent(self, context: Any) -> None:
         await self._hook("before_agent")
 
-    async def before_model(self, context: Any) -> None:  # noqa: ARG002
+    async def before_model(self, context: Any) -> None:
         await self._hook("before_model")
 
-    async def after_model(self, context: Any) -> None:  # noqa: ARG002
+    async def after_model(self, context: Any) -> None:
         await self._hook("after_model")
 
-    async def after_agent(self, context: Any) -> None:  # noqa: ARG002
+    async def after_agent(self, context: Any) -> None:
         await self._hook("after_agent")
 
-    async def wrap_model_call(self, prompt: Any, context: Any, call: Any) -> Any:  # noqa: ARG002
+    async def wrap_model_call(self, prompt: Any, context: Any, call: Any) -> Any:
         await self.points("hook: wrap_model")
         reply = await call(prompt)
         await self.points("hook: wrapped_model")
         return reply
 
-    async def wrap_tool_call(self, request: Any, context: Any, call: Any) -> Any:  # noqa: ARG002
+    async def wrap_tool_call(self, request: Any, context: Any, call: Any) -> Any:
         await self.points("hook: wrap_tool")
         return await call(request)
 

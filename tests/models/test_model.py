@@ -97,7 +97,7 @@ async def test_a_key_that_no_header_can_hold_is_not_shown(anyio_backend):
         def __init__(self, key):
             self.key = key
 
-        async def headers(self, call):  # noqa: ARG002 (as the protocol says)
+        async def headers(self, call):
             return {"authorization": f"Bearer {self.key}"}
 
     with serve(streams(*HELLO)) as server:

@@ -45,6 +45,7 @@ from palaver.core.factories import system
 from palaver.core.messages import AssistantMessage, DeveloperMessage, Message, SystemMessage, UserMessage
 from palaver.core.parts import MalformedToolCall, ToolCall, UserPart
 from palaver.core.request import Settings
+from palaver.core.tools import AnyTool, ProviderTool
 from palaver.models.catalogue import prices_of
 from palaver.models.cost import Prices, cost
 from palaver.store.stored import StoredThread
@@ -80,7 +81,7 @@ class Agent(Generic[T]):
         *,
         name: str = "agent",
         instructions: Instructions = "",
-        tools: Sequence[AgentTool | Callable[..., Any]] = (),
+        tools: Sequence[AgentTool | ProviderTool | Callable[..., Any]] = (),
         policy: Policy = "allow",
         decide: Decide | None = None,
         middleware: Sequence[Middleware] = (),
@@ -119,8 +120,14 @@ class Agent(Generic[T]):
         self._invalid_calls, self._prices = invalid_calls, prices
         self._known_prices: dict[str, Prices | None] = {}
         self.chain = Chain(middleware)
-        offered = [*tools, *(tool for each in self.chain.all for tool in each.tools)]
+        own = [each for each in tools if not isinstance(each, ProviderTool)]
+        offered = [*own, *(tool for each in self.chain.all for tool in each.tools)]
         self.toolbox = Toolbox([each if isinstance(each, AgentTool) else function_tool(each) for each in offered])
+        self.definitions: tuple[AnyTool, ...] = (
+            *self.toolbox.definitions,
+            *(each for each in tools if isinstance(each, ProviderTool)),
+        )
+        """What the model is offered: the tools that run here, then those that a provider runs."""
         self.unknown_rules = _unknown(policy, self.toolbox, self.chain.all)
         """Names in the policy that no tool has."""
         self._structured = None if output is None else Structured(output, model.capabilities)

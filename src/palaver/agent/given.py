@@ -17,6 +17,7 @@ from palaver.agent.middleware import Middleware
 from palaver.agent.run import Run
 from palaver.agent.tool import AgentTool
 from palaver.core.errors import MessageError, excerpt
+from palaver.core.tools import ProviderTool
 from palaver.store.stored import StoredThread
 from palaver.threads.thread import Thread
 
@@ -29,7 +30,7 @@ def check_kinds(model: object, tools: object, middleware: object) -> None:
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise MessageError(f"{name}: {excerpt(repr(given))} is no list of {kind}")
     for index, tool in enumerate(cast("Sequence[object]", tools)):
-        if not isinstance(tool, AgentTool) and not callable(tool):
+        if not isinstance(tool, AgentTool | ProviderTool) and not callable(tool):
             raise MessageError(f"tools[{index}]: {excerpt(repr(tool))} is neither a tool nor a function")
     for index, each in enumerate(cast("Sequence[object]", middleware)):
         if not isinstance(each, Middleware):

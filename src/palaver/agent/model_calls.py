@@ -68,7 +68,7 @@ class ModelCalls:
         """Stand ready. ``eager`` hears what arrives."""
         self._agent, self._journal, self._context, self._spending = agent, journal, context, spending
         self._carry, self._eager = carry, eager
-        self._chain, self._toolbox = agent.chain, agent.toolbox
+        self._chain = agent.chain
         self._ask = self._chain.around_model(self._ask_model, context)
         self._answer: Answer | None = None
         self._told: set[Loss] = set()
@@ -134,7 +134,7 @@ class ModelCalls:
     async def _prompt(self, *, final: bool) -> Prompt:
         agent = self._agent
         said = agent.system if agent.system is not None else await self._instructions()
-        tools = self._toolbox.definitions
+        tools = agent.definitions
         if final and tools:
             tools = ()
             said = (*said, system(notes.final_answer_instruction))
