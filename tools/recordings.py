@@ -11,9 +11,9 @@ from pathlib import Path
 import palaver as p
 from palaver import wires
 from palaver.models import names
+from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt
 from palaver.models.masking import bare_path
-from palaver.models.model import Model
 from palaver.models.recording import Exchange, Recording, kept
 from palaver.models.replay import asked_of
 from palaver.models.written import Written

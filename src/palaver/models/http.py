@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol, final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, final
 
 import anyio
 from anyio.lowlevel import RunVar
@@ -224,9 +225,9 @@ async def _sent(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -
             call.method,
             url,
             headers={**call.headers, "content-length": str(length)},
-            content=_pieces(call.chunks) if length > _PIECE else b"".join(call.chunks),
             timeout=timeout,
         )
+        request.stream = _body()(call.chunks)
         response = await client.send(request, stream=True, follow_redirects=False)
     if "," in response.headers.get("content-encoding", ""):
         with anyio.CancelScope(shield=True):
@@ -235,7 +236,7 @@ async def _sent(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -
     return Arriving(response, host)
 
 
-async def _pieces(chunks: Sequence[bytes]) -> AsyncIterator[bytes]:
+def _pieces(chunks: Sequence[bytes]) -> Iterator[bytes]:
     """The chunks, small ones gathered."""
     held, size = list[bytes](), 0
     for chunk in chunks:
@@ -246,6 +247,36 @@ async def _pieces(chunks: Sequence[bytes]) -> AsyncIterator[bytes]:
             held, size = [], 0
     if held:
         yield b"".join(held)
+
+
+@cache
+def _body() -> Callable[[Sequence[bytes]], httpx.AsyncByteStream]:
+    """A class for bodies that may be left at any place: httpx's own are generators, which somebody must close."""
+    import httpx  # noqa: PLC0415 (it is loaded by now)
+
+    class Body(httpx.AsyncByteStream):
+        def __init__(self, chunks: Sequence[bytes]) -> None:
+            self._chunks = chunks
+
+        def __aiter__(self) -> AsyncIterator[bytes]:
+            return _Going(_pieces(self._chunks))
+
+    return Body
+
+
+class _Going:
+    """A body on its way."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        for piece in self._pieces:
+            return piece
+        raise StopAsyncIteration
 
 
 @contextmanager
