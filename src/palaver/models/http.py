@@ -227,8 +227,11 @@ async def _sent(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -
             headers={**call.headers, "content-length": str(length)},
             timeout=timeout,
         )
-        request.stream = _body()(call.chunks)
-        response = await client.send(request, stream=True, follow_redirects=False)
+        body = _body()(call.chunks)
+        sent = httpx.Request(
+            request.method, request.url, headers=request.headers, stream=body, extensions=request.extensions
+        )
+        response = await client.send(sent, stream=True, follow_redirects=False)
     if "," in response.headers.get("content-encoding", ""):
         with anyio.CancelScope(shield=True):
             await response.aclose()
