@@ -2,7 +2,7 @@
 
 Rules:
 
-- A command's module is imported when the command is called, by the table below; nothing else is.
+- A command's module is imported when the command is called, by the table below; nothing else is, also for ``--help``.
 - Exit codes: 0, 1 for bad input and for losses that were refused, 2 for wrong usage; 130 after Ctrl-C, and 141 when
   the reader of the output went away, as shells count them; ``run`` adds 3 for what waits for a decision.
 - What goes wrong is one line on standard error, with the place and the cause. Never a traceback.
@@ -27,21 +27,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _COMMANDS: Final = {
-    "run": "palaver.cli.run",
-    "chat": "palaver.cli.chat",
-    "convert": "palaver.cli.convert",
-    "show": "palaver.cli.show",
-    "import": "palaver.cli.importing",
-    "threads": "palaver.cli.threads",
-    "search": "palaver.cli.search",
-    "fork": "palaver.cli.fork",
-    "export": "palaver.cli.export",
-    "verify": "palaver.cli.verify",
-    "gc": "palaver.cli.gc",
-    "delete": "palaver.cli.delete",
-    "wires": "palaver.cli.wires",
-    "schema": "palaver.cli.schema",
+    "run": ("palaver.cli.run", "Let an agent carry out a task."),
+    "chat": ("palaver.cli.chat", "Talk with an agent."),
+    "convert": ("palaver.cli.convert", "Convert a file to another wire."),
+    "show": ("palaver.cli.show", "Show the conversation in a file, or in a thread of the store."),
+    "import": ("palaver.cli.importing", "Import conversations into a store, each once."),
+    "threads": ("palaver.cli.threads", "List the threads of a store, those changed last first."),
+    "search": ("palaver.cli.search", "Find messages, the newest first."),
+    "fork": ("palaver.cli.fork", "Begin a branch at a place of a thread."),
+    "export": ("palaver.cli.export", "Write a thread, or the conversation at one place of it, to a file."),
+    "verify": ("palaver.cli.verify", "Read everything in a store and derive every hash again."),
+    "gc": ("palaver.cli.gc", "Remove from the disk what nothing refers to."),
+    "delete": ("palaver.cli.delete", "Delete a thread with all its branches."),
+    "wires": ("palaver.cli.wires", "List the wires and what each can say."),
+    "schema": ("palaver.cli.schema", "Print the JSON Schema of Palaver's own form."),
 }
+"""The module of each command, and what it does."""
+
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 CLOSED: Final = 141
@@ -60,7 +62,12 @@ class _Group(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import a command."""
-        return import_module(_COMMANDS[cmd_name]).command if cmd_name in _COMMANDS else None
+        return import_module(_COMMANDS[cmd_name][0]).command if cmd_name in _COMMANDS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in _COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> object:
         """Run a command, and find out now, not at exit, that nobody reads what it wrote."""

@@ -13,14 +13,13 @@ Stability: experimental.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from palaver.cli import agent_options
-
-if TYPE_CHECKING:
-    from palaver.cli.agent_options import Asked
+from palaver.cli.chatting import Chat
+from palaver.cli.conversation import images, opened
 
 
 @click.command(name="chat")
@@ -30,10 +29,7 @@ def command(**given: Any) -> int:
 
     The conversation is a thread of the store; --thread goes on with one.
     """
-    from palaver.cli.chatting import Chat
-    from palaver.cli.conversation import images, opened
-
-    asked: Asked = agent_options.asked(given)
+    asked = agent_options.asked(given)
     first = images(asked.images)
     with opened(asked) as talk:
         return Chat(asked, talk, first, typed=sys.stdin.isatty()).go()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from palaver.agent.notes import USER_PROMPT
+from palaver.agent.resuming import left_open
 from palaver.cli import choosing
 from palaver.cli.figures import count
 from palaver.cli.harmless import in_line
@@ -113,8 +114,6 @@ class Chat:
                 self._turn(None)
 
     def _waits(self) -> bool:
-        from palaver.agent.resuming import left_open
-
         opened = left_open(self._talk.thread.path())
         return opened is not None and bool(opened.recorded.pending) and self._typed
 

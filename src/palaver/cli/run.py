@@ -12,17 +12,17 @@ Stability: experimental.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from palaver.cli import agent_options, files, stores
+from palaver.agent.events import AgentEvent
+from palaver.agent.run import Run
+from palaver.cli import agent_options, conversation, deciding, event_json, files, stores
 from palaver.cli.agent_options import Asked, Typed
-
-if TYPE_CHECKING:
-    from palaver.agent.events import AgentEvent
-    from palaver.agent.run import Run
-    from palaver.cli.conversation import Conversation
+from palaver.cli.conversation import Conversation
+from palaver.cli.harmless import in_line
+from palaver.cli.telling import Teller
 
 
 @click.command(name="run")
@@ -48,8 +48,6 @@ def command(prompt: str | None, *, decided: tuple[Typed, ...], as_json: bool, **
         prompt = files.read(files.STANDARD).decode(errors="replace").strip()
     if not prompt and asked.thread is None:
         raise click.UsageError("give a PROMPT, or --thread to go on with one")
-    from palaver.cli import conversation, deciding
-
     images = conversation.images(asked.images)
     said = [prompt, *images] if prompt and images else images or prompt or None
     decisions = deciding.typed(decided)
@@ -66,23 +64,18 @@ def command(prompt: str | None, *, decided: tuple[Typed, ...], as_json: bool, **
 
 def _told(talk: Conversation, said: Any, decisions: Any, *, as_json: bool) -> Run:
     if as_json:
-        from palaver.cli.event_json import as_json as plain
 
         def show(event: AgentEvent | None) -> None:
             if event is not None:
-                stores.say_json([plain(event)])
+                stores.say_json([event_json.as_json(event)])
 
         return talk.turn(said, show, decisions=decisions)
-    from palaver.cli.telling import Teller
-
     asks = sys.stdin.isatty() and sys.stderr.isatty()
     return talk.talk(said, Teller(), decisions=decisions, asks=asks)
 
 
 def _go_on(asked: Asked, talk: Conversation, run: Run | None) -> None:
     """Say how to go on with what is not over."""
-    from palaver.cli.harmless import in_line
-
     if run is not None and run.outcome == "waiting":
         for each in run.pending:
             click.echo(f"palaver: {in_line(each.tool)} waits for a decision: {in_line(each.call.id)}", err=True)
