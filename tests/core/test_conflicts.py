@@ -92,9 +92,9 @@ def test_c9_no_id_is_invented_and_any_is_kept():
 
 
 @pytest.mark.conflict("C11")
-def test_c11_only_summarization_is_a_summary():
-    sources = ("summarization", "continuation:x", "rescue", "repair", "note", None)
-    assert [user(source=each).is_summary for each in sources] == [True] + [False] * 5
+def test_c11_only_what_compaction_made_is_a_summary():
+    sources = ("compaction", "summarization", "continuation:x", "rescue", "repair", "note", None)
+    assert [user(source=each).is_summary for each in sources] == [True] * 2 + [False] * 5
 
 
 @pytest.mark.conflict("C12")

@@ -18,6 +18,7 @@
     ├── CapabilityError   the model cannot see or do what was asked  (the caller's fault)
     ├── ToolError         a tool could not do what it was called for (told to the model)
     ├── RunError          a run did not complete; holds the run      (see its outcome)
+    ├── SummaryError      a summary is empty, or wins nothing        (the model's fault; nothing was changed)
     ├── StreamError       a stream ended badly; holds what came      (the network's, or the provider's)
     ├── StoreError        a thread or store cannot do what was asked (the caller's fault)
     │   ├── NotFoundError   no thread, branch, entry or blob by that name
@@ -51,7 +52,7 @@ def excerpt(text: str, limit: int = _EXCERPT) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-Category: TypeAlias = Literal["message", "format", "model", "tool", "run", "store", "usage"]
+Category: TypeAlias = Literal["message", "format", "model", "tool", "run", "context", "store", "usage"]
 
 
 class PalaverError(Exception):
@@ -244,6 +245,13 @@ class RunError(PalaverError):
         """Keep the run."""
         super().__init__(reason)
         self.run = run
+
+
+class SummaryError(PalaverError):
+    """A model was asked for a summary, and what it gave is none: empty, or no shorter than what it stands for."""
+
+    error_code = "summary"
+    category = "context"
 
 
 class StreamError(PalaverError):

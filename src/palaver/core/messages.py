@@ -51,6 +51,9 @@ FinishReason: TypeAlias = Literal[
 ]
 
 
+_COMPACTED = frozenset(("compaction", "summarization"))
+
+
 class _Message(Value, frozen=True, kw_only=True, tag_field="role"):
     """Fields and views that every message has.
 
@@ -129,8 +132,8 @@ class _Message(Value, frozen=True, kw_only=True, tag_field="role"):
 
     @property
     def is_summary(self) -> bool:
-        """Whether compaction made this message (F84)."""
-        return self.source == "summarization"
+        """Whether it stands for what compaction took out (F84); ``summarization`` is an older word for that."""
+        return self.source in _COMPACTED
 
 
 @final

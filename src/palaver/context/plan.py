@@ -1,0 +1,116 @@
+"""The plan of a compaction: the messages for a model, what each weighs, and what was done to them so far.
+
+Rules (law 9; kairo.md 3.7):
+
+- A plan is a value. A stage is a function from a plan to a plan; one that finds nothing to do gives the plan back as
+  the same object. What a stage gives weighs less than what it was given, or is that (I6).
+- A plan is made of whole histories: every call has its results right behind it (``of`` repairs what is not so).
+- ``Item.tokens`` are estimates; ``scale`` brings the sum to what the model's provider would count. Sizes that people
+  and triggers see (``Plan.tokens``, ``capacity``) are in the provider's tokens.
+- ``Item.origin`` is the place of a message in the history that the plan was made of, also where a stage shortened it;
+  ``None`` for a message that a stage made in the place of others. So it is known what stands for what, and the thread
+  can be written anew from there (``context.rewriting``).
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec import Struct, structs
+
+from palaver.core.messages import Message
+from palaver.threads.repair import repair
+from palaver.tokens.estimate import estimate
+
+SOURCE: Final = "compaction"
+"""The ``source`` of a message that stands for others."""
+
+
+class Item(Struct, frozen=True, gc=False):
+    """A message, its tokens by estimate, and where it stood."""
+
+    message: Message
+    tokens: int
+    origin: int | None = None
+
+
+class Change(Struct, frozen=True):
+    """What a stage did: how many messages it shortened, folded or removed, and the tokens before and after."""
+
+    stage: str
+    messages: int
+    before: int
+    after: int
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What is to be sent to a model.
+
+    ``capacity``: what messages, system prompt and tools may take together, in tokens. ``fixed``: the estimate of
+    system prompt and tools. ``now``: Unix milliseconds, for stages that look at age. ``keep_last`` are tags: of each,
+    the last message that has it is kept as it is. ``sum`` is that of the items.
+    """
+
+    items: tuple[Item, ...]
+    sum: int
+    capacity: int
+    fixed: int = 0
+    scale: float = 1.0
+    now: int = 0
+    keep_last: frozenset[str] = frozenset()
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """What all of it is, in the provider's tokens."""
+        return round((self.sum + self.fixed) * self.scale)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages, oldest first."""
+        return tuple([item.message for item in self.items])
+
+    def scaled(self, estimate: int) -> int:
+        """An estimate in the provider's tokens."""
+        return round(estimate * self.scale)
+
+    def changed(self, stage: str, items: Sequence[Item], messages: int) -> Plan:
+        """The plan with other items, as a stage made them of ``messages`` messages; the same where nothing is won."""
+        total = sum([item.tokens for item in items])
+        if total >= self.sum:
+            return self
+        after = round((total + self.fixed) * self.scale)
+        change = Change(stage, messages, self.tokens, after)
+        return structs.replace(self, items=tuple(items), sum=total, changes=(*self.changes, change))
+
+
+def plan_of(
+    messages: Sequence[Message],
+    *,
+    capacity: int,
+    tokens: Sequence[int] | None = None,
+    fixed: int = 0,
+    scale: float = 1.0,
+    now: int = 0,
+    keep_last: Iterable[str] = (),
+) -> Plan:
+    """A plan of a history that is whole, or that is repaired first. ``tokens`` are its estimates, one a message."""
+    whole = repair(messages).messages
+    if whole is not messages:
+        places = {id(message): place for place, message in enumerate(messages)}
+        items = [Item(each, estimate(each), places.get(id(each))) for each in whole]
+    else:
+        weights = [estimate(each) for each in messages] if tokens is None else tokens
+        items = [Item(each, weight, place) for place, (each, weight) in enumerate(zip(messages, weights, strict=True))]
+    return Plan(
+        items=tuple(items),
+        sum=sum([item.tokens for item in items]),
+        capacity=capacity,
+        fixed=fixed,
+        scale=scale,
+        now=now,
+        keep_last=frozenset(keep_last),
+    )
