@@ -2,9 +2,9 @@
 
 Rules (kairo.md 1.6, KAI-03; golden ``token_estimate``):
 
-- Text and reasoning: ``max(1, n * 2 // 7)``; a tool result ``max(1, n * 2 // 9)``; a tool call ``max(1, n // 5)`` of
-  its arguments. ``n`` counts UTF-8 bytes, which are characters where a text is ASCII: a token of any other script covers
-  fewer characters.
+- Text and reasoning: ``max(1, n * 2 // 7)``; a tool result ``max(1, n * 2 // 9)``; a tool call ``max(1, n // 5)``
+  of its arguments. ``n`` counts UTF-8 bytes, which are characters where a text is ASCII: a token of any other script
+  covers fewer characters.
 - A message is the sum of its parts; one without parts is 0.
 - Media count too, and so do system messages and the definitions of tools (D29).
 - Pure. An estimate belongs to the message: it is made once and kept beside it (``context.Ledger``); what a model makes
