@@ -14,7 +14,6 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import Final
 
 from msgspec import Struct, structs
@@ -35,10 +34,10 @@ class Breaker(Struct, frozen=True):
     seconds: float = SECONDS
 
     def __post_init__(self) -> None:
-        """Refuse a breaker that would always be open, or never end. Raises ``MessageError``."""
+        """Refuse a breaker that would always be open. Raises ``MessageError``."""
         if self.most < 1:
             raise MessageError(f"most: {self.most}: a breaker that is always open lets nothing happen")
-        if not (isfinite(self.seconds) and self.seconds >= 0):
+        if not self.seconds >= 0:
             raise MessageError(f"seconds: {self.seconds} is no length of time")
 
     def allows(self, now: float) -> bool:

@@ -48,6 +48,8 @@ _LEAST: Final = 0.05
 _LEFT_OUT: Final = 0.2
 _SMALLEST: Final = 1024
 """Tokens of a transcript at least, and of an answer: with less, nobody can sum up anything."""
+_NOTHING: Final = frozenset(("", "none", "na"))
+"""What stands under the headings of a summary of nothing."""
 _WHOLE: Final = frozenset((None, "stop", "other"))
 
 
@@ -205,7 +207,8 @@ def _answered(answer: str) -> str:
         text = text[len(opened.opens) :].partition(opened.closes)[2].strip()
     if any(text.endswith(pair.closes) and pair.opens not in text for pair in pairs):
         text = ""  # the prompt of the model opened its reasoning, and nothing follows it
-    if not any(map(str.isalnum, text)):
+    said = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    if all("".join(filter(str.isalnum, line)).lower() in _NOTHING for line in said):
         raise SummaryError("the summary is empty")
     return text
 
