@@ -22,7 +22,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from msgspec import UNSET
+
 from palaver.context.plan import SOURCE, Plan
+from palaver.core import jsontext
 from palaver.core.messages import Message, SystemMessage
 from palaver.threads.thread import Entry
 from palaver.threads.view import RECORD, is_sent
@@ -125,5 +128,6 @@ def undone(path: Sequence[Entry]) -> Undone | None:
 
 def _said(message: Message) -> Mapping[str, Any]:
     """What a record says; nothing where it is none."""
-    payload: Any = message.payload if is_record(message) else None
-    return payload if isinstance(payload, Mapping) else {}
+    if not is_record(message) or message.payload_json is UNSET:
+        return {}
+    return jsontext.view(message.payload_json) if jsontext.kind(message.payload_json) == "an object" else {}
