@@ -43,9 +43,11 @@ from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.parts import ToolCall
 from palaver.core.usage import Usage
-from palaver.models.language_model import Notice, Prompt, Reply
+from palaver.models.language_model import LanguageModel, Notice, Prompt, Reply
 from palaver.store.store import Store
 from palaver.threads.thread import Entry
+
+Rewrite: TypeAlias = Callable[[int, Sequence[Message]], Awaitable[Sequence[Message]]]
 
 
 def _unheard(usage: Mapping[str, Usage], cost: float | None) -> None:
@@ -103,6 +105,13 @@ class RunContext(Struct, kw_only=True, weakref=True):
     """Where the thread is kept; ``None`` for one in memory."""
     own: dict[Any, Any] = {}
     """What middleware keeps for itself as long as the run lasts, by itself."""
+    carried: dict[Any, Any] = {}
+    """The same, also for the runs that go on behind this one in this process."""
+    language_model: LanguageModel | None = None
+    """The model that is asked."""
+    rewrite: Rewrite | None = None
+    """Lets the branch go on behind so many entries of its path with other messages, and gives what the model is sent
+    then. What the branch was stays, as one of its own. Raises ``StoreError``; then nothing was changed."""
 
 
 class ToolRequest(Struct, frozen=True, kw_only=True):
