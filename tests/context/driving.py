@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import structs
 
 import palaver as p
 from palaver.context import Compacted, Plan, Stage, Summarise, compacting, plan_of
@@ -80,6 +81,6 @@ def conversations(draw: Any, max_size: int = 14) -> list[p.Message]:
                 size = draw(st.sampled_from([0, 20, 400, 4000]))
                 each = asked(number, draw(st.integers(1, 3)), size)
                 at = draw(st.integers(0, len(each) - 1))
-                each[at] = each[at].replace(verbatim=marked["verbatim"])
+                each[at] = structs.replace(each[at], verbatim=marked["verbatim"])
                 messages += each
     return messages

@@ -81,8 +81,11 @@ def test_the_promises_hold(messages: list[p.Message], keep: int, most: float, sc
     assert found.sum < plan.sum
     tail = found.items[at + 1 :]
     assert [item.origin for item in tail] == list(range(len(plan.items) - len(tail), len(plan.items)))
+    answers = [part for part in rounds(plan.items) if isinstance(plan.items[part[0]].message, p.AssistantMessage)]
     least = len(plan.items) - rounds(plan.items)[-1][0]
-    if known.open_turn == len(plan.items) and len(tail) > least:
+    if answers and answers[-1][1] - answers[-1][0] > 1:  # nobody has seen these results
+        least = max(least, len(plan.items) - answers[-1][0])
+    if len(tail) > least:
         assert len(tail) <= keep
         assert plan.scaled(sum(item.tokens for item in tail)) <= most * plan.capacity
     assert len(tail) >= least
@@ -105,7 +108,7 @@ def test_summing_up_again_changes_nothing(messages: list[p.Message]) -> None:
 def test_results_that_the_model_has_not_seen_stay_behind_the_summary() -> None:
     messages = [*one_task(8), p.user("stop that", id="u1"), p.user("at once", id="u2")]
     found = question(filled(messages), summarising(keep=0, most=0)).applied(SUMMARY)
-    assert [message.id for message in found.messages] == ["u0", None, "a7", "r7" + "", "u1", "u2"]
+    assert [message.id for message in found.messages] == ["u0", None, "a7", "rc00070000", "u1", "u2"]
 
 
 @pytest.mark.parametrize(
@@ -185,8 +188,8 @@ def test_an_earlier_summary_is_summed_up_and_replaced() -> None:
     assert "[Auto-compacted" not in shown(asking)
     assert "read back" not in shown(asking)
     found = asking.applied("The second.")
-    assert [message.text[:40] for message in found.messages if message.is_summary] == [
-        "[Auto-compacted summary]\nThe second.\n\n[Th"
+    assert [message.text[:38] for message in found.messages if message.is_summary] == [
+        "[Auto-compacted summary]\nThe second.\n\n"
     ]
 
 
@@ -210,7 +213,7 @@ def test_asking_about_less_ends_and_always_sends_less(messages: list[p.Message],
     while isinstance(asking, Summarise):
         less = asking.shorter()
         assert less is None or len(shown(less)) < len(shown(asking))
-        asking = less  # type: ignore[assignment]
+        asking = less
 
 
 # -- the answer ------------------------------------------------------------------------------------
@@ -218,7 +221,7 @@ def test_asking_about_less_ends_and_always_sends_less(messages: list[p.Message],
 
 def test_the_summary_tells_what_it_stands_for() -> None:
     plan = filled(one_task(6), scale=2.0)
-    found = question(plan).applied(SUMMARY)
+    found = question(plan, summarising(most=1.0)).applied(SUMMARY)
     message = found.messages[1]
     assert isinstance(message, p.UserMessage)
     assert (message.mode, message.source, message.is_summary) == ("tool", "compaction", True)

@@ -1,4 +1,4 @@
-"""The transcript that a model sums up: what is told, what is left out, and that nothing inside can pass for its frame."""
+"""The transcript that a model sums up: what is told, what is left out, and that nothing passes for its frame."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.wires.histories import carriers, histories
 
 _PNG = p.Inline("iVBORw0KGgo=")
 _EDGE = re.compile(
-    r"(User|Assistant|Tool result|System|Earlier summary)( \(kept\))?: |<transcript>$|</transcript>$|\[\d+ .*here\]$|  |$"
+    r"(User|Assistant|Tool result|System|Earlier summary)( \(kept\))?: |</?transcript>$|\[\d+ .*here\]$|  |$"
 )
 
 
