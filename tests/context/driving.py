@@ -80,7 +80,7 @@ def conversations(draw: Any, max_size: int = 14) -> list[p.Message]:
             case _:
                 size = draw(st.sampled_from([0, 20, 400, 4000]))
                 each = asked(number, draw(st.integers(1, 3)), size)
-                at = draw(st.integers(0, len(each) - 1))
+                at: int = draw(st.integers(0, len(each) - 1))
                 each[at] = structs.replace(each[at], verbatim=marked["verbatim"])
                 messages += each
     return messages
