@@ -89,6 +89,8 @@ class Driver:
             emit=self.emit,
             model=agent.model.name,
             language_model=agent.model,
+            entries=lambda: journal.entries,
+            price=agent.price,
             rewrite=self._rewrite,
             carried=carry.own,
             spend=self._spending.add,

@@ -62,6 +62,11 @@ class Journal:
         """The conversation so far; costs what is new."""
         return self.thread.path() if isinstance(self.thread, StoredThread) else self.thread.path(self.branch)
 
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """The entries of the thread, on all branches, in the order in which they joined."""
+        return self._tree.entries
+
     async def append(self, messages: Sequence[Message], token: int) -> tuple[Entry, ...]:
         """Let messages join. ``token`` is a number that grows with each append. Raises ``StoreError``."""
         if self._blocks:

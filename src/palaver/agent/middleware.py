@@ -54,6 +54,10 @@ def _unheard(usage: Mapping[str, Usage], cost: float | None) -> None:
     """Nobody counts."""
 
 
+def _unknown(model: str, usage: Usage) -> None:
+    """Nobody knows a price."""
+
+
 class Step(Struct, frozen=True, kw_only=True):
     """What a hook wants: messages to join, and where to go. ``end`` ends the run, ``model`` asks the model again."""
 
@@ -109,6 +113,10 @@ class RunContext(Struct, kw_only=True, weakref=True):
     """The same, also for the runs that go on behind this one in this process."""
     language_model: LanguageModel | None = None
     """The model that is asked."""
+    entries: Callable[[], Sequence[Entry]] = tuple
+    """All entries of the thread, on all branches, in the order in which they joined."""
+    price: Callable[[str, Usage], float | None] = _unknown
+    """What an answer of a model cost, in USD; ``None`` where the price is not known."""
     rewrite: Rewrite | None = None
     """Lets the branch go on behind so many entries of its path with other messages, and gives what the model is sent
     then. What the branch was stays, as one of its own. Raises ``StoreError``; then nothing was changed."""
