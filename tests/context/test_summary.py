@@ -129,10 +129,20 @@ def test_where_nothing_can_be_cut_the_plan_comes_back(messages: list[p.Message])
 
 
 def test_too_little_is_not_worth_asking() -> None:
-    messages = [p.user("task"), p.assistant("a"), p.assistant("b"), p.user("x" * 60_000), p.assistant("y")]
-    plan = filled(messages)
-    assert summarising(keep=2, most=1.0)(plan) is plan
-    assert summarising(keep=1, most=1.0)(plan) is not plan
+    rest = [p.user("x" * 60_000), p.assistant("y")]
+    for size in (1, 1000):
+        messages = [p.user("task"), p.assistant("a" * size), p.assistant("b" * size), *rest]
+        plan = filled(messages)
+        assert summarising(keep=2, most=1.0)(plan) is plan
+        assert summarising(keep=1, most=1.0)(plan) is not plan
+
+
+@pytest.mark.parametrize(("scale", "stays"), [(0.5, 5), (1.0, 2), (2.0, 1)])
+def test_the_tail_is_weighed_in_the_tokens_of_the_provider(scale: float, stays: int) -> None:
+    messages = [p.user("task"), *[p.assistant("a" * 350) for _ in range(20)]]
+    plan = plan_of(messages, capacity=1000, scale=scale)
+    found = question(plan, summarising(keep=5)).applied(SUMMARY)
+    assert len(found.items) == 2 + stays
 
 
 @pytest.mark.parametrize("wrong", [{"keep": -1}, {"most": -0.1}, {"most": 1.1}, {"most": math.nan}, {"capacity": 0}])
@@ -204,6 +214,14 @@ def test_asking_about_less_leaves_out_the_oldest_but_not_what_people_said() -> N
     assert "User (kept): Mend" in shown(less)
     assert "[6 earlier messages are left out here]" in shown(less)  # a fifth of 34
     assert less.applied(SUMMARY) == asking.applied(SUMMARY), "what is replaced is the same"
+
+
+def test_what_was_shortened_already_is_asked_in_less_room() -> None:
+    messages = [p.user("task"), *[p.assistant("a" * 9000) for _ in range(200)], p.user("go on")]
+    asking = question(filled(messages), summarising(capacity=30_000))
+    less = asking.shorter()
+    assert less is not None
+    assert 0.4 * len(shown(asking)) < len(shown(less)) < 0.82 * len(shown(asking))
 
 
 @given(conversations(), st.sampled_from([None, 3000]))
