@@ -42,7 +42,7 @@ from palaver.core.parts import (
 
 _LIMITS: Final = (8000, 4000, 2000, 1000, 500, 250, 120)
 """Characters of a text, from generous to terse."""
-_PEOPLE: Final = 4
+_PEOPLE: Final = 16
 """How much more room people and earlier summaries have."""
 _NAME: Final = 120
 _TAG: Final = re.compile(r"<(?=\s*/?\s*transcript\b)", re.IGNORECASE)
