@@ -7,7 +7,7 @@ Rules:
 - How an endpoint counts is a row of data (``Endpoint.counting``). Of the body it is sent the fields that its page
   names; those that only steer the answer (``max_tokens``, ``stream``) are refused there.
 - A model whose endpoint has no such row cannot count, and says so: nothing is guessed in its place. An estimate costs
-  nothing (``palaver.tokens.estimate``), a tokeniser no request (``palaver.tokens.bpe``).
+  nothing (``palaver.tokens.estimate``), a tokeniser no request (``palaver.tokens.tokenisers``).
 - It is a request like any other: credentials, retries, time limits and errors are those of the model.
 
 Stability: experimental.
