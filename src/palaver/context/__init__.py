@@ -5,6 +5,7 @@ Stability: experimental.
 
 from palaver.context.budget import capacity, effective
 from palaver.context.compaction import Compacted, Failure, compacting, due, without_model
+from palaver.context.ledger import Ledger, Measure
 from palaver.context.plan import Change, Item, Plan, plan_of
 from palaver.context.stages import Stage, Summarise
 
@@ -13,6 +14,8 @@ __all__ = [
     "Compacted",
     "Failure",
     "Item",
+    "Ledger",
+    "Measure",
     "Plan",
     "Stage",
     "Summarise",
