@@ -13,6 +13,7 @@ import palaver as p
 from palaver import wires
 from palaver.context import AUTO, Breaker, Plan, Stage, Summarise, plan_of, summarising, summary_of
 from palaver.context.kept import kept, rounds
+from palaver.context.pipelines import pipeline
 from palaver.context.stages import Work
 from palaver.core.errors import ContextOverflowError, MessageError, OverloadedError, SummaryError, TransportError
 from palaver.core.request import Settings
@@ -104,6 +105,23 @@ def test_summing_up_again_changes_nothing(messages: list[p.Message]) -> None:
         assert none == []
     else:  # what may not be touched is too heavy: one summary is not summed up over and over
         assert summarising()(once.plan) is once.plan
+
+
+@given(conversations(), st.sampled_from([0.9, 1.0, 1.5, 4.0]), st.sampled_from(["ok", "", OVERFLOW]))
+@pytest.mark.row("KAI-05")
+@pytest.mark.row("KAI-06")
+def test_the_promises_hold_among_the_other_stages(
+    messages: list[p.Message], share: float, answer: str | Exception
+) -> None:
+    plan = filled(messages, share)
+    known = kept(plan)
+    found, _ = driven(plan, pipeline(summarising()), answer)
+    alone = [item for at, item in enumerate(plan.items) if known.untouchable[at]]
+    assert [item for item in found.plan.items if item in alone] == alone
+    assert known.task is None or known.task in [item.origin for item in found.plan.items]
+    assert whole(found.plan.messages)
+    assert found.plan is plan or found.plan.sum < plan.sum
+    assert {each.stage for each in found.failures} <= {"auto"}
 
 
 def test_results_that_the_model_has_not_seen_stay_behind_the_summary() -> None:
