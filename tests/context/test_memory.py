@@ -70,8 +70,8 @@ def test_what_is_told_of_a_message(message, told):
 @pytest.mark.parametrize(
     ("make", "limit"),
     [
-        (lambda text: p.user(text), 39_000),
-        (lambda text: p.assistant(text), 3_900),
+        (p.user, 39_000),
+        (p.assistant, 3_900),
         (lambda text: _result("read", text, is_error=True), 100),
         (lambda text: _result("write_file", text), 2_000),
         (lambda text: _result("spawn_agents", text), 3_900),

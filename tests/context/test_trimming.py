@@ -1,3 +1,4 @@
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -256,7 +257,7 @@ def test_trimmed_plans_fit_or_only_what_is_kept_does_not(plan: Plan) -> None:
     assert_promises(plan, after)
     _fitting_if_possible(plan, after)
     texts = [message.text == OMITTED for message in after.messages]
-    assert not any(one and other for one, other in zip(texts, texts[1:], strict=False))
+    assert not any(one and other for one, other in itertools.pairwise(texts))
     assert trim(after) is after
     gone = [place for place in range(len(plan.items)) if all(item.origin != place for item in after.items)]
     assert sum(
@@ -271,7 +272,7 @@ def test_trimming_twice_leaves_no_placeholders_side_by_side(plan: Plan, capacity
     after = trim(before)
     assert_promises(before, after)
     texts = [message.text == OMITTED for message in after.messages]
-    assert not any(one and other for one, other in zip(texts, texts[1:], strict=False))
+    assert not any(one and other for one, other in itertools.pairwise(texts))
 
 
 @pytest.mark.row("CBF-27")

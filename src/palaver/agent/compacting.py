@@ -35,7 +35,7 @@ from palaver.context.budget import capacity
 from palaver.context.compaction import compacting, due
 from palaver.context.ledger import Ledger, Measure
 from palaver.context.pipelines import DEFAULT
-from palaver.context.plan import Plan, plan_of
+from palaver.context.plan import Item, Plan, plan_of
 from palaver.context.rewriting import rewritten
 from palaver.context.stages import Stage
 from palaver.core.errors import ContextOverflowError, MessageError
@@ -49,6 +49,8 @@ from palaver.tokens.estimate import estimate, estimate_tools
 _LEAST_RESULT: Final = 2_000
 """Tokens that a result may always have."""
 _PER_TOKEN: Final = 4
+_LATEST: Final = 32
+"""As many of the latest messages are looked at to see whether a cache is cold."""
 _OF_OVERFLOW: Final = 0.9
 """How much of a prompt that was too long is taken to fit."""
 
@@ -73,7 +75,7 @@ class _Known:
             self.fixed = sum(map(estimate, prompt.system)) + estimate_tools(prompt.tools)
         if new:
             ledger.recall(path, messages, fixed=self.fixed)
-        anchor = ledger.anchored(path, messages, agent=context.agent)
+        anchor = ledger.anchored(path, messages)
         return ledger.measure(messages, fixed=self.fixed, anchor=anchor)
 
     def capacity(self, prompt: Prompt, model: LanguageModel | None, window: int | None) -> int:
@@ -128,6 +130,8 @@ class Compacting(Middleware):
         except ContextOverflowError:
             known.overflowed(measured.tokens)
             plan = self._plan(prompt, context, known, measured, forced=True)
+            if plan is None:
+                raise
             again, measured = await self._compacted(prompt, context, known, plan, goal=measured.tokens // 2)
             if again is prompt:
                 raise
@@ -159,16 +163,19 @@ class Compacting(Middleware):
         """What is to be compacted; ``None`` while no stage is due."""
         room = known.capacity(prompt, context.language_model, self._window)
         known.left = max(room - measured.tokens, 0)
-        weighed = Plan(items=(), sum=measured.estimate, capacity=room, scale=measured.scale)
-        if not (forced or due(weighed, self._stages)):
-            return None
+        now = time.time_ns() // 1_000_000
+        if not forced:
+            latest = tuple([Item(message, 0) for message in prompt.messages[-_LATEST:]])
+            weighed = Plan(items=latest, sum=measured.estimate, capacity=room, scale=measured.scale, now=now)
+            if not due(weighed, self._stages):
+                return None
         return plan_of(
             prompt.messages,
             capacity=room,
             tokens=known.ledger.estimates,
             fixed=known.fixed,
             scale=measured.scale,
-            now=time.time_ns() // 1_000_000,
+            now=now,
             keep_last=self._keep_last,
         )
 
