@@ -110,7 +110,7 @@ class _Writer:
 
 
 @st.composite
-def conversations(draw: Any, max_turns: int = 4) -> tuple[p.Message, ...]:
+def conversations(draw: Any, max_turns: int = 3) -> tuple[p.Message, ...]:
     """A whole conversation; it may end anywhere: behind an answer, behind results, behind what the user said."""
     writer = _Writer(draw)
     for _ in range(draw(st.integers(0, 2))):
@@ -123,7 +123,7 @@ def conversations(draw: Any, max_turns: int = 4) -> tuple[p.Message, ...]:
 
 
 @st.composite
-def plans(draw: Any, max_turns: int = 4) -> Plan:
+def plans(draw: Any, max_turns: int = 3) -> Plan:
     """A plan of a conversation whose capacity is anything from a tenth to twice of what it weighs."""
     return planned(
         draw(conversations(max_turns)),
