@@ -58,7 +58,7 @@ class _Writer:
         kind = self.draw(st.integers(0, 4))
         if kind > 2:
             return []
-        proof = {"signature": "sig"} if wire == "anthropic_messages" else {"encrypted": "enc"}
+        proof: dict[str, Any] = {"signature": "sig"} if wire == "anthropic_messages" else {"encrypted": "enc"}
         if kind == 2:
             return [p.Reasoning(self.text(), wire=wire, **proof), p.Reasoning("", encrypted="more", wire=wire)]
         return [p.Reasoning(self.text() if kind else "", wire=wire, **proof)]
