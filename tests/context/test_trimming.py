@@ -1,5 +1,6 @@
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ def _terminal(number: int, **fields: Any) -> tuple[p.Message, ...]:
 
 
 def _values(plan: Plan) -> list[Any]:
-    return [item.message.content[0].value for item in plan.items if isinstance(item.message, p.ToolMessage)]  # type: ignore[union-attr]
+    return [item.message.content[0].value for item in plan.items if isinstance(item.message, p.ToolMessage)]
 
 
 def _plan(*groups: Sequence[p.Message], capacity: int = 0) -> Plan:
@@ -99,7 +100,7 @@ def test_a_shortened_result_keeps_all_its_fields() -> None:
     before, after = plan.items[1].message, simplify(plan).items[1].message
     assert after.metadata == {"n": 5, "m": 2.0, "compaction": "simplify"}
     assert after.replace(content=before.content, metadata={"n": 5, "m": 2.0}) == before
-    assert plan.items[1].message.content[0].value["stdout"] == "x" * 500  # type: ignore[union-attr]
+    assert plan.items[1].message.content[0].value["stdout"] == "x" * 500
 
 
 def test_other_tools_and_other_counts() -> None:
@@ -256,7 +257,7 @@ def test_trimmed_plans_fit_or_only_what_is_kept_does_not(plan: Plan) -> None:
     assert_promises(plan, after)
     _fitting_if_possible(plan, after)
     texts = [message.text == OMITTED for message in after.messages]
-    assert not any(one and other for one, other in zip(texts, texts[1:], strict=False))
+    assert not any(one and other for one, other in pairwise(texts))
     assert trim(after) is after
     gone = [place for place in range(len(plan.items)) if all(item.origin != place for item in after.items)]
     assert sum(
@@ -271,7 +272,7 @@ def test_trimming_twice_leaves_no_placeholders_side_by_side(plan: Plan, capacity
     after = trim(before)
     assert_promises(before, after)
     texts = [message.text == OMITTED for message in after.messages]
-    assert not any(one and other for one, other in zip(texts, texts[1:], strict=False))
+    assert not any(one and other for one, other in pairwise(texts))
 
 
 @pytest.mark.row("CBF-27")
