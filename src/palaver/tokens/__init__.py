@@ -4,6 +4,7 @@ Stability: experimental.
 """
 
 from palaver.tokens.calibration import Calibration
+from palaver.tokens.counter import Counter, Estimated
 from palaver.tokens.estimate import (
     estimate,
     estimate_media,
@@ -16,6 +17,8 @@ from palaver.tokens.media import MediaRates, image_tokens
 
 __all__ = [
     "Calibration",
+    "Counter",
+    "Estimated",
     "MediaRates",
     "estimate",
     "estimate_media",
