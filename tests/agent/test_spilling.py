@@ -10,7 +10,8 @@ import palaver as p
 from palaver.agent import Agent, function_tool, graphemes
 from palaver.agent.events import ValuesChanged
 from palaver.agent.limiting import compress
-from palaver.agent.spilling import Spilling, whole_result
+from palaver.agent.reading import whole_result
+from palaver.agent.spilling import Spilling
 from palaver.agent.todo_list import INSTRUCTIONS, TodoList
 from palaver.agent.todos import Todo
 from palaver.core.errors import MessageError

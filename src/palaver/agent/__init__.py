@@ -22,11 +22,12 @@ from palaver.agent.outputs import error_output, output_of
 from palaver.agent.permission import Policy, Rule
 from palaver.agent.plan_mode import PlanMode
 from palaver.agent.questions import Answers, Question, answered, ask_user_tool
+from palaver.agent.reading import whole_result
 from palaver.agent.run import Run
 from palaver.agent.running import Running
 from palaver.agent.schemas import schema_tool
 from palaver.agent.scripted_agent import STEP, STEP_ALL, Scripted, Stepped, call_of
-from palaver.agent.spilling import Spilling, whole_result
+from palaver.agent.spilling import Spilling
 from palaver.agent.subagents import Subagents, subagents
 from palaver.agent.todo_list import TodoList
 from palaver.agent.todos import Todo, last_todos

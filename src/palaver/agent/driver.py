@@ -68,7 +68,6 @@ class Driver:
         self.agent, self.journal, self.run = agent, journal, run
         self._first, self._carry = first, carry
         self._chain, self._watch = agent.chain, watch
-        self.start = len(journal.path)
         self.state = State(limits=agent.limits, reads_output=agent.reads_output, polling=frozenset(agent.polling))
         self.values: dict[str, Any] = {} if values is None else values
         self._queue: deque[protocol.Command] = deque()
@@ -89,12 +88,19 @@ class Driver:
             path=lambda: journal.path,
             emit=self.emit,
             model=agent.model.name,
+            language_model=agent.model,
+            entries=lambda: journal.entries,
+            price=agent.price,
+            rewrite=self._rewrite,
+            carried=carry.own,
             spend=self._spending.add,
             decide=decide,
             watch=watch,
             store=journal.thread.store if isinstance(journal.thread, StoredThread) else None,
         )
-        self._tools = ToolCalls(agent, journal, self.context, self._spending, decisions=decisions or {}, known=known)
+        self._tools = ToolCalls(
+            agent, journal, self.context, self._spending, depths=carry.depths, decisions=decisions or {}, known=known
+        )
         self.context.judge = self._tools.judge
         self._model = ModelCalls(agent, journal, self.context, self._spending, carry=carry, eager=self._tools.eager)
         self._does: Mapping[type[Any], Callable[[Any], Awaitable[None]]] = {
@@ -156,7 +162,7 @@ class Driver:
     async def _begin(self, first: protocol.Event) -> None:
         if self._watch is not None:
             joining = (*first.closing, *first.messages) if isinstance(first, protocol.Begun) else ()
-            length = self.start + len(joining)
+            length = self.journal.start + len(joining)
             self.emit(
                 events.RunStarted(agent=self.agent.name, run=self.run, thread=self.journal.thread.id, length=length)
             )
@@ -269,6 +275,10 @@ class Driver:
             for entry in entries:
                 self.emit(events.MessageAdded(agent=name, run=self.run, message=entry.message))
 
+    async def _rewrite(self, kept: int, messages: Sequence[Message]) -> Sequence[Message]:
+        """Let the branch go on behind ``kept`` entries with other messages; give what the model is sent now."""
+        return self._carry.view(await self.journal.rebase(kept, messages))
+
     # -- hooks -------------------------------------------------------------------------------------------------------
 
     async def _hooks(self, hooks: Sequence[Hook]) -> Step:
@@ -373,7 +383,7 @@ class Driver:
             thread=self.journal.thread,
             branch=self.journal.branch,
             path=path,
-            start=self.start,
+            start=self.journal.start,
             outcome=finish.outcome,
             reason=finish.reason,
             error=finish.error,

@@ -22,6 +22,8 @@ from msgspec import Struct
 
 from palaver.agent.approvals import ApprovalRequest, Decision
 from palaver.agent.run import Run
+from palaver.context.compaction import Failure
+from palaver.context.plan import Change
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import ToolCall
 from palaver.core.request import Loss
@@ -71,6 +73,19 @@ class Lost(_AgentEvent, frozen=True):
 
     model: str
     losses: tuple[Loss, ...]
+
+
+class ContextCompacted(_AgentEvent, frozen=True):
+    """The conversation was made to fit the model's window, or should have been. Sizes are in tokens.
+
+    ``changes`` says what each stage did; ``failures`` which came to nothing, and left everything as it was.
+    """
+
+    before: int
+    after: int
+    capacity: int
+    changes: tuple[Change, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
 
 class Retrying(_AgentEvent, frozen=True):
@@ -161,6 +176,7 @@ AgentEvent: TypeAlias = (
     | ReasoningDelta
     | MessageAdded
     | Lost
+    | ContextCompacted
     | Retrying
     | ToolStarted
     | ToolProgress

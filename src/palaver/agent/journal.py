@@ -5,6 +5,8 @@ Rules:
 - ``append`` returns when the messages are kept. A store blocks, so it is called in a worker thread; a thread in
   memory is not. An append that was begun and whose caller was cancelled is repeated with the same token, and then
   does nothing if it was done: so nothing is lost and nothing is twice.
+- ``rebase`` puts other messages in the place of the end of the branch. It is done or not done, also when its caller is
+  cancelled or the process dies; what stood there stays, on a branch of its own.
 - One run at a time writes to a branch. Another writer's append makes the next one fail with ``ConflictError``.
 - What a log cannot do is the log's affair; what it raises all the same stops nothing, and stands in ``failures``
   (DAS-21).
@@ -48,6 +50,8 @@ class Journal:
         self.failures: list[Exception] = []
         """What the log raised, and nobody was told yet."""
         self._blocks = isinstance(thread, StoredThread) or log is not None
+        self.start = len(self.path)
+        """How many entries of the path were there before the run."""
         self.round: int | None = None
         """The number of the answer under way, for the log."""
         self.seconds: float | None = None
@@ -57,6 +61,11 @@ class Journal:
     def path(self) -> Path:
         """The conversation so far; costs what is new."""
         return self.thread.path() if isinstance(self.thread, StoredThread) else self.thread.path(self.branch)
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """The entries of the thread, on all branches, in the order in which they joined."""
+        return self._tree.entries
 
     async def append(self, messages: Sequence[Message], token: int) -> tuple[Entry, ...]:
         """Let messages join. ``token`` is a number that grows with each append. Raises ``StoreError``."""
@@ -79,6 +88,33 @@ class Journal:
                 self._write(self._log, entries)
             return entries
 
+    async def rebase(self, kept: int, messages: Sequence[Message]) -> Path:
+        """Let the branch go on behind ``kept`` entries of its path with other messages; give the new path.
+
+        What the branch was is named by a new one, ``<branch>/before-<n>``. Raises ``StoreError``; then the branch is
+        what it was.
+        """
+        if isinstance(self.thread, StoredThread):
+            return await in_thread(self._rebase, kept, messages)
+        return self._rebase(kept, messages)
+
+    def _rebase(self, kept: int, messages: Sequence[Message]) -> Path:
+        with self._lock:
+            self._tree.expected(self.branch, self._head)
+            path = self.path
+            mine = {entry.message.id for entry in path[max(self.start, kept) :]}
+            keep = before_name(self._tree, self.branch)
+            onto = path[kept - 1].id if kept else None
+            if isinstance(self.thread, StoredThread):
+                entries = self.thread.rebase(messages, onto=onto, keep=keep)
+            else:
+                entries = self.thread.rebase(messages, onto=onto, keep=keep, branch=self.branch)
+            self._head = entries[-1].id if entries else onto
+            if self.start > kept:
+                found = [place for place, entry in enumerate(entries) if entry.message.id in mine]
+                self.start = kept + (found[0] if found else len(entries))
+            return self.path
+
     def _write(self, log: LogSink, entries: Sequence[Entry]) -> None:
         for entry in entries:
             try:
@@ -100,3 +136,11 @@ class Journal:
             parent=entry.parent,
             branch=self.branch,
         )
+
+
+def before_name(tree: Thread, branch: str) -> str:
+    """A name for what a branch was before it is rebased."""
+    number = 1
+    while f"{branch}/before-{number}" in tree.branches:
+        number += 1
+    return f"{branch}/before-{number}"

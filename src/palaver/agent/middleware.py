@@ -43,13 +43,19 @@ from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.parts import ToolCall
 from palaver.core.usage import Usage
-from palaver.models.language_model import Notice, Prompt, Reply
+from palaver.models.language_model import LanguageModel, Notice, Prompt, Reply
 from palaver.store.store import Store
 from palaver.threads.thread import Entry
+
+Rewrite: TypeAlias = Callable[[int, Sequence[Message]], Awaitable[Sequence[Message]]]
 
 
 def _unheard(usage: Mapping[str, Usage], cost: float | None) -> None:
     """Nobody counts."""
+
+
+def _unknown(model: str, usage: Usage) -> None:
+    """Nobody knows a price."""
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -103,6 +109,17 @@ class RunContext(Struct, kw_only=True, weakref=True):
     """Where the thread is kept; ``None`` for one in memory."""
     own: dict[Any, Any] = {}
     """What middleware keeps for itself as long as the run lasts, by itself."""
+    carried: dict[Any, Any] = {}
+    """The same, also for the runs that go on behind this one in this process."""
+    language_model: LanguageModel | None = None
+    """The model that is asked."""
+    entries: Callable[[], Sequence[Entry]] = tuple
+    """All entries of the thread, on all branches, in the order in which they joined."""
+    price: Callable[[str, Usage], float | None] = _unknown
+    """What an answer of a model cost, in USD; ``None`` where the price is not known."""
+    rewrite: Rewrite | None = None
+    """Lets the branch go on behind so many entries of its path with other messages, and gives what the model is sent
+    then. What the branch was stays, as one of its own. Raises ``StoreError``; then nothing was changed."""
 
 
 class ToolRequest(Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ import anyio
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 
 from palaver.agent import events, notes, protocol
+from palaver.agent.depths import Depths
 from palaver.agent.eager import Eager
 from palaver.agent.middleware import Blocked, RunContext
 from palaver.agent.patience import hook_time
@@ -43,13 +44,16 @@ _TURNS: Final = 16
 class Carry:
     """What one run hands to the next that goes on behind it: what was viewed and encoded already."""
 
-    __slots__ = ("model", "session", "view")
+    __slots__ = ("depths", "model", "own", "session", "view")
 
     def __init__(self, model: LanguageModel) -> None:
         """Begin with nothing."""
         self.model = model
         self.session = model.session()
         self.view = ReplayView()
+        self.depths = Depths()
+        self.own: dict[Any, Any] = {}
+        """What middleware keeps for itself from run to run, by itself."""
 
 
 class ModelCalls:

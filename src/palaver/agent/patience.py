@@ -15,13 +15,17 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import TypeVar
+from contextvars import ContextVar
+from typing import Final, TypeVar
 
 import anyio
 
 HOOK_SECONDS: float = 60.0
 GRACE: float = 1.0
 """Seconds that all ``after_agent`` hooks have together when a run was cancelled (KAI-21)."""
+
+_bounding: Final[ContextVar[anyio.CancelScope | None]] = ContextVar("palaver.agent.patience", default=None)
+"""What bounds the hook or wrapper that runs."""
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -31,9 +35,27 @@ R = TypeVar("R")
 def hook_time(what: str, at_most: float = math.inf) -> Generator[None]:
     """Bound what stands inside, also to ``at_most`` seconds. Raises ``TimeoutError``."""
     with anyio.move_on_after(min(HOOK_SECONDS, at_most)) as scope:
-        yield
+        token = _bounding.set(scope)
+        try:
+            yield
+        finally:
+            _bounding.reset(token)
     if scope.cancelled_caught:
         raise _late(what)
+
+
+@contextmanager
+def uncounted() -> Generator[None]:
+    """What a hook or wrapper waits for inside is not counted: it has a limit of its own."""
+    scope = _bounding.get()
+    if scope is None:
+        yield
+        return
+    left, scope.deadline = scope.deadline - anyio.current_time(), math.inf
+    try:
+        yield
+    finally:
+        scope.deadline = anyio.current_time() + left
 
 
 async def around(
@@ -49,7 +71,11 @@ async def around(
             finally:
                 scope.deadline = anyio.current_time() + HOOK_SECONDS
 
-        return await wrap(given, within)
+        token = _bounding.set(scope)
+        try:
+            return await wrap(given, within)
+        finally:
+            _bounding.reset(token)
     raise _late("a wrapper of the model")
 
 

@@ -23,7 +23,7 @@ from palaver.agent.guardrails import DENIED
 from palaver.agent.middleware import CallTool, Middleware, RunContext, ToolRequest
 from palaver.agent.permission import Rule
 from palaver.agent.tool import AgentTool, Output
-from palaver.core.errors import MessageError
+from palaver.context.breaker import Breaker
 from palaver.core.parts import Text, ToolCall
 
 FAILURES: Final = 3
@@ -32,23 +32,12 @@ OPEN: Final = "tool_breaker_open"
 """The ``error_code`` of a call that was not run, in the metadata of its result."""
 
 
-class _Tool:
-    """What is known of a tool in a run."""
-
-    __slots__ = ("failures", "until")
-
-    def __init__(self) -> None:
-        self.failures, self.until = 0, 0.0
-
-
 class ToolBreaker(Middleware):
     """Leaves tools alone that fail. ``polling`` names tools whose failures do not matter."""
 
     def __init__(self, failures: int = FAILURES, seconds: float = SECONDS, *, polling: Sequence[str] = ()) -> None:
         """Set the number of failures in a row, and how long a tool is left alone."""
-        if failures < 1:
-            raise MessageError(f"failures: {failures}: a breaker that is always open lets nothing happen")
-        self._failures, self._seconds, self._polling = failures, seconds, frozenset(polling)
+        self._closed, self._polling = Breaker(most=failures, seconds=seconds), frozenset(polling)
 
     async def rule(self, call: ToolCall, tool: AgentTool, context: RunContext) -> Rule | None:  # noqa: ARG002 (a hook)
         """Deny a call of a tool that is left alone."""
@@ -71,23 +60,21 @@ class ToolBreaker(Middleware):
                 self._failed(tool, context)
             raise
         if not output.is_error:
-            self._known(tool, context).failures = 0
+            self._known(context)[tool.name] = self._closed
         elif output.metadata.get("error_code") != DENIED:
             self._failed(tool, context)
         return output
 
-    def _known(self, tool: AgentTool, context: RunContext) -> _Tool:
-        tools: dict[str, _Tool] = context.own.setdefault(self, {})
-        return tools.setdefault(tool.name, _Tool())
+    def _known(self, context: RunContext) -> dict[str, Breaker]:
+        known: dict[str, Breaker] = context.own.setdefault(self, {})
+        return known
 
     def _open(self, tool: AgentTool, context: RunContext) -> bool:
-        known = self._known(tool, context)
-        return known.failures >= self._failures and anyio.current_time() < known.until
+        return not self._known(context).get(tool.name, self._closed).allows(anyio.current_time())
 
     def _failed(self, tool: AgentTool, context: RunContext) -> None:
-        known = self._known(tool, context)
-        known.failures += 1
-        known.until = anyio.current_time() + self._seconds
+        known = self._known(context)
+        known[tool.name] = known.get(tool.name, self._closed).failed(anyio.current_time())
 
 
 def _told(tool: AgentTool) -> str:

@@ -21,6 +21,7 @@ from palaver.agent import approvals, events, protocol
 from palaver.agent.approvals import Decision, Recorded
 from palaver.agent.calling import Called, call_tool
 from palaver.agent.calls import PlannedCall, client_calls
+from palaver.agent.depths import Depths
 from palaver.agent.eager import Eager
 from palaver.agent.idempotency import idempotency_key
 from palaver.agent.limiting import READ_RESULT
@@ -48,6 +49,7 @@ class ToolCalls:
         context: RunContext,
         spending: Spending,
         *,
+        depths: Depths,
         decisions: Mapping[str, Decision],
         known: Recorded,
     ) -> None:
@@ -56,6 +58,7 @@ class ToolCalls:
         self._chain, self._toolbox = agent.chain, agent.toolbox
         self._decisions: Mapping[str, Decision] = decisions
         self._known = known
+        self._depths = depths
         self._policy: Policy = self._gate if self._chain.rules else agent.policy
         self._call = self._chain.around_tool(_run_tool, context)
         reads = agent.eager and agent.stream and any(tool.effect == "read" for tool in self._toolbox)
@@ -150,7 +153,7 @@ class ToolCalls:
             values=self._context.values,
             emit=partial(self._progress, planned.call),
             show=self._context.emit,
-            idempotency_key=idempotency_key(self._journal.thread.id, place, planned.index),
+            idempotency_key=idempotency_key(self._journal.thread.id, self._depths.at(path, place), planned.index),
             deps=self._context.deps,
             host=self._context,
         )

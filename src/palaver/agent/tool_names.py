@@ -53,13 +53,13 @@ def unknown_tool(name: str, names: Iterable[str]) -> str:
 
 @final
 class Toolbox:
-    """The tools of an agent, in order. Raises ``MessageError`` when two have one name."""
+    """The tools of an agent, in order, each once. Raises ``MessageError`` when two have one name."""
 
     __slots__ = ("_alike", "_by_name", "definitions", "tools")
 
     def __init__(self, tools: Iterable[AgentTool] = ()) -> None:
         """Take the tools."""
-        self.tools = tuple(tools)
+        self.tools = tuple({id(tool): tool for tool in tools}.values())
         self.definitions: tuple[Tool, ...] = tuple(tool.definition for tool in self.tools)
         self._by_name: dict[str, AgentTool] = {}
         self._alike: dict[str, AgentTool | None] = {}

@@ -3,12 +3,17 @@
 Stability: experimental.
 """
 
+from palaver.context.breaker import Breaker
 from palaver.context.budget import capacity, effective
 from palaver.context.compaction import Compacted, Failure, compacting, due, without_model
 from palaver.context.plan import Change, Item, Plan, plan_of
 from palaver.context.stages import Stage, Summarise
+from palaver.context.summary import AUTO, SUMMARISE, summarising, summary_of
 
 __all__ = [
+    "AUTO",
+    "SUMMARISE",
+    "Breaker",
     "Change",
     "Compacted",
     "Failure",
@@ -21,5 +26,7 @@ __all__ = [
     "due",
     "effective",
     "plan_of",
+    "summarising",
+    "summary_of",
     "without_model",
 ]

@@ -7,6 +7,8 @@ Rules:
 - Before each stage the plan is weighed; a stage whose trigger is not reached does not run (I5). With a ``goal`` every
   stage runs until the plan weighs no more than that, whatever the triggers say: when somebody asked for it, or when the
   provider said that the prompt is too long.
+- A stage that wins less than a fiftieth of the capacity has not changed the plan, as long as that fits and there is no
+  ``goal``: every change of what was sent before costs the provider's cache of it.
 - A stage that fails, however it does, leaves the plan as it was, and is told in ``failures``; the next one has its
   turn (I7). One that would make the plan heavier has not changed it (I6).
 - Compaction of what was compacted changes nothing below the triggers (I9).
@@ -25,6 +27,7 @@ from palaver.context.plan import Plan
 from palaver.context.stages import Stage, Summarise
 from palaver.core.errors import ContextOverflowError, PalaverError
 
+_GAIN: Final = 50
 _SHORTER: Final = 3
 """How often a summary is asked for again about less, when it was too long for its model."""
 
@@ -71,8 +74,13 @@ def compacting(plan: Plan, stages: Sequence[Stage], *, goal: int | None = None) 
         except Exception as error:  # noqa: BLE001 (whatever a stage raises, nothing is lost)
             failures.append(Failure(stage.name, error))
         else:
-            plan = found if found.sum < plan.sum else plan
+            plan = found if plan.tokens - found.tokens >= _least(plan, goal) else plan
     return Compacted(plan, tuple(failures))
+
+
+def _least(plan: Plan, goal: int | None) -> int:
+    """The tokens that a stage must win."""
+    return 1 if goal is not None or plan.tokens > plan.capacity else max(plan.capacity // _GAIN, 1)
 
 
 def _asked(question: Summarise) -> Generator[Summarise, str, Plan]:

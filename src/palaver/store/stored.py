@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
+from palaver.threads.ids import now_ms
 from palaver.threads.thread import MAIN, Entry, Path, Thread
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from palaver.core.messages import Message
     from palaver.store.store import Store
 
@@ -89,6 +92,21 @@ class StoredThread:
         """Move this head back to an entry, or before the first. Removes nothing."""
         self._store.rewind(self.id, to, branch=self.branch, expect=self.head)
         self.tree.rewind(to, branch=self.branch)
+
+    def rebase(self, messages: Iterable[Message], *, onto: str | None, keep: str) -> tuple[Entry, ...]:
+        """Let the branch go on behind another entry with other messages; a new branch, ``keep``, names what it was.
+
+        The head moves last, and at once: until then, and when the process dies, the branch is what it was. Removes
+        nothing. Raises as ``fork`` and ``rewind`` do, ``ConflictError`` when the branch has moved on.
+        """
+        head = self.head
+        entries = self.tree.joining(messages, onto, now_ms())
+        self._store.fork(self.id, keep, at=head)
+        self.tree.fork(keep, at=head)
+        self._store.add(self.id, entries)
+        self.tree.add(entries)
+        self.rewind(entries[-1].id if entries else onto)
+        return entries
 
     def refresh(self) -> int:
         """Take in what others wrote; give how many entries were new."""

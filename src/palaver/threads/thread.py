@@ -273,6 +273,23 @@ class Thread:
             self.position(to)
         self._branches[branch] = to
 
+    def rebase(
+        self, messages: Iterable[Message], *, onto: str | None, keep: str, branch: str = MAIN
+    ) -> tuple[Entry, ...]:
+        """Let a branch go on behind another entry with other messages; what it was is named by a new branch, ``keep``.
+
+        Removes nothing; gives the new entries. Raises ``NotFoundError`` for a place that is not there, and
+        ``ConflictError`` when there is a branch ``keep``.
+        """
+        head = self.head(branch)
+        if onto is not None:
+            self.position(onto)
+        entries = self.joining(messages, onto, self._clock())
+        self.fork(keep, at=head)
+        self._add(entries)
+        self._branches[branch] = entries[-1].id if entries else onto
+        return entries
+
     def __repr__(self) -> str:
         """Show the size, not the text."""
         return f"Thread({self.id!r}, {len(self._entries)} entries, branches={list(self._branches)})"

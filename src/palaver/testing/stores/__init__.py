@@ -45,6 +45,7 @@ from palaver.testing.stores.threads import (
 )
 from palaver.testing.stores.writers import (
     a_key_makes_an_append_safe_to_repeat,
+    a_rebase_is_done_or_not_done,
     an_append_is_whole_or_not_at_all,
     clients_do_not_see_each_other,
     one_of_many_wins,
@@ -60,6 +61,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     a_path_leads_from_the_first_message_to_a_leaf,
     forks_share_and_go_their_own_way,
     a_rewind_removes_nothing,
+    a_rebase_is_done_or_not_done,
     the_second_writer_is_told,
     a_key_makes_an_append_safe_to_repeat,
     an_append_is_whole_or_not_at_all,
@@ -85,6 +87,7 @@ __all__ = [
     "Place",
     "a_key_makes_an_append_safe_to_repeat",
     "a_path_leads_from_the_first_message_to_a_leaf",
+    "a_rebase_is_done_or_not_done",
     "a_rewind_removes_nothing",
     "an_append_is_whole_or_not_at_all",
     "blobs_are_kept_once",

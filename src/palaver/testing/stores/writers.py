@@ -42,6 +42,30 @@ def the_second_writer_is_told(place: Place) -> None:
             say(store, "nobody", "x")
 
 
+def a_rebase_is_done_or_not_done(place: Place) -> None:
+    """A branch goes on elsewhere, what it was is named, and one who comes late changes nothing (law 8, law 9)."""
+    with place() as store, place() as other:
+        talk = store.open("t")
+        talk.append(user("a"), user("b"), user("c"))
+        before, late = talk.path(), other.open("t")
+        made = talk.rebase([user("x"), before[2].message], onto=before[0].id, keep="before")
+        assert texts(talk.path()) == texts(store.path("t")) == ["a", "x", "c"]
+        assert texts(other.path("t", "before")) == ["a", "b", "c"]
+        assert made[0].parent == before[0].id
+        assert made[1].message == before[2].message
+        assert made[1].id != before[2].id
+        with raises(ConflictError):
+            late.rebase([user("lost")], onto=None, keep="other")
+        with raises(ConflictError):
+            talk.rebase([], onto=None, keep="before")
+        assert texts(other.path("t")) == ["a", "x", "c"]
+        talk.append(user("d"))
+        talk.rebase([], onto=made[0].id, keep="again")
+        assert texts(other.path("t")) == ["a", "x"]
+        assert texts(store.open("t", "again").path()) == ["a", "x", "c", "d"]
+        assert store.verify().ok
+
+
 def a_key_makes_an_append_safe_to_repeat(place: Place) -> None:
     """The second append with the same key adds nothing and gives what the first made."""
     with place() as store:
