@@ -29,7 +29,7 @@ from palaver.wires.marking import CachePlan
 
 MODELS = {
     "bedrock_converse": "us.anthropic.claude-sonnet-4-5-v1:0",
-    "openai_chat:openrouter": "anthropic/claude-sonnet",
+    "openai_chat:openrouter": "anthropic/claude-sonnet-4.5",
 }
 """Models that take marks, where not all of a wire do."""
 LOOKBACK = 20

@@ -4,8 +4,8 @@ Rules (pains.md 10; message-fields.md R10; docs/adr/0021-cache-marks.md):
 
 - It says where marks shall stand; the wire of whichever model is asked says them, if it has any. A model behind a
   fallback gets its own. No message of the thread is changed.
-- ``marks="stable"``: behind tools and system prompt, and in the messages where they stay put. ``"turns"``: at Codebuff's
-  four places, which move with every turn (CBF-15). ``None``: nothing but the key.
+- ``marks="stable"``: behind tools and system prompt, and in the messages where they stay put. ``"turns"``: at
+  Codebuff's four places, which move with every turn (CBF-15). ``None``: nothing but the key.
 - The thread's id is the key of its cache, for providers that have one.
 - Where the provider moves a mark by itself, or has none, a turn costs a few counts, or nothing.
 
@@ -14,16 +14,16 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from palaver.agent.middleware import CallModel, Middleware, RunContext
 from palaver.context.marks import STEP, Bridges, CachePlan, StableMarks, turn_marks
 from palaver.models.language_model import Prompt, Reply
+from palaver.wires.marking import no_places
 
 __all__ = ["Caching", "Where"]
 
 Where = Literal["stable", "turns"]
-_PLAN: Final = "plan"
 
 
 class Caching(Middleware):
@@ -38,16 +38,13 @@ class Caching(Middleware):
         """Ask with a plan; one that the prompt has already stays."""
         if prompt.cache is not None:
             return await call(prompt)
-        plan: CachePlan | None = context.own.get((self, _PLAN))
+        plan: CachePlan | None = context.own.get(self)
         if plan is None:
-            plan = context.own[self, _PLAN] = self._plan(context.thread)
+            plan = context.own[self] = self._plan(context.thread)
         return await call(prompt.replace(cache=plan))
 
     def _plan(self, thread: str) -> CachePlan:
-        match self._marks:
-            case "stable":
-                return CachePlan(places=StableMarks(step=self._step), bridges=Bridges(), key=thread)
-            case "turns":
-                return CachePlan(places=turn_marks, head=False, automatic=False, key=thread)
-            case None:
-                return CachePlan(head=False, automatic=False, key=thread)
+        if self._marks == "stable":
+            return CachePlan(places=StableMarks(step=self._step), bridges=Bridges(), key=thread)
+        places = no_places if self._marks is None else turn_marks
+        return CachePlan(places=places, head=False, automatic=False, key=thread)
