@@ -37,7 +37,7 @@ READ, WRITE = 0.1, 1.25
 
 
 class Shared(NamedTuple):
-    """Bytes of all bodies but the last, those with which the next body begins, and bodies that are whole in the next."""
+    """Bytes of all bodies but the last, those with which the next one begins; and bodies that are whole in the next."""
 
     sent: int
     shared: int

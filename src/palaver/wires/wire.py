@@ -178,7 +178,10 @@ class Wire:
         return marking.marked(request, self.speech.marking, self.speech.cache_key, self.name, plan)
 
     def unmarked(self, request: Request) -> Request:
-        """A request without cache marks. What was given to ``marked`` comes back, if it had none."""
+        """A request without cache marks. What was given to ``marked`` comes back, if it had none.
+
+        A ``provider`` that was empty comes back as none at all, which no body shows.
+        """
         return marking.unmarked(request, self.speech.marking, self.speech.cache_key, self.name)
 
     # -- streams --
