@@ -89,11 +89,10 @@ async def test_a_session_encodes_what_is_new(monkeypatch):
         real(self, *given, **more)
 
     monkeypatch.setattr(RequestEncoder, "__init__", counted)
-    with provider("anthropic_messages", _turns("anthropic_messages")[:2], stream=True) as (_, model):
-        await agent_of(model, World(), middleware=[Caching()]).run("Look around.")
-    with provider("anthropic_messages", _turns("anthropic_messages")[:2], stream=True) as (_, model):
-        await agent_of(model, World(), middleware=[Caching("turns")]).run("Look around.")
-    assert len(made) == 1 + 2
+    await _bodies("anthropic_messages", Caching())
+    assert len(made) == 1
+    await _bodies("anthropic_messages", Caching("turns"))
+    assert len(made) > 2
 
 
 @pytest.mark.anyio
