@@ -117,7 +117,9 @@ def test_metadata_gain_the_stage(metadata: Any, after: Any) -> None:
 def test_snip_then_micro_leaves_the_first_label() -> None:
     plan = snip(_golden())
     after = micro(plan)
-    assert [m.text for m in after.messages if m.id in ("r0", "r1")] == [m.text for m in plan.messages if m.id in ("r0", "r1")]
+    assert [m.text for m in after.messages if m.id in ("r0", "r1")] == [
+        m.text for m in plan.messages if m.id in ("r0", "r1")
+    ]
 
 
 def test_a_short_result_stays() -> None:
@@ -136,7 +138,7 @@ def test_a_short_result_stays() -> None:
 _THOUGHT = p.Reasoning("think " * 40, "sig", wire="anthropic_messages")
 
 
-def _thinking(*parts: Any) -> p.Message:
+def _thinking(*parts: Any) -> Any:
     (found,) = micro(planned((p.user("u"), p.assistant(*parts), p.user("more")))).messages[1:2]
     return found
 
