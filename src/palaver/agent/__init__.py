@@ -11,6 +11,7 @@ Stability: experimental.
 
 from palaver.agent.agent import Agent
 from palaver.agent.approvals import ApprovalRequest, Decide, Decision, answer, approve, edit, reject
+from palaver.agent.caching import Caching
 from palaver.agent.events import AgentEvent
 from palaver.agent.functions import function_tool
 from palaver.agent.guardrails import Guardrail, Verdict, deny, modify, warn
@@ -47,6 +48,7 @@ __all__ = [
     "Answers",
     "ApprovalRequest",
     "Blocked",
+    "Caching",
     "Decide",
     "Decision",
     "Guardrail",
