@@ -61,6 +61,41 @@ def test_a_sibling_without_prices_does_not_get_those_of_the_shorter_name():
     assert catalogue.prices_of("openai-chat/gpt-5.5") == catalogue.prices_of("openai/gpt-5.5")
 
 
+@pytest.mark.parametrize(
+    ("name", "prefix"),
+    [
+        ("openai/gpt-5.4-mini-2026-03-01", "gpt-5.4-mini"),
+        ("anthropic/claude-opus-5-5", "claude-opus-5-5"),
+        ("google/gemini-3.5-flash-lite", "gemini-3.5-flash-lite"),
+        ("xai/grok-4.20-0309-non-reasoning", "grok-4.20-0309-non-reasoning"),
+        ("xai/grok-4.20-reasoning-latest", "grok-4.20"),
+        ("deepseek/deepseek-v4-flash-vision-exp", "deepseek-v4-flash"),
+        ("groq/openai/gpt-oss-120b", "openai/gpt-oss-120b"),
+        ("moonshot/kimi-k3.1-pro", "kimi-k3."),
+    ],
+)
+def test_a_sibling_has_a_row_of_its_own(name, prefix):
+    provider, _, model_id = name.partition("/")
+    assert catalogue.find(provider, model_id).prefix == prefix
+
+
+def test_a_long_prompt_costs_at_least_what_a_short_one_costs():
+    tiered = [row.prices for row in BUILT_IN.cards if row.prices is not None and row.prices.long is not None]
+    assert tiered
+    for prices in tiered:
+        assert prices.over is not None
+        assert (prices.long.input, prices.long.output) > (prices.input, prices.output)
+        assert (prices.long.cache_read is None) is (prices.cache_read is None)
+
+
+@pytest.mark.parametrize("row", BUILT_IN.cards, ids=lambda row: f"{row.providers[0]}/{row.prefix}")
+def test_prices_and_sizes_of_a_row_fit_together(row):
+    if row.window is not None and row.max_output is not None:
+        assert row.max_output < row.window
+    if row.prices is not None:
+        assert (row.prices.cache_read or 0) <= row.prices.input <= (row.prices.cache_write or row.prices.input)
+
+
 def test_what_a_card_says_becomes_capabilities_and_the_rest_stays_open():
     said = card("x", window=8, media=frozenset(), tools=False, structured="none").capabilities
     assert said == Capabilities(window=8, media=frozenset(), tools=False, structured=None)

@@ -17,7 +17,6 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import quote
 
@@ -29,10 +28,10 @@ from palaver.core.events import Event, Failed, PartEnd, PartStart, ProviderEvent
 from palaver.core.parts import Reasoning, Refusal, Text
 from palaver.core.request import Encoded, Response
 from palaver.models import http
-from palaver.models.endpoint import HttpCall
-from palaver.models.failures import BODY, failure, inner_failure, request_id
-from palaver.models.language_model import Answer, Notice, OnNotice, Prompt, Reply
-from palaver.models.masking import secrets_of, without_secrets
+from palaver.models.failures import inner_failure, request_id
+from palaver.models.language_model import Answer, OnNotice, Prompt, Reply
+from palaver.models.masking import without_secrets
+from palaver.models.sending import persisting, refused, request
 from palaver.stream.frames import LIMIT
 from palaver.stream.narrate import narrate
 
@@ -50,8 +49,8 @@ _QUIET: Final = (Start, Update, UsageUpdate, ProviderEvent, PartEnd, Failed)
 """Events without content: they are held back until there is some, and what fails before may be tried again."""
 _GRACE: Final = 0.05
 """Seconds that the body of an answer may go on behind its end mark; then its connection is not worth keeping."""
-_PATIENCE: Final = 5.0
-"""Seconds for the body of an error; its status says enough."""
+_UNCOMPRESSED: Final = {"accept-encoding": "identity"}
+"""A gateway that compresses a stream holds tokens back."""
 
 
 @final
@@ -71,7 +70,7 @@ class HttpAnswer(Answer):
         self._attempts = 0
         self._began = self._first = self._ended = 0.0
         self._encoded = Encoded(())
-        self._secrets: tuple[str, ...] = ()
+        self._secrets: list[str] = []
         self._forget()
 
     def _forget(self) -> None:
@@ -91,29 +90,10 @@ class HttpAnswer(Answer):
 
     async def __aenter__(self) -> HttpAnswer:
         """Send, as often as the policy allows, until something came."""
-        clock, retry = self._model.clock, self._model.retry
-        self._began = clock.now()
+        self._began = self._model.clock.now()
         self._encoded = self._written.encode(self._prompt, stream=self._stream)
-        while True:
-            self._attempts += 1
-            try:
-                await self._attempt()
-                return self
-            except PalaverError as error:
-                without_secrets(error, self._secrets)
-                await self._close()
-                wait = retry.wait(self._attempts, error, clock.chance())
-                if wait is None:
-                    raise
-                if self._on_notice is not None:
-                    notice = Notice(
-                        kind="retry", model=self._model.name, error=error, attempt=self._attempts, wait=wait
-                    )
-                    self._on_notice(notice)
-            except BaseException:
-                await self._close()
-                raise
-            await clock.sleep(wait)
+        await persisting(self._model, self._tried, self._on_notice)
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -121,48 +101,41 @@ class HttpAnswer(Answer):
         """Let the connection go."""
         await self._close()
 
+    async def _tried(self) -> None:
+        """Send once. What fails leaves nothing open, and holds no secret."""
+        self._attempts += 1
+        try:
+            await self._attempt()
+        except BaseException as error:
+            without_secrets(error, self._secrets)
+            await self._close()
+            raise
+
     async def _attempt(self) -> None:
         """Send once, and read until there is content. Raises ``PalaverError``."""
         self._forget()
-        timeouts = self._model.timeouts
-        patience = timeouts.first_token if self._stream else timeouts.whole
-        call = await self._call()
+        model, endpoint = self._model, self._model.endpoint
+        patience = model.timeouts.first_token if self._stream else model.timeouts.whole
+        address = endpoint.stream_url if self._stream and endpoint.stream_url is not None else endpoint.url
+        self._secrets = []
+        call = await request(
+            model,
+            address.replace("{model}", quote(model.id, safe="")),
+            self._encoded.chunks,
+            secrets=self._secrets,
+            headers=_UNCOMPRESSED if self._stream else {},
+        )
         with anyio.move_on_after(patience) as scope:
-            self._arriving = await http.send(self._model.http, call, timeouts)
+            self._arriving = await http.send(model.http, call, model.timeouts)
             self._request_id = request_id(self._arriving.headers)
             if not 200 <= self._arriving.status < 300:  # noqa: PLR2004 (success)
-                await self._refused(self._arriving)
+                await refused(model, self._wire.name, self._arriving)
             if self._stream:
                 await self._begin(self._arriving)
             else:
                 await self._take_whole(self._arriving)
         if scope.cancelled_caught:
-            raise TimedOutError(f"{self._model.name}: no answer within {patience:g} s", phase="first_token")
-
-    async def _call(self) -> HttpCall:
-        """The request. What of it is secret is kept for errors."""
-        model, endpoint = self._model, self._model.endpoint
-        address = endpoint.stream_url if self._stream and endpoint.stream_url is not None else endpoint.url
-        headers = {
-            "content-type": "application/json",
-            **{name.lower(): text for name, text in endpoint.headers.items()},
-        }
-        if self._stream:
-            headers["accept-encoding"] = "identity"  # a gateway that compresses holds tokens back
-        call = HttpCall("POST", address.replace("{model}", quote(model.id, safe="")), headers, self._encoded.chunks)
-        self._secrets = tuple(secrets_of(call.url, headers))
-        if model.credentials is not None:
-            shown = await model.credentials.headers(call)
-            headers.update((name.lower(), text) for name, text in shown.items())
-            self._secrets += tuple(secrets_of("", shown, shown=True))
-        return call
-
-    async def _refused(self, arriving: http.Arriving) -> None:
-        body = b""
-        with anyio.move_on_after(_PATIENCE), suppress(PalaverError):
-            body, _ = await arriving.read(BODY)
-        now = self._model.clock.date()
-        raise failure(self._wire.name, arriving.status, arriving.headers, body or arriving.reason.encode(), now=now)
+            raise TimedOutError(f"{model.name}: no answer within {patience:g} s", phase="first_token")
 
     # -- reading --
 

@@ -51,6 +51,26 @@ class Unwrap(Protocol):
         ...
 
 
+class Counting(Struct, frozen=True, kw_only=True):
+    """How an address counts the tokens of a prompt without answering it (``palaver.models.counting``).
+
+    ``url`` as in ``Endpoint``. ``takes`` are the fields of the body that it knows, and the only ones that it is sent;
+    ``None`` says that it takes whatever the wire writes. ``adds`` are fields that it wants besides, texts in which
+    ``{model}`` stands for the model. The body lies ``inside`` these fields, the outermost first; as base64 where
+    ``base64`` says so. ``found`` leads to the number in the answer. ``named`` makes what the model is called there.
+    ``page`` is where this was read.
+    """
+
+    url: str
+    found: tuple[str, ...]
+    takes: frozenset[str] | None = None
+    adds: Mapping[str, str] = {}
+    inside: tuple[str, ...] = ()
+    base64: bool = False
+    named: Callable[[str], str] = str
+    page: str = ""
+
+
 class Endpoint(Struct, frozen=True, kw_only=True):
     """Where and how to ask.
 
@@ -72,3 +92,5 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     stream_provider: Mapping[str, Mapping[str, Any]] = {}
     unwrap: Callable[[], Unwrap] | None = None
     """Makes what unwraps a streamed answer; whole answers are never wrapped."""
+    counting: Counting | None = None
+    """How prompts are counted there; ``None`` where the provider cannot, or does not say how."""

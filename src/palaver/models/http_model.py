@@ -46,20 +46,25 @@ class Model(Struct, frozen=True, kw_only=True):
         return _Session(self)
 
 
+def written(model: Model) -> Written:
+    """What encodes the prompts of one conversation. Raises ``UnknownNameError`` as ``Model.session`` does."""
+    return Written(
+        wires.get(model.endpoint.wire),
+        model.endpoint,
+        id=model.id,
+        settings=model.settings,
+        capabilities=model.capabilities,
+        missing=model.missing,
+    )
+
+
 @final
 class _Session(Session):
     """One conversation: remembers what it wrote."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._written = Written(
-            wires.get(model.endpoint.wire),
-            model.endpoint,
-            id=model.id,
-            settings=model.settings,
-            capabilities=model.capabilities,
-            missing=model.missing,
-        )
+        self._written = written(model)
 
     def ask(self, prompt: Prompt, *, stream: bool = True, on_notice: OnNotice | None = None) -> HttpAnswer:
         return HttpAnswer(self._model, self._written, prompt, stream=stream, on_notice=on_notice)

@@ -107,10 +107,17 @@ def _placed(row: Provider, endpoint: Endpoint, url: str | None) -> Endpoint:
     base = _filled(row, row.clean(told) if told else row.base)
     if not base.startswith(("http://", "https://")):
         raise UnknownNameError(f"{row.name}: {base!r} is no address: it begins with http:// or https://")
-    placed = structs.replace(endpoint, url=_filled(row, endpoint.url).replace("{base}", base))
-    if endpoint.stream_url is None:
-        return placed
-    return structs.replace(placed, stream_url=_filled(row, endpoint.stream_url).replace("{base}", base))
+
+    def at(address: str) -> str:
+        return _filled(row, address).replace("{base}", base)
+
+    counting = endpoint.counting
+    return structs.replace(
+        endpoint,
+        url=at(endpoint.url),
+        stream_url=None if endpoint.stream_url is None else at(endpoint.stream_url),
+        counting=None if counting is None else structs.replace(counting, url=at(counting.url)),
+    )
 
 
 def _filled(row: Provider, address: str) -> str:

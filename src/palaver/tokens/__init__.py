@@ -3,9 +3,12 @@
 Stability: experimental.
 """
 
+from palaver.tokens.counter import Counter, Estimated
 from palaver.tokens.estimate import estimate, estimate_text, estimate_tools
 
 __all__ = [
+    "Counter",
+    "Estimated",
     "estimate",
     "estimate_text",
     "estimate_tools",

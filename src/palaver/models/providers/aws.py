@@ -11,6 +11,8 @@ Rules:
 - The region is that in the address; behind another address, that of ``AWS_REGION`` or ``AWS_DEFAULT_REGION``.
 - ``invoke`` wraps each event of a stream in a frame, ``{"bytes": base64}``. An exception frame becomes an ``error``
   event, so that the wire's decoder tells it.
+- Tokens are counted for foundation models: an inference profile is asked for by the id of its model, without the
+  geography in front (``eu.``, ``global.``).
 
 Source: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_Operations_Amazon_Bedrock_Runtime.html;
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
@@ -33,7 +35,7 @@ from msgspec import MsgspecError, Struct, json
 
 from palaver.core.errors import AuthenticationError, DecodeError, excerpt
 from palaver.models.credentials import first_set
-from palaver.models.endpoint import Credentials, Endpoint, HttpCall, Unwrap
+from palaver.models.endpoint import Counting, Credentials, Endpoint, HttpCall, Unwrap
 from palaver.models.providers.row import Place, Provider
 from palaver.stream import sse
 from palaver.stream.eventstream import EventStreamReader
@@ -41,6 +43,7 @@ from palaver.stream.frames import Frame
 
 _BEARER: Final = "AWS_BEARER_TOKEN_BEDROCK"
 _REGIONS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_GEOGRAPHIES: Final = ("us.", "us-gov.", "eu.", "apac.", "jp.", "au.", "ca.", "global.")
 _REGION: Final = re.compile(r"//bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.")
 
 
@@ -170,6 +173,23 @@ def _credentials(provider: Provider, key: str | None) -> Credentials:
     return AwsCredentials(key, provider=provider.name)
 
 
+def foundation(model_id: str) -> str:
+    """The id of the model that an inference profile leads to; any other id as it is."""
+    return next((model_id.removeprefix(each) for each in _GEOGRAPHIES if model_id.startswith(each)), model_id)
+
+
+def _counting(inside: str, *more: str, takes: frozenset[str] | None = None) -> Counting:
+    return Counting(
+        url="{base}/model/{model}/count-tokens",
+        inside=("input", inside, *more),
+        base64=bool(more),
+        takes=takes,
+        named=foundation,
+        found=("inputTokens",),
+        page="https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_CountTokens.html",
+    )
+
+
 def _row(name: str, endpoint: Endpoint) -> Provider:
     return Provider(
         name=name,
@@ -193,6 +213,9 @@ ROWS: Final = (
             stream_url="{base}/model/{model}/converse-stream",
             names_model=False,
             stream_field=False,
+            counting=_counting(
+                "converse", takes=frozenset({"messages", "system", "toolConfig", "additionalModelRequestFields"})
+            ),
         ),
     ),
     _row(
@@ -206,6 +229,7 @@ ROWS: Final = (
             stream_field=False,
             provider={"anthropic_messages": {"anthropic_version": "bedrock-2023-05-31"}},
             unwrap=InvokeStream,
+            counting=_counting("invokeModel", "body"),
         ),
     ),
 )

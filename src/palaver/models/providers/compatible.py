@@ -4,6 +4,8 @@ Rules:
 
 - A server that has no accent of its own speaks the plain one, ``compatible``: what every vendor takes.
 - Servers on one's own machine need no key; the variables are those that the servers themselves read.
+- llama.cpp counts a whole prompt, template, tools and media too. The tokenisers of other servers take texts, or leave
+  media out, and so are no counts of a prompt.
 
 Stability: experimental.
 """
@@ -14,6 +16,7 @@ from typing import Final
 
 from msgspec import structs
 
+from palaver.models.endpoint import Counting
 from palaver.models.providers.row import Provider, speaking
 
 PLAIN: Final = "compatible"
@@ -33,11 +36,13 @@ def _hosted(name: str, base: str, key: str, page: str, *, accent: str = PLAIN, a
     )
 
 
-def _own(name: str, base: str, key: str, page: str, *, accent: str = PLAIN) -> Provider:
+def _own(
+    name: str, base: str, key: str, page: str, *, accent: str = PLAIN, counting: Counting | None = None
+) -> Provider:
     return Provider(
         name=name,
         base=base,
-        endpoints=(speaking(name, f"openai_chat:{accent}"),),
+        endpoints=(speaking(name, f"openai_chat:{accent}", counting=counting),),
         keys=(key,),
         bases=(f"{key.removesuffix('_API_KEY')}_BASE_URL",),
         needs_key=False,
@@ -153,6 +158,11 @@ ROWS: Final = (
         "http://127.0.0.1:8080/v1",
         "LLAMA_API_KEY",
         "https://github.com/ggml-org/llama.cpp/tree/master/tools/server",
+        counting=Counting(
+            url="{base}/chat/completions/input_tokens",
+            found=("input_tokens",),
+            page="https://github.com/ggml-org/llama.cpp/tree/master/tools/server",
+        ),
     ),
     _own(
         "lmstudio", "http://127.0.0.1:1234/v1", "LMSTUDIO_API_KEY", "https://lmstudio.ai/docs/app/api/endpoints/openai"

@@ -5,13 +5,26 @@ Stability: experimental.
 
 from typing import Final
 
+from palaver.models.endpoint import Counting
 from palaver.models.providers.row import Provider, key_in, speaking
 
 ROWS: Final = (
     Provider(
         name="google",
         base="https://generativelanguage.googleapis.com",
-        endpoints=(speaking("google", "google_generate"),),
+        endpoints=(
+            speaking(
+                "google",
+                "google_generate",
+                counting=Counting(
+                    url="{base}/v1beta/models/{model}:countTokens",
+                    inside=("generateContentRequest",),
+                    adds={"model": "models/{model}"},
+                    found=("totalTokens",),
+                    page="https://ai.google.dev/api/tokens",
+                ),
+            ),
+        ),
         keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"),  # of both, Google's own clients take the first
         bases=("GOOGLE_GEMINI_BASE_URL",),
         credentials=key_in("x-goog-api-key"),

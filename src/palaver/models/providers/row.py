@@ -6,7 +6,8 @@ Rules:
   address are taken, in that order. The first endpoint is the default.
 - ``{base}`` in the address of an endpoint stands for the address of the provider, which may hold further words in
   braces: ``places`` says where those come from. ``{model}`` is left for whoever sends.
-- A wire is spoken at the same path nearly everywhere: ``speaking`` knows it.
+- A wire is spoken at the same path nearly everywhere: ``speaking`` knows it. Where tokens are counted is said by the
+  row of each provider, since servers that speak a wire do not all count.
 
 Stability: experimental.
 """
@@ -19,7 +20,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct, structs
 
 from palaver.models.credentials import ApiKey
-from palaver.models.endpoint import Credentials, Endpoint
+from palaver.models.endpoint import Counting, Credentials, Endpoint
 
 
 class Place(Struct, frozen=True):
@@ -107,10 +108,10 @@ _PATHS: Final[dict[str, Endpoint]] = {
 """Where each wire is spoken, behind the address of a provider; one that stands elsewhere says so in its row."""
 
 
-def speaking(provider: str, wire: str, url: str | None = None) -> Endpoint:
+def speaking(provider: str, wire: str, url: str | None = None, *, counting: Counting | None = None) -> Endpoint:
     """The endpoint of a wire, at its usual path or at ``url``. Raises ``KeyError`` for a wire without a usual path."""
     usual = _PATHS[wire.partition(":")[0]]
-    return structs.replace(usual, provider_name=provider, wire=wire, url=url or usual.url)
+    return structs.replace(usual, provider_name=provider, wire=wire, url=url or usual.url, counting=counting)
 
 
 def usual() -> tuple[str, ...]:

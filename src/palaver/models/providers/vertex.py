@@ -23,7 +23,7 @@ from typing import Any, Final, final
 from anyio import to_thread
 
 from palaver.core.errors import AuthenticationError, TransportError, excerpt
-from palaver.models.endpoint import Credentials, Endpoint, HttpCall
+from palaver.models.endpoint import Counting, Credentials, Endpoint, HttpCall
 from palaver.models.providers.row import Place, Provider
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloud-platform",)
@@ -105,10 +105,19 @@ def _credentials(provider: Provider, key: str | None) -> Credentials:
     return GoogleCredentials(key, provider=provider.name)
 
 
+def _models(publisher: str) -> str:
+    return f"{{base}}/v1/projects/{{project}}/locations/{{location}}/publishers/{publisher}/models"
+
+
 def _row(name: str, wire: str, publisher: str, verbs: tuple[str, str], **more: Any) -> Provider:
-    path = f"{{base}}/v1/projects/{{project}}/locations/{{location}}/publishers/{publisher}/models/{{model}}:"
+    path = f"{_models(publisher)}/{{model}}:"
     endpoint = Endpoint(
-        provider_name=name, wire=wire, url=path + verbs[0], stream_url=path + verbs[1], names_model=False, **more
+        provider_name=name,
+        wire=wire,
+        url=path + verbs[0],
+        stream_url=path + verbs[1],
+        names_model=False,
+        **more,
     )
     return Provider(
         name=name,
@@ -131,6 +140,12 @@ ROWS: Final = (
         "google_generate",
         "google",
         ("generateContent", "streamGenerateContent?alt=sse"),
+        counting=Counting(
+            url=f"{_models('google')}/{{model}}:countTokens",
+            takes=frozenset({"contents", "systemInstruction", "tools", "generationConfig"}),
+            found=("totalTokens",),
+            page="https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/count-tokens",
+        ),
         stream_field=False,
     ),
     _row(
@@ -138,6 +153,23 @@ ROWS: Final = (
         "anthropic_messages:vertex",
         "anthropic",
         ("rawPredict", "streamRawPredict"),
+        counting=Counting(
+            url=f"{_models('anthropic')}/count-tokens:rawPredict",
+            takes=frozenset(
+                {
+                    "anthropic_version",
+                    "messages",
+                    "output_config",
+                    "system",
+                    "thinking",
+                    "tool_choice",
+                    "tools",
+                }
+            ),
+            adds={"model": "{model}"},
+            found=("input_tokens",),
+            page="https://cloud.google.com/vertex-ai/generative-ai/docs/partner-models/claude/count-tokens",
+        ),
         provider={"anthropic_messages": {"anthropic_version": "vertex-2023-10-16"}},
     ),
 )

@@ -1,0 +1,102 @@
+"""How a message is changed by compaction: its content is another, all else is kept, and its metadata say which stage.
+
+Rules:
+
+- A changed message is of the same class, with every field it had. ``metadata["compaction"]`` names the stage; what was
+  in the metadata besides stays as it was written.
+- Built with the constructor: that is the cheapest way, and there are thousands of them.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import UNSET, Raw, UnsetType, structs
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+from palaver.core.messages import AssistantMessage, ToolMessage, UserMessage
+from palaver.core.parts import AssistantPart, ToolPart, UserPart
+
+_KEY: Final = "compaction"
+
+
+def marked(metadata: Raw | UnsetType, stage: str) -> Raw:
+    """Metadata that name a stage. What is no object cannot, and stays."""
+    if metadata is UNSET:
+        return _fresh(stage)
+    text = bytes(metadata)
+    if text[:1] == b"{" and text[-1:] == b"}" and b"compaction" not in text and b"\\" not in text:
+        inside = text[1:-1].strip()
+        return Raw(b"{" + inside + b"," + _pair(stage) + b"}") if inside else _fresh(stage)
+    return _remarked(metadata, stage)
+
+
+def _remarked(metadata: Raw, stage: str) -> Raw:
+    if jsontext.is_null(metadata):
+        return _fresh(stage)
+    try:
+        fields = jsontext.fields(metadata)
+    except DecodeError:
+        return metadata
+    fields[_KEY] = jsontext.raw(stage)
+    return jsontext.raw(fields)
+
+
+def _pair(stage: str) -> bytes:
+    return b'"compaction":"' + stage.encode() + b'"'
+
+
+def _fresh(stage: str) -> Raw:
+    return Raw(b"{" + _pair(stage) + b"}")
+
+
+def tool_with(message: ToolMessage, content: tuple[ToolPart, ...], stage: str) -> ToolMessage:
+    """A result with other content, marked."""
+    return ToolMessage(
+        content=content,
+        id=message.id,
+        agent=message.agent,
+        mode=message.mode,
+        tags=message.tags,
+        sent_at=message.sent_at,
+        source=message.source,
+        verbatim=message.verbatim,
+        payload_json=message.payload_json,
+        metadata_json=marked(message.metadata_json, stage),
+        provider_json=message.provider_json,
+        extra=message.extra,
+        tool_call_id=message.tool_call_id,
+        tool_name=message.tool_name,
+        is_error=message.is_error,
+    )
+
+
+def assistant_with(message: AssistantMessage, content: tuple[AssistantPart, ...], stage: str) -> AssistantMessage:
+    """An answer with other content, marked."""
+    return AssistantMessage(
+        content=content,
+        id=message.id,
+        agent=message.agent,
+        mode=message.mode,
+        tags=message.tags,
+        sent_at=message.sent_at,
+        source=message.source,
+        verbatim=message.verbatim,
+        payload_json=message.payload_json,
+        metadata_json=marked(message.metadata_json, stage),
+        provider_json=message.provider_json,
+        extra=message.extra,
+        model=message.model,
+        usage=message.usage,
+        finish_reason=message.finish_reason,
+        finish_reason_raw=message.finish_reason_raw,
+        response_id=message.response_id,
+    )
+
+
+def user_with(message: UserMessage, content: tuple[UserPart, ...], stage: str) -> UserMessage:
+    """What a user said, with other content, marked."""
+    return structs.replace(message, content=content, metadata_json=marked(message.metadata_json, stage))

@@ -1,0 +1,249 @@
+"""Stages that empty results and reasoning: what was read stays in the thread, and a label stays in the prompt.
+
+Rules (kairo.md 3.3, KAI-10, D4, D30; golden ``compaction``):
+
+- A cleared result is a tool message still, with its call's id, its name, its error flag and all other fields: its
+  content, media too, is one label. So pairs stay whole, and the id is the handle by which the whole can be read.
+- ``supersede`` (ours) clears what is out of date: results of a call that was made again later, with the same
+  arguments, and answered without an error.
+- ``time_micro`` clears results older than 30 minutes but the last five, when the user's last message is an hour old,
+  and cuts long texts. ``snip`` clears all results but the last five; ``micro`` every one that the model has seen.
+- Reasoning becomes a label without proof and without fields of a provider. An answer loses all its proofs or none:
+  providers refuse a part of them. An answer with calls that the provider ran, or with blocks that nobody knows, keeps
+  its reasoning: on some wires those mean nothing without it.
+- What is no heavier than its label stays, as does what is a label already. One pass a stage; no JSON is read but the
+  arguments of calls, in ``supersede``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+
+from palaver.context import labels
+from palaver.context.changing import assistant_with, tool_with, user_with
+from palaver.context.kept import Kept, kept
+from palaver.context.plan import Item, Plan
+from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from palaver.core.parts import (
+    AnyPart,
+    AssistantPart,
+    Opaque,
+    Reasoning,
+    ServerToolResult,
+    Text,
+    ToolCall,
+)
+
+LAST_RESULTS: Final = labels.LAST
+"""How many results ``time_micro`` and ``snip`` leave."""
+LAST_MESSAGES: Final = 3
+"""How many messages keep their reasoning in ``snip``."""
+IDLE: Final = 60 * 60 * 1000
+"""Milliseconds since the user's last message from which on ``time_micro`` runs."""
+OLD: Final = 30 * 60 * 1000
+"""Milliseconds after which it clears a message."""
+LONGEST: Final = 500
+"""Characters of a text that it leaves."""
+
+Labeller: TypeAlias = Callable[[ToolMessage], str]
+_P = TypeVar("_P", bound=AnyPart)
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def supersede(plan: Plan) -> Plan:
+    """Clear results of which a later call has the newer."""
+    alone = kept(plan)
+    places = [place for place in _superseded(plan.items) if not alone.untouchable[place]]
+    items = list(plan.items)
+    return plan.changed("supersede", items, _cleared(items, places, "supersede", labels.result))
+
+
+def time_micro(plan: Plan) -> Plan:
+    """Clear what is old, when the user was away."""
+    spoken = [item.message.sent_at for item in plan.items if _is_spoken(item.message)]
+    if not spoken or spoken[-1] is None or plan.now - spoken[-1] < IDLE:
+        return plan
+    alone, before = kept(plan), plan.now - OLD
+    items = list(plan.items)
+    old = [
+        place for place, item in enumerate(items) if item.message.sent_at is not None and item.message.sent_at < before
+    ]
+    results = set(_results(plan, alone, LAST_RESULTS))
+    changed = _cleared(items, [place for place in old if place in results], "time_micro", labels.result)
+    for place in old:
+        if alone.removable(place):
+            cut = _cut(items[place])
+            if cut is not None:
+                items[place] = cut
+                changed += 1
+    return plan.changed("time_micro", items, changed)
+
+
+def snip(plan: Plan) -> Plan:
+    """Clear all results but the last five, and reasoning outside the last three messages."""
+    alone = kept(plan)
+    items = list(plan.items)
+    changed = _cleared(items, _results(plan, alone, LAST_RESULTS), "snip", labels.snipped)
+    changed += _quieted(items, alone, max(len(items) - LAST_MESSAGES, 0), "snip")
+    return plan.changed("snip", items, changed)
+
+
+def micro(plan: Plan) -> Plan:
+    """Clear every result that the model has seen, and all reasoning."""
+    alone = kept(plan)
+    items = list(plan.items)
+    changed = _cleared(items, _results(plan, alone, 0), "micro", labels.result)
+    changed += _quieted(items, alone, len(items), "micro")
+    return plan.changed("micro", items, changed)
+
+
+# -- which ones --------------------------------------------------------------------------------------------------------
+
+
+def _results(plan: Plan, alone: Kept, last: int) -> list[int]:
+    """Places of results that may be cleared, but for the last ones."""
+    places = [place for place, item in enumerate(plan.items) if type(item.message) is ToolMessage]
+    if last:
+        places = places[:-last]
+    untouchable = alone.untouchable
+    return [place for place in places if not untouchable[place]]
+
+
+def _superseded(items: Iterable[Item]) -> list[int]:
+    """Places of results whose call was made again later, and answered without an error; oldest first."""
+    calls: dict[str | None, tuple[str, str]] = {}
+    earlier: dict[tuple[str, str], list[int]] = {}
+    found: list[int] = []
+    for place, item in enumerate(items):
+        message = item.message
+        if type(message) is AssistantMessage:
+            for part in message.content:
+                if type(part) is ToolCall and not part.provider_executed:
+                    calls[part.id] = part.name, _canonical(part.arguments_json)
+        elif type(message) is ToolMessage:
+            call = calls.pop(message.tool_call_id, None)
+            if call is None:
+                continue
+            same = earlier.setdefault(call, [])
+            if same and not message.is_error:
+                found += same
+                same.clear()
+            same.append(place)
+    found.sort()
+    return found
+
+
+def _canonical(arguments: str) -> str:
+    """Arguments in the one form that equal ones share; what cannot be read stands for itself."""
+    try:
+        return _encode(_decode(arguments)).decode()
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError):
+        return arguments.strip() or "{}"
+
+
+def _is_spoken(message: Message) -> bool:
+    """Whether a person said it."""
+    return type(message) is UserMessage and message.mode != "tool" and not message.is_summary
+
+
+# -- what becomes of them ----------------------------------------------------------------------------------------------
+
+
+def _cleared(items: list[Item], places: Iterable[int], stage: str, label_of: Labeller) -> int:
+    """Put labels in the place of results; how many were heavier than theirs."""
+    changed = 0
+    for place in places:
+        item = items[place]
+        message = item.message
+        if type(message) is not ToolMessage or labels.is_label(message):
+            continue
+        label = label_of(message)
+        tokens = labels.result_tokens(label)
+        if tokens < item.tokens:
+            items[place] = Item(tool_with(message, (Text(label),), stage), tokens, item.origin)
+            changed += 1
+    return changed
+
+
+def _quieted(items: list[Item], alone: Kept, end: int, stage: str) -> int:
+    """Put labels in the place of reasoning before ``end``, but for the open turn; how many answers lost theirs."""
+    changed = 0
+    untouchable = alone.untouchable
+    for place in range(min(end, alone.open_turn)):
+        item = items[place]
+        message = item.message
+        if type(message) is not AssistantMessage or untouchable[place]:
+            continue
+        content = message.content
+        if Reasoning not in map(type, content):
+            continue
+        quiet = _quiet(content)
+        if quiet is not None and quiet[1] > 0:
+            message = assistant_with(message, quiet[0], stage)
+            items[place] = Item(message, max(item.tokens - quiet[1], 0), item.origin)
+            changed += 1
+    return changed
+
+
+_BOUND: Final = frozenset({Opaque, ServerToolResult})
+
+
+def _quiet(content: tuple[AssistantPart, ...]) -> tuple[tuple[AssistantPart, ...], int] | None:
+    """Content with labels for reasoning, and the tokens won; ``None`` where it is bound to what stands beside it."""
+    made: list[AssistantPart] = []
+    won = 0
+    for part in content:
+        if type(part) is Reasoning:
+            weight = labels.text_tokens(part.text)
+            label = labels.reasoning(part.text)
+            less = labels.text_tokens(label)
+            if less < weight:
+                made.append(Reasoning(label))
+                won += weight - less
+            elif part.text:
+                made.append(Reasoning(part.text))
+            else:
+                won += weight
+        elif type(part) in _BOUND or (type(part) is ToolCall and part.provider_executed):
+            return None
+        else:
+            made.append(part)
+    return (tuple(made), won) if made else None
+
+
+def _cut(item: Item) -> Item | None:
+    """A message whose long texts are cut; ``None`` where none is long."""
+    message = item.message
+    if message.is_summary:
+        return None
+    changed: Message
+    if type(message) is UserMessage:
+        content, won = _trimmed(message.content)
+        changed = user_with(message, content, "time_micro") if won else message
+    elif type(message) is AssistantMessage:
+        said, won = _trimmed(message.content)
+        changed = assistant_with(message, said, "time_micro") if won else message
+    else:
+        return None
+    return Item(changed, max(item.tokens - won, 0), item.origin) if won > 0 else None
+
+
+def _trimmed(content: tuple[_P, ...]) -> tuple[tuple[_P | Text, ...], int]:
+    """Content whose long texts are cut, and the tokens won."""
+    won = 0
+    made: list[_P | Text] = []
+    for part in content:
+        if type(part) is Text and len(part.text) > LONGEST + len(labels.CUT):
+            short = part.text[:LONGEST] + labels.CUT
+            won += labels.text_tokens(part.text) - labels.text_tokens(short)
+            made.append(Text(short, provider_json=part.provider_json))
+        else:
+            made.append(part)
+    return (tuple(made), won) if won > 0 else (content, 0)

@@ -1,0 +1,268 @@
+"""Stages that put one message in the place of many.
+
+Rules (kairo.md 3.3, KAI-10, D30; golden ``compaction``):
+
+- ``collapse``: three or more messages in a row that are about tools become one answer of the assistant: what the
+  assistant said in them, in order, and a label that counts calls, not messages. Whole rounds only; the newest round
+  stays, and a round with an untouchable message does.
+- ``partial``, the last resort, needs no model: what may be removed becomes one note, at the place of the first message
+  removed. System messages, verbatim messages, the task, what a person said last, and the last five others stay, by
+  whole rounds; fewer of the last, down to the newest round, where the plan does not fit otherwise. Summaries that a
+  model wrote go last of all. ``partial_up_to`` removes what stands before a message instead.
+- A message that stands for others has the ``source`` ``"compaction"``, and a payload that says which stage made it,
+  which messages it ``replaces`` (their ids, where they have one), how many ``messages`` and ``tokens`` they were, and,
+  for ``collapse``, how often each tool was called and how many calls failed. Where it stands for a message that stood
+  for others itself, their counts are in its own.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from palaver.context import labels
+from palaver.context.kept import Kept, kept, rounds
+from palaver.context.plan import SOURCE, Item, Plan
+from palaver.core import jsontext
+from palaver.core.errors import MessageError
+from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from palaver.core.parts import MalformedToolCall, Refusal, ServerToolResult, Text, ToolCall
+
+SHORTEST: Final = 3
+"""Messages that a run has at least."""
+LAST: Final = labels.LAST
+"""Messages that ``partial`` keeps besides."""
+
+_MECHANICAL: Final = ("collapse", "partial")
+
+
+class Count(Struct, omit_defaults=True):
+    """What a message stands for: the form of ``payload["compaction"]``."""
+
+    stage: str
+    replaces: list[str] = []
+    messages: int = 0
+    tokens: int = 0
+    calls: dict[str, int] = {}
+    failed: int = 0
+
+    def add(self, item: Item) -> None:
+        """Count a message, or what it stands for."""
+        message = item.message
+        if message.id is not None:
+            self.replaces.append(message.id)
+        earlier = stands_for(message)
+        if earlier is None:
+            self.messages += 1
+            self.tokens += item.tokens
+            self._add_calls(message)
+            return
+        if message.id is None:
+            self.replaces += earlier.replaces
+        self.messages += earlier.messages
+        self.tokens += earlier.tokens
+        self.failed += earlier.failed
+        for name, count in earlier.calls.items():
+            self.calls[name] = self.calls.get(name, 0) + count
+
+    def _add_calls(self, message: Message) -> None:
+        if type(message) is ToolMessage:
+            self.failed += message.is_error
+            return
+        for part in message.content:
+            if type(part) is ToolCall or type(part) is MalformedToolCall:
+                name = part.name or "unknown"
+                self.calls[name] = self.calls.get(name, 0) + 1
+            self.failed += type(part) is MalformedToolCall or (type(part) is ServerToolResult and part.is_error)
+
+    @property
+    def payload(self) -> Raw:
+        """The payload of the message that stands for all of it."""
+        return jsontext.raw({"compaction": msgspec.to_builtins(self)})
+
+
+class _Payload(Struct):
+    compaction: Count
+
+
+_read = msgspec.json.Decoder(_Payload).decode
+
+
+def stands_for(message: Message) -> Count | None:
+    """What a message stands for, by its payload; ``None`` where it stands for none, or does not say."""
+    if message.source != SOURCE or message.payload_json is UNSET:
+        return None
+    try:
+        return _read(message.payload_json).compaction
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def _made_by(message: Message, *stages: str) -> bool:
+    count = stands_for(message)
+    return count is not None and count.stage in stages
+
+
+# -- collapse ----------------------------------------------------------------------------------------------------------
+
+
+def collapse(plan: Plan) -> Plan:
+    """Fold runs of tool rounds, but for the newest one."""
+    items, alone = plan.items, kept(plan)
+    made: list[Item] = []
+    run: list[Item] = []
+    folded = 0
+    spans = rounds(items)
+    newest = next((begin for begin, _ in reversed(spans) if _calls(items[begin].message)), -1)
+    for begin, end in spans:
+        if begin != newest and _foldable(items, alone, begin, end):
+            run += items[begin:end]
+            continue
+        folded += _folded(run, made)
+        run = []
+        made += items[begin:end]
+    folded += _folded(run, made)
+    return plan.changed("collapse", made, folded)
+
+
+def _calls(message: Message) -> bool:
+    if type(message) is not AssistantMessage:
+        return False
+    kinds = [type(part) for part in message.content]
+    return ToolCall in kinds or MalformedToolCall in kinds
+
+
+def _foldable(items: Sequence[Item], alone: Kept, begin: int, end: int) -> bool:
+    message = items[begin].message
+    if type(message) is not AssistantMessage or any(alone.untouchable[begin:end]):
+        return False
+    return end - begin > 1 or _calls(message) or _made_by(message, "collapse")
+
+
+def _folded(run: list[Item], made: list[Item]) -> int:
+    """Put one message in the place of a run, where that is lighter; how many messages were folded."""
+    if len(run) >= SHORTEST:
+        item = _collapsed(run)
+        if item.tokens < sum([each.tokens for each in run]):
+            made.append(item)
+            return len(run)
+    made += run
+    return 0
+
+
+def _collapsed(run: list[Item]) -> Item:
+    count = Count("collapse")
+    said: list[Text] = []
+    for item in run:
+        count.add(item)
+        message = item.message
+        if type(message) is AssistantMessage:
+            texts = [Text(part.text) for part in message.content if type(part) is Text or type(part) is Refusal]
+            said += texts[:-1] if _made_by(message, "collapse") else texts  # its label is counted into ours
+    first = run[0].message
+    message = AssistantMessage(
+        content=(*[part for part in said if part.text.strip()], Text(labels.collapsed(count.calls, count.failed))),
+        agent=first.agent,
+        source=SOURCE,
+        payload_json=count.payload,
+    )
+    return Item(message, sum([labels.text_tokens(part.text) for part in message.content if type(part) is Text]))
+
+
+# -- partial -----------------------------------------------------------------------------------------------------------
+
+
+def partial(plan: Plan) -> Plan:
+    """Put one note in the place of all that may be removed, but for the last messages."""
+    spans = rounds(plan.items)
+    held = _held(plan)
+    best = plan
+    for last, summaries in [*[(last, True) for last in range(LAST, -1, -1)], (0, False)]:
+        stays = _last(plan, spans, held, last, summaries=summaries)
+        found = _noted(plan, stays, lambda count, last=last: labels.partial(count.messages, count.tokens, max(last, 1)))
+        if found.sum < best.sum:
+            best = found
+        if best.tokens <= plan.capacity:
+            break
+    return best
+
+
+def partial_up_to(marker: str) -> Callable[[Plan], Plan]:
+    """The stage that removes what stands before the message with an id; as ``partial`` where there is none."""
+    if not marker:
+        raise MessageError("marker: expected the id of a message")
+
+    def run(plan: Plan) -> Plan:
+        place = next((place for place, item in enumerate(plan.items) if item.message.id == marker), None)
+        if place is None:
+            return partial(plan)
+        stays = _held(plan)
+        for begin, end in rounds(plan.items):
+            if end > place:
+                stays[begin:end] = b"\1" * (end - begin)
+        _whole(stays, rounds(plan.items))
+        return _noted(plan, stays, lambda count: labels.partial_up_to(count.messages, count.tokens, marker))
+
+    return run
+
+
+def _held(plan: Plan) -> bytearray:
+    """1 where a message stays in any case."""
+    alone = kept(plan)
+    held = alone.untouchable
+    if alone.task is not None:
+        held[alone.task] = 1
+        for place in range(len(plan.items) - 1, alone.task, -1):
+            message = plan.items[place].message
+            if type(message) is UserMessage and message.mode != "tool" and not message.is_summary:
+                held[place] = 1
+                break
+    return held
+
+
+def _last(plan: Plan, spans: Sequence[tuple[int, int]], held: bytearray, last: int, *, summaries: bool) -> bytearray:
+    """1 where a message stays: what stays anyway, and so many of the last others, by whole rounds."""
+    stays = bytearray(held)
+    if summaries:
+        for place, item in enumerate(plan.items):
+            if item.message.source == SOURCE and not _made_by(item.message, *_MECHANICAL):
+                stays[place] = 1
+    others = 0
+    for begin, end in reversed(spans):
+        size = end - begin - sum(stays[begin:end])
+        if end < len(stays) and others + size > last:
+            break
+        others += size
+        stays[begin:end] = b"\1" * (end - begin)
+    _whole(stays, spans)
+    return stays
+
+
+def _whole(stays: bytearray, spans: Iterable[tuple[int, int]]) -> None:
+    """Keep all of a round of which one message stays."""
+    for begin, end in spans:
+        if end - begin > 1 and 1 in stays[begin:end]:
+            stays[begin:end] = b"\1" * (end - begin)
+
+
+def _noted(plan: Plan, stays: bytearray, label_of: Callable[[Count], str]) -> Plan:
+    """The plan with a note in the place of what does not stay; the same where nothing is won."""
+    count = Count("partial")
+    removed = 0
+    for item, held in zip(plan.items, stays, strict=True):
+        if not held:
+            count.add(item)
+            removed += 1
+    if not removed:
+        return plan
+    label = label_of(count)
+    note = UserMessage(content=(Text(label),), mode="tool", source=SOURCE, payload_json=count.payload)
+    place = stays.index(0)
+    items = [item for item, held in zip(plan.items, stays, strict=True) if held]
+    items.insert(place, Item(note, labels.text_tokens(label)))
+    return plan.changed("partial", items, removed)

@@ -1,0 +1,40 @@
+"""The stages of compaction in their order: from what costs nothing to what costs most.
+
+Rules (kairo.md 3.3, KAI-04; golden ``stage_triggers``):
+
+- The shares and buffers of the golden. ``supersede`` (ours) goes first, since what is out of date is missed by nobody;
+  ``shorten`` (ours) before ``micro``, which empties results that may be of use.
+- The stage that asks a model stands before ``partial``, which is the last resort.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from palaver.context.clearing import micro, snip, supersede, time_micro
+from palaver.context.folding import collapse, partial
+from palaver.context.shortening import shorten
+from palaver.context.stages import Stage, Work
+
+AUTO_SHARE: Final = 0.95
+"""The share of the capacity from which on a model is asked."""
+
+BEFORE: Final = (
+    Stage("supersede", supersede, 0.80, 40_000),
+    Stage("time_micro", time_micro, 0.80),
+    Stage("snip", snip, 0.80, 40_000),
+    Stage("shorten", shorten, 0.85, 30_000),
+    Stage("micro", micro, 0.85, 30_000),
+    Stage("collapse", collapse, 0.90, 20_000),
+)
+"""Stages that run before a model is asked."""
+AFTER: Final = (Stage("partial", partial, 0.98, 5_000),)
+"""Stages for when it was of no use."""
+
+
+def pipeline(auto: Work | None = None) -> tuple[Stage, ...]:
+    """All stages. ``auto`` is the one that asks a model; without one the others must do."""
+    asked = () if auto is None else (Stage("auto", auto, AUTO_SHARE),)
+    return (*BEFORE, *asked, *AFTER)

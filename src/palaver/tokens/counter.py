@@ -1,0 +1,118 @@
+"""What counts the tokens of a message here, without asking anybody: the contract, and its estimate.
+
+Rules:
+
+- A counter is local and pure: the same message gives the same number, at once. What a provider would count is asked of
+  the provider (``palaver.models.counting``); the difference is a matter of calibration.
+- A message is the sum of its parts, as it is for the estimate, and nothing where it has none; the marks around it are
+  added where a whole prompt is weighed. Text of every kind is counted as text: what somebody said, reasoning, the
+  arguments of a call, results. What no tokeniser reads (media, what a provider encrypted) is estimated, by every
+  counter alike (D29).
+- Definitions of tools are counted as their JSON, which is near what providers make of them, but not it.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, final
+
+from palaver.core import canonical
+from palaver.core.messages import Message
+from palaver.core.parts import Json, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
+from palaver.core.tools import AnyTool
+from palaver.tokens.estimate import estimate, estimate_tools
+
+
+class Counter(Protocol):
+    """Counts tokens. ``name`` says how, for logs and records: ``estimate``, ``tiktoken o200k_base``."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """How it counts."""
+        ...
+
+    @abstractmethod
+    def count(self, message: Message, /) -> int:
+        """Tokens of a message; 0 for one without parts."""
+        ...
+
+    @abstractmethod
+    def count_tools(self, tools: Iterable[AnyTool], /) -> int:
+        """Tokens of the definitions of tools."""
+        ...
+
+
+@final
+class Estimated(Counter):
+    """Counts by the length of texts: needs nothing, and is never far off for long."""
+
+    @property
+    def name(self) -> str:
+        """How it counts."""
+        return "estimate"
+
+    def count(self, message: Message, /) -> int:
+        """Tokens of a message, by estimate."""
+        return estimate(message)
+
+    def count_tools(self, tools: Iterable[AnyTool], /) -> int:
+        """Tokens of the definitions of tools, by estimate."""
+        return estimate_tools(tools)
+
+    def __repr__(self) -> str:
+        """Say what it is."""
+        return "Estimated()"
+
+
+class Textual(Counter):
+    """Counts texts by a function, and estimates what is no text."""
+
+    def __init__(self, name: str, tokens: Callable[[str], int]) -> None:
+        """Hold the function; ``tokens`` gives the tokens of one text."""
+        self._name = name
+        self._tokens = tokens
+
+    @property
+    def name(self) -> str:
+        """How it counts."""
+        return self._name
+
+    def count(self, message: Message, /) -> int:
+        """Tokens of a message: its texts, and what is estimated of the rest."""
+        total, rest = 0, list[Any]()
+        for part in message.content:
+            text = _text(part)
+            if text is None:
+                rest.append(part)
+            elif text:
+                total += self._tokens(text)
+        return total + estimate(message.replace(content=tuple(rest))) if rest else total
+
+    def count_tools(self, tools: Iterable[AnyTool], /) -> int:
+        """Tokens of the definitions of tools, as JSON."""
+        return sum([self._tokens(canonical.encode(tool).decode()) for tool in tools])
+
+    def __repr__(self) -> str:
+        """Say what it is."""
+        return f"{type(self).__name__}({self.name})"
+
+
+def _text(part: Any) -> str | None:
+    """What of a part is text; ``None`` for a part that is none."""
+    match part:
+        case Text() | Refusal():
+            return part.text
+        case Reasoning():
+            return part.text or None
+        case ToolCall():
+            return part.arguments_json
+        case MalformedToolCall():
+            return part.raw
+        case Json():
+            return bytes(part.value_json).decode()
+        case _:
+            return None

@@ -1,0 +1,146 @@
+"""Counters that read text as a model does: tiktoken's encodings, and tokenisers of Hugging Face.
+
+Rules:
+
+- The libraries are the extra ``tokenizers``; each is imported when a counter of its kind is made, and a missing one is
+  one clear error. Making a counter may take a second, and tiktoken fetches an encoding that it does not have yet:
+  behind no network, give it an ``Encoding`` of your own, or fill its cache (``TIKTOKEN_CACHE_DIR``).
+- All text is text: ``<|endoftext|>`` in a message is what somebody wrote, and is no token of its own.
+- A text is read in pieces of at most 32,768 characters. tiktoken breaks off with a panic on 300,000 spaces or so, and
+  before 0.13 took time with the square of a run without a break. Pieces end before a space between two words, where
+  the patterns of OpenAI's encodings split anyway, so that the count is the same; a run without such a place is cut
+  where it is, which may cost a token or two.
+- Lone surrogates count as the replacement character: no tokeniser takes them.
+
+Source: https://github.com/openai/tiktoken (issues 15, 195), https://huggingface.co/docs/tokenizers.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from palaver.core.errors import DecodeError, MessageError, TransportError, UnknownNameError, excerpt
+from palaver.tokens.counter import Textual
+
+if TYPE_CHECKING:
+    import tiktoken
+    import tokenizers
+
+PIECE: Final = 32_768
+"""Characters that are read at once, at most."""
+_BREAK: Final = re.compile(r"(?<=\w)(?= \w)")
+"""Before a single space between two words; nothing that an encoding knows goes across it."""
+_SEARCHED: Final = 2_048
+"""Characters at the end of a piece among which a break is looked for."""
+
+
+@final
+class Tiktoken(Textual):
+    """Counts with an encoding of tiktoken: ``"o200k_base"``, the id of a model (``"gpt-4o"``), or an ``Encoding``.
+
+    Raises ``MessageError`` where tiktoken is not installed, ``UnknownNameError`` for a name that it does not know,
+    ``TransportError`` where the encoding cannot be fetched.
+    """
+
+    def __init__(self, encoding: str | tiktoken.Encoding) -> None:
+        """Load the encoding, which may fetch it."""
+        library = _library("tiktoken")
+        found: Any = _encoding(library, encoding) if isinstance(encoding, str) else encoding
+
+        def tokens(text: str) -> int:
+            return sum([len(found.encode_ordinary(piece)) for piece in pieces(text)])
+
+        super().__init__(f"tiktoken {found.name}", tokens)
+
+
+@final
+class HuggingFace(Textual):
+    """Counts with a tokeniser of Hugging Face: the path of a ``tokenizer.json``, or a ``tokenizers.Tokenizer``.
+
+    The tokeniser that is given is copied; neither padding nor truncation counts. Raises ``MessageError`` where the
+    library is not installed, or the tokeniser has parts in Python, and ``DecodeError`` for a file that is no tokeniser.
+    """
+
+    def __init__(self, tokeniser: str | Path | tokenizers.Tokenizer) -> None:
+        """Read or copy the tokeniser."""
+        library = _library("tokenizers")
+        if isinstance(tokeniser, str | Path):
+            name, found = Path(tokeniser).name, _read(library, Path(tokeniser))
+        else:
+            found = _copy(library, tokeniser)
+            name = type(found.model).__name__
+        found.no_padding()
+        found.no_truncation()
+        found.encode_special_tokens = True
+
+        def tokens(text: str) -> int:
+            return sum([len(found.encode(piece, add_special_tokens=False).ids) for piece in pieces(text)])
+
+        super().__init__(f"tokenizers {name}", tokens)
+
+
+def pieces(text: str, most: int = PIECE) -> Iterator[str]:
+    """The text in pieces of at most ``most`` characters, cut before a space between two words where there is one."""
+    text = _sayable(text)
+    start = 0
+    while len(text) - start > most:
+        end = start + most
+        places = _BREAK.finditer(text, max(start + 1, end - _SEARCHED), end + 2)
+        cut = max((place.start() for place in places), default=end)
+        yield text[start:cut]
+        start = cut
+    yield text[start:]
+
+
+def _sayable(text: str) -> str:
+    """The text without lone surrogates."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise MessageError(
+            f"counting with {name} needs the extra “tokenizers”: pip install 'palaver[tokenizers]'"
+        ) from None
+
+
+def _encoding(library: Any, name: str) -> Any:
+    """The encoding of that name, or of the model of that name."""
+    try:
+        encoding = name if name in library.list_encoding_names() else library.encoding_name_for_model(name)
+    except KeyError:
+        known = ", ".join(library.list_encoding_names())
+        raise UnknownNameError(f"tiktoken knows no encoding and no model {name!r}; encodings are {known}") from None
+    try:
+        return library.get_encoding(encoding)
+    except Exception as error:
+        hint = "tiktoken fetches it once; fill TIKTOKEN_CACHE_DIR where there is a network, or give an Encoding"
+        raise TransportError(f"the encoding {encoding} cannot be loaded: {hint} ({_why(error)})") from error
+
+
+def _read(library: Any, path: Path) -> Any:
+    try:
+        return library.Tokenizer.from_str(path.read_text("utf-8"))
+    except Exception as error:  # the library raises nothing more special
+        raise DecodeError(f"no tokeniser can be read from it: {_why(error)}", source=str(path)) from error
+
+
+def _copy(library: Any, tokeniser: Any) -> Any:
+    try:
+        return library.Tokenizer.from_str(tokeniser.to_str())
+    except Exception as error:  # as above
+        raise MessageError(f"the tokeniser cannot be copied: {_why(error)}") from error
+
+
+def _why(error: Exception) -> str:
+    return excerpt(str(error), 120) or type(error).__name__
