@@ -6,24 +6,55 @@ Rules (kairo.md 1.6, KAI-03; golden ``token_estimate``):
   of its arguments. ``n`` counts UTF-8 bytes, which are characters where a text is ASCII: a token of any other script
   covers fewer characters.
 - A message is the sum of its parts; one without parts is 0.
-- Media count too, and so do system messages and the definitions of tools (D29).
-- Pure. An estimate belongs to the message: it is made once and kept beside it (``context.Ledger``); what a model makes
-  of it is a matter of calibration.
+- Media count too (``tokens.media``), and so do system messages and the definitions of tools (D29).
+- The proof of reasoning that a provider wants back stands for the reasoning itself, of which the text is a digest: it
+  is a token for every 8 characters, where that is more than the text. A part of another kind may carry such a proof
+  in its ``provider`` fields; short fields are no proof. Citations are 0: providers send them, and do not count them.
+- ``overhead`` is what a message is besides its parts: the marks around it, and the names and ids of its calls. It is no
+  part of the estimate, and is added where a whole prompt is weighed (``context.Ledger``).
+- Pure. An estimate belongs to the message: it is made once and kept beside it; what a model makes of it is a matter of
+  calibration.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
+
+from msgspec import UNSET, UnsetType
 
 from palaver.core import canonical
 from palaver.core.messages import Message, ToolMessage
-from palaver.core.parts import Json, MalformedToolCall, Media, Opaque, Reasoning, Refusal, Text, ToolCall
-from palaver.core.tools import AnyTool
+from palaver.core.parts import (
+    Json,
+    MalformedToolCall,
+    Opaque,
+    Reasoning,
+    Refusal,
+    ServerToolResult,
+    Text,
+    ToolCall,
+)
+from palaver.core.request import OutputFormat
+from palaver.core.tools import AnyTool, Tool
+from palaver.tokens.media import MediaRates, media
 
-_MEDIA: Final = 1000
+_PROOF: Final = 8
+"""Characters of a proof that stand for a token: 5 to 10 on the recorded traffic, by provider."""
+
+_SHORT: Final = 200
+"""Bytes of ``provider`` fields that hold no proof yet."""
+
+_MESSAGE: Final = 4
+_CALL: Final = 12
+_TOOL: Final = 8
+
+
+def estimate_media(message: Message, rates: MediaRates | None = None) -> int:
+    """Tokens of a message's images, recordings, films and documents."""
+    return sum([media(part, rates) for part in message.content if type(part) not in _SAID])
 
 
 def estimate_text(text: str) -> int:
@@ -31,35 +62,108 @@ def estimate_text(text: str) -> int:
     return max(1, _bytes(text) * 2 // 7)
 
 
-def estimate(message: Message) -> int:
-    """Tokens of a message: the sum of its parts."""
-    result = isinstance(message, ToolMessage)
-    return sum([_part(part, result=result) for part in message.content])
+def estimate(message: Message, rates: MediaRates | None = None) -> int:
+    """Tokens of a message: the sum of its parts. ``rates`` are those of the model that is to see its media."""
+    table = _RESULT if type(message) is ToolMessage else _SAID
+    total = 0
+    for part in message.content:
+        weigh = table.get(type(part))
+        total += media(part, rates) if weigh is None else weigh(part)
+    return total
 
 
-def estimate_tools(tools: Iterable[AnyTool]) -> int:
-    """Tokens of the definitions of tools."""
-    return sum([max(1, len(canonical.encode(tool)) // 5) for tool in tools])
+def overhead(message: Message) -> int:
+    """Tokens that a message is besides its parts."""
+    total = _MESSAGE
+    for part in message.content:
+        if type(part) is ToolCall:
+            total += _CALL
+    return total
 
 
-def _part(part: Any, *, result: bool) -> int:
-    match part:
-        case Text() | Reasoning() | Refusal():
-            size = _bytes(part.text)
-            return max(1, size * 2 // 9 if result else size * 2 // 7)
-        case ToolCall():
-            return max(1, _bytes(part.arguments_json) // 5)
-        case MalformedToolCall():
-            return max(1, _bytes(part.raw) // 5)
-        case Json():
-            return max(1, len(bytes(part.value_json)) * 2 // 9)
-        case Media():
-            return _MEDIA
-        case Opaque():
-            return max(1, len(bytes(part.raw_json)) * 2 // 9)
-        case _:
-            return max(1, len(canonical.encode(part)) * 2 // 9)
+def proven(message: Message) -> bool:
+    """Whether a message carries reasoning that its provider takes back: a proof, or text that it attached one to."""
+    for part in message.content:
+        if type(part) is Reasoning:
+            if part.signature is not None or part.encrypted is not None:
+                return True
+        elif not isinstance(part.provider_json, UnsetType) and _proof(part):
+            return True
+    return False
+
+
+def estimate_tools(tools: Iterable[AnyTool], output: OutputFormat | None = None) -> int:
+    """Tokens of the definitions of tools, and of the schema of the answer."""
+    total = sum([_TOOL + _definition(tool) for tool in tools])
+    if output is not None and not isinstance(output.schema_json, UnsetType):
+        total += len(bytes(output.schema_json)) // 5
+    return total
+
+
+def _definition(tool: AnyTool) -> int:
+    if isinstance(tool, Tool):
+        schema = 0 if isinstance(tool.parameters_json, UnsetType) else len(bytes(tool.parameters_json))
+        return (_bytes(tool.name) + _bytes(tool.description or "")) * 2 // 9 + schema // 5
+    return len(bytes(tool.raw_json)) // 5
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
 
 
 def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _proof(part: Any) -> int:
+    size = len(bytes(part.provider_json))
+    return size // _PROOF if size > _SHORT else 0
+
+
+def _text(part: Any) -> int:
+    size = _bytes(part.text) * 2 // 7
+    return (size or 1) if part.provider_json is UNSET else max(1, size + _proof(part))
+
+
+def _result(part: Any) -> int:
+    return max(1, _bytes(part.text) * 2 // 9)
+
+
+def _reasoning(part: Any) -> int:
+    size = _bytes(part.text) * 2 // 7
+    if part.signature is not None or part.encrypted is not None:
+        size = max(size, (len(part.signature or "") + len(part.encrypted or "")) // _PROOF)
+    return size or 1
+
+
+def _call(part: Any) -> int:
+    size = _bytes(part.arguments_json) // 5
+    return (size or 1) if part.provider_json is UNSET else max(1, size + _proof(part))
+
+
+def _malformed(part: Any) -> int:
+    return max(1, _bytes(part.raw) // 5)
+
+
+def _json(part: Any) -> int:
+    return max(1, len(bytes(part.value_json)) * 2 // 9)
+
+
+def _opaque(part: Any) -> int:
+    return max(1, len(bytes(part.raw_json)) * 2 // 9)
+
+
+def _server(part: Any) -> int:
+    return max(1, len(bytes(part.output_json)) * 2 // 9)
+
+
+_SAID: Final[dict[type, Callable[[Any], int]]] = {
+    Text: _text,
+    Refusal: _text,
+    Reasoning: _reasoning,
+    ToolCall: _call,
+    MalformedToolCall: _malformed,
+    ServerToolResult: _server,
+    Json: _json,
+    Opaque: _opaque,
+}
+_RESULT: Final = {**_SAID, Text: _result}

@@ -1,0 +1,304 @@
+"""The tokens of a conversation: an estimate kept beside each message, and what the provider reports.
+
+Rules (issue 6; KAI-03, D29, F37):
+
+- A ledger follows a sequence of messages that grows: each is estimated once. One that does not go on from there is
+  kept as far as the same messages stand at its beginning.
+- What the next prompt is, is told from the last answer whose report may be trusted, the anchor: what it reports of
+  prompt and answer, and the estimate of what came after, in the provider's tokens. Without an anchor, from the estimate
+  of everything and what was learned so far (``Calibration``).
+- Reasoning is part of the next prompt while its turn is open, where the answer carries what its provider wants back; a
+  user message ends the turn, and providers drop it then. How much of it they take is learned.
+- An answer is no anchor when what it reports is not the prompt that is sent now: a marker or a compaction stands behind
+  it, another model gave it, or the provider ran tools while it answered and counted every pass.
+- After one append, everything here costs what is new.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from operator import is_
+from typing import Final
+
+from msgspec import Struct
+
+from palaver.context.plan import SOURCE
+from palaver.core.errors import MessageError
+from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, UserMessage
+from palaver.core.parts import Reasoning, ServerToolResult, ToolCall
+from palaver.core.usage import Usage
+from palaver.threads.growing import Beginning
+from palaver.threads.thread import Entry
+from palaver.threads.view import RECORD, is_sent
+from palaver.tokens.calibration import Calibration
+from palaver.tokens.estimate import estimate, estimate_media, estimate_text, overhead, proven
+from palaver.tokens.media import MediaRates
+
+
+class Measure(Struct, frozen=True, kw_only=True):
+    """What a prompt is. ``tokens``: by the provider's count; ``estimate``: of its messages, system prompt and tools;
+    ``scale``: how many tokens one of the estimate is, so that a ``Plan`` made with it weighs the same.
+
+    The rest is for ``Ledger.heard``. ``weight``: the estimate with what stands around each message; ``media``: how much
+    of it is media; ``reasoning``: tokens of reasoning that may be part of the prompt; ``without``: the tokens if it is
+    not.
+    """
+
+    tokens: int
+    estimate: int
+    scale: float
+    weight: int
+    media: int = 0
+    reasoning: int = 0
+    without: int = 0
+
+
+class _Mark(Struct, frozen=True, gc=False):
+    """Sums up to a message, with it. ``user`` is the place of the last user message, -1 without one."""
+
+    weight: int
+    media: int
+    user: int
+    thoughts: int
+    """Tokens of the reasoning in the turn so far that is sent back."""
+
+
+_START: Final = _Mark(0, 0, -1, 0)
+
+
+class Ledger:
+    """The tokens of one conversation with one model. ``rates`` are what media cost on it.
+
+    ``calibration`` begins with what is known of the model from elsewhere. Not safe for use from several OS threads.
+    """
+
+    def __init__(
+        self, model: str | None = None, *, calibration: Calibration | None = None, rates: MediaRates | None = None
+    ) -> None:
+        """Begin with no message."""
+        self.model = model
+        self.calibration = Calibration() if calibration is None else calibration
+        self._rates = rates
+        self._messages: Sequence[Message] = ()
+        self._estimates: list[int] = []
+        self._sums: list[int] = [0]
+        self._marks: list[_Mark] = [_START]
+        self._anchor: AssistantMessage | None = None
+        self._looked = 0
+        self._leaf: str | None = None
+
+    # -- estimates -----------------------------------------------------------------------------------------------------
+
+    @property
+    def estimates(self) -> Sequence[int]:
+        """The estimates of the messages, in their order. Copies nothing, and never changes."""
+        return Beginning(self._estimates)
+
+    @property
+    def sum(self) -> int:
+        """The sum of the estimates."""
+        return self._sums[-1]
+
+    def follow(self, messages: Sequence[Message]) -> None:
+        """Estimate what is new."""
+        held = self._messages
+        given = messages if isinstance(messages, Beginning) else tuple(messages)
+        if not (isinstance(given, Beginning) and given.continues(held)):
+            same = _same(held, given)
+            if same < len(self._estimates):
+                self._estimates = self._estimates[:same]
+                del self._sums[same + 1 :], self._marks[same + 1 :]
+        for message in given[len(self._estimates) :]:
+            self._take(message)
+        self._messages = given
+
+    def _take(self, message: Message) -> None:
+        place = len(self._estimates)
+        tokens = estimate(message, self._rates)
+        last = self._marks[-1]
+        user, thoughts = last.user, last.thoughts
+        if isinstance(message, UserMessage) and message.mode != "tool":
+            user, thoughts = place, 0
+        elif isinstance(message, AssistantMessage):
+            thoughts += _thoughts(message)
+        found = 0 if isinstance(message, AssistantMessage) else estimate_media(message, self._rates)
+        self._estimates.append(tokens)
+        self._sums.append(self._sums[-1] + tokens)
+        self._marks.append(_Mark(last.weight + tokens + overhead(message), last.media + found, user, thoughts))
+
+    # -- what a prompt is ----------------------------------------------------------------------------------------------
+
+    def measure(self, messages: Sequence[Message], *, fixed: int, anchor: int | None = None) -> Measure:
+        """What a prompt of these messages is. ``fixed`` is the estimate of system prompt and tools.
+
+        ``anchor`` is the place of an answer in the messages, as ``anchored`` finds it. Raises ``MessageError`` for a
+        negative ``fixed``, and for an anchor that is no answer with usage.
+        """
+        if fixed < 0:
+            raise MessageError(f"fixed: {fixed} is no count of tokens")
+        self.follow(messages)
+        whole = self.sum + fixed
+        mark = self._marks[-1]
+        weight = mark.weight + fixed
+        if anchor is None:
+            tokens = self.calibration.applied(weight)
+            return Measure(
+                tokens=tokens, estimate=whole, scale=tokens / max(whole, 1), weight=weight, media=mark.media
+            )
+        known, reasoning = self._known(anchor)
+        after = mark.weight - self._marks[anchor + 1].weight
+        without = max(1, known + round(self.calibration.scale * after))
+        tokens = max(1, without + round(self.calibration.replay * reasoning))
+        return Measure(
+            tokens=tokens,
+            estimate=whole,
+            scale=tokens / max(whole, 1),
+            weight=weight,
+            media=mark.media,
+            reasoning=reasoning,
+            without=without,
+        )
+
+    def _known(self, anchor: int) -> tuple[int, int]:
+        """What an answer tells of the next prompt: the tokens that are in it, and those that may be, of reasoning."""
+        answer = self._messages[anchor] if 0 <= anchor < len(self._estimates) else None
+        usage = answer.usage if isinstance(answer, AssistantMessage) else None
+        if answer is None or usage is None:
+            raise MessageError(f"anchor: message {anchor} is no answer that reports its usage")
+        known = prompt_of(usage) + (usage.output or 0)
+        thought = _thoughts(answer)
+        if self._marks[-1].user > anchor:
+            earlier = round(self.calibration.replay * self._marks[anchor].thoughts)
+            inside = thought if usage.reasoning is None else 0  # the output that was reported holds it
+            return known - min(earlier, prompt_of(usage) // 2) - min(inside, usage.output or 0), 0
+        return known, 0 if usage.reasoning is None else thought
+
+    def anchored(self, path: Sequence[Entry], messages: Sequence[Message], *, agent: str | None = None) -> int | None:
+        """The place in the messages of the last answer on a path whose report may be trusted; ``None`` without one.
+
+        ``agent`` is whose prompt it is: answers of others are passed over. It reads what is new in the path.
+        """
+        start = self._looked
+        if start > len(path) or (start and path[start - 1].id != self._leaf):
+            start, self._anchor = 0, None
+        for place in range(len(path) - 1, start - 1, -1):
+            message = path[place].message
+            if hides(message):
+                self._anchor = None
+                break
+            if isinstance(message, AssistantMessage) and self._trusts(message, agent):
+                self._anchor = message
+                break
+        self._looked, self._leaf = len(path), path[-1].id if len(path) else None
+        return None if self._anchor is None else _place(self._anchor, messages)
+
+    def _trusts(self, answer: AssistantMessage, agent: str | None) -> bool:
+        if not is_sent(answer) or not reports(answer):
+            return False
+        if agent is not None and answer.agent is not None and answer.agent != agent:
+            return False
+        return same_model(self.model, answer.model)
+
+    # -- learning ------------------------------------------------------------------------------------------------------
+
+    def heard(self, measure: Measure, answer: AssistantMessage) -> None:
+        """Learn from the answer to a prompt that was measured. One that reports nothing to be trusted teaches nothing."""
+        if not reports(answer) or answer.usage is None or not same_model(self.model, answer.model):
+            return
+        reported = prompt_of(answer.usage)
+        if measure.reasoning > _TELLING * reported:
+            self.calibration = self.calibration.replayed((reported - measure.without) / measure.reasoning)
+        self.calibration = self.calibration.learned(measure.weight, reported, unsure=measure.media)
+
+    def recall(self, path: Sequence[Entry], messages: Sequence[Message], *, fixed: int) -> None:
+        """Learn from the answers that a thread holds already: those behind the last marker and the last compaction.
+
+        For a ledger that begins with a conversation. ``fixed`` is taken to have been the same; costs their number.
+        """
+        self.follow(messages)
+        told: set[int] = set()
+        for place in range(len(path) - 1, -1, -1):
+            message = path[place].message
+            if hides(message):
+                break
+            told.add(id(message))
+        for place, message in enumerate(messages):
+            if isinstance(message, AssistantMessage) and id(message) in told and is_sent(message):
+                mark = self._marks[place]
+                weight = mark.weight + fixed
+                self.heard(Measure(tokens=0, estimate=0, scale=1.0, weight=weight, media=mark.media), message)
+
+
+_TELLING: Final = 0.1
+"""The share of a prompt that reasoning must be, for what is reported to tell whether it came back."""
+
+
+def prompt_of(usage: Usage) -> int:
+    """Tokens of the prompt that was answered, cached or not."""
+    return (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
+
+
+def reports(answer: AssistantMessage) -> bool:
+    """Whether an answer reports its prompt, and that prompt only: no tool ran at the provider, no pass was added."""
+    usage = answer.usage
+    if usage is None or usage.passes or prompt_of(usage) <= 0:
+        return False
+    for part in answer.content:
+        if type(part) is ServerToolResult or (type(part) is ToolCall and part.provider_executed):
+            return False
+    return True
+
+
+def hides(message: Message) -> bool:
+    """Whether what stands before a message is not sent any more as it was: a marker, or the record of a compaction."""
+    if isinstance(message, RescueMarker | FlushMarker):
+        return True
+    return RECORD in message.tags and message.source == SOURCE
+
+
+def _thoughts(answer: AssistantMessage) -> int:
+    """Tokens of the reasoning of an answer, where it carries what its provider wants back."""
+    if not proven(answer):
+        return 0
+    if answer.usage is not None and answer.usage.reasoning is not None:
+        return answer.usage.reasoning
+    return sum([estimate_text(part.text) for part in answer.content if type(part) is Reasoning])
+
+
+def _same(held: Sequence[Message], given: Sequence[Message]) -> int:
+    """How many messages at the beginning are the same objects."""
+    for place, same in enumerate(map(is_, held, given)):
+        if not same:
+            return place
+    return min(len(held), len(given))
+
+
+def _place(answer: AssistantMessage, messages: Sequence[Message]) -> int | None:
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
+        if message is answer or (message.id is not None and message.id == answer.id):
+            return place
+    return None
+
+
+# -- names of models ---------------------------------------------------------------------------------------------------
+
+_DATED: Final = re.compile(r"[-@:._](latest|preview|\d{6,8}|\d{4}-\d{2}-\d{2}|\d{2}-\d{2}|v\d+|0)$")
+
+
+def same_model(asked: str | None, answered: str | None) -> bool:
+    """Whether two names are of one model, as far as they tell: prefixes and dates at the end do not count."""
+    if not asked or not answered:
+        return True
+    one, other = _bare(asked), _bare(answered)
+    return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
+
+
+def _bare(name: str) -> str:
+    name = name.lower().rpartition("/")[2]
+    while (shorter := _DATED.sub("", name)) != name:
+        name = shorter
+    return name

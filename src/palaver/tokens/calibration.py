@@ -1,0 +1,125 @@
+"""What a model's provider counts, told from an estimate: learned from what it reports.
+
+Rules (issue 6):
+
+- ``reported = slope * estimate + fixed``: the slope is the model's tokeniser, ``fixed`` what the provider puts around
+  every prompt (its template, the instructions that make it call tools). Both are learned as one linear regression with
+  a prior, so that one report is enough to begin with: of a short prompt it tells the fixed part, of a long one the
+  slope, and further ones tell them apart.
+- Reports are as noisy as they are large. Older ones fade, so that it follows a change.
+- What cannot be a count is left out: nothing, or more than 100 tokens for each that was estimated. One that lies far
+  from what is expected makes all earlier ones count less: it moves what rests on one report, and hardly what rests on
+  many.
+- ``replay`` is the share of the reported reasoning that comes back in the next prompt of the same turn: providers keep
+  it or drop it, and say so nowhere. It is learned from the first prompt after an answer that reasoned.
+- A value: learning gives another one. It is that of one model, and of prompts that all have tools, or none.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from math import isfinite, sqrt
+from typing import Final
+
+from msgspec import Struct
+
+from palaver.core.errors import MessageError
+
+_SLOPE: Final = 1.0
+_FIXED: Final = 10.0
+_SLOPE_SPREAD: Final = 0.25
+_FIXED_SPREAD: Final = 500.0
+_NOISE: Final = 4.0
+_NOISE_SHARE: Final = 0.04
+"""Noise of a report: so many tokens, and such a share of the estimate."""
+
+_FADING: Final = 0.95
+_SURPRISED: Final = 0.2
+_EDGE: Final = 4.0
+"""Standard deviations from which on a report is a surprise."""
+
+_ABSURD: Final = 100
+_ABSURD_SHORT: Final = 50_000
+"""Tokens that a provider may put around a short prompt at most."""
+
+_SLOPES: Final = (0.2, 5.0)
+
+
+class Calibration(Struct, frozen=True, gc=False):
+    """What was learned: the sums of the regression, in units of the noise. ``reports`` is how many it has heard."""
+
+    ee: float = 0.0
+    e: float = 0.0
+    n: float = 0.0
+    er: float = 0.0
+    r: float = 0.0
+    reports: int = 0
+    replay: float = 1.0
+    replays: int = 0
+
+    def learned(self, estimate: int, reported: int, *, unsure: int = 0) -> Calibration:
+        """With one more report: what the provider counted for a prompt of that estimate.
+
+        ``unsure`` is how much of the estimate is media, of which an estimate may be wrong by its own size. Raises
+        ``MessageError`` for a negative estimate.
+        """
+        if estimate < 0:
+            raise MessageError(f"estimate: {estimate} is no count of tokens")
+        if reported <= 0 or reported > _ABSURD * estimate + _ABSURD_SHORT:
+            return self
+        slope, fixed, spread = self._fit(estimate)
+        noise = _NOISE + _NOISE_SHARE * estimate + unsure
+        surprising = self.reports and abs(reported - slope * estimate - fixed) > _EDGE * (spread + unsure)
+        kept = _SURPRISED if surprising else _FADING
+        weight = 1 / noise**2
+        return Calibration(
+            self.ee * kept + weight * estimate * estimate,
+            self.e * kept + weight * estimate,
+            self.n * kept + weight,
+            self.er * kept + weight * estimate * reported,
+            self.r * kept + weight * reported,
+            self.reports + 1,
+            self.replay,
+            self.replays,
+        )
+
+    def replayed(self, share: float) -> Calibration:
+        """With one more answer of which that share of the reasoning came back, from 0 to 1."""
+        if not isfinite(share):
+            return self
+        share = min(max(share, 0.0), 1.0)
+        known = self.replay if self.replays else share
+        return Calibration(
+            self.ee, self.e, self.n, self.er, self.r, self.reports, known + (share - known) / 2, self.replays + 1
+        )
+
+    @property
+    def scale(self) -> float:
+        """Tokens of the provider for one of the estimate, without what is fixed."""
+        return self._fit(0)[0]
+
+    @property
+    def fixed(self) -> float:
+        """Tokens of the provider around every prompt."""
+        return self._fit(0)[1]
+
+    def applied(self, estimate: int) -> int:
+        """What the provider would count; at least 1."""
+        slope, fixed, _ = self._fit(estimate)
+        return max(1, round(slope * estimate + fixed))
+
+    def _fit(self, estimate: int) -> tuple[float, float, float]:
+        """Slope, fixed part, and the standard deviation of what a provider would report for an estimate."""
+        prior_slope, prior_fixed = 1 / _SLOPE_SPREAD**2, 1 / _FIXED_SPREAD**2
+        ee, e, n = self.ee + prior_slope, self.e, self.n + prior_fixed
+        er, r = self.er + prior_slope * _SLOPE, self.r + prior_fixed * _FIXED
+        determinant = ee * n - e * e
+        slope = (er * n - r * e) / determinant
+        low, high = _SLOPES
+        if not low <= slope <= high:
+            slope = min(max(slope, low), high)
+        fixed = (r - slope * e) / n
+        variance = (n * estimate * estimate - 2 * e * estimate + ee) / determinant
+        noise = _NOISE + _NOISE_SHARE * estimate
+        return slope, fixed, sqrt(max(variance, 0.0) + noise * noise)
