@@ -6,7 +6,8 @@ Rules:
   is thrown a ``PalaverError`` where no answer came. Nothing here waits, and nothing is written.
 - Before each stage the plan is weighed; a stage whose trigger is not reached does not run (I5). With a ``goal`` every
   stage runs until the plan weighs no more than that, whatever the triggers say: when somebody asked for it, or when the
-  provider said that the prompt is too long.
+  provider said that the prompt is too long. Stages see the goal as the capacity, so that those that stop at the
+  capacity go on.
 - A stage that wins less than a fiftieth of the capacity has not changed the plan, as long as that fits and there is no
   ``goal``: every change of what was sent before costs the provider's cache of it.
 - A stage that fails, however it does, leaves the plan as it was, and is told in ``failures``; the next one has its
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from palaver.context.plan import Plan
 from palaver.context.stages import Stage, Summarise
@@ -56,16 +57,17 @@ Compaction = Generator[Summarise, str, Compacted]
 
 def due(plan: Plan, stages: Sequence[Stage]) -> bool:
     """Whether any stage would run. Costs nothing but the weighing of the plan."""
-    weight = plan.tokens
-    return any(weight >= stage.trigger(plan.capacity) for stage in stages)
+    return any(stage.due(plan) for stage in stages)
 
 
 def compacting(plan: Plan, stages: Sequence[Stage], *, goal: int | None = None) -> Compaction:
     """Send a plan through the stages; see the module for how this generator is driven."""
     failures: list[Failure] = []
+    given = begun = plan
+    if goal is not None and goal < plan.capacity:
+        plan = begun = structs.replace(plan, capacity=goal)
     for stage in stages:
-        least = stage.trigger(plan.capacity) if goal is None else goal + 1
-        if plan.tokens < least:
+        if not (stage.due(plan) if goal is None else plan.tokens > goal):
             continue
         try:
             found = stage.run(plan)
@@ -75,7 +77,8 @@ def compacting(plan: Plan, stages: Sequence[Stage], *, goal: int | None = None) 
             failures.append(Failure(stage.name, error))
         else:
             plan = found if plan.tokens - found.tokens >= _least(plan, goal) else plan
-    return Compacted(plan, tuple(failures))
+    compacted = given if plan is begun else structs.replace(plan, capacity=given.capacity)
+    return Compacted(compacted, tuple(failures))
 
 
 def _least(plan: Plan, goal: int | None) -> int:

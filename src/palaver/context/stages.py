@@ -4,6 +4,7 @@ Rules (kairo.md 3.3, KAI-04; golden ``stage_triggers``):
 
 - A stage runs when the plan weighs as much as its trigger, or more: ``min(share * capacity, capacity - buffer)``, where
   ``capacity - buffer`` counts as half of the capacity when it is less than that. Both sides are in the same unit.
+- A stage with ``early`` runs also below its trigger, when that says so of the plan.
 - Stages run in the order of the table, from cheap to dear; the plan is weighed again before each (I5, D2).
 - ``Stage.run`` gives a plan, or a ``Summarise``: a question for a model, with what its answer makes of the plan.
 
@@ -37,12 +38,13 @@ Work: TypeAlias = Callable[[Plan], "Plan | Summarise"]
 
 
 class Stage(Struct, frozen=True):
-    """A step of compaction. ``share`` is of the capacity, ``buffer`` in tokens."""
+    """A step of compaction. ``share`` is of the capacity, ``buffer`` in tokens; ``early`` is another reason to run."""
 
     name: str
     run: Work
     share: float
     buffer: int | None = None
+    early: Callable[[Plan], bool] | None = None
 
     def trigger(self, capacity: int) -> int:
         """The weight from which on it runs, in tokens."""
@@ -50,3 +52,7 @@ class Stage(Struct, frozen=True):
         if self.buffer is None:
             return by_share
         return min(by_share, max(capacity - self.buffer, capacity // 2))
+
+    def due(self, plan: Plan) -> bool:
+        """Whether it runs on a plan."""
+        return plan.tokens >= self.trigger(plan.capacity) or (self.early is not None and self.early(plan))
