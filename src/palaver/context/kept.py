@@ -18,6 +18,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from palaver.context.plan import Item, Plan
@@ -85,4 +86,4 @@ def kept(plan: Plan) -> Kept:
 def rounds(items: Sequence[Item]) -> list[tuple[int, int]]:
     """The rounds, oldest first, each as the places where it begins and ends (behind its last message)."""
     starts = [place for place, item in enumerate(items) if type(item.message) is not ToolMessage or place == 0]
-    return list(zip(starts, [*starts[1:], len(items)], strict=True))
+    return list(pairwise([*starts, len(items)]))

@@ -45,6 +45,8 @@ SETTINGS: Final = Settings(max_tokens=MAX_TOKENS, temperature=0.3)
 
 _FEWEST: Final = 2
 _LEAST: Final = 0.05
+_SHORTEST: Final = estimate_text(HEAD + NOTE) + 50
+"""Tokens of the shortest summary that says something: with less to win, nobody need be asked."""
 _LEFT_OUT: Final = 0.2
 _SMALLEST: Final = 1024
 """Tokens of a transcript at least, and of an answer: with less, nobody can sum up anything."""
@@ -85,7 +87,8 @@ def summarising(
 
     def work(plan: Plan) -> Plan | Summarise:
         cut = _cut(plan, keep, most)
-        if len(cut.goes) < _FEWEST or sum([plan.items[at].tokens for at in cut.goes]) < _LEAST * plan.sum:
+        weight = sum([plan.items[at].tokens for at in cut.goes])
+        if len(cut.goes) < _FEWEST or weight < max(_LEAST * plan.sum, _SHORTEST):
             return plan
         entries = _entries(plan, cut)
         if not entries:
@@ -123,25 +126,29 @@ def _question(asked: _Asked, entries: Sequence[Entry], size: int, untold: int) -
         return _applied(asked, answer)
 
     def shorter() -> Summarise | None:
-        droppable = [at for at, each in enumerate(entries) if not each.dear] or list(range(len(entries)))
-        left_out = set(droppable[: max(1, int(len(droppable) * _LEFT_OUT))])
-        rest = [each for at, each in enumerate(entries) if at not in left_out]
-        if not rest:
-            return None
-        used = min(size, len(text.encode("utf-8", "surrogatepass")))
-        less = _question(asked, rest, int(used * (1 - _LEFT_OUT)), untold + len(left_out))
-        return less if len(less.request.messages[1].text) < len(request.messages[1].text) else less.shorter()
+        rest, room = list(entries), min(size, len(text.encode("utf-8", "surrogatepass")))
+        while rest := _fewer(rest):
+            left_out = untold + len(entries) - len(rest)
+            less = _question(asked, rest, int(room * (1 - _LEFT_OUT)), left_out)
+            if len(less.request.messages[1].text) < len(request.messages[1].text):
+                return less
+        return None
 
     return Summarise(request, applied, shorter)
+
+
+def _fewer(entries: Sequence[Entry]) -> list[Entry]:
+    """Without the oldest fifth, or the oldest one; what people said and earlier summaries go last."""
+    droppable = [at for at, each in enumerate(entries) if not each.dear] or list(range(len(entries)))
+    left_out = set(droppable[: max(1, int(len(droppable) * _LEFT_OUT))])
+    return [each for at, each in enumerate(entries) if at not in left_out]
 
 
 def _cut(plan: Plan, keep: int, most: float) -> _Cut:
     """Where to cut: between rounds, behind everything that is old."""
     items, known = plan.items, kept(plan)
     whole = rounds(items)
-    least = len(items)
-    if known.open_turn < len(items):  # results that the model has not seen, with the answer that asked for them
-        least = max(at for at, item in enumerate(items) if isinstance(item.message, AssistantMessage))
+    least = _unseen(whole, items)
     tail, weight = len(items), 0
     for start, end in reversed(whole):
         weight += sum([item.tokens for item in items[start:end]])
@@ -156,6 +163,14 @@ def _cut(plan: Plan, keep: int, most: float) -> _Cut:
             places = range(start, end)
             (goes if all(known.removable(at) for at in places) else stays).extend(places)
     return _Cut(stays, goes, tail)
+
+
+def _unseen(whole: Sequence[tuple[int, int]], items: Sequence[Item]) -> int:
+    """Where results begin that the model has not seen, with the answer that asked for them; else the end."""
+    for start, end in reversed(whole):
+        if isinstance(items[start].message, AssistantMessage):
+            return start if end - start > 1 else len(items)
+    return len(items)
 
 
 def _entries(plan: Plan, cut: _Cut) -> list[Entry]:
