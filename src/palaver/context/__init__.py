@@ -6,6 +6,7 @@ Stability: experimental.
 from palaver.context.breaker import Breaker
 from palaver.context.budget import capacity, effective
 from palaver.context.compaction import Compacted, Failure, compacting, due, without_model
+from palaver.context.ledger import Ledger, Measure
 from palaver.context.plan import Change, Item, Plan, plan_of
 from palaver.context.stages import Stage, Summarise
 from palaver.context.summary import AUTO, SUMMARISE, summarising, summary_of
@@ -18,6 +19,8 @@ __all__ = [
     "Compacted",
     "Failure",
     "Item",
+    "Ledger",
+    "Measure",
     "Plan",
     "Stage",
     "Summarise",

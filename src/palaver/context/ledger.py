@@ -7,6 +7,8 @@ Rules (issue 6; KAI-03, D29, F37):
 - What the next prompt is, is told from the last answer whose report may be trusted, the anchor: what it reports of
   prompt and answer, and the estimate of what came after, in the provider's tokens. Without an anchor, from the estimate
   of everything and what was learned so far (``Calibration``).
+- Media are weighed in the provider's tokens (``MediaRates``): what is learned is about text, and media make a report
+  tell less.
 - Reasoning is part of the next prompt while its turn is open, where the answer carries what its provider wants back; a
   user message ends the turn, and providers drop it then. How much of it they take is learned.
 - An answer is no anchor when what it reports is not the prompt that is sent now: a marker or a compaction stands behind
@@ -28,23 +30,25 @@ from msgspec import Struct
 from palaver.context.plan import SOURCE
 from palaver.core.errors import MessageError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, UserMessage
-from palaver.core.parts import Reasoning, ServerToolResult, ToolCall
+from palaver.core.parts import Opaque, ServerToolResult, ToolCall
 from palaver.core.usage import Usage
 from palaver.threads.growing import Beginning
 from palaver.threads.thread import Entry
 from palaver.threads.view import RECORD, is_sent
 from palaver.tokens.calibration import Calibration
-from palaver.tokens.estimate import estimate, estimate_media, estimate_text, overhead, proven
+from palaver.tokens.estimate import estimate, estimate_media, estimate_reasoning, overhead, proven
 from palaver.tokens.media import MediaRates
 
 
 class Measure(Struct, frozen=True, kw_only=True):
-    """What a prompt is. ``tokens``: by the provider's count; ``estimate``: of its messages, system prompt and tools;
-    ``scale``: how many tokens one of the estimate is, so that a ``Plan`` made with it weighs the same.
+    """What a prompt is.
 
-    The rest is for ``Ledger.heard``. ``weight``: the estimate with what stands around each message; ``media``: how much
-    of it is media; ``reasoning``: tokens of reasoning that may be part of the prompt; ``without``: the tokens if it is
-    not.
+    ``tokens``: by the provider's count; ``estimate``: of its messages, system prompt and tools; ``scale``: how many
+    tokens one of the estimate is, so that a ``Plan`` made with it weighs the same.
+
+    The rest is for ``Ledger.heard``. ``weight``: the estimate with what stands around each message, and without
+    reasoning that is not sent; ``media``: how much of it is media; ``reasoning``: tokens of reasoning that may be part
+    of the prompt; ``without``: the tokens if it is not.
     """
 
     tokens: int
@@ -63,23 +67,39 @@ class _Mark(Struct, frozen=True, gc=False):
     media: int
     user: int
     thoughts: int
-    """Tokens of the reasoning in the turn so far that is sent back."""
+    """Tokens of the reasoning in the turn so far that is sent back, as reported."""
+    reasoning: int
+    """What of the weight is reasoning."""
+    closed: int
+    """The same, of turns that are over."""
+
+    def sent(self, replay: float) -> int:
+        """The weight without reasoning that is not sent any more."""
+        return self.weight - self.closed - round((1 - replay) * (self.reasoning - self.closed))
 
 
-_START: Final = _Mark(0, 0, -1, 0)
+_START: Final = _Mark(0, 0, -1, 0, 0, 0)
 
 
 class Ledger:
-    """The tokens of one conversation with one model. ``rates`` are what media cost on it.
+    """The tokens of one conversation of one agent with one model.
 
-    ``calibration`` begins with what is known of the model from elsewhere. Not safe for use from several OS threads.
+    ``agent``: whose prompts they are; answers that name another agent are passed over. ``rates``: what media cost on
+    the model. ``calibration`` begins with what is known of the model from elsewhere, and is what was learned so far.
+    Not safe for use from several OS threads.
     """
 
     def __init__(
-        self, model: str | None = None, *, calibration: Calibration | None = None, rates: MediaRates | None = None
+        self,
+        model: str | None = None,
+        *,
+        agent: str | None = None,
+        calibration: Calibration | None = None,
+        rates: MediaRates | None = None,
     ) -> None:
         """Begin with no message."""
         self.model = model
+        self.agent = agent
         self.calibration = Calibration() if calibration is None else calibration
         self._rates = rates
         self._messages: Sequence[Message] = ()
@@ -119,15 +139,18 @@ class Ledger:
         place = len(self._estimates)
         tokens = estimate(message, self._rates)
         last = self._marks[-1]
-        user, thoughts = last.user, last.thoughts
-        if isinstance(message, UserMessage) and message.mode != "tool":
-            user, thoughts = place, 0
-        elif isinstance(message, AssistantMessage):
+        user, thoughts, reasoning, closed, found = last.user, last.thoughts, last.reasoning, last.closed, 0
+        if isinstance(message, AssistantMessage):
             thoughts += _thoughts(message)
-        found = 0 if isinstance(message, AssistantMessage) else estimate_media(message, self._rates)
+            reasoning += estimate_reasoning(message)
+        else:
+            found = estimate_media(message, self._rates)
+            if isinstance(message, UserMessage) and message.mode != "tool":
+                user, thoughts, closed = place, 0, reasoning
+        weight = last.weight + tokens + overhead(message)
         self._estimates.append(tokens)
         self._sums.append(self._sums[-1] + tokens)
-        self._marks.append(_Mark(last.weight + tokens + overhead(message), last.media + found, user, thoughts))
+        self._marks.append(_Mark(weight, last.media + found, user, thoughts, reasoning, closed))
 
     # -- what a prompt is ----------------------------------------------------------------------------------------------
 
@@ -142,15 +165,14 @@ class Ledger:
         self.follow(messages)
         whole = self.sum + fixed
         mark = self._marks[-1]
-        weight = mark.weight + fixed
+        weight = mark.sent(self.calibration.replay) + fixed
         if anchor is None:
-            tokens = self.calibration.applied(weight)
-            return Measure(
-                tokens=tokens, estimate=whole, scale=tokens / max(whole, 1), weight=weight, media=mark.media
-            )
+            tokens = self.calibration.applied(weight - mark.media) + mark.media
+            return Measure(tokens=tokens, estimate=whole, scale=tokens / max(whole, 1), weight=weight, media=mark.media)
         known, reasoning = self._known(anchor)
-        after = mark.weight - self._marks[anchor + 1].weight
-        without = max(1, known + round(self.calibration.scale * after))
+        behind = self._marks[anchor + 1]
+        media = mark.media - behind.media
+        without = max(1, known + media + round(self.calibration.scale * (mark.weight - behind.weight - media)))
         tokens = max(1, without + round(self.calibration.replay * reasoning))
         return Measure(
             tokens=tokens,
@@ -166,20 +188,24 @@ class Ledger:
         """What an answer tells of the next prompt: the tokens that are in it, and those that may be, of reasoning."""
         answer = self._messages[anchor] if 0 <= anchor < len(self._estimates) else None
         usage = answer.usage if isinstance(answer, AssistantMessage) else None
-        if answer is None or usage is None:
+        if not isinstance(answer, AssistantMessage) or usage is None:
             raise MessageError(f"anchor: message {anchor} is no answer that reports its usage")
-        known = prompt_of(usage) + (usage.output or 0)
+        prompt, output = prompt_of(usage), usage.output or 0
         thought = _thoughts(answer)
-        if self._marks[-1].user > anchor:
-            earlier = round(self.calibration.replay * self._marks[anchor].thoughts)
-            inside = thought if usage.reasoning is None else 0  # the output that was reported holds it
-            return known - min(earlier, prompt_of(usage) // 2) - min(inside, usage.output or 0), 0
-        return known, 0 if usage.reasoning is None else thought
+        if self._marks[-1].user <= anchor:
+            return prompt + output, 0 if usage.reasoning is None else thought
+        before, behind = self._marks[anchor], self._marks[anchor + 1]
+        prompt -= min(round(self.calibration.replay * before.thoughts), prompt // 2)
+        if usage.reasoning is None and behind.reasoning > before.reasoning:  # the output that was reported holds it
+            said = behind.weight - before.weight - (behind.reasoning - before.reasoning)
+            output = min(output, round(self.calibration.scale * said))
+        return prompt + output, 0
 
-    def anchored(self, path: Sequence[Entry], messages: Sequence[Message], *, agent: str | None = None) -> int | None:
+    def anchored(self, path: Sequence[Entry], messages: Sequence[Message]) -> int | None:
         """The place in the messages of the last answer on a path whose report may be trusted; ``None`` without one.
 
-        ``agent`` is whose prompt it is: answers of others are passed over. It reads what is new in the path.
+        The messages are what is made of the path for the model, and begin as they did when that answer was asked for:
+        with a window that moves, there is no anchor. Reads what is new in the path.
         """
         start = self._looked
         if start > len(path) or (start and path[start - 1].id != self._leaf):
@@ -189,29 +215,33 @@ class Ledger:
             if hides(message):
                 self._anchor = None
                 break
-            if isinstance(message, AssistantMessage) and self._trusts(message, agent):
+            if isinstance(message, AssistantMessage) and self._trusts(message):
                 self._anchor = message
                 break
         self._looked, self._leaf = len(path), path[-1].id if len(path) else None
-        return None if self._anchor is None else _place(self._anchor, messages)
+        found = None if self._anchor is None else _place(self._anchor, messages)
+        if found is None:
+            self._anchor = None  # and is not looked for again
+        return found
 
-    def _trusts(self, answer: AssistantMessage, agent: str | None) -> bool:
+    def _trusts(self, answer: AssistantMessage) -> bool:
         if not is_sent(answer) or not reports(answer):
             return False
-        if agent is not None and answer.agent is not None and answer.agent != agent:
+        if self.agent is not None and answer.agent is not None and answer.agent != self.agent:
             return False
         return same_model(self.model, answer.model)
 
     # -- learning ------------------------------------------------------------------------------------------------------
 
     def heard(self, measure: Measure, answer: AssistantMessage) -> None:
-        """Learn from the answer to a prompt that was measured. One that reports nothing to be trusted teaches nothing."""
+        """Learn from the answer to a prompt that was measured; nothing from one whose report is not to be trusted."""
         if not reports(answer) or answer.usage is None or not same_model(self.model, answer.model):
             return
         reported = prompt_of(answer.usage)
         if measure.reasoning > _TELLING * reported:
             self.calibration = self.calibration.replayed((reported - measure.without) / measure.reasoning)
-        self.calibration = self.calibration.learned(measure.weight, reported, unsure=measure.media)
+        media = measure.media
+        self.calibration = self.calibration.learned(measure.weight - media, reported - media, unsure=media)
 
     def recall(self, path: Sequence[Entry], messages: Sequence[Message], *, fixed: int) -> None:
         """Learn from the answers that a thread holds already: those behind the last marker and the last compaction.
@@ -226,9 +256,9 @@ class Ledger:
                 break
             told.add(id(message))
         for place, message in enumerate(messages):
-            if isinstance(message, AssistantMessage) and id(message) in told and is_sent(message):
+            if isinstance(message, AssistantMessage) and id(message) in told and self._trusts(message):
                 mark = self._marks[place]
-                weight = mark.weight + fixed
+                weight = mark.sent(self.calibration.replay) + fixed
                 self.heard(Measure(tokens=0, estimate=0, scale=1.0, weight=weight, media=mark.media), message)
 
 
@@ -242,12 +272,16 @@ def prompt_of(usage: Usage) -> int:
 
 
 def reports(answer: AssistantMessage) -> bool:
-    """Whether an answer reports its prompt, and that prompt only: no tool ran at the provider, no pass was added."""
+    """Whether an answer reports its prompt, and that prompt only.
+
+    It does not where passes are counted apart, where a tool ran at the provider, which counts every pass, or where a
+    block that we do not know may have done so.
+    """
     usage = answer.usage
     if usage is None or usage.passes or prompt_of(usage) <= 0:
         return False
     for part in answer.content:
-        if type(part) is ServerToolResult or (type(part) is ToolCall and part.provider_executed):
+        if isinstance(part, ServerToolResult | Opaque) or (isinstance(part, ToolCall) and part.provider_executed):
             return False
     return True
 
@@ -265,15 +299,14 @@ def _thoughts(answer: AssistantMessage) -> int:
         return 0
     if answer.usage is not None and answer.usage.reasoning is not None:
         return answer.usage.reasoning
-    return sum([estimate_text(part.text) for part in answer.content if type(part) is Reasoning])
+    return estimate_reasoning(answer)
 
 
 def _same(held: Sequence[Message], given: Sequence[Message]) -> int:
     """How many messages at the beginning are the same objects."""
-    for place, same in enumerate(map(is_, held, given)):
-        if not same:
-            return place
-    return min(len(held), len(given))
+    if all(map(is_, held, given)):
+        return min(len(held), len(given))
+    return next(place for place, same in enumerate(map(is_, held, given)) if not same)
 
 
 def _place(answer: AssistantMessage, messages: Sequence[Message]) -> int | None:

@@ -3,13 +3,28 @@
 Stability: experimental.
 """
 
+from palaver.tokens.calibration import Calibration
 from palaver.tokens.counter import Counter, Estimated
-from palaver.tokens.estimate import estimate, estimate_text, estimate_tools
+from palaver.tokens.estimate import (
+    estimate,
+    estimate_media,
+    estimate_reasoning,
+    estimate_text,
+    estimate_tools,
+    overhead,
+)
+from palaver.tokens.media import MediaRates, image_tokens
 
 __all__ = [
+    "Calibration",
     "Counter",
     "Estimated",
+    "MediaRates",
     "estimate",
+    "estimate_media",
+    "estimate_reasoning",
     "estimate_text",
     "estimate_tools",
+    "image_tokens",
+    "overhead",
 ]

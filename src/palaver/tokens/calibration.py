@@ -26,16 +26,16 @@ from msgspec import Struct
 
 from palaver.core.errors import MessageError
 
-_SLOPE: Final = 1.0
+_SLOPE: Final = 0.9
 _FIXED: Final = 10.0
 _SLOPE_SPREAD: Final = 0.25
 _FIXED_SPREAD: Final = 500.0
 _NOISE: Final = 4.0
-_NOISE_SHARE: Final = 0.04
+_NOISE_SHARE: Final = 0.06
 """Noise of a report: so many tokens, and such a share of the estimate."""
 
 _FADING: Final = 0.95
-_SURPRISED: Final = 0.2
+_SURPRISED: Final = 0.5
 _EDGE: Final = 4.0
 """Standard deviations from which on a report is a surprise."""
 

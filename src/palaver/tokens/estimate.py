@@ -25,7 +25,6 @@ from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
-from palaver.core import canonical
 from palaver.core.messages import Message, ToolMessage
 from palaver.core.parts import (
     Json,
@@ -48,7 +47,8 @@ _SHORT: Final = 200
 """Bytes of ``provider`` fields that hold no proof yet."""
 
 _MESSAGE: Final = 4
-_CALL: Final = 12
+_RESULT_MESSAGE: Final = 10
+_CALL: Final = 15
 _TOOL: Final = 8
 
 
@@ -74,20 +74,31 @@ def estimate(message: Message, rates: MediaRates | None = None) -> int:
 
 def overhead(message: Message) -> int:
     """Tokens that a message is besides its parts."""
-    total = _MESSAGE
+    total = _RESULT_MESSAGE if type(message) is ToolMessage else _MESSAGE
     for part in message.content:
         if type(part) is ToolCall:
             total += _CALL
     return total
 
 
+def estimate_reasoning(message: Message) -> int:
+    """Tokens of a message's reasoning, and of proofs that other parts carry: how much of ``estimate`` they are."""
+    total = 0
+    for part in message.content:
+        if type(part) is Reasoning:
+            total += _reasoning(part)
+        elif type(part) in _CARRIERS and part.provider_json is not UNSET:
+            total += _proof(part)
+    return total
+
+
 def proven(message: Message) -> bool:
-    """Whether a message carries reasoning that its provider takes back: a proof, or text that it attached one to."""
+    """Whether a message carries reasoning with a proof, which its provider takes back."""
     for part in message.content:
         if type(part) is Reasoning:
             if part.signature is not None or part.encrypted is not None:
                 return True
-        elif not isinstance(part.provider_json, UnsetType) and _proof(part):
+        elif type(part) in _CARRIERS and part.provider_json is not UNSET and _proof(part):
             return True
     return False
 
@@ -166,4 +177,5 @@ _SAID: Final[dict[type, Callable[[Any], int]]] = {
     Json: _json,
     Opaque: _opaque,
 }
+_CARRIERS: Final = frozenset((Text, Refusal, ToolCall))
 _RESULT: Final = {**_SAID, Text: _result}

@@ -21,10 +21,10 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import binascii
 import re
+from collections.abc import Callable
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -80,7 +80,7 @@ _PAGE: Final = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 
 def media(part: Any, rates: MediaRates | None = None) -> int:
     """Tokens of an image, recording, film or document; at least 1."""
-    weigh = _TABLE.get(type(part))
+    weigh = _TABLE.get(part.__class__)
     return 1 if weigh is None else max(1, weigh(part, _USUAL if rates is None else rates))
 
 
@@ -147,7 +147,9 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
         if marker == 0xFF:  # noqa: PLR2004 (a fill byte)
             place += 1
         elif marker in _FRAMES:
-            return int.from_bytes(data[place + 7 : place + 9], "big"), int.from_bytes(data[place + 5 : place + 7], "big")
+            return int.from_bytes(data[place + 7 : place + 9], "big"), int.from_bytes(
+                data[place + 5 : place + 7], "big"
+            )
         elif marker in _BARE:
             place += 2
         else:
@@ -195,6 +197,7 @@ def _pages(source: Inline, size: int) -> int:
     return len(_PAGE.findall(data)) if data[:4] == b"%PDF" else 0
 
 
+_Weigh: TypeAlias = Callable[[Any, MediaRates], int]
 _TEXTS: Final = frozenset(("application/json", "application/xml", "application/yaml", "application/x-yaml"))
-_TABLE: Final[dict[type[Media], Any]] = {Image: _image, Audio: _audio, Video: _video, File: _file}
-_BY_TYPE: Final[tuple[tuple[str, Any], ...]] = (("image/", _image), ("audio/", _audio), ("video/", _video))
+_TABLE: Final[dict[type[Media], _Weigh]] = {Image: _image, Audio: _audio, Video: _video, File: _file}
+_BY_TYPE: Final[tuple[tuple[str, _Weigh], ...]] = (("image/", _image), ("audio/", _audio), ("video/", _video))
