@@ -17,6 +17,7 @@ from palaver.context.clearing import micro, snip, supersede, time_micro
 from palaver.context.folding import collapse, partial
 from palaver.context.shortening import shorten
 from palaver.context.stages import Stage, Work
+from palaver.context.summary import summarising
 
 AUTO_SHARE: Final = 0.95
 """The share of the capacity from which on a model is asked."""
@@ -38,3 +39,7 @@ def pipeline(auto: Work | None = None) -> tuple[Stage, ...]:
     """All stages. ``auto`` is the one that asks a model; without one the others must do."""
     asked = () if auto is None else (Stage("auto", auto, AUTO_SHARE),)
     return (*BEFORE, *asked, *AFTER)
+
+
+DEFAULT: Final = pipeline(summarising())
+"""The stages of an agent, where nothing else is said: all of them, with a summary by a model."""
