@@ -11,6 +11,7 @@ Stability: experimental.
 
 from palaver.agent.agent import Agent
 from palaver.agent.approvals import ApprovalRequest, Decide, Decision, answer, approve, edit, reject
+from palaver.agent.compact_thread import Compaction, compact, undo
 from palaver.agent.events import AgentEvent
 from palaver.agent.functions import function_tool
 from palaver.agent.guardrails import Guardrail, Verdict, deny, modify, warn
@@ -47,6 +48,7 @@ __all__ = [
     "Answers",
     "ApprovalRequest",
     "Blocked",
+    "Compaction",
     "Decide",
     "Decision",
     "Guardrail",
@@ -84,6 +86,7 @@ __all__ = [
     "approve",
     "ask_user_tool",
     "call_of",
+    "compact",
     "deny",
     "edit",
     "error_output",
@@ -96,6 +99,7 @@ __all__ = [
     "reject",
     "schema_tool",
     "subagents",
+    "undo",
     "usage_of",
     "waiting",
     "warn",

@@ -6,6 +6,7 @@ Stability: experimental.
 from palaver.context.breaker import Breaker
 from palaver.context.budget import capacity, effective
 from palaver.context.compaction import Compacted, Failure, compacting, due, without_model
+from palaver.context.contents import Contents, contents
 from palaver.context.ledger import Ledger, Measure
 from palaver.context.plan import Change, Item, Plan, plan_of
 from palaver.context.stages import Stage, Summarise
@@ -17,6 +18,7 @@ __all__ = [
     "Breaker",
     "Change",
     "Compacted",
+    "Contents",
     "Failure",
     "Item",
     "Ledger",
@@ -26,6 +28,7 @@ __all__ = [
     "Summarise",
     "capacity",
     "compacting",
+    "contents",
     "due",
     "effective",
     "plan_of",
