@@ -13,11 +13,13 @@ import palaver as p
 from palaver import wires
 from palaver.context import AUTO, Breaker, Plan, Stage, Summarise, plan_of, summarising, summary_of
 from palaver.context.kept import kept, rounds
+from palaver.context.pipelines import pipeline
 from palaver.context.stages import Work
 from palaver.core.errors import ContextOverflowError, MessageError, OverloadedError, SummaryError, TransportError
 from palaver.core.request import Settings
 from palaver.testing import rules
 from tests.context.driving import SUMMARY, TAG, asked, conversations, driven, filled, one_task, shown
+from tests.wires.histories import histories
 
 TARGETS = [
     target for name in wires.names() for target in (name, *(f"{name}:{accent}" for accent in wires.accents(name)))
@@ -105,6 +107,23 @@ def test_summing_up_again_changes_nothing(messages: list[p.Message]) -> None:
         assert summarising()(once.plan) is once.plan
 
 
+@given(conversations(), st.sampled_from([0.9, 1.0, 1.5, 4.0]), st.sampled_from(["ok", "", OVERFLOW]))
+@pytest.mark.row("KAI-05")
+@pytest.mark.row("KAI-06")
+def test_the_promises_hold_among_the_other_stages(
+    messages: list[p.Message], share: float, answer: str | Exception
+) -> None:
+    plan = filled(messages, share)
+    known = kept(plan)
+    found, _ = driven(plan, pipeline(summarising()), answer)
+    alone = [item for at, item in enumerate(plan.items) if known.untouchable[at]]
+    assert [item for item in found.plan.items if item in alone] == alone
+    assert known.task is None or known.task in [item.origin for item in found.plan.items]
+    assert whole(found.plan.messages)
+    assert found.plan is plan or found.plan.sum < plan.sum
+    assert {each.stage for each in found.failures} <= {"auto"}
+
+
 def test_results_that_the_model_has_not_seen_stay_behind_the_summary() -> None:
     messages = [*one_task(8), p.user("stop that", id="u1"), p.user("at once", id="u2")]
     found = question(filled(messages), summarising(keep=0, most=0)).applied(SUMMARY)
@@ -129,10 +148,20 @@ def test_where_nothing_can_be_cut_the_plan_comes_back(messages: list[p.Message])
 
 
 def test_too_little_is_not_worth_asking() -> None:
-    messages = [p.user("task"), p.assistant("a"), p.assistant("b"), p.user("x" * 60_000), p.assistant("y")]
-    plan = filled(messages)
-    assert summarising(keep=2, most=1.0)(plan) is plan
-    assert summarising(keep=1, most=1.0)(plan) is not plan
+    rest = [p.user("x" * 60_000), p.assistant("y")]
+    for size in (1, 1000):
+        messages = [p.user("task"), p.assistant("a" * size), p.assistant("b" * size), *rest]
+        plan = filled(messages)
+        assert summarising(keep=2, most=1.0)(plan) is plan
+        assert summarising(keep=1, most=1.0)(plan) is not plan
+
+
+@pytest.mark.parametrize(("scale", "stays"), [(0.5, 5), (1.0, 2), (2.0, 1)])
+def test_the_tail_is_weighed_in_the_tokens_of_the_provider(scale: float, stays: int) -> None:
+    messages = [p.user("task"), *[p.assistant("a" * 350) for _ in range(20)]]
+    plan = plan_of(messages, capacity=1000, scale=scale)
+    found = question(plan, summarising(keep=5)).applied(SUMMARY)
+    assert len(found.items) == 2 + stays
 
 
 @pytest.mark.parametrize("wrong", [{"keep": -1}, {"most": -0.1}, {"most": 1.1}, {"most": math.nan}, {"capacity": 0}])
@@ -204,6 +233,14 @@ def test_asking_about_less_leaves_out_the_oldest_but_not_what_people_said() -> N
     assert "User (kept): Mend" in shown(less)
     assert "[6 earlier messages are left out here]" in shown(less)  # a fifth of 34
     assert less.applied(SUMMARY) == asking.applied(SUMMARY), "what is replaced is the same"
+
+
+def test_what_was_shortened_already_is_asked_in_less_room() -> None:
+    messages = [p.user("task"), *[p.assistant("a" * 9000) for _ in range(170)], p.user("go on")]
+    asking = question(filled(messages), summarising(capacity=30_000))
+    less = asking.shorter()
+    assert less is not None
+    assert 0.4 * len(shown(asking)) < len(shown(less)) < 0.82 * len(shown(asking))
 
 
 @given(conversations(), st.sampled_from([None, 3000]))
@@ -375,6 +412,23 @@ def test_a_conversation_that_was_summed_up_goes_to_every_wire(target: str, messa
         body = wires.get(target).encode_request(request.replace(model="some-model")).body
         assert rules.check_request(target.partition(":")[0], body, target.partition(":")[2] or None) == []
         assert request is asking.request or b"Sumtoken." in body
+
+
+@pytest.mark.row("KAI-06")
+@pytest.mark.parametrize("target", TARGETS)
+@settings(max_examples=20)
+@given(history=histories(), keep=st.integers(0, 6))
+def test_so_does_any_history(target: str, history: tuple[p.Message, ...], keep: int) -> None:
+    """Broken pairs, odd ids and parts of every kind, before the cut and behind it."""
+    sent = [message for message in history if not isinstance(message, p.RescueMarker | p.FlushMarker)]
+    plan = filled([p.user("task"), p.assistant("x" * 4000), p.assistant("y" * 4000), *sent, p.user("go on")])
+    asking = question(plan, summarising(keep=keep))
+    found = asking.applied("Sumtoken.")
+    for messages in (asking.request.messages, found.messages):
+        request = p.Request(messages=messages, tools=TOOLS, model="some-model")
+        body = wires.get(target).encode_request(request).body
+        assert rules.check_request(target.partition(":")[0], body, target.partition(":")[2] or None) == []
+    assert b"Sumtoken." in body
 
 
 def test_a_stage_has_its_own_name() -> None:

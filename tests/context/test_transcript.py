@@ -118,7 +118,7 @@ def test_a_clamped_text_keeps_its_ends(text: str, limit: int) -> None:
 def test_a_transcript_takes_the_room_that_it_has(lengths: list[tuple[int, bool]], size: int) -> None:
     entries = [Entry("User", "é" * length, dear) for length, dear in lengths]
     text = transcript(entries, size)
-    one = 4 * 120 * 2 + 200  # the newest is always told, tersely
+    one = 16 * 120 * 2 + 200  # the newest is always told, tersely
     assert len(text.encode()) <= max(size, one) + 100
 
 
@@ -129,8 +129,12 @@ def test_results_give_way_before_what_people_said() -> None:
     assert "R" * 2000 not in text
 
 
+def test_a_long_earlier_summary_is_told_whole() -> None:
+    assert "S" * 80_000 in transcript([Entry("Earlier summary", "S" * 80_000, dear=True)], 100_000)
+
+
 def test_the_middle_goes_when_nothing_else_helps() -> None:
-    entries = [Entry("User", f"{number} is the number", dear=True) for number in range(500)]
+    entries = [Entry("User", f"{number} is the number" + "." * 9, dear=True) for number in range(500)]
     text = transcript(entries, 3000)
     assert "User: 0 is" in text
     assert "User: 499 is" in text

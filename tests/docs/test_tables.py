@@ -56,3 +56,14 @@ def test_the_table_of_failures_of_a_chain_is_that_of_the_code():
     table = page.partition("<!-- GOES_ON -->\n")[2].partition("<!-- end -->")[0]
     said = dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|", table, re.MULTILINE))
     assert said == {kind.__name__: hop for kind, hop in GOES_ON.items()}
+
+
+def test_every_place_where_tokens_are_counted_is_listed():
+    page = (ROOT / "docs/reference/models.md").read_text("utf-8")
+    table = page.partition("<!-- COUNTING -->\n")[2].partition("<!-- end -->")[0]
+    assert table.splitlines()[2:] == [
+        f"| `{row.name}` | `{endpoint.wire}` | `{endpoint.counting.url}` ([page]({endpoint.counting.page})) |"
+        for row in PROVIDERS.values()
+        for endpoint in row.endpoints
+        if endpoint.counting is not None
+    ]

@@ -185,7 +185,7 @@ def _quieted(items: list[Item], alone: Kept, end: int, stage: str) -> int:
         if Reasoning not in map(type, content):
             continue
         quiet = _quiet(content)
-        if quiet is not None and quiet[1] > 0:
+        if quiet is not None:
             message = assistant_with(message, quiet[0], stage)
             items[place] = Item(message, max(item.tokens - quiet[1], 0), item.origin)
             changed += 1
@@ -196,26 +196,29 @@ _BOUND: Final = frozenset({Opaque, ServerToolResult})
 
 
 def _quiet(content: tuple[AssistantPart, ...]) -> tuple[tuple[AssistantPart, ...], int] | None:
-    """Content with labels for reasoning, and the tokens won; ``None`` where it is bound to what stands beside it."""
+    """Content with labels for reasoning, and the tokens won; ``None`` where none is to be had.
+
+    A proof counts when it is asked whether a label is shorter; estimates of tokens know the text only.
+    """
     made: list[AssistantPart] = []
-    won = 0
+    won = shorter = 0
     for part in content:
         if type(part) is Reasoning:
-            weight = labels.text_tokens(part.text)
-            label = labels.reasoning(part.text)
-            less = labels.text_tokens(label)
-            if less < weight:
+            text, proof = part.text, len(part.signature or part.encrypted or "")
+            label = labels.reasoning(text)
+            if len(label) < len(text) + proof:
+                shorter += 1
+            elif text:
+                label = text
+            won += labels.text_tokens(text)
+            if text:
+                won -= labels.text_tokens(label)
                 made.append(Reasoning(label))
-                won += weight - less
-            elif part.text:
-                made.append(Reasoning(part.text))
-            else:
-                won += weight
         elif type(part) in _BOUND or (type(part) is ToolCall and part.provider_executed):
             return None
         else:
             made.append(part)
-    return (tuple(made), won) if made else None
+    return (tuple(made), won) if made and shorter else None
 
 
 def _cut(item: Item) -> Item | None:

@@ -10,8 +10,8 @@ Rules (kairo.md 3.3, KAI-10, D30; golden ``compaction``):
   whole rounds; fewer of the last, down to the newest round, where the plan does not fit otherwise. Summaries that a
   model wrote go last of all. ``partial_up_to`` removes what stands before a message instead.
 - A message that stands for others has the ``source`` ``"compaction"``, and a payload that says which stage made it,
-  which messages it ``replaces`` (their ids, where they have one), how many ``messages`` and ``tokens`` they were, and,
-  for ``collapse``, how often each tool was called and how many calls failed. Where it stands for a message that stood
+  which messages it ``replaces`` (their ids, where they have one), how many ``messages`` and ``tokens`` they were, how
+  often each tool was called, and how many calls failed. Where it stands for a message that stood
   for others itself, their counts are in its own.
 
 Stability: experimental.

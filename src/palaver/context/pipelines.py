@@ -5,6 +5,8 @@ Rules (kairo.md 3.3, KAI-04; golden ``stage_triggers``):
 - The shares and buffers of the golden. ``supersede`` (ours) goes first, since what is out of date is missed by nobody;
   ``shorten`` (ours) before ``micro``, which empties results that may be of use.
 - The stage that asks a model stands before ``partial``, which is the last resort.
+- While the provider's cache of the prompt is cold, those that clear and shorten results run from half of the capacity
+  on: what they take out can be read back, and the prompt is paid for in full anyway.
 
 Stability: experimental.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from palaver.context.clearing import micro, snip, supersede, time_micro
+from palaver.context.cold import cold_stages
 from palaver.context.folding import collapse, partial
 from palaver.context.shortening import shorten
 from palaver.context.stages import Stage, Work
@@ -22,14 +25,15 @@ from palaver.context.summary import summarising
 AUTO_SHARE: Final = 0.95
 """The share of the capacity from which on a model is asked."""
 
-BEFORE: Final = (
+CLEARING: Final = (
     Stage("supersede", supersede, 0.80, 40_000),
     Stage("time_micro", time_micro, 0.80),
     Stage("snip", snip, 0.80, 40_000),
     Stage("shorten", shorten, 0.85, 30_000),
     Stage("micro", micro, 0.85, 30_000),
-    Stage("collapse", collapse, 0.90, 20_000),
 )
+"""Stages that leave every message in its place."""
+BEFORE: Final = (*CLEARING, Stage("collapse", collapse, 0.90, 20_000))
 """Stages that run before a model is asked."""
 AFTER: Final = (Stage("partial", partial, 0.98, 5_000),)
 """Stages for when it was of no use."""
@@ -41,5 +45,5 @@ def pipeline(auto: Work | None = None) -> tuple[Stage, ...]:
     return (*BEFORE, *asked, *AFTER)
 
 
-DEFAULT: Final = pipeline(summarising())
-"""The stages of an agent, where nothing else is said: all of them, with a summary by a model."""
+DEFAULT: Final = (*cold_stages(CLEARING), *pipeline(summarising())[len(CLEARING) :])
+"""What an agent uses, where it is not told otherwise."""

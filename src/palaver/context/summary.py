@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from palaver.context.kept import kept, rounds
+from palaver.context.pipelines import AUTO_SHARE
 from palaver.context.plan import SOURCE, Item, Plan
 from palaver.context.stages import Stage, Summarise, Work
 from palaver.context.summary_prompt import AFTER, BEFORE, PROMPT
@@ -238,7 +239,7 @@ def summary_of(message: AssistantMessage) -> str:
     return message.text
 
 
-AUTO: Final = Stage("auto", summarising(), share=0.95)
+AUTO: Final = Stage("auto", summarising(), share=AUTO_SHARE)
 """The summary as a late stage (kairo.md 3.3)."""
 SUMMARISE: Final = Stage("summarise", summarising("summarise"), share=0.85)
 """The summary as the only stage (deepagents-swift.md 8.5): the newest 6 messages, and a quarter at most, stay."""

@@ -42,7 +42,7 @@ from palaver.core.parts import (
 
 _LIMITS: Final = (8000, 4000, 2000, 1000, 500, 250, 120)
 """Characters of a text, from generous to terse."""
-_PEOPLE: Final = 4
+_PEOPLE: Final = 16
 """How much more room people and earlier summaries have."""
 _NAME: Final = 120
 _TAG: Final = re.compile(r"<(?=\s*/?\s*transcript\b)", re.IGNORECASE)
@@ -80,6 +80,8 @@ def transcript(entries: Sequence[Entry], size: int, *, untold: int = 0) -> str:
     """
     said: list[str] = []
     for limit in _LIMITS:
+        if limit > _LIMITS[-1] and sum([min(len(each.text), _room(each, limit)) for each in entries]) > size:
+            continue
         said = [_written(each, limit) for each in entries]
         if sum(map(_bytes, said)) <= size:
             break
@@ -117,8 +119,12 @@ def _bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass")) + 2
 
 
+def _room(each: Entry, limit: int) -> int:
+    return limit * _PEOPLE if each.dear else limit
+
+
 def _written(each: Entry, limit: int) -> str:
-    text = clamped(each.text, limit * _PEOPLE if each.dear else limit)
+    text = clamped(each.text, _room(each, limit))
     return f"{each.label}: " + "\n  ".join(_TAG.sub("&lt;", text).splitlines())
 
 

@@ -1,0 +1,95 @@
+"""The stage ``shorten``: head and tail of what is too large."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import palaver as p
+from palaver.context import Plan, plan_of
+from palaver.context.shortening import LEAST, shorten
+from palaver.tokens import estimate
+
+_LINE = re.compile(r"\n\[\.\.\. (\d+) characters(?: of the result of (\S+))? left out \.\.\.]\n")
+
+
+def _long(mark: str = "x", size: int = 100_000) -> str:
+    return f"HEAD{mark * size}TAIL"
+
+
+def _shortened(message: p.Message, *others: p.Message, capacity: int = 8_000) -> tuple[Plan, p.Message]:
+    before = (p.user("task"), p.assistant("yes"))
+    plan = plan_of((*before, message, p.assistant("seen"), *others), capacity=capacity)
+    after = shorten(plan)
+    return after, after.messages[2]
+
+
+@pytest.mark.parametrize("mark", ["x", "é", "日", "\ud83d "])
+@pytest.mark.parametrize("make", [p.user, p.assistant])
+def test_a_huge_message_keeps_head_and_tail(make: Any, mark: str) -> None:
+    text = _long(mark)
+    after, short = _shortened(make(text, id="m", metadata={"s": 1}))
+    assert estimate(short) <= 2_000
+    head, left_out, call, tail = _LINE.split(short.text)
+    assert call is None
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert len(head) + int(left_out) + len(tail) == len(text)
+    assert len(head) > len(tail) > LEAST / 4
+    assert short.metadata == {"s": 1, "compaction": "shorten"}
+    assert after.items[2].tokens == estimate(short)
+    assert shorten(after) is after
+
+
+def test_a_result_names_its_call() -> None:
+    call = p.assistant(tool_calls=[p.ToolCall("c7", "read")])
+    big = p.tool(p.Json.of({"k": _long()}), p.Image(p.Url("https://e.com/x.png")), tool_call_id="c7")
+    plan = plan_of((p.user("task"), call, big, p.assistant("seen")), capacity=8_000)
+    after = shorten(plan)
+    short = after.messages[2]
+    assert short.text.startswith('{"k":"HEAD')
+    match = _LINE.search(short.text)
+    assert match is not None
+    assert match[2] == "c7"
+    assert short.images == big.images
+    unseen = plan_of((p.user("task"), call, big), capacity=8_000)
+    assert shorten(unseen) is unseen
+
+
+def test_a_message_of_many_texts_is_cut_as_far_as_it_goes() -> None:
+    message = p.user(*[_long(size=3_000)] * 20, "end")
+    after, short = _shortened(message, capacity=4_000)
+    assert estimate(short) < estimate(message)
+    assert short.content[-1] == p.Text("end")
+    assert shorten(after) is after
+
+
+@pytest.mark.row("KAI-05")
+def test_what_is_not_to_be_touched_stays() -> None:
+    for message in (
+        p.user(_long(), verbatim=True),
+        p.system(_long()),
+        p.user(_long(), source="compaction"),
+        p.assistant(p.Reasoning(_long())),
+        p.user("small"),
+    ):
+        after, same = _shortened(message)
+        assert same is message
+        assert after.changes == ()
+
+
+@pytest.mark.row("KAI-10")
+def test_the_task_is_shortened_only_where_nothing_else_helps() -> None:
+    task = p.user(_long(size=10_000), id="task")
+    plan = plan_of((task, *[p.assistant("word " * 200)] * 40), capacity=9_000)
+    assert plan.tokens > plan.capacity
+    assert shorten(plan) is plan
+    tight = plan_of((p.system("x" * 7_000), task, p.assistant("yes")), capacity=4_000)
+    assert tight.items[0].tokens < tight.capacity < tight.tokens
+    short = shorten(tight).messages[1]
+    assert short.id == "task"
+    assert _LINE.search(short.text) is not None
+    verbatim = plan_of((p.system("x" * 7_000), task.replace(verbatim=True), p.assistant("yes")), capacity=4_000)
+    assert shorten(verbatim) is verbatim
