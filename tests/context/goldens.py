@@ -26,9 +26,7 @@ def _message(row: dict[str, Any]) -> p.Message:
         return _MAKE[row["role"]](*[_part(each) for each in row["parts"]], **fields)
     (result,) = row["parts"]
     text = result["text"]["repeat"] * result["text"]["times"]
-    return p.tool(
-        text, tool_call_id=result["tool_call_id"], tool_name="read", is_error=result["is_error"], **fields
-    )
+    return p.tool(text, tool_call_id=result["tool_call_id"], tool_name="read", is_error=result["is_error"], **fields)
 
 
 def _part(row: dict[str, Any]) -> Any:

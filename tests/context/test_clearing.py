@@ -117,7 +117,9 @@ def test_metadata_gain_the_stage(metadata: Any, after: Any) -> None:
 def test_snip_then_micro_leaves_the_first_label() -> None:
     plan = snip(_golden())
     after = micro(plan)
-    assert [m.text for m in after.messages if m.id in ("r0", "r1")] == [m.text for m in plan.messages if m.id in ("r0", "r1")]
+    assert [m.text for m in after.messages if m.id in ("r0", "r1")] == [
+        m.text for m in plan.messages if m.id in ("r0", "r1")
+    ]
 
 
 def test_a_short_result_stays() -> None:

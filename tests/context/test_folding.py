@@ -50,7 +50,9 @@ def test_collapse_gives_the_golden() -> None:
 
 @pytest.mark.row("KAI-10")
 def test_counts_add_up_when_what_was_folded_is_folded_again() -> None:
-    once = collapse(planned((p.user("u", id="u"), *_round(1, said="one"), *_round(2, "write", failed=True), *_round(3))))
+    once = collapse(
+        planned((p.user("u", id="u"), *_round(1, said="one"), *_round(2, "write", failed=True), *_round(3)))
+    )
     assert once.messages[1].text.endswith(labels.collapsed({"read": 1, "write": 1}, 1))
     stamped = once.messages[1].replace(id="folded")
     twice = collapse(planned((once.messages[0], stamped, *_round(3), *_round(4, "write", said="two"), *_round(5))))
@@ -107,7 +109,8 @@ def test_a_run_that_is_lighter_than_its_label_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    "payload", [None, 3, {}, {"compaction": 1}, {"compaction": {"stage": 1}}, {"compaction": {"stage": "x", "calls": 1}}]
+    "payload",
+    [None, 3, {}, {"compaction": 1}, {"compaction": {"stage": 1}}, {"compaction": {"stage": "x", "calls": 1}}],
 )
 def test_a_payload_that_says_nothing_of_it_is_passed_over(payload: Any) -> None:
     assert stands_for(p.user("x", source="compaction", payload=payload)) is None

@@ -11,9 +11,7 @@ from tests.context.goldens import GOLDENS
 
 TRIGGERS = GOLDENS["stage_triggers"]
 ROWS = [
-    (int(window), pressure, set(fires))
-    for window, rows in TRIGGERS["by_window"].items()
-    for pressure, fires in rows
+    (int(window), pressure, set(fires)) for window, rows in TRIGGERS["by_window"].items() for pressure, fires in rows
 ]
 NAMED = {stage.name: stage for stage in pipeline()}
 

@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from palaver.context.budget import ROOM, WINDOW, capacity
 from palaver.context.ledger import Ledger, prompt_of
+from palaver.context.plan import Item, Plan
 from palaver.context.stages import Stage
 from palaver.core.errors import MessageError
 from palaver.core.messages import (
@@ -103,10 +104,11 @@ class Report(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """A stage of compaction, and the weight from which on it runs."""
+    """A stage of compaction: the weight from which on it runs, and whether it would run now (for any reason)."""
 
     stage: str
     tokens: int
+    due: bool = False
 
 
 class Contents(Struct, frozen=True, kw_only=True):
@@ -145,14 +147,12 @@ class Contents(Struct, frozen=True, kw_only=True):
     @property
     def due(self) -> tuple[Step, ...]:
         """The stages that would run now."""
-        return tuple([each for each in self.stages if self.tokens >= each.tokens])
+        return tuple([each for each in self.stages if each.due])
 
     @property
     def next(self) -> Step | None:
         """The stage that runs first when the conversation grows; ``None`` when all are due, or there is none."""
-        return min(
-            (each for each in self.stages if self.tokens < each.tokens), key=lambda step: step.tokens, default=None
-        )
+        return min((each for each in self.stages if not each.due), key=lambda step: step.tokens, default=None)
 
 
 def contents(
@@ -167,11 +167,13 @@ def contents(
     tools: Sequence[AnyTool] = (),
     stages: Iterable[Stage] = (),
     exact: int | None = None,
+    now: int = 0,
 ) -> Contents:
     """Say what fills the window of a model.
 
-    ``messages`` is what a view gives of ``path``; ``system`` stands before it. ``exact`` is what the provider counted.
-    Costs the length of the conversation. Raises ``MessageError`` for sizes that are none.
+    ``messages`` is what a view gives of ``path``; ``system`` stands before it. ``exact`` is what the provider counted,
+    ``now`` the time in Unix milliseconds, for stages that look at it. Costs the
+    length of the conversation. Raises ``MessageError`` for sizes that are none.
     """
     for name, size in (("window", window), ("max_output", max_output)):
         if size is not None and size < 1:
@@ -191,6 +193,8 @@ def contents(
     room = capacity(window, max_output, settings)
     known = WINDOW if window is None else window
     reserved = max(known - room - min(ROOM, known // 4), 0)
+    items = [Item(message, weight) for message, weight in zip(messages, ledger.estimates, strict=True)]
+    plan = Plan(items=tuple(items), sum=ledger.sum, capacity=room, fixed=fixed, scale=scale, now=now)
     tally = _tallied((*system, *messages), heads, len(tools))
     heavy = nlargest(_LARGEST, enumerate(ledger.estimates), key=lambda each: each[1])
     return Contents(
@@ -209,7 +213,7 @@ def contents(
         largest=tuple([Heavy(place, round(size * scale), messages[place]) for place, size in heavy if size]),
         messages=len(messages),
         report=_report(messages, anchor, fixed),
-        stages=tuple([Step(each.name, each.trigger(room)) for each in stages]),
+        stages=tuple([Step(each.name, each.trigger(room), each.due(plan)) for each in stages]),
     )
 
 
