@@ -58,7 +58,7 @@ class _Writer:
         kind = self.draw(st.integers(0, 4))
         if kind > 2:
             return []
-        proof = {"signature": "sig"} if wire == "anthropic_messages" else {"encrypted": "enc"}
+        proof: dict[str, Any] = {"signature": "sig"} if wire == "anthropic_messages" else {"encrypted": "enc"}
         if kind == 2:
             return [p.Reasoning(self.text(), wire=wire, **proof), p.Reasoning("", encrypted="more", wire=wire)]
         return [p.Reasoning(self.text() if kind else "", wire=wire, **proof)]
@@ -110,7 +110,7 @@ class _Writer:
 
 
 @st.composite
-def conversations(draw: Any, max_turns: int = 4) -> tuple[p.Message, ...]:
+def conversations(draw: Any, max_turns: int = 3) -> tuple[p.Message, ...]:
     """A whole conversation; it may end anywhere: behind an answer, behind results, behind what the user said."""
     writer = _Writer(draw)
     for _ in range(draw(st.integers(0, 2))):
@@ -123,7 +123,7 @@ def conversations(draw: Any, max_turns: int = 4) -> tuple[p.Message, ...]:
 
 
 @st.composite
-def plans(draw: Any, max_turns: int = 4) -> Plan:
+def plans(draw: Any, max_turns: int = 3) -> Plan:
     """A plan of a conversation whose capacity is anything from a tenth to twice of what it weighs."""
     return planned(
         draw(conversations(max_turns)),

@@ -138,7 +138,7 @@ def test_a_short_result_stays() -> None:
 _THOUGHT = p.Reasoning("think " * 40, "sig", wire="anthropic_messages")
 
 
-def _thinking(*parts: Any) -> p.Message:
+def _thinking(*parts: Any) -> Any:
     (found,) = micro(planned((p.user("u"), p.assistant(*parts), p.user("more")))).messages[1:2]
     return found
 

@@ -11,6 +11,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
 from msgspec import UNSET, Raw, UnsetType, structs
@@ -49,6 +50,7 @@ def _pair(stage: str) -> bytes:
     return b'"compaction":"' + stage.encode() + b'"'
 
 
+@cache
 def _fresh(stage: str) -> Raw:
     return Raw(b"{" + _pair(stage) + b"}")
 

@@ -243,7 +243,7 @@ def _trimmed(content: tuple[_P, ...]) -> tuple[tuple[_P | Text, ...], int]:
     won = 0
     made: list[_P | Text] = []
     for part in content:
-        if type(part) is Text and len(part.text) > LONGEST + len(labels.CUT):
+        if isinstance(part, Text) and len(part.text) > LONGEST + len(labels.CUT):
             short = part.text[:LONGEST] + labels.CUT
             won += labels.text_tokens(part.text) - labels.text_tokens(short)
             made.append(Text(short, provider_json=part.provider_json))

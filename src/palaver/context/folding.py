@@ -56,7 +56,7 @@ class Count(Struct, omit_defaults=True):
         message = item.message
         if message.id is not None:
             self.replaces.append(message.id)
-        earlier = stands_for(message)
+        earlier = stands_for(message) if message.source == SOURCE else None
         if earlier is None:
             self.messages += 1
             self.tokens += item.tokens
@@ -139,7 +139,7 @@ def _calls(message: Message) -> bool:
 
 def _foldable(items: Sequence[Item], alone: Kept, begin: int, end: int) -> bool:
     message = items[begin].message
-    if type(message) is not AssistantMessage or any(alone.untouchable[begin:end]):
+    if type(message) is not AssistantMessage or 1 in alone.untouchable[begin:end]:
         return False
     return end - begin > 1 or _calls(message) or _made_by(message, "collapse")
 
@@ -182,14 +182,24 @@ def partial(plan: Plan) -> Plan:
     spans = rounds(plan.items)
     held = _held(plan)
     best = plan
-    for last, summaries in [*[(last, True) for last in range(LAST, -1, -1)], (0, False)]:
-        stays = _last(plan, spans, held, last, summaries=summaries)
-        found = _noted(plan, stays, lambda count, last=last: labels.partial(count.messages, count.tokens, max(last, 1)))
-        if found.sum < best.sum:
-            best = found
-        if best.tokens <= plan.capacity:
-            break
+    for summaries in (True, False):
+        least = _with_summaries(plan, held) if summaries else held
+        _whole(least, spans)
+        weight = sum([item.tokens for item, stays in zip(plan.items, least, strict=True) if stays])
+        for last in range(LAST, -1, -1):
+            stays, more = _last(plan, spans, least, last)
+            if last and plan.scaled(weight + more + plan.fixed) > plan.capacity:
+                continue  # without counting what would be removed: it does not fit
+            found = _noted(plan, stays, _label(last))
+            if found.sum < best.sum:
+                best = found
+            if best.tokens <= plan.capacity:
+                return best
     return best
+
+
+def _label(last: int) -> Callable[[Count], str]:
+    return lambda count: labels.partial(count.messages, count.tokens, max(last, 1))
 
 
 def partial_up_to(marker: str) -> Callable[[Plan], Plan]:
@@ -225,22 +235,27 @@ def _held(plan: Plan) -> bytearray:
     return held
 
 
-def _last(plan: Plan, spans: Sequence[tuple[int, int]], held: bytearray, last: int, *, summaries: bool) -> bytearray:
-    """1 where a message stays: what stays anyway, and so many of the last others, by whole rounds."""
+def _with_summaries(plan: Plan, held: bytearray) -> bytearray:
+    """1 where a message stays in any case, or is a summary that a model wrote."""
     stays = bytearray(held)
-    if summaries:
-        for place, item in enumerate(plan.items):
-            if item.message.source == SOURCE and not _made_by(item.message, *_MECHANICAL):
-                stays[place] = 1
-    others = 0
-    for begin, end in reversed(spans):
-        size = end - begin - sum(stays[begin:end])
-        if end < len(stays) and others + size > last:
-            break
-        others += size
-        stays[begin:end] = b"\1" * (end - begin)
-    _whole(stays, spans)
+    for place, item in enumerate(plan.items):
+        if item.message.source == SOURCE and not _made_by(item.message, *_MECHANICAL):
+            stays[place] = 1
     return stays
+
+
+def _last(plan: Plan, spans: Sequence[tuple[int, int]], least: bytearray, last: int) -> tuple[bytearray, int]:
+    """1 where a message stays: what stays anyway, and so many of the last others, by whole rounds; their tokens."""
+    stays = bytearray(least)
+    others = tokens = 0
+    for begin, end in reversed(spans):
+        added = [item.tokens for item, held in zip(plan.items[begin:end], stays[begin:end], strict=True) if not held]
+        if end < len(stays) and others + len(added) > last:
+            break
+        others += len(added)
+        tokens += sum(added)
+        stays[begin:end] = b"\1" * (end - begin)
+    return stays, tokens
 
 
 def _whole(stays: bytearray, spans: Iterable[tuple[int, int]]) -> None:

@@ -66,10 +66,11 @@ def snipped(message: ToolMessage) -> str:
 
 def is_label(message: ToolMessage) -> bool:
     """Whether a label stands in the place of a result already."""
-    if message.metadata_json is UNSET or len(message.content) != 1:
+    metadata = message.metadata_json
+    if metadata is UNSET or len(message.content) != 1:
         return False
     only = message.content[0]
-    return type(only) is Text and only.text.startswith(_HEADS) and b'"compaction"' in bytes(message.metadata_json)
+    return type(only) is Text and only.text.startswith(_HEADS) and b'"compaction"' in bytes(metadata)
 
 
 def reasoning(text: str) -> str:

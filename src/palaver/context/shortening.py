@@ -93,7 +93,7 @@ def _with_share(message: _Shortened, share: float) -> _Shortened:
 
 def _halves(content: tuple[_P, ...], share: float, call: str | None = None) -> tuple[_P | Text, ...]:
     """Content whose long texts keep a share of their characters."""
-    return tuple([_cut(part, share, call) if type(part) is Text and _is_long(part) else part for part in content])
+    return tuple([_cut(part, share, call) if isinstance(part, Text) and _is_long(part) else part for part in content])
 
 
 def _cut(part: Text, share: float, call: str | None) -> Text:
