@@ -6,6 +6,7 @@ Stability: experimental.
 from palaver.context.breaker import Breaker
 from palaver.context.budget import capacity, effective
 from palaver.context.compaction import Compacted, Failure, compacting, due, without_model
+from palaver.context.contents import Contents, contents
 from palaver.context.ledger import Ledger, Measure
 from palaver.context.pipelines import DEFAULT, SUMMARISE, pipeline
 from palaver.context.plan import Change, Item, Plan, plan_of
@@ -18,6 +19,7 @@ __all__ = [
     "Breaker",
     "Change",
     "Compacted",
+    "Contents",
     "Failure",
     "Item",
     "Ledger",
@@ -27,6 +29,7 @@ __all__ = [
     "Summarise",
     "capacity",
     "compacting",
+    "contents",
     "due",
     "effective",
     "pipeline",
