@@ -12,6 +12,8 @@ Stability: experimental.
 from palaver.agent.agent import Agent
 from palaver.agent.approvals import ApprovalRequest, Decide, Decision, answer, approve, edit, reject
 from palaver.agent.caching import Caching
+from palaver.agent.compact_thread import Compaction, compact, undo
+from palaver.agent.compacting import Compacting
 from palaver.agent.events import AgentEvent
 from palaver.agent.functions import function_tool
 from palaver.agent.guardrails import Guardrail, Verdict, deny, modify, warn
@@ -49,6 +51,8 @@ __all__ = [
     "ApprovalRequest",
     "Blocked",
     "Caching",
+    "Compacting",
+    "Compaction",
     "Decide",
     "Decision",
     "Guardrail",
@@ -86,6 +90,7 @@ __all__ = [
     "approve",
     "ask_user_tool",
     "call_of",
+    "compact",
     "deny",
     "edit",
     "error_output",
@@ -98,6 +103,7 @@ __all__ = [
     "reject",
     "schema_tool",
     "subagents",
+    "undo",
     "usage_of",
     "waiting",
     "warn",

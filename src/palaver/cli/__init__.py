@@ -34,6 +34,8 @@ _COMMANDS: Final = {
     "import": ("palaver.cli.importing", "Import conversations into a store, each once."),
     "threads": ("palaver.cli.threads", "List the threads of a store, those changed last first."),
     "search": ("palaver.cli.search", "Find messages, the newest first."),
+    "context": ("palaver.cli.context", "Say what fills a model's window, by kind."),
+    "compact": ("palaver.cli.compact", "Make a conversation shorter, or take that back."),
     "fork": ("palaver.cli.fork", "Begin a branch at a place of a thread."),
     "export": ("palaver.cli.export", "Write a thread, or the conversation at one place of it, to a file."),
     "verify": ("palaver.cli.verify", "Read everything in a store and derive every hash again."),

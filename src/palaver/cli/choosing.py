@@ -14,6 +14,8 @@ import click
 
 from palaver.cli.demo_model import NAME, demo_model
 from palaver.models import names, providers
+from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import capabilities_of, catalogue
 from palaver.models.credentials import first_set
 
 if TYPE_CHECKING:
@@ -40,6 +42,26 @@ def chosen(name: str | None) -> Model:
     if row is not None and row.needs_key and row.keys and first_set(row.keys) is None:
         _give_up(f"{provider}: no key: set {' or '.join(row.keys)}", _without())
     return found
+
+
+def sizes(name: str) -> tuple[str, Capabilities]:
+    """What is known of a model, which is not asked: its name, with the provider where one is known, and what it can.
+
+    ``name`` may also be the bare id that an answer names. Raises ``UnknownNameError`` for a provider that there is not.
+    """
+    if name == NAME or name.startswith(f"{NAME}/"):
+        return demo_model().name, demo_model().capabilities
+    provider, slash, _ = name.partition("/")
+    if slash and provider in providers.PROVIDERS:
+        return name, capabilities_of(name)
+    card = max(
+        (each for each in catalogue().cards if name.startswith(each.prefix)),
+        key=lambda each: len(each.prefix),
+        default=None,
+    )
+    if card is None:
+        return name, Capabilities()
+    return f"{card.providers[0]}/{name}", card.capabilities
 
 
 def _give_up(what: str, lines: Iterator[str]) -> None:

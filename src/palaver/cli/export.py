@@ -16,30 +16,23 @@ Stability: experimental.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
-from msgspec import structs
 
 from palaver import wires
 from palaver.cli import convert, files, progress, stores
 from palaver.cli.failure import bad_input
 from palaver.cli.figures import count
 from palaver.cli.harmless import safe
+from palaver.cli.kept_request import kept_request
 from palaver.cli.source import PALAVER, Source
-from palaver.core import canonical, jsontext
-from palaver.core.errors import DecodeError, NotFoundError
-from palaver.core.parts import Blob, Media
-from palaver.core.request import Request
 from palaver.store.archive import export_thread
 
 if TYPE_CHECKING:
-    from palaver.core.messages import Message
     from palaver.store.store import Store
 
 _THREAD: Final = "thread"
-_REQUEST: Final = "request"
 
 
 @click.command(name="export")
@@ -80,7 +73,7 @@ def command(
     wire = None if form == PALAVER else wires.get(form)
     with stores.opened(location) as store:
         found = stores.address(store, thread)
-        request = _request(store, found)
+        request = kept_request(store, found)
     source = Source(request, safe(str(found)))
     return convert.deliver(
         source, convert.encode(source, wire, model), form, output, losses=losses, pretty=pretty, place=source.wire
@@ -96,33 +89,3 @@ def _whole(store: Store, found: stores.Address, output: str) -> None:
     branches = len(found.info.branches) if found.place is None else 1
     about = f"{count(entries, 'message')}, {count(branches, 'branch')}"
     click.echo(f"thread {safe(stores.short(found.info.id))}: {about}", err=True)
-
-
-def _request(store: Store, found: stores.Address) -> Request:
-    """The conversation at a place, with what it was imported with."""
-    messages = tuple([_whole_media(store, entry.message) for entry in store.path(found.info.id, found.of)])
-    kept = found.info.metadata.get(_REQUEST)
-    bare = Request()
-    if isinstance(kept, Mapping) and "palaver" in kept:
-        try:
-            bare = canonical.load_conversation(jsontext.encode(cast("Mapping[str, Any]", kept)))
-        except DecodeError as error:
-            bad_input(str(found), f"the metadata {_REQUEST!r} of the thread: {error}")
-    return bare.replace(messages=messages)
-
-
-def _whole_media(store: Store, message: Message) -> Message:
-    """Put the bytes of blobs into a message, as far as the store has them."""
-    if not any(isinstance(part, Media) and isinstance(part.source, Blob) for part in message.content):
-        return message
-    return structs.replace(message, content=tuple([_whole_part(store, part) for part in message.content]))
-
-
-def _whole_part(store: Store, part: Any) -> Any:
-    if not (isinstance(part, Media) and isinstance(part.source, Blob)):
-        return part
-    try:
-        data = store.get_blob(part.source)
-    except NotFoundError:  # it refers to nothing in this store; the receipt of a wire says that it is dropped
-        return part
-    return part.replace(source=type(part).from_bytes(data).source)

@@ -29,6 +29,7 @@ from palaver import wires
 from palaver.cli import files, progress, stores
 from palaver.cli.figures import count
 from palaver.cli.harmless import in_line, safe
+from palaver.cli.kept_request import REQUEST
 from palaver.cli.source import PALAVER, Source, load
 from palaver.cli.walking import COMPRESSED, LOG, THREAD_FILE, Walk, begins
 from palaver.core import canonical, jsontext
@@ -45,9 +46,6 @@ from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
     from io import BufferedReader
-
-REQUEST: Final = "request"
-"""The key of a thread's metadata that holds the request without its messages."""
 
 _TITLE: Final = 80
 

@@ -47,3 +47,6 @@ def pipeline(auto: Work | None = None) -> tuple[Stage, ...]:
 
 DEFAULT: Final = (*cold_stages(CLEARING), *pipeline(summarising())[len(CLEARING) :])
 """What an agent uses, where it is not told otherwise."""
+
+SUMMARISE: Final = Stage("summarise", summarising("summarise"), 0.85)
+"""A summary as the only stage (deepagents-swift.md 8.5): the newest 6 messages, and a quarter at most, stay."""

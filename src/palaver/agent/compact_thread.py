@@ -1,0 +1,203 @@
+"""Compacts a conversation because somebody says so, whatever fills the window; and takes it back.
+
+Rules (law 9; DAS-28; kairo.md 3.7):
+
+- ``compact`` brings a conversation to ``to`` tokens, by default half of what it is: stage by stage, from what costs
+  nothing to a summary, until it weighs no more than that. What it was stays, as a branch ``<branch>/before-<n>``.
+- An answer whose calls are open, with what is known of them, is left as it is and stands at the end: what waits for a
+  decision can be decided behind a compaction as before it (I10).
+- A stage that fails changes nothing, and is told in ``failures``. A store that cannot write raises, and the branch is
+  what it was. Another writer's append makes it fail with ``ConflictError``.
+- ``undo`` gives the conversation as it was before its last compaction, with what was said since behind it. What it was
+  with the compaction stays as a branch too, so that an undo can be taken back.
+- Both write; no run may be under way on the branch.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct, structs
+
+from palaver.agent.journal import AnyThread, before_name
+from palaver.agent.replay_view import ReplayView
+from palaver.agent.resuming import left_open
+from palaver.agent.summaries import Summariser
+from palaver.context.budget import capacity
+from palaver.context.compaction import Compacted, Failure, compacting, without_model
+from palaver.context.ledger import Ledger
+from palaver.context.pipelines import DEFAULT
+from palaver.context.plan import Change, Plan, plan_of
+from palaver.context.rewriting import Rewritten, rewritten, undone
+from palaver.context.stages import Stage
+from palaver.core.errors import MessageError, SummaryError
+from palaver.core.messages import DeveloperMessage, Message, SystemMessage
+from palaver.core.request import Settings
+from palaver.core.tools import AnyTool
+from palaver.core.usage import Usage
+from palaver.models.capabilities import Capabilities
+from palaver.models.language_model import LanguageModel
+from palaver.store.in_thread import in_thread
+from palaver.store.stored import StoredThread
+from palaver.threads.ids import now_ms
+from palaver.threads.thread import MAIN, Entry
+from palaver.tokens.estimate import estimate, estimate_tools
+
+
+class Compaction(Struct, frozen=True, kw_only=True):
+    """What ``compact`` did; sizes are in tokens. ``kept`` is the branch that has the conversation as it was.
+
+    ``kept`` is ``None`` where nothing was written: nothing changed, or it was a trial. ``usage`` is that of summaries.
+    """
+
+    before: int
+    after: int
+    goal: int
+    capacity: int
+    changes: tuple[Change, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    usage: Usage = Usage()
+    kept: str | None = None
+
+
+async def compact(
+    thread: AnyThread,
+    model: LanguageModel | None = None,
+    *,
+    branch: str = MAIN,
+    to: int | None = None,
+    stages: Sequence[Stage] = DEFAULT,
+    system: Sequence[SystemMessage | DeveloperMessage] = (),
+    tools: Sequence[AnyTool] = (),
+    window: int | None = None,
+    keep_last: Iterable[str] = (),
+    summariser: Summariser | None = None,
+    summaries: bool = True,
+    trial: bool = False,
+) -> Compaction:
+    """Compact a conversation now, to ``to`` tokens.
+
+    ``model`` is whose window it is to fit (``window`` where that is not known), and is asked for summaries, unless
+    ``summariser`` has one of its own; with ``summaries=False`` nobody is asked. ``system`` and ``tools`` are what the
+    model is sent besides. The branch of a ``StoredThread`` is its own. A ``trial`` writes nothing. Raises
+    ``MessageError`` for sizes that are none, and ``StoreError``.
+    """
+    for name, size in (("to", to), ("window", window)):
+        if size is not None and size < 1:
+            raise MessageError(f"{name}: {size}: expected a number of tokens, 1 or more")
+    on = thread.branch if isinstance(thread, StoredThread) else branch
+    path = thread.path() if isinstance(thread, StoredThread) else thread.path(on)
+    cut = _closed(path)
+    head = tuple(path)[:cut]
+    messages = ReplayView()(head)
+    whole = _weighed(path, messages, model, window=window, fixed=_fixed(system, tools), keep_last=keep_last)
+    goal = max(whole.tokens // 2, 1) if to is None else to
+    asking = compacting(whole, stages, goal=goal)
+    heard = _Heard()
+    if summaries:
+        found = await (summariser or Summariser()).drive(asking, model, spent=heard)
+    else:
+        found = _unasked(without_model(asking, _NOBODY))
+    change = rewritten(head, messages, found.plan)
+    kept = None
+    if change is not None and not trial:
+        stays = tuple([entry.message for entry in path[cut:]])
+        kept = await _written(thread, on, path, Rewritten(change.kept, (*change.messages, *stays)))
+    return Compaction(
+        before=whole.tokens,
+        after=found.plan.tokens,
+        goal=goal,
+        capacity=whole.capacity,
+        changes=found.plan.changes,
+        failures=found.failures,
+        usage=heard.usage,
+        kept=kept,
+    )
+
+
+async def undo(thread: AnyThread, *, branch: str = MAIN) -> str | None:
+    """Take the last compaction of a conversation back; give the branch that has it as it was with the compaction.
+
+    ``None`` where nothing was compacted. The branch of a ``StoredThread`` is its own. Raises ``StoreError``.
+    """
+    on = thread.branch if isinstance(thread, StoredThread) else branch
+    path = thread.path() if isinstance(thread, StoredThread) else thread.path(on)
+    found = undone(path)
+    if found is None:
+        return None
+    return await _rebased(thread, on, found.leaf, found.messages)
+
+
+_NOBODY = SummaryError("no model may be asked")
+
+
+class _Heard:
+    """Adds up what answers used."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+
+    def __call__(self, model: str, usage: Usage | None) -> None:  # noqa: ARG002 (the signature of ``Spent``)
+        if usage is not None:
+            self.usage += usage
+
+
+def _closed(path: Sequence[Entry]) -> int:
+    """How many entries stand before an answer whose calls are open."""
+    opened = left_open(path)
+    if opened is None:
+        return len(path)
+    return next(place for place in range(len(path) - 1, -1, -1) if path[place].message is opened.message)
+
+
+def _fixed(system: Sequence[Message], tools: Sequence[AnyTool]) -> int:
+    return sum(map(estimate, system)) + estimate_tools(tools)
+
+
+def _weighed(
+    path: Sequence[Entry],
+    messages: Sequence[Message],
+    model: LanguageModel | None,
+    *,
+    window: int | None,
+    fixed: int,
+    keep_last: Iterable[str],
+) -> Plan:
+    """The plan of what stands before the open answer; what stands behind it weighs, and is not part of it."""
+    every = ReplayView()(path)
+    ledger = Ledger(None if model is None else model.name)
+    ledger.recall(path, every, fixed=fixed)
+    measured = ledger.measure(every, fixed=fixed, anchor=ledger.anchored(path, every))
+    can = Capabilities() if model is None else model.capabilities
+    settings: Settings = getattr(model, "settings", Settings())
+    plan = plan_of(
+        messages,
+        capacity=capacity(window or can.window, can.max_output, settings),
+        scale=measured.scale,
+        now=now_ms(),
+        keep_last=keep_last,
+    )
+    return structs.replace(plan, fixed=max(measured.estimate - plan.sum, 0))
+
+
+def _unasked(found: Compacted) -> Compacted:
+    """Without what failed for the reason that nobody may be asked."""
+    return structs.replace(found, failures=tuple([each for each in found.failures if each.error is not _NOBODY]))
+
+
+async def _written(thread: AnyThread, branch: str, path: Sequence[Entry], change: Rewritten) -> str:
+    onto = path[change.kept - 1].id if change.kept else None
+    return await _rebased(thread, branch, onto, change.messages)
+
+
+async def _rebased(thread: AnyThread, branch: str, onto: str | None, messages: Sequence[Message]) -> str:
+    """Let a branch go on behind another entry; give the branch that has what it was."""
+    if isinstance(thread, StoredThread):
+        keep = before_name(thread.tree, branch)
+        await in_thread(thread.rebase, messages, onto=onto, keep=keep)
+    else:
+        keep = before_name(thread, branch)
+        thread.rebase(messages, onto=onto, keep=keep, branch=branch)
+    return keep

@@ -1,0 +1,295 @@
+"""What fills a model's window, by kind.
+
+Rules:
+
+- Every part of a prompt is of one kind: system prompt, tool definitions, what the user said, what the assistant said,
+  reasoning, tool calls, tool results, media, summaries. What stands in a summary is of that kind whatever it is.
+- The parts are estimated, and brought to the provider's tokens with one scale, so that the kinds add up to the whole:
+  what a provider puts around messages is shared out among them.
+- Where an answer reported its prompt, the whole is that report and the estimate of what came since (``Ledger``). An
+  exact count, where there is one, stands before both.
+- System prompt and tools that are not given are not seen: what they weigh is then in the scale of everything else.
+
+Source: issue 6 (what fills the window, by kind); kairo.md 3.1 for the budget.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from heapq import nlargest
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
+
+from msgspec import Struct
+
+from palaver.context.budget import ROOM, WINDOW, capacity
+from palaver.context.ledger import Ledger, prompt_of
+from palaver.context.plan import Item, Plan
+from palaver.context.stages import Stage
+from palaver.core.errors import MessageError
+from palaver.core.messages import (
+    AssistantMessage,
+    DeveloperMessage,
+    FlushMarker,
+    Message,
+    RescueMarker,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from palaver.core.parts import AnyPart, MalformedToolCall, Media, Reasoning, ServerToolResult, ToolCall
+from palaver.core.request import Settings
+from palaver.core.tools import AnyTool
+from palaver.threads.thread import Entry
+from palaver.tokens.estimate import estimate, estimate_tools
+
+Kind: TypeAlias = Literal["system", "tools", "user", "assistant", "reasoning", "calls", "results", "media", "summaries"]
+KINDS: Final[tuple[Kind, ...]] = (
+    "system",
+    "tools",
+    "user",
+    "assistant",
+    "reasoning",
+    "calls",
+    "results",
+    "media",
+    "summaries",
+)
+"""The kinds, in the order in which they are listed."""
+
+_LARGEST: Final = 5
+_COUNTED: Final[frozenset[Kind]] = frozenset(("calls", "media", "reasoning"))
+"""Kinds that are counted by part; the others by message."""
+_ROLES: Final[dict[type[Message], Kind]] = {
+    SystemMessage: "system",
+    DeveloperMessage: "system",
+    UserMessage: "user",
+    AssistantMessage: "assistant",
+    ToolMessage: "results",
+}
+
+
+class Share(Struct, frozen=True):
+    """How much is of one kind: tokens, and how many messages (of calls, reasoning and media: parts; of tools: each)."""
+
+    kind: Kind
+    tokens: int
+    count: int
+
+
+class ToolShare(Struct, frozen=True):
+    """How much the results of one tool are."""
+
+    tool: str
+    tokens: int
+    count: int
+
+
+class Heavy(Struct, frozen=True):
+    """A message that is large. ``place`` counts from 0 in what the model is sent."""
+
+    place: int
+    tokens: int
+    message: Message
+
+
+class Report(Struct, frozen=True):
+    """What the last answer reported of its prompt, and what an estimate without any report would have said."""
+
+    place: int
+    tokens: int
+    estimate: int
+
+
+class Step(Struct, frozen=True):
+    """A stage of compaction: the weight from which on it runs, and whether it would run now (for any reason)."""
+
+    stage: str
+    tokens: int
+    due: bool = False
+
+
+class Contents(Struct, frozen=True, kw_only=True):
+    """What fills a window; sizes are in tokens.
+
+    ``window`` is that of the model, ``known`` whether it was given, or else taken. Of it, ``reserved`` is for the
+    answer, ``margin`` for what an estimate cannot know, and ``capacity`` for the prompt. ``exact``: ``tokens`` was
+    counted, not estimated. ``results`` are by tool, ``largest`` the largest messages, both with the largest first.
+    """
+
+    model: str | None
+    tokens: int
+    exact: bool
+    window: int
+    known: bool
+    capacity: int
+    reserved: int
+    margin: int
+    kinds: tuple[Share, ...]
+    results: tuple[ToolShare, ...]
+    largest: tuple[Heavy, ...]
+    messages: int
+    report: Report | None
+    stages: tuple[Step, ...]
+
+    @property
+    def left(self) -> int:
+        """What is left of the capacity; 0 when it is used up."""
+        return max(self.capacity - self.tokens, 0)
+
+    @property
+    def pressure(self) -> float:
+        """The share of the capacity that is used; above 1 when it does not fit."""
+        return self.tokens / max(self.capacity, 1)
+
+    @property
+    def due(self) -> tuple[Step, ...]:
+        """The stages that would run now."""
+        return tuple([each for each in self.stages if each.due])
+
+    @property
+    def next(self) -> Step | None:
+        """The stage that runs first when the conversation grows; ``None`` when all are due, or there is none."""
+        return min((each for each in self.stages if not each.due), key=lambda step: step.tokens, default=None)
+
+
+def contents(
+    path: Sequence[Entry],
+    messages: Sequence[Message],
+    *,
+    model: str | None = None,
+    window: int | None = None,
+    max_output: int | None = None,
+    settings: Settings = Settings(),  # noqa: B008 (frozen)
+    system: Sequence[Message] = (),
+    tools: Sequence[AnyTool] = (),
+    stages: Iterable[Stage] = (),
+    exact: int | None = None,
+    now: int = 0,
+) -> Contents:
+    """Say what fills the window of a model.
+
+    ``messages`` is what a view gives of ``path``; ``system`` stands before it. ``exact`` is what the provider counted,
+    ``now`` the time in Unix milliseconds, for stages that look at it. Costs the
+    length of the conversation. Raises ``MessageError`` for sizes that are none.
+    """
+    for name, size in (("window", window), ("max_output", max_output)):
+        if size is not None and size < 1:
+            raise MessageError(f"{name}: {size} is no number of tokens")
+    if exact is not None and exact < 0:
+        raise MessageError(f"exact: {exact} is no count of tokens")
+    heads = estimate_tools(tools, settings.output)
+    fixed = sum(map(estimate, system)) + heads
+    ledger = Ledger(model)
+    ledger.recall(path, messages, fixed=fixed)
+    anchor = ledger.anchored(path, messages)
+    measured = ledger.measure(messages, fixed=fixed, anchor=anchor)
+    tokens = measured.tokens if exact is None else exact
+    if not (messages or system or tools or exact):
+        tokens = 0
+    scale = tokens / max(measured.estimate, 1)
+    room = capacity(window, max_output, settings)
+    known = WINDOW if window is None else window
+    reserved = max(known - room - min(ROOM, known // 4), 0)
+    items = [Item(message, weight) for message, weight in zip(messages, ledger.estimates, strict=True)]
+    plan = Plan(items=tuple(items), sum=ledger.sum, capacity=room, fixed=fixed, scale=scale, now=now)
+    tally = _tallied((*system, *messages), heads, len(tools))
+    heavy = nlargest(_LARGEST, enumerate(ledger.estimates), key=lambda each: each[1])
+    return Contents(
+        model=model,
+        tokens=tokens,
+        exact=exact is not None,
+        window=known,
+        known=window is not None,
+        capacity=room,
+        reserved=reserved,
+        margin=known - room - reserved,
+        kinds=_scaled(tally, tokens),
+        results=tuple(
+            [ToolShare(name, round(size * scale), tally.results_of[name]) for name, size in tally.tools.most_common()]
+        ),
+        largest=tuple([Heavy(place, round(size * scale), messages[place]) for place, size in heavy if size]),
+        messages=len(messages),
+        report=_report(messages, anchor, fixed),
+        stages=tuple([Step(each.name, each.trigger(room), each.due(plan)) for each in stages]),
+    )
+
+
+def _report(messages: Sequence[Message], anchor: int | None, fixed: int) -> Report | None:
+    """The last report that may be trusted, and what would have been said without any."""
+    answer = None if anchor is None else messages[anchor]
+    if anchor is None or not isinstance(answer, AssistantMessage) or answer.usage is None:
+        return None
+    guessed = Ledger().measure(tuple(messages[:anchor]), fixed=fixed)
+    return Report(anchor, prompt_of(answer.usage), guessed.tokens)
+
+
+# -- kinds -------------------------------------------------------------------------------------------------------------
+
+
+class _Tally(NamedTuple):
+    """Estimates and counts by kind, and of results by tool."""
+
+    sizes: Counter[Kind]
+    counts: Counter[Kind]
+    tools: Counter[str]
+    results_of: Counter[str]
+
+
+def _tallied(messages: Sequence[Message], heads: int, tools: int) -> _Tally:
+    tally = _Tally(Counter(), Counter(), Counter(), Counter())
+    if heads or tools:
+        tally.sizes["tools"], tally.counts["tools"] = heads, tools
+    called: dict[str, str] = {}
+    for message in messages:
+        if isinstance(message, RescueMarker | FlushMarker):
+            continue
+        called.update((call.id, call.name) for call in message.tool_calls)
+        size = _message(message, tally)
+        if isinstance(message, ToolMessage) and not message.is_summary:
+            name = message.tool_name or called.get(message.tool_call_id or "") or "?"
+            tally.tools[name] += size
+            tally.results_of[name] += 1
+    return tally
+
+
+def _message(message: Message, tally: _Tally) -> int:
+    """Count a message; give its estimate."""
+    parts: Counter[Kind] = Counter()
+    for part in message.content:
+        kind: Kind = "summaries" if message.is_summary else _kind(part, message)
+        tally.sizes[kind] += estimate(message.replace(content=cast("tuple[()]", (part,))))
+        parts[kind] += 1
+    for kind, count in parts.items():
+        tally.counts[kind] += count if kind in _COUNTED else 1
+    return estimate(message)
+
+
+def _kind(part: AnyPart, message: Message) -> Kind:
+    match part:
+        case Reasoning():
+            return "reasoning"
+        case ToolCall() | MalformedToolCall():
+            return "calls"
+        case ServerToolResult():
+            return "results"
+        case Media():
+            return "media"
+        case _:
+            return _ROLES[type(message)]
+
+
+def _scaled(tally: _Tally, tokens: int) -> tuple[Share, ...]:
+    """The kinds in the provider's tokens; they add up to the whole."""
+    found: list[Kind] = [kind for kind in KINDS if tally.counts[kind]]
+    whole = max(sum(tally.sizes.values()), 1)
+    shares: list[Share] = []
+    before = told = 0
+    for kind in found:
+        before += tally.sizes[kind]
+        upto = round(tokens * before / whole)
+        shares.append(Share(kind, upto - told, tally.counts[kind]))
+        told = upto
+    return tuple(shares)
