@@ -20,10 +20,7 @@ from palaver.context.cold import cold_stages
 from palaver.context.folding import collapse, partial
 from palaver.context.shortening import shorten
 from palaver.context.stages import Stage, Work
-from palaver.context.summary import summarising
-
-AUTO_SHARE: Final = 0.95
-"""The share of the capacity from which on a model is asked."""
+from palaver.context.summary import AUTO_SHARE, summarising
 
 CLEARING: Final = (
     Stage("supersede", supersede, 0.80, 40_000),

@@ -25,7 +25,6 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from palaver.context.kept import kept, rounds
-from palaver.context.pipelines import AUTO_SHARE
 from palaver.context.plan import SOURCE, Item, Plan
 from palaver.context.stages import Stage, Summarise, Work
 from palaver.context.summary_prompt import AFTER, BEFORE, PROMPT
@@ -238,6 +237,9 @@ def summary_of(message: AssistantMessage) -> str:
         raise SummaryError(f"the summary is not whole: the answer ended with {message.finish_reason!r}")
     return message.text
 
+
+AUTO_SHARE: Final = 0.95
+"""The share of the capacity from which on a model is asked."""
 
 AUTO: Final = Stage("auto", summarising(), share=AUTO_SHARE)
 """The summary as a late stage (kairo.md 3.3)."""
