@@ -160,6 +160,9 @@ def test_reasoning_of_earlier_answers_falls_away_with_the_turn():
     last = answer(prompt=1600)
     found = Ledger().measure([p.user("Hi."), first, result, last, p.user("Go on.")], fixed=0, anchor=3)
     assert 1100 < found.tokens < 1160
+    more = [p.user("Go on."), answer(prompt=1200), p.user("And on.")]
+    found = Ledger().measure([p.user("Hi."), first, result, last, *more], fixed=0, anchor=5)
+    assert 1220 < found.tokens < 1260
 
 
 def test_reasoning_that_is_reported_with_the_output_falls_away_with_the_turn():

@@ -41,7 +41,6 @@ def _result(name, *outputs, **fields):
             "[ASSISTANT]\nProgress note:\nnow\nCalled read: a: 1, b: x y\nCalled list:",
         ),
         (_result("read", "contents"), None),
-        (_result("read", "x" * 101, is_error=True), None),
         (_result("read", "x" * 100, is_error=True), "[TOOL ERROR] read: " + "x" * 100),
         (_result("read", {"errorMessage": "no"}), '[TOOL ERROR] read: {"errorMessage":"no"}'),
         (_result("bash", {"command": "ls", "exitCode": 2}), "[COMMAND] bash: exit code 2"),
@@ -59,11 +58,7 @@ def _result(name, *outputs, **fields):
 )
 def test_what_is_told_of_a_message(message, told):
     found = [entry.text for entry in entries(message, _TOOLS)]
-    if message.text == "x" * 101:
-        assert found[0].endswith("x" * 15)
-        assert len(found[0]) <= len("[TOOL ERROR] read: ") + 100
-    else:
-        assert found == ([] if told is None else [told])
+    assert found == ([] if told is None else [told])
 
 
 @pytest.mark.row("CBF-29")
@@ -127,7 +122,7 @@ def test_the_budgets_of_the_rows(kind, tokens):
 def test_what_was_written_is_read_again(told):
     message = _memory(told)
     assert is_memory(message)
-    assert read(message) == (told or [Entry("user", "")])
+    assert read(message) == told
 
 
 @pytest.mark.row("CBF-29")

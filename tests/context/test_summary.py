@@ -11,9 +11,9 @@ from hypothesis import assume, given, settings, strategies as st
 
 import palaver as p
 from palaver import wires
-from palaver.context import AUTO, Breaker, Plan, Stage, Summarise, plan_of, summarising, summary_of
+from palaver.context import Breaker, Plan, Stage, Summarise, plan_of, summarising, summary_of
 from palaver.context.kept import kept, rounds
-from palaver.context.pipelines import pipeline
+from palaver.context.pipelines import AUTO_SHARE, pipeline
 from palaver.context.stages import Work
 from palaver.core.errors import ContextOverflowError, MessageError, OverloadedError, SummaryError, TransportError
 from palaver.core.request import Settings
@@ -21,6 +21,7 @@ from palaver.testing import rules
 from tests.context.driving import SUMMARY, TAG, asked, conversations, driven, filled, one_task, shown
 from tests.wires.histories import histories
 
+AUTO = Stage("auto", summarising(), AUTO_SHARE)
 TARGETS = [
     target for name in wires.names() for target in (name, *(f"{name}:{accent}" for accent in wires.accents(name)))
 ]

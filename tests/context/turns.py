@@ -7,8 +7,8 @@ Rules:
 - Whatever is predicted was not heard before. `seeded` predicts with a calibration that heard all other conversations on
   the same endpoint and model; `apart=function` leaves out those that are much alike, too.
 - `kind` says what stands in the way. `image`: images that are in the messages; `other media`: images that are
-  elsewhere, documents, recordings, films; both where they are new, or anywhere in a prompt that is estimated whole. `provider
-  tools`: tools run at the provider, whose texts nobody sees. All else is `text`.
+  elsewhere, documents, recordings, films; both where they are new, or anywhere in a prompt that is estimated whole.
+  `provider tools`: tools run at the provider, whose texts nobody sees. All else is `text`.
 - Image sizes and pages cost what `RATES` says, from the providers' own pages; the catalogue will say so for its models.
 """
 

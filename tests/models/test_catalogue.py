@@ -11,6 +11,7 @@ from palaver.models import catalogue, providers
 from palaver.models.capabilities import Capabilities
 from palaver.models.catalogue import Card, Catalogue
 from palaver.models.cost import cost
+from palaver.tokens.media import image_tokens
 
 BUILT_IN = Catalogue.read("").plus(catalogue.catalogue().cards)
 
@@ -94,6 +95,39 @@ def test_prices_and_sizes_of_a_row_fit_together(row):
         assert row.max_output < row.window
     if row.prices is not None:
         assert (row.prices.cache_read or 0) <= row.prices.input <= (row.prices.cache_write or row.prices.input)
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "height", "tokens"),
+    [
+        # the examples of https://platform.claude.com/docs/en/build-with-claude/vision
+        ("anthropic/claude-opus-5", 1920, 1080, 2691),
+        ("anthropic/claude-opus-4-7", 3840, 2160, 4784),
+        ("anthropic/claude-haiku-4-5", 1000, 1000, 1296),
+        ("google/gemini-3-flash-preview", 100, 100, 1120),
+        ("google/gemini-3.8-flash", 4000, 3000, 1120),
+        ("openai/gpt-6-sol", 1024, 1024, 1229),
+    ],
+)
+def test_an_image_costs_what_the_page_says(name, width, height, tokens):
+    assert image_tokens(width, height, catalogue.rates_of(name)) == tokens
+
+
+def test_a_standard_image_never_costs_more_than_the_page_says():
+    assert image_tokens(1920, 1080, catalogue.rates_of("anthropic/claude-sonnet-4-5")) <= 1568
+
+
+def test_rates_that_are_not_known_are_none():
+    assert catalogue.rates_of("openai/nothing") is None
+    assert catalogue.rates_of("deepseek/deepseek-flash") is None
+
+
+def test_rates_that_cannot_be_are_refused():
+    with pytest.raises(DecodeError, match="side"):
+        Catalogue.read(
+            '[[models]]\nproviders = ["p"]\nprefix = "x"\nsource = "https://p"\nchecked = 2026-11-01\n'
+            "rates = { side = 0 }\n"
+        )
 
 
 def test_what_a_card_says_becomes_capabilities_and_the_rest_stays_open():

@@ -20,7 +20,7 @@ from palaver.core.messages import RescueMarker
 from palaver.core.parts import Image, Reasoning, ToolCall
 from palaver.core.tools import Tool
 from palaver.testing import strategies
-from palaver.tokens import Counter, Estimated, estimate, estimate_tools
+from palaver.tokens import Counter, Estimated, MediaRates, estimate, estimate_tools
 from palaver.tokens.tokenisers import PIECE, HuggingFace, Tiktoken, pieces
 
 MERGED = [" the", "the", "th", "he", " a", "aa", "aaaa", "  ", "    ", "--", "----", "ing"]
@@ -108,6 +108,17 @@ def test_the_estimate_is_the_default():
     assert Estimated().count(message) == estimate(message)
     assert Estimated().count_tools([definition]) == estimate_tools([definition])
     assert (Estimated().name, repr(Estimated())) == ("estimate", "Estimated()")
+
+
+def test_media_cost_what_the_rates_of_the_model_say():
+    image = user(Image.from_url("https://x/y.png"))
+    rates = MediaRates(image=77)
+    for counter in (
+        Estimated(rates=rates),
+        Tiktoken(ENCODINGS["cl100k_base"], rates=rates),
+        HuggingFace(byte_level(), rates=rates),
+    ):
+        assert counter.count(image) == 77
 
 
 def test_special_tokens_in_a_text_are_text():

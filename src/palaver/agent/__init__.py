@@ -11,7 +11,9 @@ Stability: experimental.
 
 from palaver.agent.agent import Agent
 from palaver.agent.approvals import ApprovalRequest, Decide, Decision, answer, approve, edit, reject
+from palaver.agent.caching import Caching
 from palaver.agent.compact_thread import Compaction, compact, undo
+from palaver.agent.compacting import Compacting
 from palaver.agent.events import AgentEvent
 from palaver.agent.functions import function_tool
 from palaver.agent.guardrails import Guardrail, Verdict, deny, modify, warn
@@ -48,6 +50,8 @@ __all__ = [
     "Answers",
     "ApprovalRequest",
     "Blocked",
+    "Caching",
+    "Compacting",
     "Compaction",
     "Decide",
     "Decision",

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import anyio
+from msgspec import structs
 
 from palaver.agent.patience import uncounted
 from palaver.context.breaker import Breaker
@@ -24,6 +25,7 @@ from palaver.context.compaction import Compacted, Compaction
 from palaver.context.stages import Summarise
 from palaver.context.summary import summary_of
 from palaver.core.errors import SummaryError, TimedOutError
+from palaver.core.request import Request
 from palaver.core.usage import Usage
 from palaver.models.language_model import LanguageModel, complete
 
@@ -50,14 +52,14 @@ class Summariser:
     ) -> Compacted:
         """Carry a compaction to its end. Raises nothing but cancellation."""
         asks = self._model or model
-        asked = False
+        asked: set[str] = set()
         try:
             question = next(compaction)
             while True:
                 try:
                     if not asked:
                         self._begin(asks)
-                        asked = True
+                    asked.add(question.stage)
                     text = await self._ask(asks, question, spent)
                 except Exception as error:  # noqa: BLE001 (it is told in the failures of the compaction)
                     question = compaction.throw(error)
@@ -70,7 +72,7 @@ class Summariser:
                 self.breaker = self.breaker.undecided()
             raise
         if asked:
-            failed = bool(found.failures)
+            failed = any(each.stage in asked for each in found.failures)
             self.breaker = self.breaker.failed(anyio.current_time()) if failed else self.breaker.succeeded()
         return found
 
@@ -86,8 +88,15 @@ class Summariser:
         assert model is not None  # noqa: S101 (``_begin`` saw to it)
         reply = None
         with uncounted(), anyio.move_on_after(self._seconds):
-            reply = await complete(model, question.request)
+            reply = await complete(model, _fitting(question.request, model))
         if reply is None:
             raise TimedOutError(f"the summary took longer than {self._seconds:g} seconds", phase="idle")
         spent(reply.model, reply.response.message.usage)
         return summary_of(reply.response.message)
+
+
+def _fitting(request: Request, model: LanguageModel) -> Request:
+    """Without a temperature for models that reason: providers refuse it there."""
+    if not model.capabilities.reasoning:
+        return request
+    return request.replace(settings=structs.replace(request.settings, temperature=None))

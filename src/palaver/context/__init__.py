@@ -8,12 +8,13 @@ from palaver.context.budget import capacity, effective
 from palaver.context.compaction import Compacted, Failure, compacting, due, without_model
 from palaver.context.contents import Contents, contents
 from palaver.context.ledger import Ledger, Measure
+from palaver.context.pipelines import DEFAULT, SUMMARISE, pipeline
 from palaver.context.plan import Change, Item, Plan, plan_of
 from palaver.context.stages import Stage, Summarise
-from palaver.context.summary import AUTO, SUMMARISE, summarising, summary_of
+from palaver.context.summary import summarising, summary_of
 
 __all__ = [
-    "AUTO",
+    "DEFAULT",
     "SUMMARISE",
     "Breaker",
     "Change",
@@ -31,6 +32,7 @@ __all__ = [
     "contents",
     "due",
     "effective",
+    "pipeline",
     "plan_of",
     "summarising",
     "summary_of",

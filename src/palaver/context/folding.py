@@ -225,13 +225,9 @@ def _held(plan: Plan) -> bytearray:
     """1 where a message stays in any case."""
     alone = kept(plan)
     held = alone.untouchable
-    if alone.task is not None:
-        held[alone.task] = 1
-        for place in range(len(plan.items) - 1, alone.task, -1):
-            message = plan.items[place].message
-            if type(message) is UserMessage and message.mode != "tool" and not message.is_summary:
-                held[place] = 1
-                break
+    for place in (alone.task, alone.prompt):
+        if place is not None:
+            held[place] = 1
     return held
 
 

@@ -5,8 +5,8 @@ Rules (kairo.md 3.7):
 - ``untouchable`` messages come out of every stage as they went in, in the same order: those marked ``verbatim`` (I1),
   system and developer messages, the last message of each tag in ``Plan.keep_last``, and results that the model has not
   seen, with the answer that asked for them (I10).
-- The first message of the user, which is the task, is never removed (I8); where it alone is too long it may be
-  shortened.
+- The first message of the user, which is the task, is never removed (I8), and neither is the last one, which is what
+  is worked at (codebuff.md 9.4); where one alone is too long it may be shortened.
 - In the open turn, behind the last user message, as long as the model has not given an answer without calls, the
   reasoning of what stays is left as it is (I10): providers refuse a tool turn whose proofs were changed.
 - A ``round`` is an answer with the results of its calls; it is removed whole or not at all (I2). Every other message is
@@ -26,17 +26,18 @@ from palaver.core.messages import AssistantMessage, DeveloperMessage, SystemMess
 
 
 class Kept(NamedTuple):
-    """Places in the items of a plan. ``task``: the first user message; ``open_turn``: where the open turn begins."""
+    """Places in the items of a plan. ``task``: the first user message; ``prompt``: the last."""
 
     untouchable: bytearray
     """1 where a message is not to be touched."""
     task: int | None
     open_turn: int
-    """The place of its first message; the number of items when no turn is open."""
+    """Where the open turn begins; the number of items when no turn is open."""
+    prompt: int | None = None
 
     def removable(self, place: int) -> bool:
         """Whether a message may be removed, or folded into another."""
-        return not self.untouchable[place] and place != self.task
+        return not self.untouchable[place] and place not in (self.task, self.prompt)
 
 
 def kept(plan: Plan) -> Kept:
@@ -80,7 +81,7 @@ def kept(plan: Plan) -> Kept:
                 left -= found
                 if not left:
                     break
-    return Kept(untouchable, task, open_turn)
+    return Kept(untouchable, task, open_turn, user if user >= 0 else None)
 
 
 def rounds(items: Sequence[Item]) -> list[tuple[int, int]]:

@@ -235,7 +235,8 @@ def read(message: Message) -> list[Entry]:
     inner = text[len(_HEAD) : len(text) - len(_TAIL)]
     found: list[Entry] = []
     start = 0
-    for each in (record_of(message) or {}).get("entries", ()):
+    told = (record_of(message) or {}).get("entries")
+    for each in told if isinstance(told, jsontext.FrozenList) else ():
         kind, length = _length(each)
         if kind is None:
             break

@@ -20,7 +20,10 @@ from palaver.context.cold import cold_stages
 from palaver.context.folding import collapse, partial
 from palaver.context.shortening import shorten
 from palaver.context.stages import Stage, Work
-from palaver.context.summary import AUTO_SHARE, summarising
+from palaver.context.summary import summarising
+
+AUTO_SHARE: Final = 0.95
+"""The share of the capacity from which on a model is asked."""
 
 CLEARING: Final = (
     Stage("supersede", supersede, 0.80, 40_000),
@@ -44,3 +47,6 @@ def pipeline(auto: Work | None = None) -> tuple[Stage, ...]:
 
 DEFAULT: Final = (*cold_stages(CLEARING), *pipeline(summarising())[len(CLEARING) :])
 """What an agent uses, where it is not told otherwise."""
+
+SUMMARISE: Final = Stage("summarise", summarising("summarise"), 0.85)
+"""A summary as the only stage (deepagents-swift.md 8.5): the newest 6 messages, and a quarter at most, stay."""

@@ -31,7 +31,7 @@ from palaver.context.kept import kept, rounds
 from palaver.context.memory import Entry, Kind, Tools
 from palaver.context.plan import Item, Plan
 from palaver.context.stages import Stage
-from palaver.context.standing import record_of, standing
+from palaver.context.standing import standing
 from palaver.core.messages import AssistantMessage, ToolMessage, UserMessage
 from palaver.core.parts import Image
 
@@ -60,7 +60,7 @@ def prune(plan: Plan, *, tools: Tools = Tools()) -> Plan:  # noqa: B008 (frozen)
     folded = [item for place, item in enumerate(plan.items) if not stays[place]]
     told = [entry for item in folded for entry in memory.entries(item.message, tools)]
     entries = _fitting(told, _budgets(plan, stays))
-    if not entries or (_is_old(folded) and entries == told):
+    if not entries:
         return plan
     images = _images(plan, stays)
     record = memory.lengths(entries)
@@ -80,12 +80,6 @@ def prune(plan: Plan, *, tools: Tools = Tools()) -> Plan:  # noqa: B008 (frozen)
 
 def _continue(plan: Plan) -> Item:
     return standing(plan, memory.CONTINUED, CONTINUE, ())
-
-
-def _is_old(folded: Sequence[Item]) -> bool:
-    """Whether there is one memory, and nothing that it does not tell."""
-    stages = [(record_of(item.message) or {}).get("stage") for item in folded]
-    return stages.count(memory.STAGE) == 1 and stages.count(memory.CONTINUED) == len(stages) - 1
 
 
 # -- what stays --------------------------------------------------------------------------------------------------------

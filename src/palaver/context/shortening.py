@@ -44,7 +44,7 @@ def shorten(plan: Plan) -> Plan:
     items = list(plan.items)
     changed = 0
     for place in large:
-        if alone.removable(place) or (place == alone.task and _task_too(plan, alone)):
+        if alone.removable(place) or _too_large(plan, alone, place):
             shorter = _shorter(items[place], limit)
             if shorter is not None:
                 items[place] = shorter
@@ -52,12 +52,12 @@ def shorten(plan: Plan) -> Plan:
     return plan.changed("shorten", items, changed)
 
 
-def _task_too(plan: Plan, alone: Kept) -> bool:
-    """Whether nothing else helps: what must stay, and is not to be touched, does not fit beside the task."""
-    if alone.task is None or alone.untouchable[alone.task]:
+def _too_large(plan: Plan, alone: Kept, place: int) -> bool:
+    """Whether nothing else helps: what is not to be touched does not fit beside a task that stays."""
+    if alone.untouchable[place]:
         return False
     stays = sum([item.tokens for item, held in zip(plan.items, alone.untouchable, strict=True) if held])
-    return plan.scaled(stays + plan.fixed + plan.items[alone.task].tokens) > plan.capacity
+    return plan.scaled(stays + plan.fixed + plan.items[place].tokens) > plan.capacity
 
 
 def _shorter(item: Item, limit: int) -> Item | None:

@@ -23,7 +23,7 @@ from palaver.core.request import Request
 
 
 class Summarise(Struct, frozen=True):
-    """A model is to be asked. ``applied`` makes the next plan of the text that it answers.
+    """A model is to be asked, for the stage of that name. ``applied`` makes the next plan of the text that it answers.
 
     ``applied`` raises ``SummaryError`` for a text that is empty, or that wins nothing. ``shorter`` is the same question
     about less, for a model that finds this one too long; ``None`` when nothing can be left out any more.
@@ -32,6 +32,7 @@ class Summarise(Struct, frozen=True):
     request: Request
     applied: Callable[[str], Plan]
     shorter: Callable[[], Summarise | None]
+    stage: str = "auto"
 
 
 Work: TypeAlias = Callable[[Plan], "Plan | Summarise"]

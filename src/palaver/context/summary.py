@@ -26,7 +26,7 @@ from msgspec import structs
 
 from palaver.context.kept import kept, rounds
 from palaver.context.plan import SOURCE, Item, Plan
-from palaver.context.stages import Stage, Summarise, Work
+from palaver.context.stages import Summarise, Work
 from palaver.context.summary_prompt import AFTER, BEFORE, PROMPT
 from palaver.context.transcript import Entry, entry, transcript
 from palaver.core.errors import MessageError, SummaryError
@@ -134,7 +134,7 @@ def _question(asked: _Asked, entries: Sequence[Entry], size: int, untold: int) -
                 return less
         return None
 
-    return Summarise(request, applied, shorter)
+    return Summarise(request, applied, shorter, asked.name)
 
 
 def _fewer(entries: Sequence[Entry]) -> list[Entry]:
@@ -236,12 +236,3 @@ def summary_of(message: AssistantMessage) -> str:
     if message.finish_reason not in _WHOLE:
         raise SummaryError(f"the summary is not whole: the answer ended with {message.finish_reason!r}")
     return message.text
-
-
-AUTO_SHARE: Final = 0.95
-"""The share of the capacity from which on a model is asked."""
-
-AUTO: Final = Stage("auto", summarising(), share=AUTO_SHARE)
-"""The summary as a late stage (kairo.md 3.3)."""
-SUMMARISE: Final = Stage("summarise", summarising("summarise"), share=0.85)
-"""The summary as the only stage (deepagents-swift.md 8.5): the newest 6 messages, and a quarter at most, stay."""

@@ -106,8 +106,11 @@ class HttpAnswer(Answer):
         self._attempts += 1
         try:
             await self._attempt()
-        except BaseException as error:
+        except PalaverError as error:
             without_secrets(error, self._secrets)
+            await self._close()
+            raise
+        except BaseException:
             await self._close()
             raise
 

@@ -26,9 +26,10 @@ from typing import Final, Literal, Self, final
 import msgspec
 from msgspec import Struct, structs
 
-from palaver.core.errors import DecodeError
+from palaver.core.errors import DecodeError, MessageError
 from palaver.models.capabilities import Capabilities
 from palaver.models.cost import Prices
+from palaver.tokens.media import MediaRates
 from palaver.wires.speech import MediaKind
 
 FILE: Final = "PALAVER_MODELS"
@@ -38,6 +39,7 @@ FILE: Final = "PALAVER_MODELS"
 class Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of the models whose id begins with ``prefix``. ``None`` is "not known"; sizes are in tokens.
 
+    ``rates`` are what images and other media cost in tokens; what a row does not say of them is as usual.
     ``checked`` is the day on which ``source`` was read. ``note`` says what could not be found there.
     """
 
@@ -53,6 +55,7 @@ class Card(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reasoning: bool | None = None
     structured: Literal["json_schema", "json", "none"] | None = None
     prices: Prices | None = None
+    rates: MediaRates | None = None
     note: str = ""
 
     @property
@@ -93,7 +96,7 @@ class Catalogue:
         """Read rows as TOML. Raises ``DecodeError`` naming the place."""
         try:
             found = msgspec.convert(tomllib.loads(text), _File)
-        except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        except (tomllib.TOMLDecodeError, msgspec.ValidationError, MessageError) as error:
             raise DecodeError(str(error), source=source) from error
         return cls(found.models)
 
@@ -136,6 +139,13 @@ def prices_of(name: str) -> Prices | None:
     provider, _, model_id = name.partition("/")
     card = find(provider, model_id)
     return None if card is None else card.prices
+
+
+def rates_of(name: str) -> MediaRates | None:
+    """What media cost on the model ``provider/id``, in tokens; ``None`` where that is not known."""
+    provider, _, model_id = name.partition("/")
+    card = find(provider, model_id)
+    return None if card is None else card.rates
 
 
 @cache

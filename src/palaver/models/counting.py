@@ -22,7 +22,7 @@ from urllib.parse import quote
 import anyio
 import msgspec
 
-from palaver.core.errors import CapabilityError, DecodeError, TimedOutError
+from palaver.core.errors import CapabilityError, DecodeError, PalaverError, TimedOutError
 from palaver.models import http
 from palaver.models.endpoint import Counting
 from palaver.models.http_model import Model, written
@@ -54,7 +54,7 @@ async def count_tokens(model: LanguageModel, prompt: Prompt, *, on_notice: OnNot
         secrets: list[str] = []
         try:
             return await _asked(model, counting, url, body, secrets)
-        except BaseException as error:
+        except PalaverError as error:
             without_secrets(error, secrets)
             raise
 

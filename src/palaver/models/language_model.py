@@ -31,13 +31,15 @@ from palaver.core.messages import DeveloperMessage, Message, SystemMessage
 from palaver.core.request import Loss, Request, Response, Settings
 from palaver.core.tools import AnyTool
 from palaver.models.capabilities import Capabilities
+from palaver.wires.marking import CachePlan
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
     """What a model is asked.
 
     ``system`` stands before ``messages``, and may change from one prompt to the next; ``messages`` may be a window on
-    a list that only grows. ``provider`` holds fields that only one wire understands, by its name.
+    a list that only grows. ``provider`` holds fields that only one wire understands, by its name. ``cache`` says what
+    the provider shall keep, and where marks shall stand: places count from the first of ``messages``.
     """
 
     messages: Sequence[Message]
@@ -45,6 +47,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
     tools: tuple[AnyTool, ...] = ()
     settings: Settings = Settings()
     provider: Mapping[str, Mapping[str, Any]] = {}
+    cache: CachePlan | None = None
 
     def replace(self, **changes: Any) -> Prompt:
         """Give an edited copy."""

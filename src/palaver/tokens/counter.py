@@ -24,6 +24,7 @@ from palaver.core.messages import Message
 from palaver.core.parts import Json, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
 from palaver.core.tools import AnyTool
 from palaver.tokens.estimate import estimate, estimate_tools
+from palaver.tokens.media import MediaRates
 
 
 class Counter(Protocol):
@@ -48,7 +49,11 @@ class Counter(Protocol):
 
 @final
 class Estimated(Counter):
-    """Counts by the length of texts: needs nothing, and is never far off for long."""
+    """Counts by the length of texts, and needs nothing. ``rates`` are what media cost on the model."""
+
+    def __init__(self, *, rates: MediaRates | None = None) -> None:
+        """Hold the rates."""
+        self._rates = rates
 
     @property
     def name(self) -> str:
@@ -57,7 +62,7 @@ class Estimated(Counter):
 
     def count(self, message: Message, /) -> int:
         """Tokens of a message, by estimate."""
-        return estimate(message)
+        return estimate(message, self._rates)
 
     def count_tools(self, tools: Iterable[AnyTool], /) -> int:
         """Tokens of the definitions of tools, by estimate."""
@@ -69,12 +74,13 @@ class Estimated(Counter):
 
 
 class Textual(Counter):
-    """Counts texts by a function, and estimates what is no text."""
+    """Counts texts by a function, and estimates what is no text. ``rates`` are what media cost on the model."""
 
-    def __init__(self, name: str, tokens: Callable[[str], int]) -> None:
+    def __init__(self, name: str, tokens: Callable[[str], int], *, rates: MediaRates | None = None) -> None:
         """Hold the function; ``tokens`` gives the tokens of one text."""
         self._name = name
         self._tokens = tokens
+        self._rates = rates
 
     @property
     def name(self) -> str:
@@ -90,7 +96,7 @@ class Textual(Counter):
                 rest.append(part)
             elif text:
                 total += self._tokens(text)
-        return total + estimate(message.replace(content=tuple(rest))) if rest else total
+        return total + estimate(message.replace(content=tuple(rest)), self._rates) if rest else total
 
     def count_tools(self, tools: Iterable[AnyTool], /) -> int:
         """Tokens of the definitions of tools, as JSON."""

@@ -153,7 +153,7 @@ def _jpeg(data: bytes) -> tuple[int, int] | None:
         elif marker in _BARE:
             place += 2
         else:
-            place += 2 + max(2, int.from_bytes(data[place + 2 : place + 4], "big"))
+            place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
     return None
 
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from palaver.core.errors import DecodeError, MessageError, TransportError, UnknownNameError, excerpt
 from palaver.tokens.counter import Textual
+from palaver.tokens.media import MediaRates
 
 if TYPE_CHECKING:
     import tiktoken
@@ -48,7 +49,7 @@ class Tiktoken(Textual):
     ``TransportError`` where the encoding cannot be fetched.
     """
 
-    def __init__(self, encoding: str | tiktoken.Encoding) -> None:
+    def __init__(self, encoding: str | tiktoken.Encoding, *, rates: MediaRates | None = None) -> None:
         """Load the encoding, which may fetch it."""
         library = _library("tiktoken")
         found: Any = _encoding(library, encoding) if isinstance(encoding, str) else encoding
@@ -56,7 +57,7 @@ class Tiktoken(Textual):
         def tokens(text: str) -> int:
             return sum([len(found.encode_ordinary(piece)) for piece in pieces(text)])
 
-        super().__init__(f"tiktoken {found.name}", tokens)
+        super().__init__(f"tiktoken {found.name}", tokens, rates=rates)
 
 
 @final
@@ -67,7 +68,7 @@ class HuggingFace(Textual):
     library is not installed, or the tokeniser has parts in Python, and ``DecodeError`` for a file that is no tokeniser.
     """
 
-    def __init__(self, tokeniser: str | Path | tokenizers.Tokenizer) -> None:
+    def __init__(self, tokeniser: str | Path | tokenizers.Tokenizer, *, rates: MediaRates | None = None) -> None:
         """Read or copy the tokeniser."""
         library = _library("tokenizers")
         if isinstance(tokeniser, str | Path):
@@ -82,7 +83,7 @@ class HuggingFace(Textual):
         def tokens(text: str) -> int:
             return sum([len(found.encode(piece, add_special_tokens=False).ids) for piece in pieces(text)])
 
-        super().__init__(f"tokenizers {name}", tokens)
+        super().__init__(f"tokenizers {name}", tokens, rates=rates)
 
 
 def pieces(text: str, most: int = PIECE) -> Iterator[str]:

@@ -17,6 +17,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from palaver.wires.marking import Marking
+
 MediaKind: TypeAlias = Literal["image", "audio", "video", "file"]
 MEDIA_KINDS: tuple[MediaKind, ...] = ("image", "audio", "video", "file")
 
@@ -99,3 +101,7 @@ class Speech(Struct, frozen=True, kw_only=True):
     """Fields of a request, in ``provider[wire]``, under which it needs no messages."""
     continues: frozenset[str] = frozenset()
     """Fields that name a conversation which the provider keeps; results may answer calls that are in there."""
+    marking: tuple[Marking, ...] = ()
+    """How cache marks are said: the first row that holds for the model. None where the provider needs none."""
+    cache_key: str | None = None
+    """The field of a request that names its cache."""

@@ -27,7 +27,7 @@ from palaver.core.pairs import Placed
 from palaver.core.parts import AssistantPart, MalformedToolCall, ToolCall
 from palaver.core.request import Encoded, Request, Response
 from palaver.core.usage import Usage
-from palaver.wires import reading
+from palaver.wires import marking, reading
 from palaver.wires.context import Context, Options
 from palaver.wires.encoder import RequestEncoder, Writer, renumbered
 from palaver.wires.handover import fit
@@ -35,6 +35,7 @@ from palaver.wires.handover import fit
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from palaver.wires.marking import CachePlan
     from palaver.wires.speech import MediaKind, Speech
     from palaver.wires.stream_decoder import StreamDecoder
     from palaver.wires.stream_encoder import StreamEncoder
@@ -166,6 +167,22 @@ class Wire:
             response = structs.replace(response, message=_with_objects(response.message, context))
         body = jsontext.encode(self._codec.response(response, context))
         return self._checked(Encoded((body,), context.losses), losses)
+
+    # -- cache marks --
+
+    def marked(self, request: Request, plan: CachePlan) -> Request:
+        """A request with the cache marks of a plan, as this wire says them; the same where it says none.
+
+        Pure, and meant for the request that is sent: messages that are kept have no marks (R10).
+        """
+        return marking.marked(request, self.speech.marking, self.speech.cache_key, self.name, plan)
+
+    def unmarked(self, request: Request) -> Request:
+        """A request without cache marks. What was given to ``marked`` comes back, if it had none.
+
+        A ``provider`` that was empty comes back as none at all, which no body shows.
+        """
+        return marking.unmarked(request, self.speech.marking, self.speech.cache_key, self.name)
 
     # -- streams --
 

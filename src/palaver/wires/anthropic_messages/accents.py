@@ -4,6 +4,7 @@ Rules:
 
 - The body is that of the wire, but that the address names the model. Which version of the API is spoken, and that the
   body says so, is data of the endpoint.
+- They refuse the cache mark at the top level, and take those on blocks (UKGovernmentBEIS/inspect_ai#3851).
 
 Source: https://platform.claude.com/docs/en/build-with-claude/claude-on-amazon-bedrock;
 https://platform.claude.com/docs/en/build-with-claude/claude-on-vertex-ai
@@ -17,9 +18,9 @@ from typing import Final
 
 from msgspec import structs
 
-from palaver.wires.anthropic_messages.encode import SPEECH
+from palaver.wires.anthropic_messages.encode import MARKING, SPEECH
 from palaver.wires.speech import Speech
 
-_UNNAMED: Final = structs.replace(SPEECH, names_model=False)
+_UNNAMED: Final = structs.replace(SPEECH, names_model=False, marking=(structs.replace(MARKING, automatic=False),))
 
 ACCENTS: Final[dict[str, Speech]] = {"bedrock": _UNNAMED, "vertex": _UNNAMED}

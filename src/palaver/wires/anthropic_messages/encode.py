@@ -17,18 +17,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from palaver.core import jsontext
 from palaver.core.jsontext import Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
-from palaver.core.parts import Text
+from palaver.core.parts import File, Image, Text, ToolCall
 from palaver.wires import reading
 from palaver.wires.anthropic_messages.blocks import block, is_plain
 from palaver.wires.anthropic_messages.forms import FINISH, FINISH_WORD, IMAGE_TYPES, PDF, TEXT_TYPES, WIRE
 from palaver.wires.anthropic_messages.head import DEFAULT_MAX_TOKENS, head
+from palaver.wires.anthropic_messages.marks import MARK, MOST_MARKS
 from palaver.wires.anthropic_messages.repairs import repaired
 from palaver.wires.anthropic_messages.usage import write_usage
+from palaver.wires.marking import Marking
 from palaver.wires.reading import is_hint, native, visible
 from palaver.wires.speech import IdRule, MediaKind, MediaRule, Speech
 
@@ -50,7 +52,20 @@ _MEDIA: Final[dict[MediaKind, MediaRule]] = {
     "file": MediaRule(_IMAGES.sources, TEXT_TYPES | {PDF}),
 }
 
+MARKING: Final = Marking(
+    wire=WIRE,
+    name=MARK,
+    value=Raw(b'{"type":"ephemeral"}'),
+    carriers=(Text, Image, File, ToolCall),
+    results="message",
+    tools="field",
+    automatic=True,
+    most=MOST_MARKS,
+)
+"""https://platform.claude.com/docs/en/build-with-claude/prompt-caching: a field of blocks, tools and the request."""
+
 SPEECH: Final = Speech(
+    marking=(MARKING,),
     developer=False,
     blank_text=False,
     blank_proofs=frozenset(),

@@ -26,12 +26,12 @@ import re
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from msgspec import Raw, UnsetType
+from msgspec import Raw, UnsetType, structs
 
 from palaver.core import jsontext
 from palaver.core.jsontext import EMPTY_OBJECT, Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
-from palaver.core.parts import File, Opaque, Video
+from palaver.core.parts import File, Image, Opaque, Text, ToolCall, Video
 from palaver.core.request import ToolChoice
 from palaver.core.tools import ProviderTool, Tool
 from palaver.wires import reading
@@ -42,6 +42,7 @@ from palaver.wires.bedrock_converse.usage import write_usage
 from palaver.wires.bedrock_converse.write import Block, blocks, kind_of, plain
 from palaver.wires.encoder import ABSENT
 from palaver.wires.handover import fitting_name
+from palaver.wires.marking import Marking
 from palaver.wires.reading import hint, is_hint, native, visible
 from palaver.wires.speech import IdRule, MediaRule, Speech
 
@@ -77,7 +78,22 @@ _IN_RESULTS: Final[dict[MediaKind, MediaRule]] = {
     "video": _rule("video"),
 }
 
+_MARKING: Final = Marking(
+    wire=WIRE,
+    name="cachePoint",
+    value=Raw(b'{"type":"default"}'),
+    said="block",
+    carriers=(Text, Image, File, Video, ToolCall),
+    results="message",
+    tools="block",
+    most=_MOST_MARKS,
+    models=re.compile(r"\banthropic\."),
+)
+_MARKINGS: Final = (_MARKING, structs.replace(_MARKING, tools=None, models=re.compile(r"\bamazon\.nova")))
+"""https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html: which models take any, and where."""
+
 SPEECH: Final = Speech(
+    marking=_MARKINGS,
     names_model=False,
     declares_called=True,
     ranges={"temperature": (0, 1), "top_p": (0, 1)},

@@ -16,9 +16,11 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
-from palaver.wires.openai_chat.forms import AUDIO_WORDS
+from palaver.core.parts import Json, Text
+from palaver.wires.marking import Marking
+from palaver.wires.openai_chat.forms import AUDIO_WORDS, WIRE
 from palaver.wires.speech import IdRule, MediaRule, Speech
 
 _WEB: Final = frozenset({"http", "https"})
@@ -29,7 +31,17 @@ _AUDIO: Final = MediaRule(frozenset({"inline"}), frozenset(AUDIO_WORDS), needs_t
 _FILE: Final = MediaRule(frozenset({"inline", "file_id"}), needs_type="inline")
 _LINKED: Final = MediaRule(frozenset({"inline", "url"}), schemes=_WEB)
 
+_MARKS: Final = Marking(
+    wire=WIRE,
+    name="cache_control",
+    value=Raw(b'{"type":"ephemeral"}'),
+    carriers=(Text, Json),
+    models=re.compile(r"^(anthropic|google)/"),
+)
+"""https://openrouter.ai/docs/features/prompt-caching: on text parts; other models keep prefixes by themselves."""
+
 SPEECH: Final = Speech(
+    cache_key="prompt_cache_key",
     ranges={"temperature": (0, 2), "top_p": (0, 1), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2)},
     error_flag=False,
     interleaving=False,
@@ -39,7 +51,7 @@ SPEECH: Final = Speech(
 )
 """The base wire: OpenAI's own."""
 
-_PLAIN: Final = structs.replace(SPEECH, developer=False, custom_calls=False, answer_media={})
+_PLAIN: Final = structs.replace(SPEECH, developer=False, custom_calls=False, answer_media={}, cache_key=None)
 _TEXT_ONLY: Final = structs.replace(_PLAIN, media={})
 _IMAGES: Final = structs.replace(_PLAIN, media={"image": _IMAGE})
 
@@ -71,7 +83,9 @@ ACCENTS: Final[dict[str, Accent]] = {
     "groq": Accent(speech=_IMAGES, max_tokens="max_completion_tokens", reasoning="reasoning"),
     "deepseek": Accent(speech=_TEXT_ONLY, reasoning="reasoning_content", reasoning_with_calls=True),
     "openrouter": Accent(
-        speech=structs.replace(_PLAIN, media={"image": _IMAGE, "audio": _AUDIO, "file": _LINKED, "video": _LINKED}),
+        speech=structs.replace(
+            _PLAIN, media={"image": _IMAGE, "audio": _AUDIO, "file": _LINKED, "video": _LINKED}, marking=(_MARKS,)
+        ),
         reasoning="reasoning",
         details=True,
     ),

@@ -358,7 +358,7 @@ def content_part(part: AnyPart, context: Context) -> Any:
         case Text():
             return {"type": "text", "text": part.text, **visible(rest)}
         case Json():
-            return {"type": "text", "text": bytes(part.value_json).decode()}
+            return {"type": "text", "text": bytes(part.value_json).decode(), **visible(rest)}
         case Opaque():
             return part.raw_json
         case Refusal():

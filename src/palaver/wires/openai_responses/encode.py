@@ -98,6 +98,7 @@ _MEDIA: Final[dict[MediaKind, MediaRule]] = {
 }
 
 SPEECH: Final = Speech(
+    cache_key="prompt_cache_key",
     error_flag=False,
     media=_MEDIA,
     result_media=_MEDIA,

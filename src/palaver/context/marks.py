@@ -1,0 +1,164 @@
+"""Cache marks: behind which messages a provider is asked to keep what it read. Plans only; a wire says them.
+
+Rules (codebuff.md 2.4, CBF-15; pains.md 10; docs/adr/0021-cache-marks.md):
+
+- Places are indexes of messages, in ascending order, as ``wires.marking.CachePlan`` takes them. An empty list has
+  none.
+- ``turn_marks`` are Codebuff's four: behind the message before the last answer, the last prompt of the user and the
+  last step prompt, and behind the last message. They move with every turn.
+- ``StableMarks`` stay where they were put. A new one is put at the end of a request, when ``step`` tokens came since
+  the last; then the oldest but ``keep`` is given up. The one before the last stays, so that the provider finds there
+  what it kept for the request before.
+- ``Bridges`` are for a provider that moves a mark to the end of each request by itself, and finds what it kept before
+  only when that is near: a request that adds many blocks gets a mark where the one before it ended.
+- Where a request ended is told by the messages alone: it ends where an answer follows. So the places are the same in
+  another process, and a turn that is added moves none.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from operator import is_
+from typing import Final, final
+
+from palaver.core.errors import MessageError
+from palaver.core.messages import AssistantMessage, Message, ToolMessage
+from palaver.threads.growing import Beginning
+from palaver.tokens.estimate import estimate
+from palaver.wires.marking import CachePlan
+
+__all__ = ["KEEP", "NEAR", "STEP", "Bridges", "CachePlan", "StableMarks", "stable_marks", "turn_marks"]
+
+STEP: Final = 1024
+"""The least that providers keep, and that one of them wants between two marks, in tokens.
+
+https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html
+"""
+KEEP: Final = 2
+"""Marks in the messages: the head has two of the four."""
+NEAR: Final = 16
+"""So many blocks are near. 20 are looked at; what a wire makes of a message may be a few more than its parts.
+
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching
+"""
+_PROMPTS: Final = ("USER_PROMPT", "STEP_PROMPT")
+"""The tags of prompts, as agents give them."""
+
+
+def turn_marks(messages: Sequence[Message]) -> tuple[int, ...]:
+    """Codebuff's four places. Costs one pass."""
+    if not messages:
+        return ()
+    ends = {len(messages) - 1}
+    for wanted in (None, *_PROMPTS):
+        for place in range(len(messages) - 1, 0, -1):
+            message = messages[place]
+            if isinstance(message, AssistantMessage) if wanted is None else wanted in message.tags:
+                ends.add(place - 1)
+                break
+    return tuple(sorted(ends))
+
+
+def stable_marks(messages: Sequence[Message], *, step: int = STEP, keep: int = KEEP) -> tuple[int, ...]:
+    """Places that stay. Costs one pass; ``StableMarks`` goes on where it was. Raises ``MessageError`` for bad sizes."""
+    return StableMarks(step=step, keep=keep)(messages)
+
+
+class _Growing:
+    """Places of one growing list of messages: a call costs what is new in it."""
+
+    __slots__ = ("_last", "_places", "_seen")
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._seen: Sequence[Message] = ()
+        self._places: tuple[int, ...] = ()
+        self._last: Message | None = None
+
+    def __call__(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The places for these messages."""
+        if not self._goes_on(messages):
+            self._forget()
+        for place in range(len(self._seen), len(messages)):
+            message = messages[place]
+            if isinstance(message, AssistantMessage) and place and not isinstance(self._last, AssistantMessage):
+                self._places = self._ended(place - 1)
+                self._began(place - 1)
+            self._add(message)
+            self._last = message
+        self._seen = messages
+        if messages and not isinstance(self._last, AssistantMessage):
+            return self._ended(len(messages) - 1)
+        return self._places
+
+    def _goes_on(self, messages: Sequence[Message]) -> bool:
+        seen = self._seen
+        if isinstance(messages, Beginning) and messages.continues(seen):
+            return True
+        return len(messages) >= len(seen) and all(map(is_, seen, messages))
+
+    @abstractmethod
+    def _add(self, message: Message) -> None:
+        """Count a message."""
+
+    @abstractmethod
+    def _ended(self, place: int) -> tuple[int, ...]:
+        """The places, when a request ends with the message at ``place``."""
+
+    @abstractmethod
+    def _began(self, place: int) -> None:
+        """Count from here: a request ended with the message at ``place``, and its places are put."""
+
+
+@final
+class StableMarks(_Growing):
+    """``stable_marks`` of one growing list of messages: a call costs what is new in it."""
+
+    __slots__ = ("_keep", "_since", "_step")
+
+    def __init__(self, *, step: int = STEP, keep: int = KEEP) -> None:
+        """Begin with no messages. ``step`` in tokens by estimate. Raises ``MessageError`` where either is below 1."""
+        if step < 1 or keep < 1:
+            raise MessageError("step and keep of cache marks must be at least 1")
+        self._step, self._keep = step, keep
+        super().__init__()
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._since = 0
+
+    def _add(self, message: Message) -> None:
+        self._since += estimate(message)
+
+    def _ended(self, place: int) -> tuple[int, ...]:
+        return (*self._places, place)[-self._keep :] if self._since >= self._step else self._places
+
+    def _began(self, place: int) -> None:
+        if self._places[-1:] == (place,):
+            self._since = 0
+
+
+@final
+class Bridges(_Growing):
+    """The last place where a request ended behind which more came than the provider looks back."""
+
+    __slots__ = ("_blocks", "_end")
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._blocks = 0
+        self._end: int | None = None
+
+    def _add(self, message: Message) -> None:
+        self._blocks += 1 if isinstance(message, ToolMessage) else len(message.content)
+
+    def _ended(self, place: int) -> tuple[int, ...]:  # noqa: ARG002 (it is the end before that is marked)
+        return (self._end,) if self._end is not None and self._blocks >= NEAR else self._places
+
+    def _began(self, place: int) -> None:
+        self._end, self._blocks = place, 0

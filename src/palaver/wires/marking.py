@@ -1,0 +1,254 @@
+"""Cache marks: how a wire says that a provider shall keep what stands before a place.
+
+Rules (codebuff.md 2.4, CBF-15; kairo.md D32; wires.md 4.3.7, 6.2.7; message-fields.md R10):
+
+- A ``CachePlan`` says where marks shall stand, and knows no provider. A ``Marking`` is a wire's row of data: what a
+  mark is called, and what can carry one. A wire that keeps prefixes by itself has no row, and is sent no mark.
+- A mark is a field of the wire's own on a part, a message, a tool or the request, or an ``Opaque`` block behind them.
+  It is put on copies when a request is made: no message of a thread has one, and ``unmarked`` gives back what was
+  there.
+- At most ``most`` marks: those of the head first, since they are the oldest and stay, then the last places in the
+  messages. Where a message cannot carry one, the nearest before it does.
+- With ``automatic`` a wire that has such a field leaves the places in the messages to the provider, and says only what
+  lies further back than the provider looks (``bridges``).
+- What the request says of its cache by itself stays as it is.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias, TypeVar
+
+from msgspec import UNSET, Raw, Struct, structs
+
+from palaver.core import jsontext
+from palaver.core.jsontext import Fields
+from palaver.core.messages import DeveloperMessage, FlushMarker, Message, RescueMarker, SystemMessage, ToolMessage
+from palaver.core.parts import AnyPart, Opaque, Text
+from palaver.core.request import Request
+from palaver.core.tools import AnyTool, ProviderTool, Tool
+from palaver.core.value import Value
+
+Places: TypeAlias = Callable[[Sequence[Message]], Sequence[int]]
+"""Gives the places of the messages behind which a mark shall stand, in ascending order."""
+Said: TypeAlias = Literal["field", "block"]
+"""A field on what it marks, or a block of its own behind it."""
+_V = TypeVar("_V", bound=Value)
+
+KEY_LENGTH: Final = 64
+"""A provider's longest name of a cache (https://developers.openai.com/api/docs/api-reference/responses/create)."""
+
+
+def no_places(_messages: Sequence[Message]) -> Sequence[int]:
+    """Mark no message."""
+    return ()
+
+
+class CachePlan(Struct, frozen=True, kw_only=True):
+    """What a provider is asked to keep of a prompt.
+
+    ``places`` are asked for the messages behind the leading system messages, and only where a wire has use for them.
+    ``head``: also behind the tools and the system prompt. ``automatic``: where the provider moves a mark in the
+    messages itself, ``bridges`` are asked in their stead. ``key`` names the conversation, so that its requests meet the
+    same cache.
+    """
+
+    places: Places = no_places
+    bridges: Places = no_places
+    head: bool = True
+    automatic: bool = True
+    key: str | None = None
+
+
+class Marking(Struct, frozen=True, kw_only=True):
+    """How a wire says a mark: its ``name`` and ``value``, and what carries it.
+
+    ``results``: whether the mark of a tool result stands on the message or on a part in it. ``tools``: how one is said
+    behind the tools; ``None`` where it cannot be. ``models``: which models take any (``None``: all); an unknown model
+    is ``""``.
+    """
+
+    wire: str
+    name: str
+    value: Raw
+    said: Said = "field"
+    carriers: tuple[type[AnyPart], ...] = (Text,)
+    results: Literal["message", "part"] = "part"
+    tools: Said | None = None
+    automatic: bool = False
+    most: int = 4
+    models: re.Pattern[str] | None = None
+
+    def places(
+        self, plan: CachePlan, messages: Sequence[Message], *, tools: Sequence[AnyTool], system: bool
+    ) -> Sequence[int]:
+        """The places of a plan for which the head leaves marks: the last ones."""
+        moved = self.automatic and plan.automatic
+        head = sum((plan.head and system, plan.head and self.tools is not None and bool(tools), moved))
+        if head >= self.most:
+            return ()
+        return (plan.bridges if moved else plan.places)(messages)[head - self.most :]
+
+
+def marking_of(rows: Sequence[Marking], model: str | None) -> Marking | None:
+    """The first row of a wire that holds for a model."""
+    return next((row for row in rows if row.models is None or row.models.search(model or "")), None)
+
+
+# -- a request -------------------------------------------------------------------------------------
+
+
+def marked(request: Request, rows: Sequence[Marking], key: str | None, wire: str, plan: CachePlan) -> Request:
+    """A request with the marks of a plan. ``key`` is the wire's field for ``CachePlan.key``, where it has one."""
+    row = marking_of(rows, request.model)
+    fields: dict[str, Any] = {}
+    if key is not None and plan.key:
+        fields[key] = jsontext.raw(plan.key[-KEY_LENGTH:])
+    if row is None:
+        return _with_fields(request, wire, fields)
+    if row.automatic and plan.automatic:
+        fields[row.name] = row.value
+    messages = list(request.messages)
+    behind = _behind_system(messages)
+    system = any(isinstance(each, SystemMessage | DeveloperMessage) for each in messages[:behind])
+    if plan.head and row.tools is not None and request.tools:
+        request = structs.replace(request, tools=marked_tools(request.tools, row))
+    if plan.head:
+        _put(messages, range(behind)[-1:], row, 0)
+    places = row.places(plan, tuple(messages[behind:]), tools=request.tools, system=system)
+    _put(messages, [behind + place for place in places], row, behind)
+    return _with_fields(structs.replace(request, messages=tuple(messages)), wire, fields)
+
+
+def unmarked(request: Request, rows: Sequence[Marking], key: str | None, wire: str) -> Request:
+    """A request without any mark: what ``marked`` was given, where that had none."""
+    row = marking_of(rows, request.model)
+    names = {name for name in (key, None if row is None else row.name) if name is not None}
+    request = _without_fields(request, wire, names)
+    if row is None:
+        return request
+    tools = tuple([_bare(each, row) for each in request.tools if not _is_mark(each, row)])
+    messages = tuple([unmarked_message(each, row) for each in request.messages])
+    return structs.replace(request, tools=tools, messages=messages)
+
+
+def _behind_system(messages: Sequence[Message]) -> int:
+    """Where the messages begin that are not leading system messages."""
+    end = 0
+    for place, message in enumerate(messages):
+        if isinstance(message, SystemMessage | DeveloperMessage):
+            end = place + 1
+        elif not isinstance(message, RescueMarker | FlushMarker):
+            break
+    return end
+
+
+def _put(messages: list[Message], places: Sequence[int], row: Marking, start: int) -> None:
+    for place, message in marks_at(messages, places, row, start):
+        messages[place] = message
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def marks_at(
+    messages: Sequence[Message], places: Sequence[int], row: Marking, start: int = 0
+) -> list[tuple[int, Message]]:
+    """The messages that carry the marks of some places, with their own places.
+
+    Where a message cannot carry one, it is the nearest before it that can and has none, from ``start`` on.
+    """
+    found: list[tuple[int, Message]] = []
+    least = start
+    for place in places:
+        for at in range(place, least - 1, -1):
+            message = marked_message(messages[at], row)
+            if message is not None:
+                found.append((at, message))
+                least = at + 1
+                break
+    return found
+
+
+def marked_message(message: Message, row: Marking) -> Message | None:
+    """A message with a mark behind its last part that can carry one; ``None`` when none can."""
+    content: list[Any] = list(message.content)
+    last = next((at for at in range(len(content) - 1, -1, -1) if _carries(content[at], row)), None)
+    if isinstance(message, ToolMessage) and row.results == "message":
+        return _with_fields(message, row.wire, {row.name: row.value})
+    if last is None:
+        return None
+    if row.said == "block":
+        return message.replace(content=(*content, Opaque(row.wire, _block(row))))
+    content[last] = _with_fields(content[last], row.wire, {row.name: row.value})
+    return message.replace(content=tuple(content))
+
+
+def unmarked_message(message: Message, row: Marking) -> Message:
+    """A message without marks: the same object where it has none."""
+    message = _bare(message, row)
+    parts: tuple[AnyPart, ...] = message.content
+    content = tuple([_bare(part, row) for part in parts if not _is_mark(part, row)])
+    same = len(content) == len(parts) and all(new is old for new, old in zip(content, parts, strict=True))
+    return message if same else message.replace(content=content)
+
+
+def _carries(part: AnyPart, row: Marking) -> bool:
+    """Whether a part can carry a mark: blank text cannot, since it may not be sent."""
+    return isinstance(part, row.carriers) and not (isinstance(part, Text) and not part.text.strip())
+
+
+# -- tools -----------------------------------------------------------------------------------------
+
+
+def marked_tools(tools: Sequence[AnyTool], row: Marking) -> tuple[AnyTool, ...]:
+    """Tools with a mark behind the last."""
+    if row.tools == "block":
+        return (*tools, ProviderTool(row.wire, _block(row)))
+    last = next((at for at in range(len(tools) - 1, -1, -1) if isinstance(tools[at], Tool)), None)
+    if last is None:
+        return tuple(tools)
+    return (*tools[:last], _with_fields(tools[last], row.wire, {row.name: row.value}), *tools[last + 1 :])
+
+
+# -- one value -------------------------------------------------------------------------------------
+
+
+def _block(row: Marking) -> Raw:
+    return jsontext.raw({row.name: row.value})
+
+
+def _is_mark(value: Value, row: Marking) -> bool:
+    """Whether a part or a tool is nothing but a mark."""
+    return isinstance(value, Opaque | ProviderTool) and value.wire == row.wire and value.raw_json == _block(row)
+
+
+def _with_fields(value: _V, wire: str, fields: Mapping[str, Any]) -> _V:
+    """A value with fields of a wire, but for those that it has already."""
+    if not fields:
+        return value
+    held: Fields = {} if value.provider_json is UNSET else jsontext.fields(value.provider_json)
+    own: Fields = jsontext.fields(held[wire]) if wire in held else {}
+    mixed: dict[str, Any] = {**own, **{name: item for name, item in fields.items() if name not in own}}
+    both: dict[str, Any] = {**held, wire: mixed}
+    return structs.replace(value, provider_json=jsontext.raw(both))
+
+
+def _bare(value: _V, row: Marking) -> _V:
+    return _without_fields(value, row.wire, {row.name})
+
+
+def _without_fields(value: _V, wire: str, names: set[str]) -> _V:
+    """A value without fields of a wire; one that had no others has no fields again."""
+    if value.provider_json is UNSET:
+        return value
+    held: Fields = jsontext.fields(value.provider_json)
+    own: Fields = jsontext.fields(held[wire]) if wire in held else {}
+    if names.isdisjoint(own):
+        return value
+    left = {key: item for key, item in own.items() if key not in names}
+    rest = {key: item for key, item in held.items() if key != wire} | ({wire: left} if left else {})
+    return structs.replace(value, provider_json=jsontext.raw(rest) if rest else UNSET)

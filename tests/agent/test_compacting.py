@@ -1,0 +1,313 @@
+"""Compaction in a run: when it comes, what it leaves, and what happens when it cannot."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import anyio
+import pytest
+
+import palaver as p
+from palaver.agent import Agent, Limits, ToolContext, function_tool
+from palaver.agent.compacting import Compacting
+from palaver.agent.events import ContextCompacted
+from palaver.context.pipelines import pipeline
+from palaver.context.rewriting import is_record, undone
+from palaver.context.stages import Stage
+from palaver.context.summary import HEAD, summarising
+from palaver.core.errors import ContextOverflowError, SummaryError
+from palaver.models.capabilities import Capabilities
+from palaver.models.scripted import ScriptedModel
+from palaver.store.memory import MemoryStore
+from palaver.store.sqlite import SQLiteStore
+from palaver.threads import Thread, for_model
+from tests.agent.scripts import assert_valid
+
+TOO_LONG = ContextOverflowError("openai_chat", "the prompt is too long")
+WORDS = "some words of a result that says very little, over and over again. "
+LIMITS = Limits(iterations=500)
+SUMMARISES = (Stage("auto", summarising(keep=2), 0.5),)
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request):
+    return request.param
+
+
+@function_tool(effect="read")
+def look(n: int) -> str:
+    """Look."""
+    return f"page {n}: " + WORDS * 50
+
+
+def asks(prompt):
+    """Whether a prompt asks for a summary."""
+    return "<transcript>" in prompt.messages[-1].text
+
+
+def calls(n):
+    return p.assistant(p.ToolCall(id=f"c{n}", name="look", arguments_json=json.dumps({"n": n})))
+
+
+class Looking:
+    """A model that looks at so many pages, one after the other, and sums up when it is asked to."""
+
+    def __init__(self, pages, summary="They looked.", *, counted=False):
+        self.pages, self.summary, self.counted = pages, summary, counted
+        self.done, self.summaries = 0, 0
+
+    def __call__(self, prompt):
+        if asks(prompt):
+            self.summaries += 1
+            return self.summary(self.summaries) if callable(self.summary) else self.summary
+        self.done += 1
+        answer = calls(self.done) if self.done <= self.pages else p.assistant("done")
+        if not self.counted:
+            return answer
+        size = sum(len(message.text) for message in prompt.messages)
+        return answer.replace(usage=p.Usage(input=size // 2, output=20))
+
+
+def agent(script, *, window=20_000, stages=None, **how):
+    can = Capabilities(window=window, max_output=1_000)
+    middleware = Compacting(stages) if stages is not None else Compacting()
+    return Agent(
+        ScriptedModel([], then=script, capabilities=can), tools=[look], middleware=[middleware], result_limit=None,
+        limits=LIMITS, **how,
+    )  # fmt: skip
+
+
+def size_of(prompt):
+    return sum(len(message.text) for message in prompt.messages)
+
+
+def prompts(made):
+    return [each for each in made.model.asked if not asks(each)]
+
+
+async def watched(made, prompt, **how):
+    async with made.start(prompt, **how) as running:
+        events = [event async for event in running]
+    return running.result, [event for event in events if isinstance(event, ContextCompacted)]
+
+
+@pytest.mark.anyio
+@pytest.mark.row("KAI-05", "KAI-06", "KAI-08")
+@pytest.mark.parametrize("counted", [False, True])
+async def test_a_long_run_stays_within_its_window(counted):
+    made = agent(Looking(60, counted=counted), window=20_000)
+    fact = p.user("Never touch main.py", verbatim=True)
+    run, compacted = await watched(made, [p.user("Look at all."), fact])
+    assert run.ok
+    assert compacted
+    for prompt in prompts(made):
+        assert_valid(prompt.messages)
+        assert [each for each in prompt.messages if each.verbatim] == [run.thread.entries[1].message]
+        assert prompt.messages[0].text == "Look at all."
+    assert max(map(size_of, prompts(made))) < 20_000 * (2 if counted else 4.5)
+    assert not any(event.failures for event in compacted)
+    assert all(event.after < event.before for event in compacted)
+
+
+@pytest.mark.anyio
+async def test_what_left_the_window_is_in_the_thread_and_can_be_read_back():
+    reads = p.assistant(p.ToolCall(id="r", name="read_result", arguments_json='{"handle": "c2", "length": 30}'))
+    looking = Looking(30)
+
+    def script(prompt):
+        if looking.done == 30:
+            looking.done += 1
+            return reads
+        return looking(prompt)
+
+    made = agent(script)
+    run, compacted = await watched(made, "Look at all.")
+    assert compacted
+    cleared = [m for m in run.messages if m.role == "tool" and m.tool_call_id == "c2"]
+    assert all("page 2" not in m.text for m in cleared)
+    (read,) = [m for m in run.messages if m.role == "tool" and m.tool_call_id == "r"]
+    assert read.text.startswith("page 2: some words")
+    first = run.thread.path("main/before-1")
+    assert [m.tool_call_id for m in first.messages if m.role == "tool"][:2] == ["c1", "c2"]
+    assert all("page" in m.text for m in first.messages if m.role == "tool")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_stored_thread_goes_on_in_another_process(tmp_path, kind):
+    store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "palaver.db")
+    with store:
+        made = agent(Looking(30), stages=SUMMARISES)
+        run, _ = await watched(made, "Look at all.", thread=store.open("t"))
+        assert run.ok
+        again = store.open("t")
+        assert again.messages == run.path.messages
+        assert [m for m in for_model(again.path()) if m.is_summary]
+        later = agent(Looking(0))
+        await later.run("And now?", thread=again)
+        assert later.model.asked[0].messages[:-1] == [*for_model(run.path)]
+        path = again.path()
+        back = undone(path)
+        assert back is not None
+        again.rebase(back.messages, onto=back.leaf, keep="undone")
+        assert len(again.path()) > len(path)
+        assert store.verify().ok
+
+
+@pytest.mark.anyio
+async def test_a_prompt_that_is_too_long_is_compacted_and_asked_once_more():
+    refused = []
+
+    def script(prompt):
+        if asks(prompt):
+            return "They looked."
+        if len(prompt.messages) > 12 and len(refused) < 1:
+            refused.append(prompt)
+            return TOO_LONG
+        return looking(prompt)
+
+    looking = Looking(20)
+    made = agent(script, window=1_000_000)
+    run, compacted = await watched(made, "Look at all.")
+    assert run.ok
+    assert len(refused) == 1
+    again = prompts(made)[prompts(made).index(refused[0]) + 1]
+    assert compacted[0].after <= compacted[0].before // 2
+    assert size_of(again) < size_of(refused[0])
+    assert_valid(again.messages)
+    assert all(event.capacity < compacted[0].before for event in compacted), "it remembers what was too long"
+
+
+@pytest.mark.anyio
+async def test_a_prompt_that_stays_too_long_ends_the_run_after_one_more_try():
+    looking = Looking(6)
+    made = agent(lambda prompt: TOO_LONG if len(prompt.messages) > 6 else looking(prompt), window=1_000_000)
+    run = await made.run("Look at all.")
+    assert run.outcome == "failed"
+    assert isinstance(run.error, ContextOverflowError)
+    assert_valid(for_model(run.path))
+
+
+@pytest.mark.anyio
+@pytest.mark.row("KAI-09")
+@pytest.mark.parametrize("summary", [RuntimeError("down"), "", "  \n", p.assistant("half", finish_reason="length")])
+async def test_a_summary_that_fails_changes_nothing_is_counted_and_opens_the_breaker(summary):
+    looking = Looking(12, summary)
+    made = agent(looking, window=12_000, stages=SUMMARISES)
+    run, compacted = await watched(made, "Look at all.")
+    assert len(compacted) >= 3
+    assert all(len(event.failures) == 1 and not event.changes for event in compacted)
+    assert looking.summaries == 3 if not isinstance(summary, RuntimeError) else True
+    assert [event.before == event.after for event in compacted] == [True] * len(compacted)
+    assert isinstance(compacted[-1].failures[0].error, SummaryError)
+    assert not any(is_record(m) or m.is_summary for m in run.messages)
+    assert list(run.thread.branches) == ["main"]
+
+
+@pytest.mark.anyio
+@pytest.mark.row("KAI-09")
+async def test_a_summary_that_hangs_is_given_up():
+    def script(prompt):
+        return looking(prompt)
+
+    looking = Looking(8)
+    slow = ScriptedModel([], then="late", delay=60)
+    can = Capabilities(window=12_000, max_output=1_000)
+    made = Agent(
+        ScriptedModel([], then=script, capabilities=can),
+        tools=[look],
+        middleware=[Compacting(SUMMARISES, model=slow, seconds=0.01)],
+        result_limit=None,
+    )
+    with anyio.fail_after(20):
+        run, compacted = await watched(made, "Look at all.")
+    assert run.ok
+    assert compacted
+    assert all("longer than 0.01" in str(event.failures[0].error) for event in compacted[:3])
+
+
+@pytest.mark.anyio
+async def test_a_run_knows_its_own_messages_behind_a_compaction():
+    thread = Thread()
+    made = agent(Looking(30), stages=SUMMARISES)
+    await made.run("Look at all.", thread=thread)
+    again = agent(Looking(30), stages=SUMMARISES)
+    run = await again.run("And at the others?", thread=thread)
+    assert run.ok
+    assert run.messages[0].text == "And at the others?"
+    assert run.text == "done"
+    assert run.messages[-1] is run.path[-1].message
+
+
+@pytest.mark.anyio
+async def test_no_two_calls_have_one_idempotency_key():
+    keys = []
+
+    @function_tool
+    async def note(n: int, ctx: ToolContext) -> str:
+        """Note."""
+        keys.append(ctx.idempotency_key)
+        return WORDS * 50
+
+    looking = Looking(40)
+
+    def script(prompt):
+        turn = looking(prompt)
+        return turn if isinstance(turn, str) else renamed(turn)
+
+    def renamed(turn):
+        return turn.replace(content=[
+            p.ToolCall(part.id, "note", part.arguments_json) if part.__class__ is p.ToolCall else part
+            for part in turn.content
+        ])  # fmt: skip
+
+    can = Capabilities(window=16_000, max_output=1_000)
+    made = Agent(
+        ScriptedModel([], then=script, capabilities=can), tools=[note],
+        middleware=[Compacting(pipeline())], result_limit=None, limits=LIMITS,
+    )  # fmt: skip
+    run, compacted = await watched(made, "Note all.")
+    assert run.ok
+    assert len(compacted) > 1
+    assert len(set(keys)) == len(keys) == 40
+
+
+@pytest.mark.anyio
+async def test_a_result_that_would_take_what_is_left_is_cut_when_it_comes():
+    @function_tool(effect="read")
+    def huge() -> str:
+        """Get all."""
+        return "x" * 1_000_000
+
+    script = [p.assistant(p.ToolCall("h", "huge", "{}")), "done"]
+    can = Capabilities(window=20_000, max_output=1_000)
+    made = Agent(ScriptedModel(script, capabilities=can), tools=[huge], middleware=[Compacting()], result_limit=None)
+    run = await made.run("Get it.")
+    assert run.ok
+    (result,) = [m for m in run.messages if m.role == "tool"]
+    assert len(result.text) < 20_000 * 2
+    assert re.search(r'read_result with \{"handle": "h"', result.text)
+
+
+@pytest.mark.anyio
+async def test_one_huge_message_of_the_user_is_brought_to_the_window():
+    made = agent(lambda prompt: "done", window=20_000)  # noqa: ARG005 (a script)
+    run, compacted = await watched(made, "y" * 1_000_000)
+    assert run.ok
+    assert compacted
+    assert len(made.model.asked[-1].messages[0].text) < 80_000
+    assert len(run.thread.path("main/before-1")[0].message.text) == 1_000_000
+
+
+@pytest.mark.anyio
+async def test_the_summary_is_that_of_the_model_and_says_what_it_replaces():
+    made = agent(Looking(12, "They looked at pages."), window=12_000, stages=SUMMARISES)
+    run, _ = await watched(made, "Look at all.")
+    (summary,) = [m for m in for_model(run.path) if m.is_summary]
+    assert summary.text.startswith(HEAD + "They looked at pages.")
+    assert summary.source == "compaction"
+    told = summary.payload["compaction"]
+    stored = {entry.message.id for entry in run.thread.entries}
+    assert told["messages"] > 2
+    assert set(told["replaces"]) <= stored
