@@ -33,6 +33,7 @@ class Asked(NamedTuple):
     approve: Mode = "ask"
     steps: int | None = None
     images: tuple[str, ...] = ()
+    no_compaction: bool = False
 
     def again(self, command: str, thread: str, *more: str) -> str:
         """What to type to go on with a thread in the same way. It names the store without its password."""
@@ -41,6 +42,7 @@ class Asked(NamedTuple):
         words += [word for each in self.tools for word in ("--tools", each)]
         words += [] if self.location is None else ["--store", stores.shown(self.location)]
         words += [] if self.approve == "ask" else ["--approve", self.approve]
+        words += ["--no-compaction"] if self.no_compaction else []
         return shlex.join([*words, *more])
 
 
@@ -66,6 +68,7 @@ _OPTIONS: Final = (
     click.option(
         "--image", "images", multiple=True, metavar="FILE", type=click.Path(), help="Show it an image; may be repeated."
     ),
+    click.option("--no-compaction", is_flag=True, help="Leave a conversation that fills the window as it is."),
 )
 
 

@@ -15,7 +15,8 @@ import click
 
 from palaver.agent.notes import USER_PROMPT
 from palaver.agent.resuming import left_open
-from palaver.cli import choosing
+from palaver.cli import choosing, filling
+from palaver.cli.compact import told
 from palaver.cli.figures import count
 from palaver.cli.harmless import in_line
 from palaver.cli.telling import Teller
@@ -57,6 +58,8 @@ class Chat:
             "/fork": (self._fork, "[NAME]: go on on a new branch; this one stays as it is"),
             "/model": (self._model, "[M]: say, or change, which model is asked"),
             "/tools": (self._tools, "list the tools"),
+            "/context": (self._context, "say what fills the window of the model"),
+            "/compact": (self._compact, "[TOKENS]: make the conversation shorter, to half of it; it stays as a branch"),
             "/cost": (self._costs, "say what this chat has used"),
         }
 
@@ -212,6 +215,16 @@ class Chat:
             self._teller.line(f"{in_line(tool.name)} ({tool.effect}): {in_line(about)}", "dim")
         if not tools:
             self._teller.line("none; --tools gives some", "dim")
+
+    def _context(self, _: str) -> None:
+        self._teller.draw(filling.drawn(self._talk.contents(), self._teller.aside))
+
+    def _compact(self, size: str) -> None:
+        if size and not (size.isascii() and size.isdigit() and int(size)):
+            self._teller.line(f"{in_line(size)} is no number of tokens", "yellow")
+            return
+        done = self._talk.compact(int(size) if size else None)
+        self._teller.draw(told(done, in_line(self._talk.place)))
 
     def _costs(self, _: str) -> None:
         usage = self._usage

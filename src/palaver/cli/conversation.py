@@ -19,6 +19,7 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,15 +28,19 @@ import click
 from anyio.from_thread import start_blocking_portal
 from msgspec import structs
 
-from palaver.agent import Agent, Limits
+from palaver.agent import Agent, Limits, compact_thread
+from palaver.agent.compacting import Compacting
 from palaver.agent.running import Running
 from palaver.cli import choosing, deciding, stores
 from palaver.cli.toolsets import toolset
+from palaver.context.contents import contents
+from palaver.context.pipelines import DEFAULT
 from palaver.core.errors import NotFoundError
 from palaver.core.parts import Image, UserPart
 from palaver.core.usage import Usage
 from palaver.store.location import open_store
-from palaver.threads.ids import uuid7
+from palaver.threads.ids import now_ms, uuid7
+from palaver.threads.model_view import for_model
 from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
@@ -45,12 +50,14 @@ if TYPE_CHECKING:
 
     from palaver.agent.agent import Input
     from palaver.agent.approvals import Decision
+    from palaver.agent.compact_thread import Compaction
     from palaver.agent.events import AgentEvent
     from palaver.agent.permission import Judgement, Policy
     from palaver.agent.run import Run
     from palaver.agent.tool import AgentTool
     from palaver.cli.agent_options import Asked
     from palaver.cli.telling import Teller
+    from palaver.context.contents import Contents
     from palaver.store.store import Store
     from palaver.store.stored import StoredThread
 
@@ -159,6 +166,45 @@ class Conversation:
         teller.over(run, self.place)
         return run
 
+    def compact(self, to: int | None) -> Compaction:
+        """Compact the conversation now; Ctrl-C stops that and changes nothing. Raises as ``compact`` does."""
+        agent = self.agent
+        work = partial(
+            compact_thread.compact,
+            self.thread,
+            agent.model,
+            to=to,
+            system=agent.system or (),
+            tools=agent.definitions,
+        )
+        task = self._portal.start_task_soon(work)
+        try:
+            done = task.result()
+        except KeyboardInterrupt:
+            task.cancel()
+            raise
+        if done.kept is not None:
+            self.moved()
+        return done
+
+    def contents(self) -> Contents:
+        """What fills the window of the agent's model."""
+        agent = self.agent
+        can = agent.model.capabilities
+        path = self.thread.path()
+        return contents(
+            path,
+            for_model(path),
+            model=agent.model.name,
+            window=can.window,
+            max_output=can.max_output,
+            settings=agent.settings,
+            system=agent.system or (),
+            tools=agent.definitions,
+            stages=DEFAULT,
+            now=now_ms(),
+        )
+
     async def _run(
         self,
         prompt: Input,
@@ -238,6 +284,7 @@ def opened(asked: Asked, *, begins: bool = True) -> Generator[Conversation]:
             tools=tools,
             policy=_policy(asked.approve, tools),
             limits=Limits() if asked.steps is None else Limits(iterations=asked.steps),
+            middleware=() if asked.no_compaction else (Compacting(),),
         )
         try:
             yield Conversation(portal, agent, thread, known=known)

@@ -205,7 +205,7 @@ def _says(message: Message) -> str:
 
 
 def _told(found: Contents) -> Iterator[Text]:
-    known = "" if found.known else " (taken, for it is not known: --window)"
+    known = "" if found.known else " (taken, as it is not known; --window says it)"
     yield _line(
         "window",
         f"{found.window:,}{known}: {found.capacity:,} for the prompt, {found.reserved:,} for the answer, "
@@ -213,17 +213,16 @@ def _told(found: Contents) -> Iterator[Text]:
     )
     due = found.due
     if due:
-        yield _line("due now", ", ".join(f"{each.stage} (from {each.tokens:,})" for each in due), "yellow")
+        yield _line("due now", ", ".join(each.stage for each in due), "yellow")
     upcoming = found.next
     if upcoming is not None:
         more = max(upcoming.tokens - found.tokens, 0)
         yield _line("next stage", f"{upcoming.stage}, from {upcoming.tokens:,} tokens: {more:,} more")
     if found.report is not None:
-        told, guessed = found.report.tokens, found.report.estimate
-        off = (guessed - told) / max(told, 1)
-        yield _line(
-            "last report", f"{told:,} at message {found.report.place + 1}; an estimate says {guessed:,} ({off:+.0%})"
-        )
+        said, guessed = found.report.tokens, found.report.estimate
+        off = (guessed - said) / max(said, 1)
+        where = f"{said:,} in the prompt of #{found.report.place + 1:,}"
+        yield _line("last report", f"{where}; an estimate alone says {guessed:,} ({off:+.0%})")
 
 
 def _line(name: str, text: str, style: str = "") -> Text:

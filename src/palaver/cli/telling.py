@@ -14,7 +14,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +30,7 @@ from palaver.core.messages import AssistantMessage, ToolMessage
 from palaver.core.parts import Json, Refusal, Text, ToolCall
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from palaver.agent.run import Run
 
@@ -78,6 +78,7 @@ class Teller:
             events.ReasoningDelta: self._thinks,
             events.MessageAdded: self._added,
             events.Lost: self._lost,
+            events.ContextCompacted: self._compacted,
             events.Retrying: self._retries,
             events.ToolStarted: self._begins,
             events.ToolProgress: self._progresses,
@@ -103,6 +104,12 @@ class Teller:
             self.aside.print(said, no_wrap=True, overflow="ellipsis")
         else:
             self.aside.print(said, soft_wrap=True)
+
+    def draw(self, drawn: Iterable[RenderableType]) -> None:
+        """Draw something aside."""
+        self.rest()
+        for each in drawn:
+            self.aside.print(each)
 
     def rest(self) -> None:
         """End the line that is open, and take away the one at the bottom."""
@@ -191,6 +198,14 @@ class Teller:
             if text not in self._told:  # a receipt is told once in a conversation
                 self._told.add(text)
                 self.line(text, "dim")
+
+    def _compacted(self, event: events.ContextCompacted) -> None:
+        if event.changes:
+            stages = ", ".join(in_line(each.stage) for each in event.changes)
+            size = f"{event.before:,} → {event.after:,} of {event.capacity:,} tokens"
+            self.line(f"context compacted: {size} ({stages})", "dim")
+        for failure in event.failures:
+            self.line(f"compaction, {in_line(failure.stage)}: {in_line(str(failure.error))}", "yellow")
 
     def _retries(self, event: events.Retrying) -> None:
         then = "the next model is asked" if event.fallback else f"again in {event.wait:.1f} s"
