@@ -106,7 +106,7 @@ def _model(name: str, *, given: bool, asks: bool) -> LanguageModel | None:
 
     ``None`` for one that an answer names and nobody knows.
     """
-    if (given and asks) or name == choosing.NAME:
+    if (given and asks) or choosing.is_demo(name):
         return choosing.chosen(name)
     full, _ = choosing.sizes(name)
     return names.model(full) if full.partition("/")[0] in providers.PROVIDERS else None
