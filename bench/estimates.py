@@ -47,6 +47,7 @@ def table(guesses: list[turns.Guess]) -> str:
         "",
         "Written by `make bench BENCH=estimates`; `tests/context/turns.py` says what is predicted from what.",
         "An error is a share of the provider's own count.",
+        "Constants, and what images and pages cost, were chosen on these recordings: nothing here was held back.",
     ]
     for how, title in _HOW.items():
         lines += ["", f"## {title}", "", "| Wire | Kind | Prompts | Median | 90th percentile | Within 10 % |"]

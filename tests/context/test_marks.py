@@ -147,6 +147,16 @@ def test_what_the_request_says_itself_stays():
     assert long.provider["openai_chat"]["prompt_cache_key"] == "x" * 64
 
 
+@pytest.mark.row("CBF-15")
+def test_the_head_goes_before_and_the_last_places_get_what_is_left():
+    wire = wires.get("anthropic_messages", "vertex")
+    request = p.Request((p.system("s"), *(p.user(text) for text in "abcdef")), "m", TOOLS)
+    marked = wire.marked(request, CachePlan(places=lambda said: range(len(said))))
+    carriers = [at for at, (new, old) in enumerate(zip(marked.messages, request.messages, strict=True)) if new != old]
+    assert carriers == [0, 5, 6]
+    assert wire.encode_request(marked).body.count(b"cache_control") == 4
+
+
 @pytest.mark.parametrize(
     ("wire", "model", "tools", "messages"),
     [

@@ -85,7 +85,10 @@ def test_what_comes_out_weighs_less_or_is_the_same(name: str, plan: Plan) -> Non
 @given(plan=plans())
 def test_a_second_time_changes_nothing(name: str, plan: Plan) -> None:
     once = _forced(plan, name)
-    assert _forced(once, name).messages == once.messages
+    if name == "all":  # what a later stage made may be work for an earlier one, as long as the plan is too heavy
+        assert _run(once, STAGES[name], goal=once.tokens).plan is once
+    else:
+        assert _forced(once, name).messages == once.messages
 
 
 @pytest.mark.law(9)

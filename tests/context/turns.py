@@ -9,7 +9,8 @@ Rules:
 - `kind` says what stands in the way. `image`: images that are in the messages; `other media`: images that are
   elsewhere, documents, recordings, films; both where they are new, or anywhere in a prompt that is estimated whole.
   `provider tools`: tools run at the provider, whose texts nobody sees. All else is `text`.
-- Image sizes and pages cost what `RATES` says, from the providers' own pages; the catalogue will say so for its models.
+- What images and pages cost, `RATES`, was fitted to these same recordings where they told, so errors on media are those
+  of a fit, and not of a forecast. The constants of `tokens.estimate` and `tokens.calibration` were chosen on them, too.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def supersede(plan: Plan) -> Plan:
 
 def time_micro(plan: Plan) -> Plan:
     """Clear what is old, when the user was away."""
-    spoken = [item.message.sent_at for item in plan.items if _is_spoken(item.message)]
-    if not spoken or spoken[-1] is None or plan.now - spoken[-1] < IDLE:
+    spoken = next((item.message.sent_at for item in reversed(plan.items) if _is_spoken(item.message)), None)
+    if spoken is None or plan.now - spoken < IDLE:
         return plan
     alone, before = kept(plan), plan.now - OLD
     items = list(plan.items)
@@ -206,7 +206,7 @@ def _quiet(content: tuple[AssistantPart, ...]) -> tuple[tuple[AssistantPart, ...
         if type(part) is Reasoning:
             text, proof = part.text, len(part.signature or part.encrypted or "")
             label = labels.reasoning(text)
-            if len(label) < len(text) + proof:
+            if len(label) < len(text) + proof and (proof or label is not text):
                 shorter += 1
             elif text:
                 label = text
@@ -224,6 +224,12 @@ def _quiet(content: tuple[AssistantPart, ...]) -> tuple[tuple[AssistantPart, ...
 def _cut(item: Item) -> Item | None:
     """A message whose long texts are cut; ``None`` where none is long."""
     message = item.message
+    most = LONGEST + len(labels.CUT)
+    for part in message.content:
+        if type(part) is Text and len(part.text) > most:
+            break
+    else:
+        return None
     if message.is_summary:
         return None
     changed: Message

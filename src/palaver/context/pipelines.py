@@ -21,6 +21,7 @@ from palaver.context.folding import collapse, partial
 from palaver.context.shortening import shorten
 from palaver.context.stages import Stage, Work
 from palaver.context.summary import summarising
+from palaver.context.trimming import omit_large, simplify, trim
 
 AUTO_SHARE: Final = 0.95
 """The share of the capacity from which on a model is asked."""
@@ -50,3 +51,9 @@ DEFAULT: Final = (*cold_stages(CLEARING), *pipeline(summarising())[len(CLEARING)
 
 SUMMARISE: Final = Stage("summarise", summarising("summarise"), 0.85)
 """A summary as the only stage (deepagents-swift.md 8.5): the newest 6 messages, and a quarter at most, stay."""
+CODEBUFF: Final = (
+    Stage("simplify", simplify, 1.0),
+    Stage("omit_large", omit_large, 1.0),
+    Stage("trim", trim, 1.0),
+)
+"""Another pipeline: each from the capacity on, and none after the first that makes the plan fit (codebuff.md 9.3)."""

@@ -114,7 +114,10 @@ def _stays(plan: Plan, turn: _Turn) -> bytearray:
     tagged = [place for place, item in enumerate(items) if INSTRUCTIONS in item.message.tags]
     stays = bytearray(len(items))
     for start, end in rounds(items):
-        alone = all(held.removable(place) for place in range(start, end)) and start not in tagged[-1:]
+        alone = (
+            not any(held.untouchable[place] or place == held.task for place in range(start, end))
+            and start not in tagged[-1:]
+        )
         if not alone or start >= turn.begins:
             stays[start:end] = b"\1" * (end - start)
     return stays

@@ -21,19 +21,15 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
-from msgspec import UNSET
-
+from palaver.context.changing import tool_with
 from palaver.context.kept import kept, rounds
 from palaver.context.plan import Item, Plan
 from palaver.context.results import TERMINAL, failed, objects
-from palaver.context.rewriting import COMPACTION
-from palaver.context.stages import Stage
 from palaver.context.standing import record_of, standing
-from palaver.core import canonical, jsontext
-from palaver.core.errors import DecodeError
-from palaver.core.messages import Message, ToolMessage
+from palaver.core import canonical
+from palaver.core.messages import ToolMessage
 from palaver.core.parts import Json, Text, ToolPart
 from palaver.tokens.estimate import estimate, estimate_text
 
@@ -116,24 +112,12 @@ def _shorter(
             or (places is not None and place not in places)
         ):
             continue
-        message = item.message.replace(content=content(item.message), metadata_json=_marked(item.message, stage))
+        message = tool_with(item.message, tuple(content(item.message)), stage)
         tokens = estimate(message)
         if tokens < item.tokens:
             items[place] = Item(message, tokens, item.origin)
             changed += 1
     return plan.changed(stage, items, changed) if changed else plan
-
-
-def _marked(message: Message, stage: str) -> Any:
-    """Its metadata with the name of the stage; what is no object stays as it is."""
-    raw = message.metadata_json
-    if raw is UNSET or jsontext.is_null(raw):
-        return jsontext.raw({COMPACTION: stage})
-    try:
-        fields = jsontext.fields(raw)
-    except DecodeError:
-        return raw
-    return jsontext.raw({**fields, COMPACTION: jsontext.raw(stage)})
 
 
 # -- fewer messages ----------------------------------------------------------------------------------------------------
@@ -191,11 +175,3 @@ def _close(plan: Plan, run: Sequence[Item], items: list[Item]) -> int:
 
 def _is_placeholder(span: Sequence[Item]) -> bool:
     return (record_of(span[0].message) or {}).get("stage") == "trim"
-
-
-CODEBUFF: Final = (
-    Stage("simplify", simplify, 1.0),
-    Stage("omit_large", omit_large, 1.0),
-    Stage("trim", trim, 1.0),
-)
-"""Each from the capacity on, and none after the first that makes the plan fit (codebuff.md 9.3)."""
