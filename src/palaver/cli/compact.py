@@ -89,7 +89,7 @@ def command(
         done = anyio.run(work)
     out = console()
     for each in told(done, safe(str(found)), trial=dry_run):
-        out.print(each, no_wrap=isinstance(each, Text) or None, overflow="ellipsis" if isinstance(each, Text) else None)
+        out.print(each)
     return 0 if done.changes else 1
 
 
