@@ -1,12 +1,19 @@
 """What fills a window is said, and a conversation is made shorter, from the command line."""
 
+import io
 import json
 import re
 
 import pytest
+from rich.console import Console
 
 import palaver as p
-from palaver.cli import stores
+from palaver.agent.events import ContextCompacted
+from palaver.cli import event_json, stores
+from palaver.cli.telling import Teller
+from palaver.context import Change, Failure
+from palaver.core import jsontext
+from palaver.core.errors import SummaryError
 from tests.cli.provider import MODEL, provider, says
 from tests.cli.terminal import Terminal
 
@@ -193,3 +200,25 @@ def test_the_end_of_an_id_is_enough(run, kept):
     thread = kept(lambda store: store.create().id)
     kept(lambda store: store.open(thread).append(*looked(3)))
     assert run("context", stores.short(thread), "--json").json["messages"] == 7
+
+
+def test_a_compaction_in_a_run_is_one_line_and_one_event():
+    told = ContextCompacted(
+        agent="a",
+        run="r",
+        before=90_000,
+        after=20_000,
+        capacity=100_000,
+        changes=(Change("snip", 5, 90_000, 20_000),),
+        failures=(Failure("auto", SummaryError("no \x1b[2J luck")),),
+    )
+    to = io.StringIO()
+    Teller(Console(file=io.StringIO()), Console(file=to, width=200)).show(told)
+    assert to.getvalue().splitlines() == [
+        "context compacted: 90,000 → 20,000 of 100,000 tokens (snip)",
+        "compaction, auto: no ␛[2J luck",
+    ]
+    line = json.loads(jsontext.encode(event_json.as_json(told)))
+    assert (line["event"], line["before"], line["after"]) == ("context_compacted", 90_000, 20_000)
+    assert line["changes"] == [{"stage": "snip", "messages": 5, "before": 90_000, "after": 20_000}]
+    assert (line["failures"][0]["stage"], line["failures"][0]["error"]["text"]) == ("auto", "no \x1b[2J luck")
