@@ -6,14 +6,16 @@ import re
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 import palaver as p
 from palaver.agent.events import ContextCompacted
-from palaver.cli import event_json, stores
+from palaver.cli import event_json, filling, stores
 from palaver.cli.telling import Teller
-from palaver.context import Change, Failure
+from palaver.context import Change, Failure, contents
 from palaver.core import jsontext
 from palaver.core.errors import SummaryError
+from palaver.threads.model_view import for_model
 from tests.cli.provider import MODEL, provider, says
 from tests.cli.terminal import Terminal
 
@@ -222,3 +224,15 @@ def test_a_compaction_in_a_run_is_one_line_and_one_event():
     assert (line["event"], line["before"], line["after"]) == ("context_compacted", 90_000, 20_000)
     assert line["changes"] == [{"stage": "snip", "messages": 5, "before": 90_000, "after": 20_000}]
     assert (line["failures"][0]["stage"], line["failures"][0]["error"]["text"]) == ("auto", "no \x1b[2J luck")
+
+
+def test_where_the_encoding_has_no_blocks_the_bar_is_letters_also_in_colour(kept, watch):
+    path = kept(lambda store: store.path(watch))
+    found = contents(path, for_model(path), window=60_000)
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
+    out = Console(file=file, force_terminal=True, color_system="truecolor", width=60)
+    for each in filling.drawn(found, out):
+        if isinstance(each, Text):
+            out.print(each)
+    file.flush()
+    assert b"TTTTTT" in file.buffer.getvalue()
