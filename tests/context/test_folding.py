@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 import palaver as p
+from palaver import wires
 from palaver.context import labels, plan_of
 from palaver.context.folding import Count, collapse, partial, partial_up_to, stands_for
+from palaver.context.stages import Summarise
+from palaver.context.summary import summarising
 from palaver.core.errors import MessageError
+from palaver.core.request import Encoded
+from palaver.testing import rules
 from tests.context.conversations import planned
 from tests.context.goldens import COMPACTION, conversation
+from tests.context.growing import EVERY, thought
 
 
 def _ids(messages: tuple[p.Message, ...]) -> list[str | None]:
@@ -187,3 +195,74 @@ def test_nothing_to_remove_is_nothing_done() -> None:
     plan = plan_of((p.user("u"), p.assistant("a")), capacity=1)
     assert partial(plan) is plan
     assert partial_up_to("gone")(plan) is plan
+
+
+# -- reasoning in the open turn ----------------------------------------------------------------------------------------
+
+
+def _thinking(*numbers: int, wire: str = "anthropic_messages") -> list[p.Message]:
+    """Rounds that begin with reasoning, as a wire gives it."""
+    said: list[p.Message] = []
+    for number in numbers:
+        answer, result = _round(number, said=f"step {number}")
+        said += [answer.replace(content=(thought(wire, number), *answer.content)), result]
+    return said
+
+
+def _sent(messages: Sequence[p.Message], wire: str = "anthropic_messages") -> Encoded:
+    settings = p.Settings(max_tokens=8_000, reasoning_tokens=2_000)
+    tools = (p.Tool.of("read", "Read.", {"type": "object"}),)
+    return wires.get(wire).encode_request(
+        p.Request(messages=tuple(messages), model="m", tools=tools, settings=settings)
+    )
+
+
+@pytest.mark.row("KAI-10")
+@pytest.mark.parametrize("name", ["collapse", "partial", "auto"])
+def test_the_model_goes_on_reasoning_in_a_long_turn(name: str) -> None:
+    plan = planned((p.user("task"), *_thinking(*range(12))), share=0.9)
+    if name == "auto":
+        question = summarising()(plan)
+        assert isinstance(question, Summarise)
+        after = question.applied("So far, twelve files were read, and all of them are fine.")
+    else:
+        after = {"collapse": collapse, "partial": partial}[name](plan)
+    assert len(after.items) < len(plan.items)
+    sent = _sent(after.messages)
+    assert [loss.what for loss in sent.losses] == []
+    assert json.loads(bytes(sent.body))["thinking"] == {"type": "enabled", "budget_tokens": 2_000}
+    assert rules.check_request("anthropic_messages", sent.body) == []
+
+
+@pytest.mark.parametrize("wire", EVERY)
+def test_every_wire_takes_the_note_behind_what_was_folded(wire: str) -> None:
+    name, _, accent = wire.partition(":")
+    after = collapse(planned((p.user("task"), *_thinking(*range(6), wire=wire))))
+    assert after.messages[2].text == labels.GO_ON
+    assert rules.check_request(name, _sent(after.messages, wire).body, accent or None) == []
+
+
+def test_one_note_stays_and_counts_for_nothing() -> None:
+    once = collapse(planned((p.user("task", id="u"), *_thinking(*range(4)))))
+    assert _ids(once.messages) == ["u", None, None, "a3", "r3"]
+    note = once.messages[2]
+    assert (note.text, note.role, note.mode, note.source) == (labels.GO_ON, "user", "tool", "compaction")
+    assert collapse(once) is once
+    stamped = [message if message.id else message.replace(id=f"n{at}") for at, message in enumerate(once.messages)]
+    twice = collapse(planned((*stamped, *_thinking(4, 5))))
+    assert _ids(twice.messages) == ["u", None, None, "a5", "r5"]
+    assert [message.text for message in twice.messages].count(labels.GO_ON) == 1
+    count = stands_for(twice.messages[1])
+    assert count is not None
+    assert (count.messages, count.calls) == (10, {"read": 5})
+    assert count.replaces == ["n1", "n2", "a3", "r3", "a4", "r4"]
+    over = collapse(planned((*twice.messages, *_thinking(6), *_round(7), p.user("next", id="v"))))
+    assert _ids(over.messages) == ["u", None, "a7", "r7", "v"]
+
+
+def test_where_nothing_was_thought_or_the_turn_is_over_no_note_is_needed() -> None:
+    plain = collapse(planned((p.user("task"), *_thinking(0, 1, 2), *_round(3))))
+    over = collapse(planned((p.user("task"), *_thinking(0, 1, 2, 3), p.assistant("done"), p.user("next"))))
+    for after in (plain, over):
+        assert after.changes
+        assert labels.GO_ON not in [message.text for message in after.messages]

@@ -4,7 +4,9 @@ Rules (kairo.md 3.3, KAI-10, D30; golden ``compaction``):
 
 - ``collapse``: three or more messages in a row that are about tools become one answer of the assistant: what the
   assistant said in them, in order, and a label that counts calls, not messages. Whole rounds only; the newest round
-  stays, and a round with an untouchable message does.
+  stays, and a round with an untouchable message does. In the open turn a fixed note of the user stands behind it, where
+  reasoning follows: on some wires answers in a row are one, and one that does not begin with reasoning puts an end to
+  all reasoning in its turn (wires.md 4.3.4). What is folded later takes the note with it.
 - ``partial``, the last resort, needs no model: what may be removed becomes one note, at the place of the first message
   removed. System messages, verbatim messages, the task, what a person said last, and the last five others stay, by
   whole rounds; fewer of the last, down to the newest round, where the plan does not fit otherwise. Summaries that a
@@ -31,7 +33,7 @@ from palaver.context.plan import SOURCE, Item, Plan
 from palaver.core import jsontext
 from palaver.core.errors import MessageError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from palaver.core.parts import MalformedToolCall, Refusal, ServerToolResult, Text, ToolCall
+from palaver.core.parts import MalformedToolCall, Reasoning, Refusal, ServerToolResult, Text, ToolCall
 
 SHORTEST: Final = 3
 """Messages that a run has at least."""
@@ -120,14 +122,23 @@ def collapse(plan: Plan) -> Plan:
     spans = rounds(items)
     newest = next((begin for begin, _ in reversed(spans) if _calls(items[begin].message)), -1)
     for begin, end in spans:
-        if begin != newest and _foldable(items, alone, begin, end):
+        message = items[begin].message
+        if begin != newest and (_foldable(items, alone, begin, end) or (run and _is_note(message))):
             run += items[begin:end]
             continue
-        folded += _folded(run, made)
+        folded += _folded(run, made, noted=begin >= alone.open_turn and _reasons(message))
         run = []
         made += items[begin:end]
     folded += _folded(run, made)
     return plan.changed("collapse", made, folded)
+
+
+def _reasons(message: Message) -> bool:
+    return type(message) is AssistantMessage and Reasoning in map(type, message.content)
+
+
+def _is_note(message: Message) -> bool:
+    return type(message) is UserMessage and _made_by(message, "collapse")
 
 
 def _calls(message: Message) -> bool:
@@ -144,15 +155,22 @@ def _foldable(items: Sequence[Item], alone: Kept, begin: int, end: int) -> bool:
     return end - begin > 1 or _calls(message) or _made_by(message, "collapse")
 
 
-def _folded(run: list[Item], made: list[Item]) -> int:
+def _folded(run: list[Item], made: list[Item], *, noted: bool = False) -> int:
     """Put one message in the place of a run, where that is lighter; how many messages were folded."""
     if len(run) >= SHORTEST:
-        item = _collapsed(run)
-        if item.tokens < sum([each.tokens for each in run]):
-            made.append(item)
+        folded = [_collapsed(run), _NOTE] if noted else [_collapsed(run)]
+        if sum([each.tokens for each in folded]) < sum([each.tokens for each in run]):
+            made += folded
             return len(run)
     made += run
     return 0
+
+
+_NOTE: Final = Item(
+    UserMessage(content=(Text(labels.GO_ON),), mode="tool", source=SOURCE, payload_json=Count("collapse").payload),
+    labels.text_tokens(labels.GO_ON),
+)
+"""Stands for no message itself."""
 
 
 def _collapsed(run: list[Item]) -> Item:

@@ -24,6 +24,8 @@ from palaver.core.parts import Inline, Json, Media, Opaque, Text, ToolPart
 
 CUT: Final = "... [truncated by time-micro]"
 """What stands at the end of a text that ``time_micro`` cut."""
+GO_ON: Final = "[The tool calls above are done. Go on from here.]"
+"""What stands behind calls that were folded in the turn that is open."""
 LAST: Final = 5
 """How many messages, or results, the labels say are kept."""
 
