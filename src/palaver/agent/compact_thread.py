@@ -178,11 +178,12 @@ def _weighed(
     plan = plan_of(
         messages,
         capacity=capacity(window or can.window, can.max_output, settings),
+        around=ledger.around,
         scale=measured.scale,
         now=now_ms(),
         keep_last=keep_last,
     )
-    return structs.replace(plan, fixed=max(measured.estimate - plan.sum, 0))
+    return structs.replace(plan, fixed=max(round(measured.estimate - plan.sum - ledger.around * len(plan.items)), 0))
 
 
 def _unasked(found: Compacted) -> Compacted:

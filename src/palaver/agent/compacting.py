@@ -174,6 +174,7 @@ class Compacting(Middleware):
             capacity=room,
             tokens=known.ledger.estimates,
             fixed=known.fixed,
+            around=known.ledger.around,
             scale=measured.scale,
             now=now,
             keep_last=self._keep_last,

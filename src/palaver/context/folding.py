@@ -206,7 +206,7 @@ def partial(plan: Plan) -> Plan:
         weight = sum([item.tokens for item, stays in zip(plan.items, least, strict=True) if stays])
         for last in range(LAST, -1, -1):
             stays, more = _last(plan, spans, least, last)
-            if last and plan.scaled(weight + more + plan.fixed) > plan.capacity:
+            if last and plan.weighing(weight + more, stays.count(1)) > plan.capacity:
                 continue  # without counting what would be removed: it does not fit
             found = _noted(plan, stays, _label(last))
             if found.sum < best.sum:
