@@ -434,9 +434,15 @@ def test_what_is_plainly_whole_needs_no_repair(messages: tuple[p.Message, ...]) 
 
 @pytest.mark.parametrize("orphans", ["tell", "drop"])
 def test_a_plain_history_is_known_to_be_whole(orphans: Any) -> None:
-    said = (p.user("u"), p.assistant(call("a"), call("b")), result("b"), result("a"), p.assistant("done"))
+    said: tuple[p.Message, ...] = (
+        p.user("u"),
+        p.assistant(call("a"), call("b")),
+        result("b"),
+        result("a"),
+        p.assistant("done"),
+    )
     assert is_whole(said)
-    faults = (
+    faults: tuple[tuple[p.Message, ...], ...] = (
         (*said, p.user("v"), p.assistant(call("a")), result("a")),
         said[:3],
         (*said[:3], p.user("v"), said[3]),

@@ -106,14 +106,13 @@ def is_whole(messages: Sequence[Message]) -> bool:
     used: set[str | None] = set()
     due: set[str | None] = set()
     for message in messages:
-        kind = type(message)
-        if kind is ToolMessage:
+        if type(message) is ToolMessage:
             if message.tool_call_id not in due:
                 return False
             due.remove(message.tool_call_id)
         elif due:
             return False
-        elif kind is AssistantMessage:
+        elif type(message) is AssistantMessage:
             if message.finish_reason == "error":
                 return False
             for part in message.content:
