@@ -88,7 +88,7 @@ class Summariser:
         assert model is not None  # noqa: S101 (``_begin`` saw to it)
         reply = None
         with uncounted(), anyio.move_on_after(self._seconds):
-            reply = await complete(model, _fitting(question.request, model))
+            reply = await complete(model, _fitting(question.request, model), stream=True)
         if reply is None:
             raise TimedOutError(f"the summary took longer than {self._seconds:g} seconds", phase="idle")
         spent(reply.model, reply.response.message.usage)
