@@ -62,7 +62,10 @@ class Count(Struct, omit_defaults=True):
         if earlier is None:
             self.messages += 1
             self.tokens += item.tokens
-            self._add_calls(message)
+            if type(message) is ToolMessage:
+                self.failed += message.is_error
+            elif type(message) is AssistantMessage:
+                self._add_calls(message)
             return
         if message.id is None:
             self.replaces += earlier.replaces
@@ -72,15 +75,14 @@ class Count(Struct, omit_defaults=True):
         for name, count in earlier.calls.items():
             self.calls[name] = self.calls.get(name, 0) + count
 
-    def _add_calls(self, message: Message) -> None:
-        if type(message) is ToolMessage:
-            self.failed += message.is_error
-            return
+    def _add_calls(self, message: AssistantMessage) -> None:
         for part in message.content:
             if type(part) is ToolCall or type(part) is MalformedToolCall:
                 name = part.name or "unknown"
                 self.calls[name] = self.calls.get(name, 0) + 1
-            self.failed += type(part) is MalformedToolCall or (type(part) is ServerToolResult and part.is_error)
+                self.failed += type(part) is MalformedToolCall
+            elif type(part) is ServerToolResult:
+                self.failed += part.is_error
 
     @property
     def payload(self) -> Raw:

@@ -21,6 +21,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
+from palaver.core.errors import MessageError
 from palaver.core.messages import Message
 from palaver.threads.repair import repair
 from palaver.tokens.estimate import estimate
@@ -111,7 +112,9 @@ def plan_of(
         items = [Item(each, estimate(each), places.get(id(each))) for each in whole]
     else:
         weights = [estimate(each) for each in messages] if tokens is None else tokens
-        items = [Item(each, weight, place) for place, (each, weight) in enumerate(zip(messages, weights, strict=True))]
+        if len(weights) != len(messages):
+            raise MessageError(f"tokens: {len(weights)} estimates for {len(messages)} messages")
+        items = list(map(Item, messages, weights, range(len(messages))))
     return Plan(
         items=tuple(items),
         sum=sum([item.tokens for item in items]),
