@@ -2,8 +2,8 @@
 
 Rules:
 
-- Conversations are those of ``conversations.py`` (``short``), as a thread holds them; ``APPENDS`` messages join one after
-  the other, and the size of the prompt is told after each. The time is that of one.
+- Conversations are those of ``conversations.py`` (``short``), as a thread holds them; ``APPENDS`` messages join one
+  after the other, and the size of the prompt is told after each. The time is that of one.
 - palaver's is what ``Compacting`` does before each turn: find the anchor, estimate what is new, and measure. What was
   there before was told before.
 - Peers are asked for the same: their function for it gets the list. langchain's middleware is asked with a trigger that
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import palaver
 
 SIZES = (100, 1_000, 10_000, 100_000)
-APPENDS = 20
+APPENDS = 50
 FLAT = 1.5
 PATIENCE = 10.0
 FIXED = 1_000

@@ -33,7 +33,7 @@ TASK = "Look at every place there is, in order, and tell me at the end which of 
 FACT = "Mind that the key is under the third stone: code 7319-QX-44. You will need it later."
 GO = "Go on until you are through."
 YES = "Understood."
-SUMMARY = "## Done so far\nPlaces were looked at in order, and what they hold was noted. " + "Nothing stood out yet. " * 40
+SUMMARY = "## Done so far\nPlaces were looked at in order; what they hold was noted. " + "Nothing stood out yet. " * 40
 MODEL = "gpt-4o"
 _SMALLEST, _LARGEST = 500, 8_000
 

@@ -2,16 +2,16 @@
 
 Rules:
 
-- The provider is in the process (``provider.py``) and the same for all: what a contender sends are the bodies of its own
-  client, palaver's ``Model`` or OpenAI's. The run begins with five messages: the task, a fact that is marked verbatim in
-  palaver and stands there as any other message in the peers, and a word to begin.
-- The window has 64,000 tokens, of which ``palaver.context.budget`` leaves ``ROOM`` for a prompt. Whoever takes a size in
-  tokens is given the same: a trigger of 85 % of it to summarise from (palaver's ``SUMMARISE`` has that), all of it to
-  trim to. Whoever counts messages gets as many as fit on the average. All else is the default, or as the guide shows.
+- The provider is in the process (``provider.py``) and the same for all: what a contender sends are the bodies of its
+  own client, palaver's ``Model`` or OpenAI's. The run begins with five messages: the task, a fact that is marked
+  verbatim in palaver and stands there as any other message in the peers, and a word to begin.
+- The window has 64,000 tokens, of which ``palaver.context.budget`` leaves ``ROOM`` for a prompt. Whoever takes a size
+  in tokens is given the same: a trigger of 85 % of it to summarise from (palaver's ``SUMMARISE`` has that), all of it
+  to trim to. Whoever counts messages gets as many as fit on the average. All else is the default, or as guides show.
 - The cached share is that of bytes that stand at the beginning of a request as they stood in the one before, among all
-  that were sent, to summarise too. Compared is what a model reads, tools first, so that the order of keys in a body does
-  not count. It is what a provider's cache could serve, not what one does.
-- A request that does not begin with all of the one before is a break of the cache. For who compacts now and then that
+  that were sent, to summarise too. Compared is what a model reads, tools first, so that the order of keys in a body
+  does not count. It is what a provider's cache could serve, not what one does.
+- A request that does not begin with all of the one before is a break of the prefix. For who compacts now and then that
   is the number of compactions; who moves the window breaks it each turn.
 - The run is the same each time: it is made once, and has no spread.
 """
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import prefixes
@@ -74,9 +75,13 @@ def _palaver(stages: Sequence[Stage] | None, window: int = WINDOW) -> Callable[[
         import httpx
 
         async with httpx.AsyncClient(transport=given.transport(httpx)) as client, Http(client) as http:
-            endpoint = Endpoint(provider_name="none", wire="openai_chat", url="https://provider.invalid/v1/chat")
-            can = Capabilities(window=window, max_output=OUTPUT)
-            model = Model(name=f"none/{provider.MODEL}", id=provider.MODEL, endpoint=endpoint, capabilities=can, http=http)
+            model = Model(
+                name=f"none/{provider.MODEL}",
+                id=provider.MODEL,
+                endpoint=Endpoint(provider_name="none", wire="openai_chat", url="https://provider.invalid/v1/chat"),
+                capabilities=Capabilities(window=window, max_output=OUTPUT),
+                http=http,
+            )
             agent = Agent(
                 model,
                 instructions=SYSTEM,
@@ -126,9 +131,7 @@ def _summarization(most: int | None) -> Callable[[Any], Any]:
         from langchain.agents.middleware import SummarizationMiddleware
 
         trigger = ("tokens", TRIGGER)
-        return SummarizationMiddleware(
-            model, trigger=trigger, keep=("messages", NEWEST), trim_tokens_to_summarize=most
-        )
+        return SummarizationMiddleware(model, trigger=trigger, keep=("messages", NEWEST), trim_tokens_to_summarize=most)
 
     return middleware
 
@@ -140,7 +143,11 @@ def _trimming(_model: Any) -> Any:
 
     def trim(state: Any, runtime: Any) -> Any:  # noqa: ARG001 (it is called so)
         newest = trim_messages(
-            state["messages"], strategy="last", token_counter="approximate", max_tokens=ROOM, start_on=("human", "ai")
+            state["messages"],
+            strategy="last",
+            token_counter="approximate",  # noqa: S106 (no password)
+            max_tokens=ROOM,
+            start_on=("human", "ai"),
         )
         return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), *newest]}
 
@@ -228,7 +235,7 @@ def sent(given: Provider) -> Sent:
     """Look at the bodies of a run."""
     seen = ["\n".join(provider.pieces(json.loads(body))).encode() for body in given.bodies]
     shared = breaks = 0
-    for before, after in zip(seen, seen[1:], strict=False):
+    for before, after in pairwise(seen):
         both = prefixes.common(before, after)
         shared, breaks = shared + both, breaks + (both < len(before))
     asked = ["\n".join(provider.pieces(json.loads(body))) for body in given.summaries]
@@ -258,6 +265,8 @@ def played(way: Way, turns: int) -> Sent:
     return sent(given)
 
 
+NOTES: tuple[str, ...] = ()
+
 _COLUMNS: tuple[tuple[str, str, Callable[[Sent], float]], ...] = (
     ("bytes that stood so in the request before", "%", lambda found: 100 * found.shared / found.size),
     ("bytes sent that did not", "MB", lambda found: (found.size - found.shared) / 1e6),
@@ -277,7 +286,9 @@ def run(turns: int) -> list[Row]:
             found[way.name] = played(way, turns)
         except Exception as error:  # noqa: BLE001 (whatever a peer raises belongs into its row)
             found[way.name] = describe(error)
-    return [_row(f"3. {turns} turns: {title}", unit, way, value, found) for title, unit, value in _COLUMNS for way in WAYS]
+    return [
+        _row(f"3. {turns} turns: {title}", unit, way, value, found) for title, unit, value in _COLUMNS for way in WAYS
+    ]
 
 
 def _row(title: str, unit: str, way: Way, value: Callable[[Sent], float], found: dict[str, Sent | str]) -> Row:
