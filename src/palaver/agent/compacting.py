@@ -8,7 +8,9 @@ Rules (law 9; kairo.md 3; D24, D29; issue 6):
 - When the provider says that a prompt is too long, the conversation is compacted to half of that and asked once more;
   the second time, the error ends the run as any other. What was learned of the window is remembered.
 - What fails changes nothing, and is told as ``Compacted.failures``; only a store that cannot write fails the run.
-- ``read_result`` reads the results that were cleared: from the branch that has them.
+- What left the prompt can be brought back: ``search_history`` finds what a summary stands for, and ``read_result``
+  reads it, and results that were cleared, from the branch that has them. Both are offered always; their descriptions
+  say so, and the system prompt does not.
 - A result that alone is a quarter of what is left of the window is cut when it comes, and can be read on with the
   same tool: nothing can be taken out of a result that the model has not seen (I10).
 - It stands before other middleware that changes prompts: what it puts into the thread is what the thread had.
@@ -29,6 +31,7 @@ from palaver.agent.events import ContextCompacted
 from palaver.agent.limiting import limit
 from palaver.agent.middleware import CallModel, CallTool, Middleware, RunContext, ToolRequest
 from palaver.agent.reading import READER
+from palaver.agent.recalling import SEARCHER
 from palaver.agent.summaries import SECONDS, Summariser
 from palaver.agent.tool import AgentTool, Output
 from palaver.context.budget import capacity
@@ -46,6 +49,7 @@ from palaver.models.language_model import LanguageModel, Prompt, Reply
 from palaver.models.written import merged
 from palaver.tokens.estimate import estimate, estimate_tools
 
+_TOOLS: Final = (READER, SEARCHER)
 _LEAST_RESULT: Final = 2_000
 """Tokens that a result may always have."""
 _PER_TOKEN: Final = 4
@@ -115,8 +119,8 @@ class Compacting(Middleware):
 
     @property
     def tools(self) -> Sequence[AgentTool]:
-        """The tool ``read_result``."""
-        return (READER,)
+        """The tools ``read_result`` and ``search_history``."""
+        return _TOOLS
 
     async def wrap_model_call(self, prompt: Prompt, context: RunContext, call: CallModel) -> Reply:
         """Compact where it is time, ask, and compact once more where it was too long."""
@@ -143,7 +147,7 @@ class Compacting(Middleware):
         """Cut a result that would take too much of what is left."""
         output = await call(request)
         known = self._known(context)
-        if request.tool is READER or output.whole is not None or known.left is None:
+        if request.tool in _TOOLS or output.whole is not None or known.left is None:
             return output
         characters = max(known.left // 4, _LEAST_RESULT) * _PER_TOKEN
         limited = limit(output.content, characters)
