@@ -4,7 +4,7 @@
 PYTHON ?=
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
-BENCH ?= codec stream store loop
+BENCH ?= codec stream store loop context
 ARGS ?=
 
 PYTHONS := $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
@@ -37,7 +37,7 @@ test-long: $(VENV)/.dev ## run the tests that take minutes: crashes by the hundr
 check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types" for some)
 	@$(PY) tools/check.py $(ARGS)
 
-bench: $(BENCH_VENV)/.bench ## measure codecs, streams, stores and agents against their peers (BENCH=stream for one of them)
+bench: $(BENCH_VENV)/.bench ## measure codecs, streams, stores, agents and context against their peers (BENCH=stream for one of them)
 	@for each in $(BENCH); do $(BENCH_PY) bench/$$each.py $(ARGS) || exit; done
 
 docs: $(VENV)/.dev ## build the documentation into docs/_build/html

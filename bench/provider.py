@@ -110,8 +110,12 @@ class Provider:
         """It, as a transport of ``httpx`` or ``httpx2``."""
 
         async def handle(request: Any) -> Any:
-            made = self.answer(await request.aread())
-            return library.Response(200, json=made, request=request)
+            body = await request.aread()
+            made = self.answer(body)
+            if not json.loads(body).get("stream"):
+                return library.Response(200, json=made, request=request)
+            headers = {"content-type": "text/event-stream"}
+            return library.Response(200, content=_streamed(made), headers=headers, request=request)
 
         return library.MockTransport(handle)
 
@@ -122,6 +126,20 @@ class Provider:
 
         http = httpx2.AsyncClient(transport=self.transport(httpx2))
         return openai.AsyncOpenAI(api_key="none", max_retries=0, http_client=http)
+
+
+def _streamed(response: dict[str, Any]) -> bytes:
+    """The same, in three events and the end."""
+    (choice,) = response["choices"]
+    calls = [{"index": index, **call} for index, call in enumerate(choice["message"].get("tool_calls") or [])]
+    delta = {**choice["message"], "tool_calls": calls} if calls else choice["message"]
+    steps: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]},
+        {"choices": [], "usage": response["usage"]},
+    ]
+    events = [json.dumps({**response, "object": "chat.completion.chunk", "usage": None, **step}) for step in steps]
+    return "".join([f"data: {event}\n\n" for event in (*events, "[DONE]")]).encode()
 
 
 def pieces(body: dict[str, Any]) -> list[str]:

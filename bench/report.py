@@ -61,6 +61,8 @@ def versions() -> dict[str, str]:
 
 def number(value: float) -> str:
     """Write a number with three or four digits that count."""
+    if value <= 0:
+        return f"-{number(-value)}" if value else "0"
     if value >= 1000:
         return f"{value:,.0f}"
     if value >= 100:

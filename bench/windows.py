@@ -5,6 +5,7 @@ Rules:
 - The provider is in the process (``provider.py``) and the same for all: what a contender sends are the bodies of its
   own client, palaver's ``Model`` or OpenAI's. The run begins with five messages: the task, a fact that is marked
   verbatim in palaver and stands there as any other message in the peers, and a word to begin.
+- Nobody cuts a result when it comes: palaver's limit of 6,000 characters is lifted.
 - The window has 64,000 tokens, of which ``palaver.context.budget`` leaves ``ROOM`` for a prompt. Whoever takes a size
   in tokens is given the same: a trigger of 85 % of it to summarise from (palaver's ``SUMMARISE`` has that), all of it
   to trim to. Whoever counts messages gets as many as fit on the average. All else is the default, or as guides show.
@@ -28,7 +29,7 @@ import provider
 from measure import Row, Spread, describe
 from provider import FACT, GO, TASK, YES, Provider
 from rounds import loop
-from runners import FOUND, SYSTEM
+from runners import FOUND, SYSTEM, following
 
 import palaver
 from palaver.agent.agent import Agent
@@ -88,6 +89,7 @@ def _palaver(stages: Sequence[Stage] | None, window: int = WINDOW) -> Callable[[
                 tools=[provider.tool()],
                 limits=Limits(iterations=_FOREVER),
                 middleware=[] if stages is None else [Compacting(stages)],
+                result_limit=None,
                 stream=False,
             )
             run = await agent.run(
@@ -227,6 +229,7 @@ class Sent:
     summaries: int
     largest: int
     refused: int
+    visible: float
     task: bool
     fact: bool
 
@@ -248,9 +251,16 @@ def sent(given: Provider) -> Sent:
         summaries=len(asked),
         largest=given.largest,
         refused=sum(bool(check_request("openai_chat", body)) for body in (*given.bodies, *given.summaries)),
+        visible=sum(map(_visible, given.bodies)) / len(given.bodies),
         task=TASK in last,
         fact=FACT in last,
     )
+
+
+def _visible(body: bytes) -> int:
+    """How many results can be read in a request as they came."""
+    messages = [each for each in json.loads(body)["messages"] if each["role"] == "tool"]
+    return sum(each["content"] == provider.result(following(each["tool_call_id"]) - 1) for each in messages)
 
 
 def played(way: Way, turns: int) -> Sent:
@@ -265,7 +275,46 @@ def played(way: Way, turns: int) -> Sent:
     return sent(given)
 
 
-NOTES: tuple[str, ...] = ()
+NOTES = (
+    (
+        "Case 1: peers count the whole list before each call; palaver and `SummarizationMiddleware` also look at "
+        "what the provider reported. A tokeniser counts exactly what a provider of OpenAI's models counts; all "
+        "others estimate. How far palaver's estimates are off stands in [estimates.md](estimates.md)."
+    ),
+    (
+        "Case 2: `trim_messages` and `messages[-n:]` drop what is old, and promise nothing: not the task, nor the "
+        "pairs of calls and results (pydantic-ai drops results that lost their call when it sends). palaver's "
+        "times hold the promises of its stages, and exclude the estimates, which its ledger has; peers count when "
+        "they are asked."
+    ),
+    (
+        "Case 3: the stages of `Compacting()` that clear results have buffers of 30,000 and 40,000 tokens. In a "
+        "window of 64,000 these begin at half of what a prompt may take, and they come again every few turns, "
+        "since labels and calls stay: that is the number of its breaks. It sends least because its model sees the "
+        "fewest results. In a window twice as large there are three."
+    ),
+    (
+        "Case 3: shares are of all that was sent: who sends more of what stood there before has the larger share. "
+        "The bytes that did not stand there before are what a cache leaves to pay in full."
+    ),
+    (
+        "Case 3: the scripted summary repeats neither task nor fact. A real model may well repeat them: no peer "
+        "promises it. By default `SummarizationMiddleware` cuts what is summed up to 4,000 tokens that begin with "
+        "a user message; in a run of many calls there is none, so no model is asked, and what stands for the past "
+        "is the sentence 'Previous conversation was too long to summarize.'. A row without that limit asks."
+    ),
+    (
+        "Case 3: palaver's tool `read_result` is in its requests, and is never called: what was cleared could be "
+        "read back. A request counts as one that a provider would refuse by `palaver.testing.rules`; the size is "
+        "not among those rules."
+    ),
+    (
+        "Case 4: the results of the tool are longer than in the benchmark of agents, so its times do not compare "
+        "with those there; palaver cuts the longest at 6,000 characters, which is its default, and peers do not. "
+        "Where a difference of slow runs is less than their spread, it says nothing."
+    ),
+)
+"""What stands under the table."""
 
 _COLUMNS: tuple[tuple[str, str, Callable[[Sent], float]], ...] = (
     ("bytes that stood so in the request before", "%", lambda found: 100 * found.shared / found.size),
@@ -273,6 +322,7 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Sent], float]], ...] = (
     ("bytes sent in all", "MB", lambda found: found.size / 1e6),
     ("tokens sent in all", "million", lambda found: found.tokens / 1e6),
     ("the largest prompt", "thousand tokens", lambda found: found.largest / 1e3),
+    ("results that are whole in a request, on the average", "results", lambda found: found.visible),
     ("requests that break the prefix", "requests", lambda found: found.breaks),
     ("requests that a provider would refuse", "requests", lambda found: found.refused),
 )
