@@ -304,9 +304,9 @@ NOTES = (
         "is the sentence 'Previous conversation was too long to summarize.'. A row without that limit asks."
     ),
     (
-        "Case 3: palaver's tool `read_result` is in its requests, and is never called: what was cleared could be "
-        "read back. A request counts as one that a provider would refuse by `palaver.testing.rules`; the size is "
-        "not among those rules."
+        "Case 3: palaver's tools `read_result` and `search_history` are in its requests, and are never called: "
+        "what was cleared could be read back. A request counts as one that a provider would refuse by "
+        "`palaver.testing.rules`; the size is not among those rules."
     ),
     (
         "Case 4: the results of the tool are longer than in the benchmark of agents, so its times do not compare "
