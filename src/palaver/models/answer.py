@@ -220,6 +220,8 @@ class HttpAnswer(Answer):
             judged = inner_failure(told, self._arriving.headers if self._arriving else None)
             said = error.kind == "provider"
             error.retryable = judged.retryable or not said
+            if said:
+                error.__cause__ = judged
             self._error = judged if said and not self._content else error
         else:
             self._content = True
