@@ -4,7 +4,8 @@ Rules:
 
 - Every number in it was measured in this run. A row that failed or was skipped says so, with its reason.
 - Versions are those of the installed distributions. Nothing names a machine, a user or a path.
-- ``about`` says what was measured: ``benchmark`` is its name, ``data`` a sentence, ``rounds`` a number.
+- ``about`` says what was measured: ``benchmark`` is its name, ``data`` a sentence, ``rounds`` a number. ``notes`` are
+  sentences that stand under the table, where there are any.
 """
 
 from __future__ import annotations
@@ -161,6 +162,8 @@ def as_markdown(rows: Sequence[Row], about: dict[str, Any]) -> str:
         "|---|---|---:|---:|---:|---:|---:|---|",
     ]
     lines += ["| " + " | ".join(cell.strip().replace("|", "\\|") for cell in _cells(row)) + " |" for row in rows]
+    if about.get("notes"):
+        lines += ["", "## What is not comparable", "", *(f"- {note}" for note in about["notes"])]
     return "\n".join(lines) + "\n"
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import palaver
 from palaver import wires
 from palaver.agent.agent import Agent
+from palaver.agent.compacting import Compacting
 from palaver.agent.limits import Limits
 from palaver.core.parts import ToolCall
 from palaver.core.request import Settings
@@ -41,12 +42,15 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from palaver import AssistantMessage, Message
+    from palaver.agent.middleware import Middleware
 
 ASKED = "Look everywhere, then say what you found."
 SYSTEM = "You look at places. Be brief."
 FOUND = "Nothing was found."
 _TOKENS = 100
 _FOREVER = 1_000_000
+_ENDLESS = 10**12
+"""Tokens of a window that is never full."""
 
 
 @dataclass
@@ -57,6 +61,7 @@ class Script:
     gives_way: bool = False
     laps: list[float] | None = None
     gate: asyncio.Event | None = None
+    found: Callable[[str], str] = "{}: nothing".format
     arrived: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
 
     def asked(self) -> None:
@@ -74,7 +79,7 @@ class Script:
             if self.gate is not None:
                 self.arrived.release()
                 await self.gate.wait()
-            return f"{place}: nothing"
+            return self.found(place)
 
         return look
 
@@ -185,13 +190,24 @@ class _Wired(Session):
         return self.under.ask(prompt, stream=stream, on_notice=on_notice)
 
 
-def agent(script: Script, model: LanguageModel) -> Agent:
+def agent(script: Script, model: LanguageModel, *middleware: Middleware) -> Agent:
     """Palaver's agent for a script."""
-    return Agent(model, instructions=SYSTEM, tools=[script.tool()], limits=Limits(iterations=_FOREVER))
+    tools, limits = [script.tool()], Limits(iterations=_FOREVER)
+    return Agent(model, instructions=SYSTEM, tools=tools, limits=limits, middleware=middleware)
 
 
 def _palaver(script: Script) -> Any:
     made = agent(script, scripted(script))
+    return lambda: made.run(ASKED)
+
+
+def _palaver_compacting(script: Script) -> Any:
+    made = agent(script, scripted(script), Compacting(window=_ENDLESS))
+    return lambda: made.run(ASKED)
+
+
+def _palaver_wired_compacting(script: Script) -> Any:
+    made = agent(script, Wired(scripted(script)), Compacting(window=_ENDLESS))
     return lambda: made.run(ASKED)
 
 
@@ -229,7 +245,7 @@ def _palaver_stored(location: str) -> Callable[[Script], Any]:
 # -- peers ---------------------------------------------------------------------------------------------------------
 
 
-def _pydantic_ai(script: Script) -> Any:
+def _pydantic_ai(script: Script, *capabilities: Any) -> Any:
     from pydantic_ai import Agent as PydanticAgent
     from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
     from pydantic_ai.models.function import FunctionModel
@@ -246,9 +262,18 @@ def _pydantic_ai(script: Script) -> Any:
             part = TextPart(FOUND)
         return ModelResponse([part], usage=usage)
 
-    made = PydanticAgent(FunctionModel(turn), instructions=SYSTEM, tools=[script.tool()])
+    made = PydanticAgent(FunctionModel(turn), instructions=SYSTEM, tools=[script.tool()], capabilities=capabilities)
     limits = UsageLimits(request_limit=None)
     return lambda: made.run(ASKED, usage_limits=limits)
+
+
+def _pydantic_ai_processing(script: Script) -> Any:
+    from pydantic_ai.capabilities import ProcessHistory
+
+    async def same(messages: list[Any]) -> list[Any]:
+        return messages
+
+    return _pydantic_ai(script, ProcessHistory(same))
 
 
 def _chat_model(script: Script) -> Any:
@@ -287,11 +312,17 @@ def _chat_model(script: Script) -> Any:
 _ASKED = {"messages": [{"role": "user", "content": ASKED}]}
 
 
-def _langchain(script: Script) -> Any:
+def _langchain(script: Script, *middleware: Any) -> Any:
     from langchain.agents import create_agent
 
-    made = create_agent(_chat_model(script), tools=[script.tool()], system_prompt=SYSTEM)
+    made = create_agent(_chat_model(script), tools=[script.tool()], system_prompt=SYSTEM, middleware=middleware)
     return lambda: made.ainvoke(_ASKED, {"recursion_limit": _FOREVER})
+
+
+def _langchain_summarising(script: Script) -> Any:
+    from langchain.agents.middleware import SummarizationMiddleware
+
+    return _langchain(script, SummarizationMiddleware(_chat_model(script), trigger=("tokens", _ENDLESS)))
 
 
 def _langgraph(saver: str | None = None) -> Callable[[Script], Any]:
@@ -372,3 +403,14 @@ PEERS = (
     Runner("langgraph react agent, InMemorySaver", _langgraph("memory"), _last_text),
     Runner("openai-agents", _openai_agents, lambda run: run.final_output),
 )
+WITH_COMPACTION = (
+    PALAVER,
+    Runner("palaver, Compacting()", _palaver_compacting, PALAVER.answer),
+    WIRED,
+    Runner("palaver, encoded, Compacting()", _palaver_wired_compacting, PALAVER.answer),
+    PEERS[0],
+    Runner("pydantic-ai, ProcessHistory of a function that changes nothing", _pydantic_ai_processing, PEERS[0].answer),
+    PEERS[1],
+    Runner("langchain create_agent, SummarizationMiddleware", _langchain_summarising, PEERS[1].answer),
+)
+"""Each without and with what would keep its window, and has nothing to do."""

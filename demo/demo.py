@@ -10,6 +10,7 @@
    temporary file.
 7. An agent with tools, over HTTP: its model is a recording that a server on this machine plays. It waits for an
    approval, is gone on with from the store, and its thread is shown.
+8. A long watch of the harbour: what fills the window of its model, what a compaction takes out, and its undoing.
 """
 
 import contextlib
@@ -25,18 +26,35 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text as Line
 
-from palaver import AssistantMessage, Request, Response, Text, ToolMessage, assistant, user, wires
-from palaver.agent import Agent, Run, Running, approve
-from palaver.cli import branches, demo_model, receipt, render, source, stores
+from palaver import (
+    AssistantMessage,
+    Message,
+    Request,
+    Response,
+    Text,
+    ToolMessage,
+    assistant,
+    tool,
+    tool_call,
+    user,
+    wires,
+)
+from palaver.agent import Agent, Run, Running, approve, compact, undo
+from palaver.cli import branches, demo_model, filling, receipt, render, source, stores
+from palaver.cli.compact import told as compacted
 from palaver.cli.screen import console
 from palaver.cli.telling import Teller
+from palaver.context import DEFAULT, contents
 from palaver.models import LanguageModel
 from palaver.models.replay import replay
 from palaver.store import Query, Store, open_store
 from palaver.store.intake import Intake
 from palaver.stream.narrate import narrate
+from palaver.threads import for_model
 
 CONVERSATIONS = Path(__file__).parent / "conversations"
+SHIPS = ("The Aurora", "The Meridian", "The Fulmar", "The Anne of Tönning", "The Kestrel", "The Nordstrand")
+WINDOW = 8_000
 RECORDING = Path(__file__).parent / "husum.recording.json"
 NAMES = ("harbour.openai_chat", "greenhouse.anthropic_messages", "library.google_generate", "workshop.openai_responses")
 
@@ -227,6 +245,45 @@ def agent(out: Console, store: Store) -> None:
         out.print(piece)
 
 
+# -- a full window -------------------------------------------------------------------------------------------------
+
+
+def watch() -> list[Message]:
+    """Make a conversation that has read the harbour's log forty times, and remembers one order word for word."""
+    said: list[Message] = [
+        user("Watch the harbour until noon, and tell me of every ship."),
+        user("Never let the Aurora leave before the pilot is on board.", verbatim=True),
+    ]
+    for hour in range(40):
+        read = tool_call("read_log", {"page": hour}, id=f"page-{hour}")
+        ships = " ".join(f"{ship} made fast at berth {(hour + at) % 9 + 1}." for at, ship in enumerate(SHIPS))
+        said += [assistant(tool_calls=[read]), tool(f"Page {hour}. {ships}", tool_call_id=read.id)]
+    return [*said, assistant("All is quiet, and the Aurora waits."), user("Has anything changed?")]
+
+
+async def fit(out: Console, store: Store) -> None:
+    """Show what fills a window, compact the conversation, and take that back."""
+    thread = store.open(store.create(title="a long watch").id)
+    thread.append(*watch())
+    name = stores.short(thread.id)
+
+    def fills() -> None:
+        command(out, "context", name, "--window", f"{WINDOW}")
+        path = thread.path()
+        for piece in filling.drawn(contents(path, for_model(path), window=WINDOW, stages=DEFAULT), out):
+            out.print(piece)
+
+    fills()
+    command(out, "compact", name, "--window", f"{WINDOW}", "--no-model")
+    for piece in compacted(await compact(thread, window=WINDOW, summaries=False), name):
+        out.print(piece)
+    out.print()
+    fills()
+    command(out, "compact", name, "--undo")
+    await undo(thread)
+    out.print(f"  {len(thread.path())} messages again: nothing was lost")
+
+
 def main() -> int:
     out = console()
     found = {name: load(name) for name in NAMES}
@@ -262,10 +319,13 @@ def main() -> int:
             check(out, store)
             heading(out, 7, "An agent with tools, over HTTP, and an approval")
             agent(out, store)
+            heading(out, 8, "A full window: what fills it, what is taken out, and back")
+            anyio.run(fit, out, store)
     out.print()
     out.print(
         Line(
-            "Try it: palaver chat --model demo, palaver show FILE, palaver convert FILE --to WIRE, palaver wires.",
+            "Try it: palaver chat --model demo, palaver show FILE, palaver context FILE, palaver convert FILE "
+            "--to WIRE.",
             "dim",
         )
     )

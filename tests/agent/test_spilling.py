@@ -138,7 +138,7 @@ async def test_media_stay_and_small_results_are_left_alone():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"handle": "c9"}, "there is no result 'c9'"),
+        ({"handle": "c9"}, "there is no result and no message 'c9'"),
         ({}, "handle: expected"),
         ({"handle": "c1", "start": "x"}, "start: expected a whole number"),
         ({"handle": "c1", "find": 3}, "find: expected a text"),

@@ -13,7 +13,7 @@ from palaver.core.errors import MessageError
 from palaver.testing import strategies
 from palaver.threads import RECORD, Thread
 from palaver.threads.growing import Beginning
-from palaver.tokens import Calibration, counter, estimate
+from palaver.tokens import Calibration, counter, estimate, overhead
 
 
 def usage(prompt, output=20, **more):
@@ -120,7 +120,7 @@ def test_the_decision_is_made_from_the_last_report_and_the_estimate_of_what_came
     found = ledger.measure(messages, fixed=100, anchor=1)
     after = found.tokens - 50_400
     assert after == pytest.approx(ledger.calibration.scale * estimate(messages[2]), abs=10)
-    assert found.estimate == sum(map(estimate, messages)) + 100
+    assert found.estimate == sum(map(estimate, messages)) + sum(map(overhead, messages)) + 100
     assert ledger.measure(messages, fixed=100).tokens < 5000
 
 
@@ -136,7 +136,9 @@ def test_a_plan_made_with_the_measure_weighs_the_same():
     ledger = Ledger()
     for anchor in (None, 1):
         found = ledger.measure(messages, fixed=50, anchor=anchor)
-        plan = plan_of(messages, capacity=9999, tokens=ledger.estimates, fixed=50, scale=found.scale)
+        plan = plan_of(
+            messages, capacity=9999, tokens=ledger.estimates, fixed=50, around=ledger.around, scale=found.scale
+        )
         assert plan.tokens == found.tokens
 
 

@@ -149,7 +149,7 @@ def test_where_nothing_can_be_cut_the_plan_comes_back(messages: list[p.Message])
 
 
 def test_too_little_is_not_worth_asking() -> None:
-    rest = [p.user("x" * 60_000), p.assistant("y")]
+    rest = [p.assistant("x" * 60_000), p.user("y")]
     for size in (1, 1000):
         messages = [p.user("task"), p.assistant("a" * size), p.assistant("b" * size), *rest]
         plan = filled(messages)

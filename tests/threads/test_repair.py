@@ -17,7 +17,7 @@ from palaver.core import canonical
 from palaver.core.pairs import MISSING_RESULT, REPAIR, Placed, complete, settle
 from palaver.testing import rules
 from palaver.threads import repair
-from palaver.threads.repair import INTERRUPTED_RESULT
+from palaver.threads.repair import INTERRUPTED_RESULT, is_whole
 from tests.corpus import Exchange
 from tests.wires.histories import histories
 
@@ -418,6 +418,40 @@ def test_a_call_and_its_result_keep_the_same_id_and_ids_that_are_unique_stay(
 
 
 # -- laws ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.law(5)
+@given(messages=st.one_of(broken(), valid()))
+def test_what_is_plainly_whole_needs_no_repair(messages: tuple[p.Message, ...]) -> None:
+    """An orphan at the end makes sure that every pass is made."""
+    orphan = p.tool("orphan", tool_call_id="of no call")
+    repaired = repair((*messages, orphan), orphans="tell")
+    assert not is_whole((*messages, orphan))
+    if is_whole(messages):
+        assert [loss.message for loss in repaired.repairs] == [len(messages)]
+        assert list(repaired.messages[:-1]) == list(messages)
+
+
+@pytest.mark.parametrize("orphans", ["tell", "drop"])
+def test_a_plain_history_is_known_to_be_whole(orphans: Any) -> None:
+    said: tuple[p.Message, ...] = (
+        p.user("u"),
+        p.assistant(call("a"), call("b")),
+        result("b"),
+        result("a"),
+        p.assistant("done"),
+    )
+    assert is_whole(said)
+    faults: tuple[tuple[p.Message, ...], ...] = (
+        (*said, p.user("v"), p.assistant(call("a")), result("a")),
+        said[:3],
+        (*said[:3], p.user("v"), said[3]),
+        (*said, result("a")),
+        (*said[:4], p.assistant(p.Reasoning("hm"), finish_reason="error")),
+    )
+    for fault in faults:
+        assert not is_whole(fault)
+        assert repair(fault, orphans=orphans).repairs
 
 
 @pytest.mark.law(5)

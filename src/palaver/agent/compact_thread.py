@@ -5,7 +5,8 @@ Rules (law 9; DAS-28; kairo.md 3.7):
 - ``compact`` brings a conversation to ``to`` tokens, by default half of what it is: stage by stage, from what costs
   nothing to a summary, until it weighs no more than that. What it was stays, as a branch ``<branch>/before-<n>``.
 - An answer whose calls are open, with what is known of them, is left as it is and stands at the end: what waits for a
-  decision can be decided behind a compaction as before it (I10).
+  decision can be decided behind a compaction as before it (I10). The record of the compaction stands behind it, for
+  what that answer reports of its prompt holds no longer.
 - A stage that fails changes nothing, and is told in ``failures``. A store that cannot write raises, and the branch is
   what it was. Another writer's append makes it fail with ``ConflictError``.
 - ``undo`` gives the conversation as it was before its last compaction, with what was said since behind it. What it was
@@ -31,7 +32,7 @@ from palaver.context.compaction import Compacted, Failure, compacting, without_m
 from palaver.context.ledger import Ledger
 from palaver.context.pipelines import DEFAULT
 from palaver.context.plan import Change, Plan, plan_of
-from palaver.context.rewriting import Rewritten, rewritten, undone
+from palaver.context.rewriting import record, rewritten, undone
 from palaver.context.stages import Stage
 from palaver.core.errors import MessageError, SummaryError
 from palaver.core.messages import DeveloperMessage, Message, SystemMessage
@@ -109,8 +110,10 @@ async def compact(
     change = rewritten(head, messages, found.plan)
     kept = None
     if change is not None and not trial:
-        stays = tuple([entry.message for entry in path[cut:]])
-        kept = await _written(thread, on, path, Rewritten(change.kept, (*change.messages, *stays)))
+        stays = [entry.message for entry in path[cut:]]
+        messages = (*change.messages[:-1], *stays, record(path, found.plan))
+        onto = path[change.kept - 1].id if change.kept else None
+        kept = await _rebased(thread, on, onto, messages)
     return Compaction(
         before=whole.tokens,
         after=found.plan.tokens,
@@ -178,11 +181,12 @@ def _weighed(
         messages,
         tokens=ledger.estimates[: len(messages)] if _same(messages, every) else None,
         capacity=capacity(window or can.window, can.max_output, settings),
+        around=ledger.around,
         scale=measured.scale,
         now=now_ms(),
         keep_last=keep_last,
     )
-    return structs.replace(plan, fixed=max(measured.estimate - plan.sum, 0))
+    return structs.replace(plan, fixed=max(round(measured.estimate - plan.sum - ledger.around * len(plan.items)), 0))
 
 
 def _same(messages: Sequence[Message], every: Sequence[Message]) -> bool:
@@ -193,11 +197,6 @@ def _same(messages: Sequence[Message], every: Sequence[Message]) -> bool:
 def _unasked(found: Compacted) -> Compacted:
     """Without what failed for the reason that nobody may be asked."""
     return structs.replace(found, failures=tuple([each for each in found.failures if each.error is not _NOBODY]))
-
-
-async def _written(thread: AnyThread, branch: str, path: Sequence[Entry], change: Rewritten) -> str:
-    onto = path[change.kept - 1].id if change.kept else None
-    return await _rebased(thread, branch, onto, change.messages)
 
 
 async def _rebased(thread: AnyThread, branch: str, onto: str | None, messages: Sequence[Message]) -> str:

@@ -8,7 +8,9 @@ Rules (law 9; kairo.md 3; D24, D29; issue 6):
 - When the provider says that a prompt is too long, the conversation is compacted to half of that and asked once more;
   the second time, the error ends the run as any other. What was learned of the window is remembered.
 - What fails changes nothing, and is told as ``Compacted.failures``; only a store that cannot write fails the run.
-- ``read_result`` reads the results that were cleared: from the branch that has them.
+- What left the prompt can be brought back: ``search_history`` finds what a summary stands for, and ``read_result``
+  reads it, and results that were cleared, from the branch that has them. Both are offered always; their descriptions
+  say so, and the system prompt does not.
 - The results of a turn share half of what is left of the window (``Weighing.share``): a longer one is cut when it
   comes, and can be read on with the same tool: nothing can be taken out of a result that the model has not seen (I10).
 - An answer that was cut because the window was full teaches that, and so does a stream that ends in such an error: what
@@ -32,6 +34,7 @@ from palaver.agent.events import ContextCompacted, Warned
 from palaver.agent.limiting import limit, text_of
 from palaver.agent.middleware import CallModel, CallTool, Middleware, RunContext, ToolRequest
 from palaver.agent.reading import READER
+from palaver.agent.recalling import SEARCHER
 from palaver.agent.summaries import SECONDS, Summariser
 from palaver.agent.tool import AgentTool, Output
 from palaver.agent.weighing import Weighing
@@ -51,6 +54,7 @@ from palaver.threads.ids import now_ms
 from palaver.tokens.counter import Counter
 from palaver.tokens.estimate import estimate
 
+_TOOLS: Final = (READER, SEARCHER)
 _LATEST: Final = 32
 """As many of the latest messages are looked at to see whether a cache is cold."""
 
@@ -84,8 +88,8 @@ class Compacting(Middleware):
 
     @property
     def tools(self) -> Sequence[AgentTool]:
-        """The tool ``read_result``."""
-        return (READER,)
+        """The tools ``read_result`` and ``search_history``."""
+        return _TOOLS
 
     async def wrap_model_call(self, prompt: Prompt, context: RunContext, call: CallModel) -> Reply:
         """Compact where it is time, ask, and compact once more where it was too long."""
@@ -119,7 +123,7 @@ class Compacting(Middleware):
         output = await call(request)
         known = self._known(context)
         share = known.share(_together(request, context))
-        if request.tool is READER or output.whole is not None or share is None:
+        if request.tool in _TOOLS or output.whole is not None or share is None:
             return output
         size = sum([weight for weight, _ in map(_size, output.content)])
         known.took(min(size, share))
@@ -158,6 +162,7 @@ class Compacting(Middleware):
             capacity=room,
             tokens=known.ledger.estimates,
             fixed=known.fixed,
+            around=known.ledger.around,
             scale=measured.scale,
             now=now,
             keep_last=self._keep_last,

@@ -1,9 +1,9 @@
-"""``read_result``: what was left out of a result is read from the thread when it is needed.
+"""``read_result``: what was left out of a result, or is not in the prompt any more, is read from the thread.
 
 Rules:
 
 - It reads a stretch of a result, or finds a text in it (letters of either case, no pattern language). The handle is the
-  id of the call.
+  id of the call, or that of any message of the thread, as ``search_history`` names it: then it reads what that says.
 - The whole of a result is in a record on the path of the conversation, or in its message. Where compaction has cleared
   or folded the message, it is in the conversation as it was before, which the thread keeps: so it works in another
   process and on another day.
@@ -26,12 +26,13 @@ from palaver.agent.calling import WHOLE
 from palaver.agent.limiting import CHARACTERS, READ_RESULT, stretch, text_of
 from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
 from palaver.context.rewriting import COMPACTION
+from palaver.context.transcript import shown
 from palaver.core.errors import ToolError, excerpt
 from palaver.core.messages import SystemMessage, ToolMessage
 from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
 from palaver.threads.thread import Entry
-from palaver.threads.view import RECORD
+from palaver.threads.view import RECORD, is_sent
 
 _LENGTH: Final = CHARACTERS
 """The most characters that one call reads."""
@@ -43,11 +44,11 @@ _AROUND: Final = 80
 _DEFINITION: Final = Tool.of(
     READ_RESULT,
     "Read on in a result that was cut, read one that was removed to save space, or find a text in one. The note in its "
-    "place names the handle: the id of the call.",
+    "place names the handle: the id of the call. The id of any earlier message is a handle too.",
     {
         "type": "object",
         "properties": {
-            "handle": {"type": "string", "description": "Which result: the handle that its note names."},
+            "handle": {"type": "string", "description": "Which result or message: the handle that is named."},
             "start": {"type": "integer", "minimum": 0, "description": "The character to begin with; 0 is the first."},
             "length": {"type": "integer", "minimum": 1, "maximum": _LENGTH, "description": "How many characters."},
             "find": {"type": "string", "description": "A text to find, in place of reading a stretch."},
@@ -86,10 +87,12 @@ def _number(given: dict[str, Any], name: str, default: int) -> int:
 
 async def _read(asked: _Asked, context: ToolContext) -> Output:
     whole = whole_result(context.path, asked.handle)
-    if whole is None and context.host is not None:
-        whole = whole_result(context.host.entries(), asked.handle)
     if whole is None:
-        raise ToolError(f"handle: there is no result {excerpt(asked.handle)!r} in this conversation")
+        entries = context.path if context.host is None else context.host.entries()
+        whole = whole_result(entries, asked.handle)
+        whole = whole_message(entries, asked.handle) if whole is None else whole
+    if whole is None:
+        raise ToolError(f"handle: there is no result and no message {excerpt(asked.handle)!r} in this conversation")
     said = "\n".join(_places(whole, asked.find)) if asked.find else stretch(whole, asked.start, asked.length)
     return Output(content=(Text(said or "(nothing there: the result is shorter)"),))
 
@@ -109,6 +112,15 @@ def whole_result(path: Sequence[Entry], call: str) -> str | None:
         message = entry.message
         if isinstance(message, ToolMessage) and message.tool_call_id == call and COMPACTION not in message.metadata:
             return "\n".join([text for part in message.content if (text := text_of(part)) is not None])
+    return None
+
+
+def whole_message(entries: Sequence[Entry], id: str) -> str | None:
+    """All that the message of that id says, as it was first written; ``None`` without one that models may see."""
+    for entry in entries:
+        message = entry.message
+        if message.id == id and is_sent(message):
+            return "\n".join(filter(None, map(shown, message.content)))
     return None
 
 

@@ -89,7 +89,7 @@ class Summariser:
         reply = None
         try:
             with uncounted(), anyio.move_on_after(self._seconds):
-                reply = await complete(model, _fitting(question.request, model))
+                reply = await complete(model, _fitting(question.request, model), stream=True)
         except StreamError as error:
             spent(model.name, error.response.message.usage)
             raise

@@ -59,7 +59,7 @@ class Chat:
             "/model": (self._model, "[M]: say, or change, which model is asked"),
             "/tools": (self._tools, "list the tools"),
             "/context": (self._context, "say what fills the window of the model"),
-            "/compact": (self._compact, "[TOKENS]: make the conversation shorter, to half of it; it stays as a branch"),
+            "/compact": (self._compact, "[TOKENS]: make it shorter; what it was stays as a branch"),
             "/cost": (self._costs, "say what this chat has used"),
         }
 
@@ -223,6 +223,7 @@ class Chat:
         if size and not (size.isascii() and size.isdigit() and int(size)):
             self._teller.line(f"{in_line(size)} is no number of tokens", "yellow")
             return
+        self._teller.line("compacting; Ctrl-C stops it", "dim")
         done = self._talk.compact(int(size) if size else None)
         self._teller.draw(told(done, in_line(self._talk.place)))
 

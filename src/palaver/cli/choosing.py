@@ -32,7 +32,7 @@ def chosen(name: str | None) -> Model:
     command.
     """
     name = name or os.environ.get(names.DEFAULT, "").strip()
-    if name == NAME:
+    if is_demo(name):
         return demo_model()
     if not name:
         _give_up("no model is named", _what_there_is())
@@ -47,9 +47,9 @@ def chosen(name: str | None) -> Model:
 def sizes(name: str) -> tuple[str, Capabilities]:
     """What is known of a model, which is not asked: its name, with the provider where one is known, and what it can.
 
-    ``name`` may also be the bare id that an answer names. Raises ``UnknownNameError`` for a provider that there is not.
+    ``name`` may also be the bare id that an answer names.
     """
-    if name == NAME or name.startswith(f"{NAME}/"):
+    if is_demo(name):
         return demo_model().name, demo_model().capabilities
     provider, slash, _ = name.partition("/")
     if slash and provider in providers.PROVIDERS:
@@ -62,6 +62,11 @@ def sizes(name: str) -> tuple[str, Capabilities]:
     if card is None:
         return name, Capabilities()
     return f"{card.providers[0]}/{name}", card.capabilities
+
+
+def is_demo(name: str) -> bool:
+    """Whether a name is that of the script, which needs no provider."""
+    return name.partition("/")[0] == NAME
 
 
 def _give_up(what: str, lines: Iterator[str]) -> None:

@@ -89,7 +89,7 @@ def command(
         done = anyio.run(work)
     out = console()
     for each in told(done, safe(str(found)), trial=dry_run):
-        out.print(each, no_wrap=isinstance(each, Text) or None, overflow="ellipsis" if isinstance(each, Text) else None)
+        out.print(each)
     return 0 if done.changes else 1
 
 
@@ -106,7 +106,7 @@ def _model(name: str, *, given: bool, asks: bool) -> LanguageModel | None:
 
     ``None`` for one that an answer names and nobody knows.
     """
-    if (given and asks) or name == choosing.NAME:
+    if (given and asks) or choosing.is_demo(name):
         return choosing.chosen(name)
     full, _ = choosing.sizes(name)
     return names.model(full) if full.partition("/")[0] in providers.PROVIDERS else None

@@ -31,7 +31,7 @@ from palaver.context.contents import contents
 from palaver.context.pipelines import DEFAULT
 from palaver.core.messages import AssistantMessage
 from palaver.core.request import Request
-from palaver.models import names
+from palaver.models import names, providers
 from palaver.models.counting import count_tokens
 from palaver.models.language_model import Prompt
 from palaver.threads.ids import now_ms
@@ -109,19 +109,18 @@ def command(
 
 
 def named(given: str | None, messages: Sequence[Message], otherwise: str | None = None) -> str | None:
-    """The model that is meant, by its name or by the bare id that an answer names; ``None`` where nothing says."""
+    """The model that is meant, by its name or by the bare id that an answer names; ``None`` where nothing says.
+
+    Raises ``UnknownNameError`` for a provider that there is not.
+    """
     if given:
-        return given if "/" not in given else _checked(given)
+        if "/" in given and not choosing.is_demo(given):
+            providers.find(given.partition("/")[0])
+        return given
     for message in reversed(messages):
         if isinstance(message, AssistantMessage) and message.model:
             return message.model
     return otherwise or os.environ.get(names.DEFAULT, "").strip() or None
-
-
-def _checked(name: str) -> str:
-    """A name whose provider there is. Raises ``UnknownNameError``."""
-    choosing.sizes(name)
-    return name
 
 
 def _draw(found: _Found, told: Contents) -> None:

@@ -168,8 +168,10 @@ def _results(found: Contents) -> Table:
     rest = found.results[_TOOLS:]
     if rest:
         tokens = sum(each.tokens for each in rest)
-        name = Text(f"{count(len(rest), 'other')}", "dim")
-        table.add_row(name, f"{tokens:,}", _share(tokens / max(found.tokens, 1)), f"{sum(e.count for e in rest):,}")
+        others = Text(count(len(rest), "other"), "dim")
+        table.add_row(
+            others, f"{tokens:,}", _share(tokens / max(found.tokens, 1)), f"{sum(each.count for each in rest):,}"
+        )
     return table
 
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from palaver.context import labels
 from palaver.context.changing import assistant_with, tool_with, user_with
@@ -118,8 +119,8 @@ def _results(plan: Plan, alone: Kept, last: int) -> list[int]:
 
 def _superseded(items: Iterable[Item]) -> list[int]:
     """Places of results whose call was made again later, and answered without an error; oldest first."""
-    calls: dict[str | None, tuple[str, str]] = {}
-    earlier: dict[tuple[str, str], list[int]] = {}
+    calls: dict[str | None, tuple[str, bytes]] = {}
+    earlier: dict[tuple[str, bytes], list[int]] = {}
     found: list[int] = []
     for place, item in enumerate(items):
         message = item.message
@@ -131,8 +132,11 @@ def _superseded(items: Iterable[Item]) -> list[int]:
             call = calls.pop(message.tool_call_id, None)
             if call is None:
                 continue
-            same = earlier.setdefault(call, [])
-            if same and not message.is_error:
+            same = earlier.get(call)
+            if same is None:
+                earlier[call] = [place]
+                continue
+            if not message.is_error:
                 found += same
                 same.clear()
             same.append(place)
@@ -140,12 +144,12 @@ def _superseded(items: Iterable[Item]) -> list[int]:
     return found
 
 
-def _canonical(arguments: str) -> str:
+def _canonical(arguments: str) -> bytes:
     """Arguments in the one form that equal ones share; what cannot be read stands for itself."""
     try:
-        return _encode(_decode(arguments)).decode()
+        return _encode(_decode(arguments))
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError):
-        return arguments.strip() or "{}"
+        return arguments.strip().encode("utf-8", "surrogatepass") or b"{}"
 
 
 def _is_spoken(message: Message) -> bool:
@@ -162,7 +166,7 @@ def _cleared(items: list[Item], places: Iterable[int], stage: str, label_of: Lab
     for place in places:
         item = items[place]
         message = item.message
-        if type(message) is not ToolMessage or labels.is_label(message):
+        if type(message) is not ToolMessage or (message.metadata_json is not UNSET and labels.is_label(message)):
             continue
         label = label_of(message)
         tokens = labels.result_tokens(label)

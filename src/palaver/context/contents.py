@@ -194,7 +194,9 @@ def contents(
     known = WINDOW if window is None else window
     reserved = max(known - room - min(ROOM, known // 4), 0)
     items = [Item(message, weight) for message, weight in zip(messages, ledger.estimates, strict=True)]
-    plan = Plan(items=tuple(items), sum=ledger.sum, capacity=room, fixed=fixed, scale=scale, now=now)
+    plan = Plan(
+        items=tuple(items), sum=ledger.sum, capacity=room, fixed=fixed, around=ledger.around, scale=scale, now=now
+    )
     tally = _tallied((*system, *messages), heads, len(tools))
     heavy = nlargest(_LARGEST, enumerate(ledger.estimates), key=lambda each: each[1])
     return Contents(

@@ -62,7 +62,10 @@ class Count(Struct, omit_defaults=True):
         if earlier is None:
             self.messages += 1
             self.tokens += item.tokens
-            self._add_calls(message)
+            if type(message) is ToolMessage:
+                self.failed += message.is_error
+            elif type(message) is AssistantMessage:
+                self._add_calls(message)
             return
         if message.id is None:
             self.replaces += earlier.replaces
@@ -72,15 +75,14 @@ class Count(Struct, omit_defaults=True):
         for name, count in earlier.calls.items():
             self.calls[name] = self.calls.get(name, 0) + count
 
-    def _add_calls(self, message: Message) -> None:
-        if type(message) is ToolMessage:
-            self.failed += message.is_error
-            return
+    def _add_calls(self, message: AssistantMessage) -> None:
         for part in message.content:
             if type(part) is ToolCall or type(part) is MalformedToolCall:
                 name = part.name or "unknown"
                 self.calls[name] = self.calls.get(name, 0) + 1
-            self.failed += type(part) is MalformedToolCall or (type(part) is ServerToolResult and part.is_error)
+                self.failed += type(part) is MalformedToolCall
+            elif type(part) is ServerToolResult:
+                self.failed += part.is_error
 
     @property
     def payload(self) -> Raw:
@@ -206,7 +208,7 @@ def partial(plan: Plan) -> Plan:
         weight = sum([item.tokens for item, stays in zip(plan.items, least, strict=True) if stays])
         for last in range(LAST, -1, -1):
             stays, more = _last(plan, spans, least, last)
-            if last and plan.scaled(weight + more + plan.fixed) > plan.capacity:
+            if last and plan.weighing(weight + more, stays.count(1)) > plan.capacity:
                 continue  # without counting what would be removed: it does not fit
             found = _noted(plan, stays, _label(last))
             if found.sum < best.sum:

@@ -34,6 +34,8 @@ _SHOWN: Final = 20
 _LONGEST: Final = 64
 """Characters of a label of reasoning at most."""
 _SECOND: Final = 1000
+_DAY: Final = 24 * 60 * 60
+_TWO: Final = [f"{number:02}" for number in range(60)]
 
 
 def size(text: str) -> int:
@@ -43,12 +45,12 @@ def size(text: str) -> int:
 
 def result_tokens(label: str) -> int:
     """Tokens of a label that is all of a result, as ``tokens.estimate`` has it."""
-    return max(1, size(label) * 2 // 9)
+    return size(label) * 2 // 9 or 1
 
 
 def text_tokens(label: str) -> int:
     """Tokens of a label anywhere else, as ``tokens.estimate`` has it."""
-    return max(1, size(label) * 2 // 7)
+    return size(label) * 2 // 7 or 1
 
 
 def result(message: ToolMessage) -> str:
@@ -107,12 +109,19 @@ def left_out(characters: int, call: str | None = None) -> str:
     return f"\n[... {characters} characters{whose} left out ...]\n"
 
 
-@lru_cache(maxsize=1024)
 def _iso(seconds: int) -> str:
+    day, rest = divmod(seconds, _DAY)
+    date = _date(day)
+    return f"{seconds} s" if date is None else f"{date}T{_TWO[rest // 3600]}:{_TWO[rest // 60 % 60]}:{_TWO[rest % 60]}Z"
+
+
+@lru_cache(maxsize=1024)
+def _date(day: int) -> str | None:
+    """A day since 1970; ``None`` for one that no calendar has."""
     try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (OverflowError, OSError, ValueError):  # a year that no calendar has
-        return f"{seconds} s"
+        return datetime.fromtimestamp(day * _DAY, UTC).strftime("%Y-%m-%d")
+    except (OverflowError, OSError, ValueError):
+        return None
 
 
 def _bytes(part: ToolPart) -> int:

@@ -47,7 +47,7 @@ from palaver.tokens.media import MediaRates
 class Measure(Struct, frozen=True, kw_only=True):
     """What a prompt is.
 
-    ``tokens``: by the provider's count; ``estimate``: of its messages, system prompt and tools; ``scale``: how many
+    ``tokens``: by the provider's count; ``estimate``: of messages, system prompt and tools; ``scale``: how many
     tokens one of the estimate is, so that a ``Plan`` made with it weighs the same.
 
     The rest is for ``Ledger.heard``. ``weight``: the estimate with what stands around each message, and without
@@ -125,6 +125,11 @@ class Ledger:
         return Beginning(self._estimates)
 
     @property
+    def around(self) -> float:
+        """The estimate of what stands around a message, on the average."""
+        return (self._marks[-1].weight - self._sums[-1]) / max(len(self._estimates), 1)
+
+    @property
     def sum(self) -> int:
         """The sum of the estimates."""
         return self._sums[-1]
@@ -175,7 +180,7 @@ class Ledger:
         if fixed < 0:
             raise MessageError(f"fixed: {fixed} is no count of tokens")
         self.follow(messages)
-        whole = self.sum + fixed
+        whole = self._marks[-1].weight + fixed
         mark = self._marks[-1]
         weight = mark.sent(self.calibration.replay) + fixed
         if anchor is None:

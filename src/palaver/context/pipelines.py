@@ -4,7 +4,8 @@ Rules (kairo.md 3.3, KAI-04; golden ``stage_triggers``):
 
 - The shares and buffers of the golden. ``supersede`` (ours) goes first, since what is out of date is missed by nobody;
   ``shorten`` (ours) before ``micro``, which empties results that may be of use.
-- The stage that asks a model stands before ``partial``, which is the last resort.
+- The stage that asks a model stands before ``partial``, which is the last resort, and is due where that is: in a small
+  window, too, nothing is left out before a model was asked to sum it up.
 - While the provider's cache of the prompt is cold, those that clear and shorten results run from half of the capacity
   on: what they take out can be read back, and the prompt is paid for in full anyway.
 
@@ -42,7 +43,7 @@ AFTER: Final = (Stage("partial", partial, 0.98, 5_000),)
 
 def pipeline(auto: Work | None = None) -> tuple[Stage, ...]:
     """All stages. ``auto`` is the one that asks a model; without one the others must do."""
-    asked = () if auto is None else (Stage("auto", auto, AUTO_SHARE),)
+    asked = () if auto is None else (Stage("auto", auto, AUTO_SHARE, AFTER[0].buffer),)
     return (*BEFORE, *asked, *AFTER)
 
 

@@ -21,6 +21,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
+from palaver.core.errors import MessageError
 from palaver.core.messages import Message
 from palaver.threads.repair import repair
 from palaver.tokens.estimate import estimate
@@ -50,14 +51,16 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What is to be sent to a model.
 
     ``capacity``: what messages, system prompt and tools may take together, in tokens. ``fixed``: the estimate of
-    system prompt and tools. ``now``: Unix milliseconds, for stages that look at age. ``keep_last`` are tags: of each,
-    the last message that has it is kept as it is. ``sum`` is that of the items.
+    system prompt and tools, ``around`` that of what stands around a message, on the average. ``now``: Unix
+    milliseconds, for stages that look at age. ``keep_last`` are tags: of each, the last message that has it is kept as
+    it is. ``sum`` is that of the items.
     """
 
     items: tuple[Item, ...]
     sum: int
     capacity: int
     fixed: int = 0
+    around: float = 0.0
     scale: float = 1.0
     now: int = 0
     keep_last: frozenset[str] = frozenset()
@@ -66,12 +69,16 @@ class Plan(Struct, frozen=True, kw_only=True):
     @property
     def tokens(self) -> int:
         """What all of it is, in the provider's tokens."""
-        return round((self.sum + self.fixed) * self.scale)
+        return self.weighing(self.sum, len(self.items))
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages, oldest first."""
         return tuple([item.message for item in self.items])
+
+    def weighing(self, sum: int, messages: int) -> int:
+        """What all of it were if so many messages, of that estimate together, were left."""
+        return round((sum + self.fixed + self.around * messages) * self.scale)
 
     def scaled(self, estimate: int) -> int:
         """An estimate in the provider's tokens."""
@@ -82,7 +89,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         total = sum([item.tokens for item in items])
         if total >= self.sum:
             return self
-        after = round((total + self.fixed) * self.scale)
+        after = self.weighing(total, len(items))
         change = Change(stage, messages, self.tokens, after)
         return structs.replace(self, items=tuple(items), sum=total, changes=(*self.changes, change))
 
@@ -93,6 +100,7 @@ def plan_of(
     capacity: int,
     tokens: Sequence[int] | None = None,
     fixed: int = 0,
+    around: float = 0.0,
     scale: float = 1.0,
     now: int = 0,
     keep_last: Iterable[str] = (),
@@ -104,12 +112,15 @@ def plan_of(
         items = [Item(each, estimate(each), places.get(id(each))) for each in whole]
     else:
         weights = [estimate(each) for each in messages] if tokens is None else tokens
-        items = [Item(each, weight, place) for place, (each, weight) in enumerate(zip(messages, weights, strict=True))]
+        if len(weights) != len(messages):
+            raise MessageError(f"tokens: {len(weights)} estimates for {len(messages)} messages")
+        items = list(map(Item, messages, weights, range(len(messages))))
     return Plan(
         items=tuple(items),
         sum=sum([item.tokens for item in items]),
         capacity=capacity,
         fixed=fixed,
+        around=around,
         scale=scale,
         now=now,
         keep_last=frozenset(keep_last),

@@ -29,7 +29,7 @@ from palaver.context import memory
 from palaver.context.cold import is_cold
 from palaver.context.kept import kept, rounds
 from palaver.context.memory import Entry, Kind, Tools
-from palaver.context.plan import Item, Plan
+from palaver.context.plan import SOURCE, Item, Plan
 from palaver.context.stages import Stage
 from palaver.context.standing import standing
 from palaver.core.messages import AssistantMessage, ToolMessage, UserMessage
@@ -58,6 +58,8 @@ def prune(plan: Plan, *, tools: Tools = Tools()) -> Plan:  # noqa: B008 (frozen)
     turn = _turn(plan.items)
     stays = _stays(plan, turn)
     folded = [item for place, item in enumerate(plan.items) if not stays[place]]
+    if all(item.message.source == SOURCE for item in folded):
+        return plan  # nothing was said since the last time
     told = [entry for item in folded for entry in memory.entries(item.message, tools)]
     entries = _fitting(told, _budgets(plan, stays))
     if not entries:
@@ -138,7 +140,8 @@ def _images(plan: Plan, stays: bytearray) -> tuple[Image, ...]:
 def _budgets(plan: Plan, stays: bytearray) -> dict[Kind, int]:
     """The budgets, in tokens; less where half of the room is less."""
     held = sum([item.tokens for place, item in enumerate(plan.items) if stays[place]])
-    room = max(int(plan.capacity / plan.scale) - plan.fixed - held, 0)
+    around = plan.fixed + round(plan.around * (sum(stays) + 1))
+    room = max(int(plan.capacity / plan.scale) - around - held, 0)
     total = sum(_BUDGETS.values())
     return {kind: tokens * min(room // 2, total) // total for kind, tokens in _BUDGETS.items()}
 

@@ -57,7 +57,7 @@ def _too_large(plan: Plan, alone: Kept, place: int) -> bool:
     if alone.untouchable[place]:
         return False
     stays = sum([item.tokens for item, held in zip(plan.items, alone.untouchable, strict=True) if held])
-    return plan.scaled(stays + plan.fixed + plan.items[place].tokens) > plan.capacity
+    return plan.weighing(stays + plan.items[place].tokens, sum(alone.untouchable) + 1) > plan.capacity
 
 
 def _shorter(item: Item, limit: int) -> Item | None:

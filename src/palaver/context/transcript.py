@@ -58,7 +58,7 @@ class Entry(Struct, frozen=True):
 
 def entry(message: Message, *, stays: bool = False) -> Entry | None:
     """A message as an entry, or ``None`` when it says nothing. ``stays``: it is not removed."""
-    text = "\n".join(filter(None, map(_shown, message.content))).strip()
+    text = "\n".join(filter(None, map(shown, message.content))).strip()
     dear = False
     if message.is_summary:
         label, dear = "Earlier summary", True
@@ -133,7 +133,8 @@ def _result(message: ToolMessage, text: str) -> str:
     return f"[{excerpt(about, _NAME)}] {text or '(empty)'}" if about else text or "(empty)"
 
 
-def _shown(part: AnyPart) -> str:
+def shown(part: AnyPart) -> str:
+    """A part as text: what it says, calls, or media by name; nothing for reasoning."""
     match part:
         case Text() | Refusal():
             return part.text

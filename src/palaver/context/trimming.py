@@ -152,14 +152,15 @@ def _spans(plan: Plan) -> Iterator[tuple[tuple[Item, ...], bool]]:
 
 def _enough(plan: Plan, spans: Sequence[tuple[Sequence[Item], bool]]) -> int:
     """How many rounds from the oldest on have to go, where they may, for the rest to fit."""
-    before = gain = run = 0
+    before = gain = run = gone = 0
     for place, (span, removable) in enumerate(spans):
         if not removable:
             before, run = gain, 0
             continue
         run += sum([item.tokens for item in span])
+        gone += len(span)
         gain = before + max(run - _WEIGHT, 0)
-        if plan.scaled(plan.sum - gain + plan.fixed) <= plan.capacity:
+        if plan.weighing(plan.sum - gain, len(plan.items) - gone + 1) <= plan.capacity:
             return place + 1
     return len(spans)
 

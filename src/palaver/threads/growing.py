@@ -12,6 +12,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TypeVar, cast, overload
 
 T = TypeVar("T")
@@ -52,8 +53,7 @@ class Beginning(Sequence[T]):
         return self._items is its._items and self._length >= len(its)  # noqa: SLF001 (of the same class)
 
     def __iter__(self) -> Iterator[T]:
-        items = self._items
-        return (items[position] for position in range(self._length))
+        return islice(self._items, self._length)
 
     def __eq__(self, other: object) -> bool:
         """Two are equal when their items are."""

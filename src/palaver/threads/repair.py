@@ -78,6 +78,8 @@ class _Call(NamedTuple):
 
 def repair(messages: Sequence[Message], *, unanswered: Unanswered = "answer", orphans: Orphans = "tell") -> Repaired:
     """Make every tool pair whole, and leave out what a broken turn left behind that cannot be replayed."""
+    if is_whole(messages):
+        return Repaired(messages, ())
     left_out = _unproven(messages)
     if unanswered == "drop":
         left_out |= _unanswered(messages)
@@ -94,6 +96,32 @@ def repair(messages: Sequence[Message], *, unanswered: Unanswered = "answer", or
     if not repairs:
         return Repaired(messages, ())
     return Repaired(out, tuple(sorted(repairs, key=_place)))
+
+
+def is_whole(messages: Sequence[Message]) -> bool:
+    """Whether it is plain that there is nothing to repair. One cheap pass, before the dear ones.
+
+    It is where no id is used twice, right behind every call stand the results and nothing else, and no turn broke off.
+    """
+    used: set[str | None] = set()
+    due: set[str | None] = set()
+    for message in messages:
+        if type(message) is ToolMessage:
+            if message.tool_call_id not in due:
+                return False
+            due.remove(message.tool_call_id)
+        elif due:
+            return False
+        elif type(message) is AssistantMessage:
+            if message.finish_reason == "error":
+                return False
+            for part in message.content:
+                if type(part) is ToolCall and not part.provider_executed:
+                    if part.id in used:
+                        return False
+                    used.add(part.id)
+                    due.add(part.id)
+    return not due
 
 
 def _place(loss: Loss) -> tuple[int, int]:

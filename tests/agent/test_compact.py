@@ -1,0 +1,218 @@
+"""A conversation is compacted because somebody says so, and that is taken back."""
+
+import anyio
+import pytest
+
+import palaver as p
+from palaver.agent import Agent, Compaction, approve, compact, undo
+from palaver.agent.resuming import left_open
+from palaver.agent.summaries import Summariser
+from palaver.context.pipelines import pipeline
+from palaver.core.errors import ConflictError, MessageError
+from palaver.models.scripted import ScriptedModel
+from palaver.store.memory import MemoryStore
+from palaver.threads.model_view import for_model
+from palaver.threads.thread import Thread
+from tests.agent.scripts import assert_valid, call, calls, noting
+
+WINDOW = 40_000
+
+
+def long(steps=20, size=400, *, talks=False):
+    """A task and what was done for it; with ``talks`` nothing can be cleared, only summed up."""
+    made = [p.user("Move billing to the new queue.")]
+    for at in range(steps):
+        if talks:
+            made += [p.assistant(f"answer {at} " * size), p.user(f"question {at} " * size)]
+        else:
+            made += [
+                p.assistant(f"step {at}", call("read", id=f"c{at}", path=str(at))),
+                p.tool(f"line {at} " * size, tool_call_id=f"c{at}"),
+            ]
+    return [*made, p.assistant("done")]
+
+
+def begun(store, messages):
+    """A thread of either kind that holds the messages."""
+    thread = Thread() if store is None else store.open("talk")
+    thread.append(*messages)
+    return thread
+
+
+@pytest.fixture(params=[None, MemoryStore], ids=["in memory", "in a store"])
+def store(request):
+    return request.param and request.param()
+
+
+def texts(thread):
+    return [entry.message for entry in thread.path()]
+
+
+@pytest.mark.anyio
+@pytest.mark.row("DAS-28")
+async def test_it_is_brought_to_half_and_what_it_was_stays_as_a_branch(store):
+    thread = begun(store, long())
+    before = texts(thread)
+    done = await compact(thread, window=WINDOW)
+    assert done.goal == done.before // 2
+    assert done.after <= done.goal
+    assert done.changes
+    assert done.kept == "main/before-1"
+    tree = getattr(thread, "tree", thread)
+    assert [entry.message for entry in tree.path("main/before-1")] == before
+    assert for_model(thread.path())[0] is before[0]
+    assert_valid(for_model(thread.path()))
+
+
+@pytest.mark.anyio
+async def test_it_is_taken_back_with_what_was_said_since_and_that_too(store):
+    thread = begun(store, long())
+    before = texts(thread)
+    await compact(thread, window=WINDOW)
+    short = texts(thread)
+    thread.append(p.user("and now?"))
+    kept = await undo(thread)
+    assert [message.text for message in texts(thread)] == [*(message.text for message in before), "and now?"]
+    tree = getattr(thread, "tree", thread)
+    assert [entry.message for entry in tree.path(kept)][:-1] == short
+    assert await undo(thread) is None
+
+
+@pytest.mark.anyio
+@pytest.mark.row("KAI-10")
+async def test_calls_that_wait_for_a_decision_come_through_unharmed(store):
+    ran = []
+    thread = begun(store, long())
+    waits = calls(call("note", id="c99", to="bo"), call("send", id="c100", to="ada"))
+    agent = Agent(
+        ScriptedModel([waits], then="sent."),
+        tools=[noting(ran), noting(ran, name="note", effect="read")],
+        policy={"send": "ask"},
+    )
+    assert (await agent.run("tell ada", thread=thread)).outcome == "waiting"
+    before = left_open(thread.path())
+    done = await compact(thread, window=WINDOW)
+    after = left_open(thread.path())
+    assert done.kept
+    assert before is not None
+    assert after == before
+    assert after.recorded.pending
+    assert not any(each.role == "tool" and each.tool_call_id == "c100" for each in texts(thread))
+    ran.clear()
+    run = await agent.run(thread=thread, decisions={"c100": approve()})
+    assert (run.outcome, ("send", "ada", 1) in ran, ran.count(("send", "ada", 1))) == ("completed", True, 1)
+    await undo(thread)
+    assert texts(thread)[-1].text == "sent."
+    assert_valid(for_model(thread.path()))
+
+
+@pytest.mark.anyio
+async def test_what_an_open_answer_reported_is_not_believed_of_what_is_left(store):
+    reported = p.Usage(input=30_000, output=10)
+    thread = begun(store, [*long(), p.user("tell ada"), calls(call(id="c100", to="ada")).replace(usage=reported)])
+    done = await compact(thread, window=WINDOW)
+    assert done.before >= 30_000
+    again = await compact(thread, window=WINDOW, trial=True)
+    assert again.before < 10_000
+    assert left_open(thread.path()) is not None
+
+
+@pytest.mark.anyio
+@pytest.mark.row("DAS-28")
+async def test_a_model_sums_up_what_cannot_be_cleared_and_what_it_used_is_told():
+    thread = begun(None, long(12, talks=True))
+    model = ScriptedModel(
+        [p.assistant("## Task\nMove billing.", finish_reason="stop", usage=p.Usage(input=9, output=3))]
+    )
+    done = await compact(thread, model, window=WINDOW)
+    assert "auto" in [each.stage for each in done.changes]
+    assert (done.usage.input, done.usage.output) == (9, 3)
+    assert any("Move billing." in message.text and message.is_summary for message in texts(thread))
+
+
+@pytest.mark.anyio
+@pytest.mark.row("DAS-28")
+async def test_what_fails_changes_nothing_and_is_told():
+    thread = begun(None, long(12, talks=True))
+    before = thread.path()
+    stages = [each for each in pipeline(lambda _: 1 / 0) if each.name == "auto"]
+    done = await compact(thread, stages=stages, window=WINDOW)
+    assert (done.changes, done.kept) == ((), None)
+    assert [(each.stage, type(each.error)) for each in done.failures] == [("auto", ZeroDivisionError)]
+    assert thread.path() == before
+    assert list(thread.branches) == ["main"]
+
+
+@pytest.mark.anyio
+async def test_nobody_is_asked_where_that_is_said_and_it_is_no_failure():
+    thread = begun(None, long(12, talks=True))
+    model = ScriptedModel([])
+    done = await compact(thread, model, window=WINDOW, summaries=False)
+    assert not done.failures
+    assert "auto" not in [each.stage for each in done.changes]
+    assert (await compact(begun(None, long(12, talks=True)), window=WINDOW)).failures[0].stage == "auto"
+
+
+@pytest.mark.anyio
+async def test_a_trial_says_the_same_and_writes_nothing(store):
+    thread = begun(store, long())
+    before = texts(thread)
+    tried = await compact(thread, window=WINDOW, trial=True)
+    assert (tried.kept, texts(thread)) == (None, before)
+    done = await compact(thread, window=WINDOW)
+    assert (done.before, done.after, [each.stage for each in done.changes]) == (
+        tried.before,
+        tried.after,
+        [each.stage for each in tried.changes],
+    )
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", [{"to": 0}, {"window": 0}, {"to": -3}])
+async def test_sizes_that_are_none_are_refused(how):
+    with pytest.raises(MessageError):
+        await compact(begun(None, long(1)), **how)
+
+
+@pytest.mark.anyio
+async def test_an_empty_conversation_and_one_message_are_left_alone(store):
+    for messages in ([], [p.user("hi")]):
+        thread = begun(None, messages)
+        done = await compact(thread)
+        assert isinstance(done, Compaction)
+        assert (done.changes, done.kept) == ((), None)
+
+
+@pytest.mark.anyio
+async def test_another_writer_is_not_overwritten():
+    store = MemoryStore()
+    thread = begun(store, long())
+    store.open("talk").append(p.user("I was here"))
+    with pytest.raises(ConflictError):
+        await compact(thread, window=WINDOW)
+    assert store.path("talk")[-1].message.text == "I was here"
+
+
+@pytest.mark.anyio
+async def test_a_summary_that_is_cancelled_changes_nothing():
+    class Hangs:
+        name = "m/hangs"
+        capabilities = ScriptedModel([]).capabilities
+
+        def session(self):
+            return self
+
+        def ask(self, *_args, **_how):
+            return self
+
+        async def __aenter__(self):
+            await anyio.sleep_forever()
+
+        async def __aexit__(self, *_):
+            return None
+
+    thread = begun(None, long(12, talks=True))
+    before = thread.path()
+    with anyio.move_on_after(0.05):
+        await compact(thread, Hangs(), window=WINDOW, summariser=Summariser())
+    assert thread.path() == before
