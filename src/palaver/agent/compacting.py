@@ -60,7 +60,10 @@ _LATEST: Final = 32
 
 
 class Compacting(Middleware):
-    """Keeps what the model reads within its window. One object may serve many runs and agents."""
+    """Keeps what the model reads within its window: ``Agent(model, middleware=[Compacting()])``.
+
+    One object may serve many runs and agents. Sub-agents need one too. Let it stand first, or behind ``Tracing``.
+    """
 
     def __init__(
         self,

@@ -23,7 +23,15 @@ from urllib.parse import quote
 import anyio
 
 from palaver import wires
-from palaver.core.errors import ContextOverflowError, DecodeError, MessageError, PalaverError, ProviderError, StreamError, TimedOutError
+from palaver.core.errors import (
+    ContextOverflowError,
+    DecodeError,
+    MessageError,
+    PalaverError,
+    ProviderError,
+    StreamError,
+    TimedOutError,
+)
 from palaver.core.events import Event, Failed, PartEnd, PartStart, ProviderEvent, Start, Update, UsageUpdate
 from palaver.core.parts import Reasoning, Refusal, Text
 from palaver.core.request import Encoded, Response
