@@ -81,7 +81,7 @@ def test_a_counter_counts_in_place_of_the_estimate():
     text = "word " * 1_000
     counted = weighed(of(None), p.user(text), system=(p.system(text),), counter=Tiktoken(ENCODING))
     guessed = weighed(of(None), p.user(text), system=(p.system(text),))
-    assert counted[3].estimate == 2 * len(text)
+    assert 2 * len(text) <= counted[3].estimate < 2.01 * len(text)
     assert guessed[3].estimate < len(text)
     assert list(counted[0].ledger.estimates) == [len(text)]
 
