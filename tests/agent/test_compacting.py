@@ -9,14 +9,15 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.agent import Agent, Limits, ToolContext, function_tool
+from palaver.agent import Agent, Limits, Middleware, Run, ToolContext, function_tool, subagents
 from palaver.agent.compacting import Compacting
-from palaver.agent.events import ContextCompacted
+from palaver.agent.events import ContextCompacted, SubagentEvent, Warned
 from palaver.context.pipelines import pipeline
 from palaver.context.rewriting import is_record, undone
 from palaver.context.stages import Stage
 from palaver.context.summary import HEAD, summarising
-from palaver.core.errors import ContextOverflowError, SummaryError
+from palaver.core.errors import ConflictError, ContextOverflowError, StreamError, SummaryError
+from palaver.core.request import Response
 from palaver.models.capabilities import Capabilities
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
@@ -311,3 +312,256 @@ async def test_the_summary_is_that_of_the_model_and_says_what_it_replaces():
     stored = {entry.message.id for entry in run.thread.entries}
     assert told["messages"] > 2
     assert set(told["replaces"]) <= stored
+
+
+def long_thread(thread=None, turns=40):
+    thread = Thread() if thread is None else thread
+    for n in range(turns):
+        thread.append(p.user(f"{n}: " + WORDS * 20), p.assistant("Yes."))
+    return thread
+
+
+class Redacting(Middleware):
+    """Changes the messages of a prompt."""
+
+    async def wrap_model_call(self, prompt, context, call):
+        messages = [
+            m.replace(content=m.text.replace("secret", "***")) if m.role == "user" else m for m in prompt.messages
+        ]
+        return await call(prompt.replace(messages=tuple(messages)))
+
+
+@pytest.mark.anyio
+async def test_behind_middleware_that_changes_the_messages_nothing_is_compacted_and_it_says_so():
+    thread = long_thread()
+    before = [entry.message for entry in thread.path()]
+    model = ScriptedModel(["done"], capabilities=Capabilities(window=12_000, max_output=1_000))
+    made = Agent(model, middleware=[Redacting(), Compacting()])
+    async with made.start("My secret.", thread=thread) as running:
+        warned = [event.text for event in await all_of(running) if isinstance(event, Warned)]
+    assert ["before" in text for text in warned] == [True]
+    assert running.result.ok
+    assert [entry.message for entry in thread.path()][: len(before)] == before
+    assert list(thread.branches) == ["main"]
+    assert all("secret" not in message.text for message in model.asked[0].messages)
+
+
+@pytest.mark.anyio
+async def test_middleware_that_changes_the_messages_stands_behind():
+    thread = long_thread()
+    can = Capabilities(window=12_000, max_output=1_000)
+    model = ScriptedModel([], then=lambda prompt: "They looked." if asks(prompt) else "done", capabilities=can)
+    run, compacted = await watched(Agent(model, middleware=[Compacting(), Redacting()]), "My secret.", thread=thread)
+    assert run.ok
+    assert compacted
+    assert "secret" not in model.asked[-1].messages[-1].text
+    assert "secret" in run.path[run.start].message.text, "the thread has what was said"
+
+
+async def all_of(running):
+    return [event async for event in running]
+
+
+@pytest.mark.anyio
+async def test_an_overflow_in_the_middle_of_an_answer_keeps_it_and_compacts_the_next_prompt():
+    half = Response(p.assistant("Half an ans", finish_reason="error"))
+    broke = StreamError("w", "too long", kind="provider", response=half)
+    broke.__cause__ = TOO_LONG
+    asked = []
+
+    def script(prompt):
+        if asks(prompt):
+            return "They looked."
+        asked.append(prompt)
+        return broke if len(asked) == 1 else "done"
+
+    thread = long_thread()
+    made = Agent(ScriptedModel([], then=script, capabilities=Capabilities(window=1_000_000)), middleware=[Compacting()])
+    run, compacted = await watched(made, "And?", thread=thread)
+    assert run.ok, run.reason
+    assert compacted
+    assert compacted[0].after < compacted[0].before
+    assert size_of(asked[1]) < size_of(asked[0])
+    assert "Half an ans" in [m.text for m in run.messages]
+    assert_valid(asked[1].messages)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "cut",
+    [
+        p.assistant("", finish_reason="length", finish_reason_raw="model_context_window_exceeded"),
+        p.assistant("It begins", finish_reason="length", finish_reason_raw="model_context_window_exceeded"),
+        p.assistant(finish_reason="length", usage=p.Usage(input=20_000, output=0)),
+    ],
+)
+async def test_an_answer_that_the_end_of_the_window_cut_off_teaches_how_large_it_is(cut):
+    asked = []
+
+    def script(prompt):
+        if asks(prompt):
+            return "They looked."
+        asked.append(prompt)
+        return cut if len(asked) == 1 else "done"
+
+    made = Agent(
+        ScriptedModel([], then=script, capabilities=Capabilities(window=1_000_000)),
+        middleware=[Compacting()],
+        limits=Limits(continue_cut=True),
+    )
+    run, compacted = await watched(made, "And?", thread=long_thread())
+    assert run.ok, run.reason
+    assert compacted
+    assert size_of(asked[1]) < size_of(asked[0])
+
+
+@pytest.mark.anyio
+async def test_an_answer_as_long_as_it_may_be_teaches_nothing():
+    cut = p.assistant("It is", finish_reason="length", finish_reason_raw="max_tokens", usage=p.Usage(output=100))
+    script = [cut, "done"]
+    made = Agent(
+        ScriptedModel(script, capabilities=Capabilities(window=1_000_000)), middleware=[Compacting()],
+        limits=Limits(continue_cut=True),
+    )  # fmt: skip
+    _, compacted = await watched(made, "And?", thread=long_thread())
+    assert not compacted
+
+
+@pytest.mark.anyio
+async def test_a_run_is_compacted_before_its_limit_of_context_ends_it():
+    looking = Looking(40, counted=True)
+    made = agent(looking, window=1_000_000).replace(limits=Limits(iterations=500, context_tokens=20_000))
+    run, compacted = await watched(made, "Look at all.")
+    assert run.outcome == "completed", run.reason
+    assert compacted
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_another_writer_at_the_time_of_a_compaction_fails_the_run_and_loses_nothing(tmp_path, kind):
+    store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "palaver.db")
+    with store:
+        store.open("t").append(*[e.message for e in long_thread().path()])
+
+        def other(prompt):
+            if asks(prompt):
+                store.open("t").append(p.user("Somebody else."))
+                return "They looked."
+            return "done"
+
+        can = Capabilities(window=12_000, max_output=1_000)
+        model = ScriptedModel([], then=other, capabilities=can)
+        run = await Agent(model, middleware=[Compacting(SUMMARISES)]).run("And?", thread=store.open("t"))
+        assert run.outcome == "failed"
+        assert isinstance(run.error, ConflictError)
+        assert "moved on" in run.reason
+        again = store.open("t")
+        assert [m.text for m in again.messages][-2:] == ["And?", "Somebody else."]
+        assert len(again.messages) == 82
+        assert store.verify().ok
+        later = Agent(ScriptedModel([], then=lambda _: "done", capabilities=can), middleware=[Compacting()])
+        assert (await later.run("And now?", thread=again)).ok
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_run_that_fails_right_behind_a_compaction_is_resumed(stored):
+    failing = [True]
+
+    def script(prompt):
+        if asks(prompt):
+            return "They looked."
+        return RuntimeError("down") if failing and len(prompt.messages) < 30 else "done"
+
+    with MemoryStore() as store:
+        thread = long_thread(store.open("t") if stored else None)
+        can = Capabilities(window=12_000, max_output=1_000)
+        made = Agent(ScriptedModel([], then=script, capabilities=can), middleware=[Compacting(SUMMARISES)])
+        run, compacted = await watched(made, "And?", thread=thread)
+        assert run.outcome == "failed"
+        assert compacted
+        assert is_record(run.path[-1].message)
+        failing.clear()
+        if stored:
+            thread = store.open("t")
+        run = await made.run(thread=thread)
+        assert run.ok, run.reason
+        assert run.text == "done"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("when", [0.0, 0.001, 0.01])
+async def test_a_cancel_at_any_time_of_a_compaction_leaves_a_whole_thread(tmp_path, when):
+    with SQLiteStore(tmp_path / "palaver.db") as store:
+        long_thread(store.open("t"))
+        can = Capabilities(window=12_000, max_output=1_000)
+        model = ScriptedModel([], then=lambda prompt: "They looked." if asks(prompt) else "done", capabilities=can)
+        made = Agent(model, middleware=[Compacting(SUMMARISES)])
+        with anyio.move_on_after(when):
+            await made.run("And?", thread=store.open("t"))
+        again = store.open("t")
+        assert_valid(for_model(again.path()))
+        assert store.verify().ok
+        assert (await made.run("And now?", thread=again)).ok
+
+
+@pytest.mark.anyio
+async def test_a_run_that_was_saved_behind_a_compaction_goes_on():
+    made = agent(Looking(30), stages=SUMMARISES)
+    run, compacted = await watched(made, "Look at all.")
+    assert compacted
+    loaded = Run.load(run.dump())
+    assert loaded.messages == run.messages
+    later = agent(Looking(0))
+    after = await later.run("And now?", previous=loaded)
+    assert after.ok
+    assert later.model.asked[0].messages[:-1] == [*for_model(run.path)]
+
+
+@pytest.mark.anyio
+async def test_what_a_summary_used_counts_in_usage_cost_and_limits():
+    def script(prompt):
+        if asks(prompt):
+            return p.assistant("They looked.", usage=p.Usage(input=5_000, output=10))
+        return p.assistant("done", usage=p.Usage(input=10, output=1))
+
+    can = Capabilities(window=12_000, max_output=1_000)
+    model = ScriptedModel([], then=script, capabilities=can)
+    made = Agent(model, middleware=[Compacting(SUMMARISES)], prices=lambda _, usage: usage.total / 1000)
+    run = await made.run("And?", thread=long_thread())
+    assert run.usage.input >= 5_010
+    assert run.cost == pytest.approx(run.usage.total / 1000)
+
+
+@pytest.mark.anyio
+async def test_one_object_serves_an_agent_and_its_sub_agent():
+    shared = Compacting(SUMMARISES)
+    can = Capabilities(window=20_000, max_output=1_000)
+    child = Agent(
+        ScriptedModel([], then=Looking(20), capabilities=can), name="child", tools=[look], middleware=[shared],
+        result_limit=None, limits=LIMITS,
+    )  # fmt: skip
+    task = p.assistant(p.ToolCall("t", "task", '{"description": "Look at all."}'))
+    parent = Agent(ScriptedModel([task, "done"], capabilities=can), middleware=[shared, subagents([child])])
+    async with parent.start("Have it looked at.") as running:
+        events = await all_of(running)
+    assert running.result.ok
+    inside = [event.event for event in events if isinstance(event, SubagentEvent)]
+    assert any(isinstance(event, ContextCompacted) for event in inside)
+    assert not any(isinstance(event, ContextCompacted) for event in events)
+    assert [m.text for m in running.result.messages if m.role == "tool"] == ["done"]
+
+
+@pytest.mark.anyio
+async def test_a_summary_that_breaks_off_is_paid_for():
+    half = Response(p.assistant("They", usage=p.Usage(input=5_000, output=10), finish_reason="error"))
+
+    def script(prompt):
+        if asks(prompt):
+            return StreamError("w", "gone", kind="torn", response=half)
+        return p.assistant("done", usage=p.Usage(input=10, output=1))
+
+    model = ScriptedModel([], then=script, capabilities=Capabilities(window=12_000, max_output=1_000))
+    run = await Agent(model, middleware=[Compacting(SUMMARISES)]).run("And?", thread=long_thread())
+    assert run.ok
+    assert run.usage.input == 5_010

@@ -4,6 +4,7 @@ import pytest
 
 from palaver.context import capacity, effective
 from palaver.core.request import Settings
+from palaver.models.catalogue import catalogue
 
 # window, output, what a prompt may take (KAI-03, golden `effective_budget`)
 GOLDEN = [
@@ -38,3 +39,19 @@ def test_something_is_left_in_a_small_window():
 def test_reasoning_is_reserved_with_the_output():
     plain, thinking = Settings(max_tokens=1000), Settings(max_tokens=1000, reasoning_tokens=4000)
     assert capacity(200_000, None, plain) - capacity(200_000, None, thinking) == 4000
+
+
+@pytest.mark.parametrize("settings", [Settings(max_tokens=1_000_000), Settings(max_tokens=10, reasoning_tokens=90_000)])
+def test_no_more_is_reserved_than_the_model_can_write(settings):
+    assert capacity(200_000, 64_000, settings) == effective(200_000, 64_000)
+
+
+def test_every_model_that_is_known_keeps_most_of_its_window():
+    for card in catalogue().cards:
+        if card.window is None:
+            continue
+        for settings in (Settings(), Settings(max_tokens=1_000_000), Settings(reasoning_tokens=32_000)):
+            room = capacity(card.window, card.max_output, settings)
+            assert card.window // 4 <= room < card.window
+            if card.max_output is not None:
+                assert room >= effective(card.window, card.max_output), card.prefix

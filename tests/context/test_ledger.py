@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 import palaver as p
-from palaver.context import Ledger, ledger as module, plan_of
+from palaver.context import Ledger, plan_of
 from palaver.context.ledger import same_model
 from palaver.context.plan import SOURCE
 from palaver.core.errors import MessageError
 from palaver.testing import strategies
 from palaver.threads import RECORD, Thread
 from palaver.threads.growing import Beginning
-from palaver.tokens import Calibration, estimate, overhead
+from palaver.tokens import Calibration, counter, estimate, overhead
 
 
 def usage(prompt, output=20, **more):
@@ -45,7 +45,7 @@ def estimated(monkeypatch):
         made.append(message)
         return estimate(message, rates)
 
-    monkeypatch.setattr(module, "estimate", counting)
+    monkeypatch.setattr(counter, "estimate", counting)
     return made
 
 

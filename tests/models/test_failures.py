@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
+import palaver as p
 from palaver.core.errors import (
     AuthenticationError,
     ContextOverflowError,
@@ -12,7 +13,7 @@ from palaver.core.errors import (
     ProviderError,
     RateLimitError,
 )
-from palaver.models.failures import BODY, failure, inner_failure, judge, prose
+from palaver.models.failures import BODY, cut_by_window, failure, inner_failure, judge, prose
 
 GOLDEN = [
     ("prompt is too long: 210000 tokens", "overflow", None),
@@ -375,3 +376,20 @@ _JSON = st.recursive(
 @given(st.integers(100, 599), _JSON)
 def test_no_json_breaks_it(status, value):
     assert isinstance(failure("w", status, {}, body(value)), ProviderError)
+
+
+@pytest.mark.parametrize(
+    ("answer", "cut"),
+    [
+        (p.assistant("Half", finish_reason="length", finish_reason_raw="model_context_window_exceeded"), True),
+        (p.assistant("", finish_reason="length", finish_reason_raw="MODEL_CONTEXT_WINDOW_EXCEEDED"), True),
+        (p.assistant(finish_reason="length", usage=p.Usage(input=9, output=0)), True),
+        (p.assistant(finish_reason="length", usage=p.Usage(input=9, output=1)), True),
+        (p.assistant(finish_reason="length", usage=p.Usage(input=9, output=900)), False),
+        (p.assistant(finish_reason="length"), False),
+        (p.assistant("Half", finish_reason="length", finish_reason_raw="max_tokens"), False),
+        (p.assistant("All", finish_reason="stop", finish_reason_raw="model_context_window_exceeded"), False),
+    ],
+)
+def test_an_answer_that_the_end_of_the_window_cut_off_is_told(answer, cut):
+    assert cut_by_window(answer) is cut

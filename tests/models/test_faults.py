@@ -249,6 +249,13 @@ FAULTS = [
         kept="Hel",
         detail="`provider`",
     ),
+    Fault(
+        "a prompt that is too long, after a token",
+        (streams(delta("Hel"), sse(error("too long", code="context_length_exceeded"))),),
+        StreamError,
+        kept="Hel",
+        detail="`provider`, from `ContextOverflowError`",
+    ),
     Fault("401, reset within its body", (says(b"", 401, content_length="9"),), AuthenticationError),
     Fault("200, no JSON", (says(b"{oops"),), DecodeError, stream=False),
     Fault("200, a page of HTML", (says(HTML, content_type="text/html"),), DecodeError),

@@ -19,6 +19,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import is_
 
 from msgspec import Struct, structs
 
@@ -39,12 +40,13 @@ from palaver.core.request import Settings
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import rates_of
 from palaver.models.language_model import LanguageModel
 from palaver.store.in_thread import in_thread
 from palaver.store.stored import StoredThread
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import MAIN, Entry
-from palaver.tokens.estimate import estimate, estimate_tools
+from palaver.tokens.counter import Counter
 
 
 class Compaction(Struct, frozen=True, kw_only=True):
@@ -77,13 +79,14 @@ async def compact(
     summariser: Summariser | None = None,
     summaries: bool = True,
     trial: bool = False,
+    counter: Counter | None = None,
 ) -> Compaction:
     """Compact a conversation now, to ``to`` tokens.
 
     ``model`` is whose window it is to fit (``window`` where that is not known), and is asked for summaries, unless
     ``summariser`` has one of its own; with ``summaries=False`` nobody is asked. ``system`` and ``tools`` are what the
-    model is sent besides. The branch of a ``StoredThread`` is its own. A ``trial`` writes nothing. Raises
-    ``MessageError`` for sizes that are none, and ``StoreError``.
+    model is sent besides. ``counter`` counts tokens in place of the estimate. The branch of a ``StoredThread`` is its
+    own. A ``trial`` writes nothing. Raises ``MessageError`` for sizes that are none, and ``StoreError``.
     """
     for name, size in (("to", to), ("window", window)):
         if size is not None and size < 1:
@@ -93,7 +96,10 @@ async def compact(
     cut = _closed(path)
     head = tuple(path)[:cut]
     messages = ReplayView()(head)
-    whole = _weighed(path, messages, model, window=window, fixed=_fixed(system, tools), keep_last=keep_last)
+    asked = None if model is None else model.name
+    ledger = Ledger(asked, rates=None if asked is None else rates_of(asked), counter=counter)
+    fixed = ledger.fixed(system, tools, getattr(model, "settings", Settings()).output)
+    whole = _weighed(path, messages, model, ledger, window=window, fixed=fixed, keep_last=keep_last)
     goal = max(whole.tokens // 2, 1) if to is None else to
     asking = compacting(whole, stages, goal=goal)
     heard = _Heard()
@@ -155,14 +161,11 @@ def _closed(path: Sequence[Entry]) -> int:
     return next(place for place in range(len(path) - 1, -1, -1) if path[place].message is opened.message)
 
 
-def _fixed(system: Sequence[Message], tools: Sequence[AnyTool]) -> int:
-    return sum(map(estimate, system)) + estimate_tools(tools)
-
-
 def _weighed(
     path: Sequence[Entry],
     messages: Sequence[Message],
     model: LanguageModel | None,
+    ledger: Ledger,
     *,
     window: int | None,
     fixed: int,
@@ -170,13 +173,13 @@ def _weighed(
 ) -> Plan:
     """The plan of what stands before the open answer; what stands behind it weighs, and is not part of it."""
     every = ReplayView()(path)
-    ledger = Ledger(None if model is None else model.name)
     ledger.recall(path, every, fixed=fixed)
     measured = ledger.measure(every, fixed=fixed, anchor=ledger.anchored(path, every))
     can = Capabilities() if model is None else model.capabilities
     settings: Settings = getattr(model, "settings", Settings())
     plan = plan_of(
         messages,
+        tokens=ledger.estimates[: len(messages)] if _same(messages, every) else None,
         capacity=capacity(window or can.window, can.max_output, settings),
         around=ledger.around,
         scale=measured.scale,
@@ -184,6 +187,11 @@ def _weighed(
         keep_last=keep_last,
     )
     return structs.replace(plan, fixed=max(round(measured.estimate - plan.sum - ledger.around * len(plan.items)), 0))
+
+
+def _same(messages: Sequence[Message], every: Sequence[Message]) -> bool:
+    """Whether messages are the first of all of them."""
+    return len(messages) <= len(every) and all(map(is_, messages, every))
 
 
 def _unasked(found: Compacted) -> Compacted:

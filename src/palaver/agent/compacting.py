@@ -11,91 +11,59 @@ Rules (law 9; kairo.md 3; D24, D29; issue 6):
 - What left the prompt can be brought back: ``search_history`` finds what a summary stands for, and ``read_result``
   reads it, and results that were cleared, from the branch that has them. Both are offered always; their descriptions
   say so, and the system prompt does not.
-- A result that alone is a quarter of what is left of the window is cut when it comes, and can be read on with the
-  same tool: nothing can be taken out of a result that the model has not seen (I10).
-- It stands before other middleware that changes prompts: what it puts into the thread is what the thread had.
+- The results of a turn share half of what is left of the window (``Weighing.share``): a longer one is cut when it
+  comes, and can be read on with the same tool: nothing can be taken out of a result that the model has not seen (I10).
+- An answer that was cut because the window was full teaches that, and so does a stream that ends in such an error: what
+  was said is kept, and the next prompt is compacted.
+- It stands before other middleware that changes prompts: what it puts into the thread is what the thread had. Where
+  the messages of a prompt are not those of the thread, it says so (``Warned``), and compacts nothing.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from functools import partial
+from operator import is_
 from typing import Final
 
 from msgspec import structs
 
-from palaver.agent.events import ContextCompacted
-from palaver.agent.limiting import limit
+from palaver.agent.events import ContextCompacted, Warned
+from palaver.agent.limiting import limit, text_of
 from palaver.agent.middleware import CallModel, CallTool, Middleware, RunContext, ToolRequest
 from palaver.agent.reading import READER
 from palaver.agent.recalling import SEARCHER
 from palaver.agent.summaries import SECONDS, Summariser
 from palaver.agent.tool import AgentTool, Output
-from palaver.context.budget import capacity
+from palaver.agent.weighing import Weighing
 from palaver.context.compaction import compacting, due
-from palaver.context.ledger import Ledger, Measure
+from palaver.context.ledger import Measure
 from palaver.context.pipelines import DEFAULT
 from palaver.context.plan import Item, Plan, plan_of
 from palaver.context.rewriting import rewritten
 from palaver.context.stages import Stage
-from palaver.core.errors import ContextOverflowError, MessageError
+from palaver.core.errors import ContextOverflowError, MessageError, StreamError
+from palaver.core.messages import Message, ToolMessage
+from palaver.core.parts import ToolPart
 from palaver.core.usage import Usage
-from palaver.models.capabilities import Capabilities
-from palaver.models.http_model import Model
+from palaver.models.failures import cut_by_window
 from palaver.models.language_model import LanguageModel, Prompt, Reply
-from palaver.models.written import merged
-from palaver.tokens.estimate import estimate, estimate_tools
+from palaver.threads.ids import now_ms
+from palaver.tokens.counter import Counter
+from palaver.tokens.estimate import estimate
 
 _TOOLS: Final = (READER, SEARCHER)
-_LEAST_RESULT: Final = 2_000
-"""Tokens that a result may always have."""
-_PER_TOKEN: Final = 4
 _LATEST: Final = 32
 """As many of the latest messages are looked at to see whether a cache is cold."""
-_OF_OVERFLOW: Final = 0.9
-"""How much of a prompt that was too long is taken to fit."""
-
-
-class _Known:
-    """What is known of a conversation with one model, from run to run."""
-
-    def __init__(self, model: str) -> None:
-        self.ledger = Ledger(model)
-        self.fixed = 0
-        self.left: int | None = None
-        """Tokens that are left of the window."""
-        self._head: tuple[object, object] | None = None
-        self._most: int | None = None
-
-    def measure(self, prompt: Prompt, context: RunContext) -> Measure:
-        """What a prompt weighs. Costs what is new in it."""
-        path, messages, ledger = context.path(), prompt.messages, self.ledger
-        new = self._head is None
-        if self._head is None or self._head[0] is not prompt.system or self._head[1] is not prompt.tools:
-            self._head = (prompt.system, prompt.tools)
-            self.fixed = sum(map(estimate, prompt.system)) + estimate_tools(prompt.tools)
-        if new:
-            ledger.recall(path, messages, fixed=self.fixed)
-        anchor = ledger.anchored(path, messages)
-        return ledger.measure(messages, fixed=self.fixed, anchor=anchor)
-
-    def capacity(self, prompt: Prompt, model: LanguageModel | None, window: int | None) -> int:
-        """What a prompt may weigh."""
-        can = Capabilities() if model is None else model.capabilities
-        settings = merged(model.settings, prompt.settings) if isinstance(model, Model) else prompt.settings
-        room = capacity(window or can.window, can.max_output, settings)
-        return room if self._most is None else min(room, self._most)
-
-    def overflowed(self, tokens: int) -> None:
-        """So much was too long."""
-        self._most = max(int(tokens * _OF_OVERFLOW), 1)
 
 
 class Compacting(Middleware):
-    """Keeps what the model reads within its window. One object may serve many runs and agents."""
+    """Keeps what the model reads within its window: ``Agent(model, middleware=[Compacting()])``.
+
+    One object may serve many runs and agents. Sub-agents need one too. Let it stand first, or behind ``Tracing``.
+    """
 
     def __init__(
         self,
@@ -105,16 +73,20 @@ class Compacting(Middleware):
         window: int | None = None,
         keep_last: Iterable[str] = (),
         seconds: float = SECONDS,
+        counter: Counter | None = None,
     ) -> None:
         """Set how.
 
         ``stages`` are those of ``palaver.context``, in order. ``model`` is asked for summaries, by default the agent's
         own, each at most ``seconds`` long. ``window`` is that of the agent's model in tokens, where the catalogue does
-        not know it. ``keep_last`` are tags: the last message of each is left as it is. Raises ``MessageError``.
+        not know it. ``keep_last`` are tags: the last message of each is left as it is. ``counter`` counts tokens
+        (``palaver.tokens``: ``Tiktoken``, ``HuggingFace``), by default the estimate does. Raises ``MessageError`` for a
+        window that is none.
         """
         if window is not None and window < 1:
             raise MessageError(f"window: {window}: a window has at least one token")
         self._stages, self._window, self._keep_last = tuple(stages), window, frozenset(keep_last)
+        self._counter = counter
         self.summariser = Summariser(model, seconds=seconds)
 
     @property
@@ -132,47 +104,62 @@ class Compacting(Middleware):
         try:
             reply = await call(prompt)
         except ContextOverflowError:
-            known.overflowed(measured.tokens)
+            known.overflowed(measured)
             plan = self._plan(prompt, context, known, measured, forced=True)
             if plan is None:
                 raise
-            again, measured = await self._compacted(prompt, context, known, plan, goal=measured.tokens // 2)
+            again, measured = await self._compacted(prompt, context, known, plan, goal=known.goal(prompt, measured))
             if again is prompt:
                 raise
             reply = await call(again)
+        except StreamError as error:
+            if isinstance(error.__cause__, ContextOverflowError):
+                known.overflowed(measured)
+            raise
+        if cut_by_window(reply.response.message):
+            known.overflowed(measured)
         known.ledger.heard(measured, reply.response.message)
         return reply
 
     async def wrap_tool_call(self, request: ToolRequest, context: RunContext, call: CallTool) -> Output:
-        """Cut a result that would take too much of what is left."""
+        """Cut a result that would take more than its share of what is left."""
         output = await call(request)
         known = self._known(context)
-        if request.tool in _TOOLS or output.whole is not None or known.left is None:
+        share = known.share(_together(request, context))
+        if request.tool in _TOOLS or output.whole is not None or share is None:
             return output
-        characters = max(known.left // 4, _LEAST_RESULT) * _PER_TOKEN
+        size = sum([weight for weight, _ in map(_size, output.content)])
+        known.took(min(size, share))
+        if size <= share:
+            return output
+        characters = share * sum([length for _, length in map(_size, output.content)]) // size
         limited = limit(output.content, characters)
         if limited.whole is None:
             return output
         return structs.replace(output, content=limited.with_handle(request.context.call.id), whole=limited.whole)
 
-    def _known(self, context: RunContext) -> _Known:
-        known: _Known | None = context.carried.get(self)
+    def _known(self, context: RunContext) -> Weighing:
+        known: Weighing | None = context.carried.get(self)
         if known is None:
-            known = context.carried[self] = _Known(context.model)
+            known = Weighing(context.language_model, window=self._window, counter=self._counter)
+            context.carried[self] = known
         return known
 
     def _plan(
-        self, prompt: Prompt, context: RunContext, known: _Known, measured: Measure, *, forced: bool = False
+        self, prompt: Prompt, context: RunContext, known: Weighing, measured: Measure, *, forced: bool = False
     ) -> Plan | None:
         """What is to be compacted; ``None`` while no stage is due."""
-        room = known.capacity(prompt, context.language_model, self._window)
-        known.left = max(room - measured.tokens, 0)
-        now = time.time_ns() // 1_000_000
+        room = known.capacity(prompt, context)
+        now = now_ms()
         if not forced:
             latest = tuple([Item(message, 0) for message in prompt.messages[-_LATEST:]])
             weighed = Plan(items=latest, sum=measured.estimate, capacity=room, scale=measured.scale, now=now)
             if not due(weighed, self._stages):
                 return None
+        if not _same(prompt.messages, context.messages()):
+            text = f"{self.name}: nothing is compacted behind middleware that changes the messages: let it stand before"
+            context.emit(Warned(agent=context.agent, run=context.run, text=text))
+            return None
         return plan_of(
             prompt.messages,
             capacity=room,
@@ -185,7 +172,7 @@ class Compacting(Middleware):
         )
 
     async def _compacted(
-        self, prompt: Prompt, context: RunContext, known: _Known, plan: Plan, *, goal: int | None = None
+        self, prompt: Prompt, context: RunContext, known: Weighing, plan: Plan, *, goal: int | None = None
     ) -> tuple[Prompt, Measure]:
         """The prompt behind a compaction; the same one where nothing changed."""
         model = context.language_model
@@ -209,6 +196,22 @@ class Compacting(Middleware):
                 )
             )
         return prompt, known.measure(prompt, context)
+
+
+def _together(request: ToolRequest, context: RunContext) -> int:
+    """How many calls stand beside one, with it; 1 where its answer is not whole yet."""
+    calls = () if context.message is None else context.message.tool_calls
+    return len(calls) if any(call is request.context.call for call in calls) else 1
+
+
+def _size(part: ToolPart) -> tuple[int, int]:
+    """The estimated tokens of what can be cut, and its characters."""
+    text = text_of(part)
+    return (0, 0) if text is None else (estimate(ToolMessage(content=(part,))), len(text))
+
+
+def _same(messages: Sequence[Message], others: Sequence[Message]) -> bool:
+    return len(messages) == len(others) and all(map(is_, messages, others))
 
 
 def _spend(context: RunContext, model: str, usage: Usage | None) -> None:

@@ -90,6 +90,8 @@ class Driver:
             model=agent.model.name,
             language_model=agent.model,
             entries=lambda: journal.entries,
+            messages=lambda: carry.view(journal.path),
+            limits=agent.limits,
             price=agent.price,
             rewrite=self._rewrite,
             carried=carry.own,

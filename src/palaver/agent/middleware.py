@@ -31,7 +31,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from palaver.agent.approvals import Decide
-from palaver.agent.limits import Spent
+from palaver.agent.limits import Limits, Spent
 from palaver.agent.patience import around
 from palaver.agent.permission import Policy, Rule, as_rule, rule_of
 from palaver.agent.protocol import Jump
@@ -115,6 +115,10 @@ class RunContext(Struct, kw_only=True, weakref=True):
     """The model that is asked."""
     entries: Callable[[], Sequence[Entry]] = tuple
     """All entries of the thread, on all branches, in the order in which they joined."""
+    messages: Callable[[], Sequence[Message]] = tuple
+    """What of the conversation the model is sent."""
+    limits: Limits = Limits()
+    """How far the run may go."""
     price: Callable[[str, Usage], float | None] = _unknown
     """What an answer of a model cost, in USD; ``None`` where the price is not known."""
     rewrite: Rewrite | None = None

@@ -6,7 +6,7 @@ Rules (I7, KAI-09, D5):
   So do one that takes longer than ``seconds``, and one that the breaker does not let through.
 - The breaker counts compactions whose summary failed, in a row, over all runs that share it. When it is open no model
   is asked; after a while one compaction tries again.
-- Every answer is spent, also one that is of no use.
+- Every answer is spent, also one that is of no use, or that broke off.
 
 Stability: experimental.
 """
@@ -24,7 +24,7 @@ from palaver.context.breaker import Breaker
 from palaver.context.compaction import Compacted, Compaction
 from palaver.context.stages import Summarise
 from palaver.context.summary import summary_of
-from palaver.core.errors import SummaryError, TimedOutError
+from palaver.core.errors import StreamError, SummaryError, TimedOutError
 from palaver.core.request import Request
 from palaver.core.usage import Usage
 from palaver.models.language_model import LanguageModel, complete
@@ -87,8 +87,12 @@ class Summariser:
     async def _ask(self, model: LanguageModel | None, question: Summarise, spent: Spent) -> str:
         assert model is not None  # noqa: S101 (``_begin`` saw to it)
         reply = None
-        with uncounted(), anyio.move_on_after(self._seconds):
-            reply = await complete(model, _fitting(question.request, model), stream=True)
+        try:
+            with uncounted(), anyio.move_on_after(self._seconds):
+                reply = await complete(model, _fitting(question.request, model), stream=True)
+        except StreamError as error:
+            spent(model.name, error.response.message.usage)
+            raise
         if reply is None:
             raise TimedOutError(f"the summary took longer than {self._seconds:g} seconds", phase="idle")
         spent(reply.model, reply.response.message.usage)

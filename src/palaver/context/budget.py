@@ -6,6 +6,8 @@ Rules (kairo.md 3.1, KAI-03; golden ``effective_budget``):
   cannot know. In a window under 52,000 that room is a quarter of it, so that something is left (ours).
 - Of a model of which nothing is known, a window of 128,000 and an output of 8,192 are taken.
 - Reasoning is reserved with the output: where the caller gave it a budget of its own, besides ``max_tokens``.
+- Nobody writes more than the model can: of a larger ``max_tokens`` or budget, what the model gives is reserved, which
+  is what it is asked for in the end.
 
 Stability: experimental.
 """
@@ -37,4 +39,6 @@ def capacity(window: int | None, max_output: int | None, settings: Settings = Se
         asked = min(most, _MOST_RESERVED, max(known // 4, 1)) + (settings.reasoning_tokens or 0)
     elif settings.reasoning_tokens is not None and settings.reasoning_tokens >= asked:
         asked += settings.reasoning_tokens
+    if max_output is not None:
+        asked = min(asked, max_output)
     return max(effective(known, asked), known // 4)

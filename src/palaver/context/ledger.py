@@ -7,6 +7,7 @@ Rules (issue 6; KAI-03, D29, F37):
 - What the next prompt is, is told from the last answer whose report may be trusted, the anchor: what it reports of
   prompt and answer, and the estimate of what came after, in the provider's tokens. Without an anchor, from the estimate
   of everything and what was learned so far (``Calibration``).
+- What counts a message is the estimate, or a ``Counter`` that is given: it counts each message once as well.
 - Media are weighed in the provider's tokens (``MediaRates``): what is learned is about text, and media make a report
   tell less.
 - Reasoning is part of the next prompt while its turn is open, where the answer carries what its provider wants back; a
@@ -31,12 +32,15 @@ from palaver.context.plan import SOURCE
 from palaver.core.errors import MessageError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, UserMessage
 from palaver.core.parts import Opaque, ServerToolResult, ToolCall
+from palaver.core.request import OutputFormat
+from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.threads.growing import Beginning
 from palaver.threads.thread import Entry
 from palaver.threads.view import RECORD, is_sent
 from palaver.tokens.calibration import Calibration
-from palaver.tokens.estimate import estimate, estimate_media, estimate_reasoning, overhead, proven
+from palaver.tokens.counter import Counter, Estimated
+from palaver.tokens.estimate import estimate_media, estimate_reasoning, estimate_tools, overhead, proven
 from palaver.tokens.media import MediaRates
 
 
@@ -86,6 +90,7 @@ class Ledger:
 
     ``agent``: whose prompts they are; answers that name another agent are passed over. ``rates``: what media cost on
     the model. ``calibration`` begins with what is known of the model from elsewhere, and is what was learned so far.
+    ``counter`` counts messages and tools, by default the estimate does; one that weighs media knows the same rates.
     Not safe for use from several OS threads.
     """
 
@@ -96,12 +101,14 @@ class Ledger:
         agent: str | None = None,
         calibration: Calibration | None = None,
         rates: MediaRates | None = None,
+        counter: Counter | None = None,
     ) -> None:
         """Begin with no message."""
         self.model = model
         self.agent = agent
         self.calibration = Calibration() if calibration is None else calibration
         self._rates = rates
+        self._counter: Counter = Estimated(rates=rates) if counter is None else counter
         self._messages: Sequence[Message] = ()
         self._estimates: list[int] = []
         self._sums: list[int] = [0]
@@ -127,6 +134,11 @@ class Ledger:
         """The sum of the estimates."""
         return self._sums[-1]
 
+    def fixed(self, system: Sequence[Message], tools: Sequence[AnyTool], output: OutputFormat | None = None) -> int:
+        """The estimate of what is sent besides the messages: system prompt, tools, and the schema of the answer."""
+        said = sum(map(self._counter.count, system))
+        return said + self._counter.count_tools(tools) + estimate_tools((), output)
+
     def follow(self, messages: Sequence[Message]) -> None:
         """Estimate what is new."""
         held = self._messages
@@ -142,7 +154,7 @@ class Ledger:
 
     def _take(self, message: Message) -> None:
         place = len(self._estimates)
-        tokens = estimate(message, self._rates)
+        tokens = self._counter.count(message)
         last = self._marks[-1]
         user, thoughts, reasoning, closed, found = last.user, last.thoughts, last.reasoning, last.closed, 0
         if isinstance(message, AssistantMessage):

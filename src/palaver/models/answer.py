@@ -23,7 +23,15 @@ from urllib.parse import quote
 import anyio
 
 from palaver import wires
-from palaver.core.errors import DecodeError, MessageError, PalaverError, ProviderError, StreamError, TimedOutError
+from palaver.core.errors import (
+    ContextOverflowError,
+    DecodeError,
+    MessageError,
+    PalaverError,
+    ProviderError,
+    StreamError,
+    TimedOutError,
+)
 from palaver.core.events import Event, Failed, PartEnd, PartStart, ProviderEvent, Start, Update, UsageUpdate
 from palaver.core.parts import Reasoning, Refusal, Text
 from palaver.core.request import Encoded, Response
@@ -220,6 +228,8 @@ class HttpAnswer(Answer):
             judged = inner_failure(told, self._arriving.headers if self._arriving else None)
             said = error.kind == "provider"
             error.retryable = judged.retryable or not said
+            if said and isinstance(judged, ContextOverflowError):
+                error.__cause__ = judged
             self._error = judged if said and not self._content else error
         else:
             self._content = True

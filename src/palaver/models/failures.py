@@ -5,7 +5,8 @@ Rules:
 - The provider's own word for the error decides first (``insufficient_quota`` beside 429 is no rate limit), then the
   status. What it says in prose is read last, on whole words, and only where both say no more than "bad request", or
   nothing (D23). A provider is never asked for by name: words that mean one thing stand in one table.
-- More than the model can read is ``ContextOverflowError``, whoever says it and however: a code, 413, or prose.
+- More than the model can read is ``ContextOverflowError``, whoever says it and however: a code, 413, or prose. An
+  answer that the end of the window cut off is an answer, and ``cut_by_window`` tells it.
 - No credit is no rate limit: it does not pass by waiting. It is a plain ``ProviderError`` with its code, like a bad
   request, and is not tried again.
 - ``body`` keeps what came, up to ``BODY`` bytes; the error's text is short. A secret that went out with the request
@@ -35,6 +36,7 @@ from palaver.core.errors import (
     RateLimitError,
     excerpt,
 )
+from palaver.core.messages import AssistantMessage
 from palaver.models.retry import parsed_wait, told_wait
 
 Kind: TypeAlias = Literal["overflow", "output", "rate", "overload", "auth", "quota", "again", "unknown"]
@@ -65,6 +67,7 @@ _WORDS: Final[dict[Kind, tuple[str, ...]]] = {
         "exceed_context_size_error",  # llama.cpp
         "request_too_large",  # Anthropic, with 413
         "model_max_prompt_tokens_exceeded",
+        "model_context_window_exceeded",  # Anthropic, Bedrock: the reason for which an answer ends
     ),
     "quota": (
         "insufficient_quota",  # OpenAI, with 429
@@ -182,6 +185,9 @@ _AGAIN: Final = re.compile(
 _UNKNOWN_WAIT: Final = 5.0
 """Seconds to wait for a rate limit of which only prose tells, and no number."""
 
+_NOTHING: Final = 1
+"""Tokens of an answer for which there was no room: some providers count the one that they could not say."""
+
 REQUEST_IDS: Final = ("request-id", "x-request-id", "x-amzn-requestid", "apim-request-id", "x-ms-request-id", "cf-ray")
 """Headers that name a request, for the provider's support; the first that is there counts."""
 
@@ -255,6 +261,20 @@ def _sharper(status: int | None, kind: Kind, text: str) -> Kind:
     """Tell what never passes from what does: more than a limit allows at all, where the word is for its passing."""
     passes = kind in ("rate", "overload")
     return "overflow" if passes and (status == 413 or _NEVER.search(text)) else kind  # noqa: PLR2004 (a status)
+
+
+def cut_by_window(answer: AssistantMessage) -> bool:
+    """Whether an answer ended because the window was full, before it was as long as it might be.
+
+    Where the provider's word for its end says so, or where nothing but a word of usage came: no token was left.
+    """
+    if answer.finish_reason != "length":
+        return False
+    raw = answer.finish_reason_raw
+    if isinstance(raw, str) and judge(None, (raw,), "") == "overflow":
+        return True
+    usage = answer.usage
+    return usage is not None and not answer.content and (usage.output or 0) + (usage.reasoning or 0) <= _NOTHING
 
 
 def prose(text: str) -> tuple[Kind, float | None]:

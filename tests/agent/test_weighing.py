@@ -1,0 +1,195 @@
+"""What a prompt weighs and may weigh: chains, limits, the form of the answer, counters, and what results share."""
+
+from __future__ import annotations
+
+import base64
+import struct
+
+import anyio
+import pytest
+import tiktoken
+
+import palaver as p
+from palaver.agent import Agent, Limits, function_tool
+from palaver.agent.compacting import Compacting
+from palaver.agent.events import ContextCompacted
+from palaver.agent.middleware import RunContext
+from palaver.agent.weighing import Weighing
+from palaver.context.budget import capacity
+from palaver.core.errors import ContextOverflowError, OverloadedError
+from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import catalogue
+from palaver.models.fallback import Fallback
+from palaver.models.language_model import Prompt
+from palaver.models.scripted import ScriptedModel
+from palaver.threads import Thread
+from palaver.tokens.tokenisers import Tiktoken
+from tests.agent.scripts import assert_valid
+
+ENCODING = tiktoken.Encoding(
+    "bytes", pat_str=r"\S+|\s+", mergeable_ranks={bytes([n]): n for n in range(256)}, special_tokens={}
+)
+"""A token for each byte."""
+PNG = base64.b64encode(
+    b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 2000, 1500) + b"\x08\x06\0\0\0"
+).decode()
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request):
+    return request.param
+
+
+def context(model, thread=None, **how):
+    held = thread or Thread()
+    return RunContext(
+        agent="a",
+        run="r",
+        thread=held.id,
+        deps=None,
+        values={},
+        path=held.path,
+        emit=print,
+        language_model=model,
+        **how,
+    )
+
+
+def weighed(model, *messages, window=None, counter=None, limits=Limits(), **prompt):  # noqa: B008 (frozen)
+    thread = Thread()
+    thread.append(*messages)
+    asked = Prompt(messages=thread.path().messages, **prompt)
+    found = Weighing(model, window=window, counter=counter)
+    around = context(model, thread, limits=limits)
+    return found, asked, around, found.measure(asked, around)
+
+
+def of(window, *turns, name="scripted", **how):
+    return ScriptedModel(turns, name=name, capabilities=Capabilities(window=window, max_output=1_000), **how)
+
+
+@pytest.mark.row("KAI-03")
+def test_the_form_of_the_answer_is_part_of_the_prompt():
+    schema = {"type": "object", "properties": {f"field {n}": {"type": "string"} for n in range(500)}}
+    form = p.Settings(output=p.OutputFormat("json_schema", "answer").replace(schema=schema))
+    plain = weighed(of(None), p.user("Hi."))
+    formed = weighed(of(None), p.user("Hi."), settings=form)
+    assert formed[3].estimate - plain[3].estimate > 2_000
+
+
+def test_a_counter_counts_in_place_of_the_estimate():
+    text = "word " * 1_000
+    counted = weighed(of(None), p.user(text), system=(p.system(text),), counter=Tiktoken(ENCODING))
+    guessed = weighed(of(None), p.user(text), system=(p.system(text),))
+    assert 2 * len(text) <= counted[3].estimate < 2.01 * len(text)
+    assert guessed[3].estimate < len(text)
+    assert list(counted[0].ledger.estimates) == [len(text)]
+
+
+@pytest.mark.anyio
+async def test_a_run_counts_with_the_counter_it_was_given():
+    async def ran(**how):
+        made = Agent(of(20_000, then="done"), middleware=[Compacting(**how)])
+        async with made.start("word " * 4_000) as running:
+            return [event async for event in running if isinstance(event, ContextCompacted)]
+
+    (compacted,) = await ran(counter=Tiktoken(ENCODING))
+    assert compacted.before >= 15_000
+    assert await ran() == []
+
+
+def test_media_weigh_what_the_card_of_the_model_says():
+    picture = p.user(p.Image(p.Inline(PNG)))
+    known = {
+        weighed(of(None, name=name), picture)[3].media
+        for name in ("nobody/knows", *[f"{card.providers[0]}/{card.prefix}" for card in catalogue().cards])
+    }
+    assert len(known) > 1
+
+
+def test_a_run_that_ends_at_a_context_has_no_more_room_than_that():
+    found, asked, around, _ = weighed(of(200_000), p.user("Hi."), limits=Limits(context_tokens=5_000))
+    assert found.capacity(asked, around) == 5_000
+    free, asked, around, _ = weighed(of(200_000), p.user("Hi."))
+    assert free.capacity(asked, around) == capacity(200_000, 1_000)
+
+
+def test_of_a_chain_the_first_is_weighed_and_the_smallest_is_the_goal():
+    chain = Fallback([of(200_000, name="openai/one"), Fallback([of(50_000, name="anthropic/two"), of(None)])])
+    answer = p.assistant("It is.", model="one", usage=p.Usage(input=90_000, output=10))
+    found, asked, around, measured = weighed(chain, p.user("Is it?"), answer, p.user("Sure?"))
+    assert measured.tokens > 90_000, "what the first of the chain reports is heard"
+    assert found.capacity(asked, around) == capacity(200_000, 1_000)
+    assert found.goal(asked, measured) == capacity(50_000, 1_000)
+
+
+@pytest.mark.anyio
+async def test_a_chain_whose_second_model_reads_less_is_compacted_to_that():
+    sizes = []
+
+    def second(prompt):
+        if "<transcript>" in prompt.messages[-1].text:
+            return "They talked."
+        sizes.append(sum(len(message.text) for message in prompt.messages))
+        return ContextOverflowError("w", "prompt is too long") if sizes[-1] > 100_000 else "done"
+
+    down = OverloadedError("w", "down", status=529)
+    chain = Fallback([of(400_000, then=lambda _: down, name="one"), of(40_000, then=second, name="two")])
+    thread = Thread()
+    for n in range(60):
+        thread.append(p.user(f"{n}: " + "text " * 1_600), p.assistant("Yes."))
+    run = await Agent(chain, middleware=[Compacting(model=of(40_000, then=second))]).run("And?", thread=thread)
+    assert run.ok, run.reason
+    assert len(sizes) == 2
+    assert sizes[0] > 400_000
+    assert sizes[1] < 100_000
+
+
+@pytest.mark.row("KAI-17")
+@pytest.mark.parametrize("results", [1, 2, 3, 8, 100])
+def test_the_shares_of_a_turn_are_even_and_never_exceed_what_is_left(results):
+    found, asked, around, measured = weighed(of(100_000), p.user("Hi."))
+    left = (found.capacity(asked, around) - measured.tokens) / found.ledger.calibration.scale
+    shares = []
+    for _ in range(results):
+        shares.append(found.share(results))
+        found.took(shares[-1])
+    assert sum(shares) <= left / 2 + 1
+    assert len(set(shares)) == 1
+
+
+@pytest.mark.row("KAI-17")
+def test_shares_whose_number_is_not_known_never_exceed_what_is_left_either():
+    found, asked, around, measured = weighed(of(100_000), p.user("Hi."))
+    left, total = (found.capacity(asked, around) - measured.tokens) / found.ledger.calibration.scale, 0
+    for _ in range(10):
+        share = found.share(1)
+        found.took(share)
+        total += share
+    assert total <= left
+
+
+@pytest.mark.anyio
+@pytest.mark.row("KAI-17")
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize("text", ["x", "語", "🙂 "])
+async def test_many_huge_results_at_once_do_not_overflow_together(eager, text):
+    @function_tool(effect="read")
+    async def huge(n: int) -> str:
+        """Get all."""
+        await anyio.lowlevel.checkpoint()
+        return f"{n}: " + text * 60_000
+
+    calls = [p.ToolCall(f"c{n}", "huge", f'{{"n": {n}}}') for n in range(8)]
+    model = of(60_000, p.assistant(*calls), "done")
+    made = Agent(model, tools=[huge], middleware=[Compacting()], result_limit=None, eager=eager)
+    run = await made.run("Get it.")
+    assert run.ok
+    asked = model.asked[1]
+    assert_valid(asked.messages)
+    found = Weighing(model, window=None, counter=None)
+    around = context(model)
+    assert found.measure(asked, around).tokens <= found.capacity(asked, around)
+    results = [message for message in asked.messages if message.role == "tool"]
+    assert len(results) == 8
+    assert all("read_result" in each.text and len(each.text) > 800 for each in results)
