@@ -2,8 +2,10 @@
 
 Rules (kairo.md 3.3, KAI-04; golden ``stage_triggers``):
 
-- The shares and buffers of the golden. ``supersede`` (ours) goes first, since what is out of date is missed by nobody;
-  ``shorten`` (ours) before ``micro``, which empties results that may be of use.
+- ``pipeline`` has the shares and buffers of the golden, ``DEFAULT`` the shares alone: output and reserve are taken off
+  the capacity already, and a buffer of 40,000 tokens begins at half of a small window, and again every few turns.
+- ``supersede`` (ours) goes first, since what is out of date is missed by nobody; ``shorten`` (ours) before ``micro``,
+  which empties results that may be of use.
 - The stage that asks a model stands before ``partial``, which is the last resort, and is due where that is: in a small
   window, too, nothing is left out before a model was asked to sum it up.
 - While the provider's cache of the prompt is cold, those that clear and shorten results run from half of the capacity
@@ -14,7 +16,10 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
+
+from msgspec import structs
 
 from palaver.context.clearing import micro, snip, supersede, time_micro
 from palaver.context.cold import cold_stages
@@ -47,8 +52,12 @@ def pipeline(auto: Work | None = None) -> tuple[Stage, ...]:
     return (*BEFORE, *asked, *AFTER)
 
 
-DEFAULT: Final = (*cold_stages(CLEARING), *pipeline(summarising())[len(CLEARING) :])
-"""What an agent uses, where it is not told otherwise."""
+def _by_share(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    return tuple([structs.replace(stage, buffer=None) for stage in stages])
+
+
+DEFAULT: Final = (*cold_stages(_by_share(CLEARING)), *_by_share(pipeline(summarising())[len(CLEARING) :]))
+"""What an agent uses, where it is not told otherwise: all stages, from their shares on (ADR 22)."""
 
 SUMMARISE: Final = Stage("summarise", summarising("summarise"), 0.85)
 """A summary as the only stage (deepagents-swift.md 8.5): the newest 6 messages, and a quarter at most, stay."""
