@@ -33,7 +33,7 @@ def must_hold(provider, thread, run):
     assert broken_pairs(for_model(run.path)) == []
     assert [m.text for m in for_model(run.path) if m.verbatim] == [FACT]
     assert run.path[0].message.text == TASK
-    assert len(run.path) < 400, "the conversation that is sent does not grow"
+    assert len(run.path) < 1_000, "the conversation that is sent does not grow"
     played = {m.tool_call_id for m in tree_messages(tree) if isinstance(m, p.ToolMessage)}
     assert len(played) > provider.turns * 0.9, "everything is still in the thread"
     rebased = sum(1 for event in provider.compactions if event.changes)

@@ -6,7 +6,8 @@ Rules:
   that stands on several branches is one hit, and is read as it was first written, not as it was shortened.
 - A message is a hit when all the words occur in it, in letters of either case and in any order, each as a stretch of
   text (no pattern language). It says its text, what it called, and all of a result that was cut. Reasoning, records and
-  what nobody was shown are not searched; neither are summaries, and what these two tools were asked and gave.
+  what nobody was shown are not searched; neither are summaries, what these two tools were asked and gave, and what
+  stands before the last flush of the thread.
 - A hit has a handle for ``read_result``: the id of the call for a result, else that of the message. Where several
   results have one call's id, it is that of the message too. The newest hits come first.
 - It is offered always, as ``read_result`` is: tools that come and go miss the prompt cache.
@@ -29,11 +30,11 @@ from palaver.agent.limiting import READ_RESULT
 from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
 from palaver.context.plan import SOURCE
 from palaver.context.transcript import shown
-from palaver.core.messages import Message, SystemMessage, ToolMessage
+from palaver.core.messages import FlushMarker, Message, SystemMessage, ToolMessage
 from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
 from palaver.threads.thread import Entry
-from palaver.threads.view import RECORD, is_sent
+from palaver.threads.view import RECORD, is_sent, scope_of
 
 SEARCH_HISTORY: Final = "search_history"
 """The tool's name."""
@@ -117,13 +118,22 @@ def found_in(entries: Sequence[Entry], words: Sequence[str]) -> list[Hit]:
 def _originals(entries: Sequence[Entry]) -> Iterator[Message]:
     """Each message once, as it was first written: what may be searched of it."""
     seen: set[str | None] = set()
-    for entry in entries:
+    for entry in entries[_flushed(entries) :]:
         message = entry.message
         if message.id in seen or not is_sent(message) or message.source == SOURCE:
             continue
         seen.add(message.id)
         if not (isinstance(message, ToolMessage) and message.tool_name in _OWN):
             yield message
+
+
+def _flushed(entries: Sequence[Entry]) -> int:
+    """Behind which entries nothing is hidden by a flush: what was to be forgotten is not found either."""
+    for place in range(len(entries) - 1, -1, -1):
+        message = entries[place].message
+        if isinstance(message, FlushMarker) and scope_of(message) != "turn":
+            return place + 1
+    return 0
 
 
 def _said(message: Message) -> str:
