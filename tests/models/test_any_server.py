@@ -88,7 +88,7 @@ async def test_a_body_that_is_compressed_several_times_over_is_not_unpacked(anyi
 
 @pytest.mark.anyio
 async def test_a_status_counts_when_its_body_does_not_come(anyio_backend, monkeypatch):
-    monkeypatch.setattr("palaver.models.answer._PATIENCE", 0.05)
+    monkeypatch.setattr("palaver.models.sending._PATIENCE", 0.05)
 
     def step(connection):
         connection.head(429, {"content-length": "100", "retry-after": "7"})
