@@ -288,10 +288,9 @@ NOTES = (
         "they are asked."
     ),
     (
-        "Case 3: the stages of `Compacting()` that clear results have buffers of 30,000 and 40,000 tokens. In a "
-        "window of 64,000 these begin at half of what a prompt may take, and they come again every few turns, "
-        "since labels and calls stay: that is the number of its breaks. It sends least because its model sees the "
-        "fewest results. In a window twice as large there are three."
+        "Case 3: `Compacting()` clears results from 80 % of what a prompt may take, and labels and calls stay, so that "
+        "it comes again after some turns: that is the number of its breaks. What it clears can be read back; what a "
+        "summary leaves out can be searched for."
     ),
     (
         "Case 3: shares are of all that was sent: who sends more of what stood there before has the larger share. "

@@ -189,6 +189,8 @@ def test_the_tools_are_the_same_for_every_agent():
 
 
 def test_what_was_flushed_is_not_found():
-    thread = thread_of(p.user("the key is 4711", id="u1"), p.flush(reason="forget it"), p.user("the key is gone", id="u2"))
+    thread = thread_of(
+        p.user("the key is 4711", id="u1"), p.flush(reason="forget it"), p.user("the key is gone", id="u2")
+    )
     assert [hit.handle for hit in found_in(thread.entries, ["key"])] == ["u2"]
     assert [hit.handle for hit in found_in(thread_of(*thread.path().messages[:1]).entries, ["key"])] == ["u1"]
