@@ -11,6 +11,7 @@ import sys
 import time
 
 _PATIENCE = 20.0
+_HEARD = 4.0
 _CONTROLLED = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
@@ -72,8 +73,17 @@ class Terminal:
         return self.type(f"{text}\n")
 
     def interrupt(self):
-        time.sleep(0.2)  # readline loses a signal that comes while it begins to listen
-        return self.type("\x03")
+        """Press Ctrl-C, and again when nothing comes of it: readline loses a signal while it begins to listen."""
+        for _ in range(4):
+            time.sleep(0.2)
+            before = self.text.replace("^C", "")
+            self.type("\x03")
+            end = time.monotonic() + _HEARD
+            while time.monotonic() < end:
+                self._more(0.05)
+                if self.text.replace("^C", "") != before or self.process.poll() is not None:
+                    return self
+        return self
 
     def end(self):
         """Wait for the end, and give the exit code."""
