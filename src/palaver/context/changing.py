@@ -12,16 +12,17 @@ Stability: experimental.
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
+from typing import TypeVar
 
 from msgspec import UNSET, Raw, UnsetType, structs
 
+from palaver.context.rewriting import COMPACTION
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.messages import AssistantMessage, ToolMessage, UserMessage
-from palaver.core.parts import AssistantPart, ToolPart, UserPart
+from palaver.core.parts import AnyPart
 
-_KEY: Final = "compaction"
+_M = TypeVar("_M", UserMessage, AssistantMessage, ToolMessage)
 
 
 def marked(metadata: Raw | UnsetType, stage: str) -> Raw:
@@ -42,7 +43,7 @@ def _remarked(metadata: Raw, stage: str) -> Raw:
         fields = jsontext.fields(metadata)
     except DecodeError:
         return metadata
-    fields[_KEY] = jsontext.raw(stage)
+    fields[COMPACTION] = jsontext.raw(stage)
     return jsontext.raw(fields)
 
 
@@ -55,16 +56,6 @@ def _fresh(stage: str) -> Raw:
     return Raw(b"{" + _pair(stage) + b"}")
 
 
-def tool_with(message: ToolMessage, content: tuple[ToolPart, ...], stage: str) -> ToolMessage:
-    """A result with other content, marked."""
-    return structs.replace(message, content=content, metadata_json=marked(message.metadata_json, stage))
-
-
-def assistant_with(message: AssistantMessage, content: tuple[AssistantPart, ...], stage: str) -> AssistantMessage:
-    """An answer with other content, marked."""
-    return structs.replace(message, content=content, metadata_json=marked(message.metadata_json, stage))
-
-
-def user_with(message: UserMessage, content: tuple[UserPart, ...], stage: str) -> UserMessage:
-    """What a user said, with other content, marked."""
+def changed_with(message: _M, content: tuple[AnyPart, ...], stage: str) -> _M:
+    """A message with other content, marked."""
     return structs.replace(message, content=content, metadata_json=marked(message.metadata_json, stage))

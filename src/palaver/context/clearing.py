@@ -26,7 +26,7 @@ import msgspec
 from msgspec import UNSET
 
 from palaver.context import labels
-from palaver.context.changing import assistant_with, tool_with, user_with
+from palaver.context.changing import changed_with
 from palaver.context.kept import Kept, kept
 from palaver.context.plan import Item, Plan
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -171,7 +171,7 @@ def _cleared(items: list[Item], places: Iterable[int], stage: str, label_of: Lab
         label = label_of(message)
         tokens = labels.result_tokens(label)
         if tokens < item.tokens:
-            items[place] = Item(tool_with(message, (Text(label),), stage), tokens, item.origin)
+            items[place] = Item(changed_with(message, (Text(label),), stage), tokens, item.origin)
             changed += 1
     return changed
 
@@ -190,7 +190,7 @@ def _quieted(items: list[Item], alone: Kept, end: int, stage: str) -> int:
             continue
         quiet = _quiet(content)
         if quiet is not None:
-            message = assistant_with(message, quiet[0], stage)
+            message = changed_with(message, quiet[0], stage)
             items[place] = Item(message, max(item.tokens - quiet[1], 0), item.origin)
             changed += 1
     return changed
@@ -239,10 +239,10 @@ def _cut(item: Item) -> Item | None:
     changed: Message
     if type(message) is UserMessage:
         content, won = _trimmed(message.content)
-        changed = user_with(message, content, "time_micro") if won else message
+        changed = changed_with(message, content, "time_micro") if won else message
     elif type(message) is AssistantMessage:
         said, won = _trimmed(message.content)
-        changed = assistant_with(message, said, "time_micro") if won else message
+        changed = changed_with(message, said, "time_micro") if won else message
     else:
         return None
     return Item(changed, max(item.tokens - won, 0), item.origin) if won > 0 else None

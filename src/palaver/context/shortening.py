@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 from palaver.context import labels
-from palaver.context.changing import assistant_with, tool_with, user_with
+from palaver.context.changing import changed_with
 from palaver.context.kept import Kept, kept
 from palaver.context.plan import Item, Plan
 from palaver.core.messages import AssistantMessage, ToolMessage, UserMessage
@@ -83,12 +83,12 @@ def _shorter(item: Item, limit: int) -> Item | None:
 def _with_share(message: _Shortened, share: float) -> _Shortened:
     match message:
         case UserMessage():
-            return user_with(message, _halves(message.content, share), "shorten")
+            return changed_with(message, _halves(message.content, share), "shorten")
         case AssistantMessage():
-            return assistant_with(message, _halves(message.content, share), "shorten")
+            return changed_with(message, _halves(message.content, share), "shorten")
         case ToolMessage():
             content = tuple([_as_text(part) for part in message.content])
-            return tool_with(message, _halves(content, share, message.tool_call_id), "shorten")
+            return changed_with(message, _halves(content, share, message.tool_call_id), "shorten")
 
 
 def _halves(content: tuple[_P, ...], share: float, call: str | None = None) -> tuple[_P | Text, ...]:

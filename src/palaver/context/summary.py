@@ -25,8 +25,9 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from palaver.context.kept import kept, rounds
-from palaver.context.plan import SOURCE, Item, Plan
+from palaver.context.plan import Item, Plan
 from palaver.context.stages import Summarise, Work
+from palaver.context.standing import standing
 from palaver.context.summary_prompt import AFTER, BEFORE, PROMPT
 from palaver.context.transcript import Entry, entry, transcript
 from palaver.core.errors import MessageError, SummaryError
@@ -34,7 +35,7 @@ from palaver.core.factories import system, user
 from palaver.core.messages import AssistantMessage
 from palaver.core.request import Request, Settings
 from palaver.stream.local.thinking import REASONING
-from palaver.tokens.estimate import estimate, estimate_text
+from palaver.tokens.estimate import estimate_text
 
 HEAD: Final = "[Auto-compacted summary]\n"
 NOTE: Final = "\n\n[The messages that this stands for are kept in the thread and can be read back there.]"
@@ -196,16 +197,9 @@ def _applied(asked: _Asked, answer: str) -> Plan:
     text = _answered(answer)
     plan, cut = asked.plan, asked.cut
     gone = [plan.items[at] for at in cut.goes]
-    told = {
-        "stage": asked.name,
-        "replaces": [item.message.id for item in gone if item.message.id is not None],
-        "messages": len(gone),
-        "tokens": plan.scaled(sum([item.tokens for item in gone])),
-    }
-    message = user(f"{HEAD}{text}{NOTE}", mode="tool", source=SOURCE, payload={"compaction": told})
     items = [
         *[plan.items[at] for at in cut.stays],
-        Item(message, estimate(message)),
+        standing(plan, asked.name, f"{HEAD}{text}{NOTE}", gone),
         *plan.items[cut.tail :],
     ]
     found = plan.changed(asked.name, items, len(gone))

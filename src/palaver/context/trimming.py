@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
-from palaver.context.changing import tool_with
+from palaver.context.changing import changed_with
 from palaver.context.kept import kept, rounds
 from palaver.context.plan import Item, Plan
 from palaver.context.results import TERMINAL, failed, objects
@@ -112,7 +112,7 @@ def _shorter(
             or (places is not None and place not in places)
         ):
             continue
-        message = tool_with(item.message, tuple(content(item.message)), stage)
+        message = changed_with(item.message, tuple(content(item.message)), stage)
         tokens = estimate(message)
         if tokens < item.tokens:
             items[place] = Item(message, tokens, item.origin)
