@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 import palaver as p
 from palaver.context import labels
 from palaver.testing.strategies import odd_text
-from palaver.tokens import estimate
+from palaver.tokens import estimate, estimate_text
 from tests.context.goldens import AT, COMPACTION
 
 
@@ -50,7 +50,7 @@ def test_a_result_of_many_parts_is_measured_whole() -> None:
 @given(odd_text(200))
 def test_a_label_weighs_what_the_estimate_says(text: str) -> None:
     assert labels.result_tokens(text) == estimate(p.tool(text))
-    assert labels.text_tokens(text) == estimate(p.user(text)) == estimate(p.assistant(p.Reasoning(text)))
+    assert estimate_text(text) == estimate(p.user(text)) == estimate(p.assistant(p.Reasoning(text)))
 
 
 @given(odd_text(200) | st.text())

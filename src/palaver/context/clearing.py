@@ -39,6 +39,7 @@ from palaver.core.parts import (
     Text,
     ToolCall,
 )
+from palaver.tokens.estimate import estimate_text
 
 LAST_RESULTS: Final = labels.LAST
 """How many results ``time_micro`` and ``snip`` leave."""
@@ -214,9 +215,9 @@ def _quiet(content: tuple[AssistantPart, ...]) -> tuple[tuple[AssistantPart, ...
                 shorter += 1
             elif text:
                 label = text
-            won += labels.text_tokens(text)
+            won += estimate_text(text)
             if text:
-                won -= labels.text_tokens(label)
+                won -= estimate_text(label)
                 made.append(Reasoning(label))
         elif type(part) in _BOUND or (type(part) is ToolCall and part.provider_executed):
             return None
@@ -255,7 +256,7 @@ def _trimmed(content: tuple[_P, ...]) -> tuple[tuple[_P | Text, ...], int]:
     for part in content:
         if isinstance(part, Text) and len(part.text) > LONGEST + len(labels.CUT):
             short = part.text[:LONGEST] + labels.CUT
-            won += labels.text_tokens(part.text) - labels.text_tokens(short)
+            won += estimate_text(part.text) - estimate_text(short)
             made.append(Text(short, provider_json=part.provider_json))
         else:
             made.append(part)

@@ -34,6 +34,7 @@ from palaver.core import jsontext
 from palaver.core.errors import MessageError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import MalformedToolCall, Reasoning, Refusal, ServerToolResult, Text, ToolCall
+from palaver.tokens.estimate import estimate_text
 
 SHORTEST: Final = 3
 """Messages that a run has at least."""
@@ -170,7 +171,7 @@ def _folded(run: list[Item], made: list[Item], *, noted: bool = False) -> int:
 
 _NOTE: Final = Item(
     UserMessage(content=(Text(labels.GO_ON),), mode="tool", source=SOURCE, payload_json=Count("collapse").payload),
-    labels.text_tokens(labels.GO_ON),
+    estimate_text(labels.GO_ON),
 )
 """Stands for no message itself."""
 
@@ -191,7 +192,7 @@ def _collapsed(run: list[Item]) -> Item:
         source=SOURCE,
         payload_json=count.payload,
     )
-    return Item(message, sum([labels.text_tokens(part.text) for part in message.content if type(part) is Text]))
+    return Item(message, sum([estimate_text(part.text) for part in message.content if type(part) is Text]))
 
 
 # -- partial -----------------------------------------------------------------------------------------------------------
@@ -295,5 +296,5 @@ def _noted(plan: Plan, stays: bytearray, label_of: Callable[[Count], str]) -> Pl
     note = UserMessage(content=(Text(label),), mode="tool", source=SOURCE, payload_json=count.payload)
     place = stays.index(0)
     items = [item for item, held in zip(plan.items, stays, strict=True) if held]
-    items.insert(place, Item(note, labels.text_tokens(label)))
+    items.insert(place, Item(note, estimate_text(label)))
     return plan.changed("partial", items, removed)

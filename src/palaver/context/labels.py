@@ -48,11 +48,6 @@ def result_tokens(label: str) -> int:
     return size(label) * 2 // 9 or 1
 
 
-def text_tokens(label: str) -> int:
-    """Tokens of a label anywhere else, as ``tokens.estimate`` has it."""
-    return size(label) * 2 // 7 or 1
-
-
 def result(message: ToolMessage) -> str:
     """``[Result: c0 - success - 400 bytes]``."""
     content = message.content
