@@ -1,0 +1,91 @@
+"""What a dialect cannot say of a message, carried along in its free slot.
+
+Rules (dialects.md 17.4):
+
+- Where a dialect has a place for data of others (``extra``, ``metadata``, ``_meta``), what its own fields cannot say
+  goes there under one key, ``palaver``; so A to B to A gives the same messages. Its reader takes it back.
+- It is the messages in the canonical form, with a number in the place of each part that the record says already
+  (counted over the group), and a hash of what the record says. A record that somebody changed since has another hash:
+  then what it says counts, and what was carried is let go.
+- The records of the dialect that a message came from are not carried: they would double the file.
+- What is carried is no loss for us, but for the program whose file it is: the receipt says ``converted``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import UNSET, structs
+
+from palaver.core import canonical, jsontext
+from palaver.core.errors import PalaverError
+from palaver.dialects.kept import OF, RECORDS, SUM, sum_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from palaver.core.messages import Message
+
+SLOT: Final = "palaver"
+"""The key under which a record carries what it cannot say."""
+
+
+def carried(messages: Sequence[Message], plain: Sequence[Message]) -> dict[str, Any] | None:
+    """What to carry so that ``plain``, what the record says, becomes ``messages`` again; ``None`` when nothing."""
+    light = [without_records(each) for each in messages]
+    said = [without_records(each) for each in plain]
+    if len(light) == len(said) and sum_of(light) == sum_of(said):
+        return None
+    known = {part: number for number, part in _numbered(said)}
+    return {"sum": sum_of(said), "messages": [_written(each, known) for each in light]}
+
+
+def restored(plain: Sequence[Message], slot: Any) -> tuple[Message, ...] | None:
+    """What was carried; ``None`` when it is not ours, or no longer fits what the record says."""
+    if not isinstance(slot, dict):
+        return None
+    held = cast("dict[str, Any]", slot)
+    if held.get("sum") != sum_of([without_records(each) for each in plain]):
+        return None
+    try:
+        texts = [jsontext.value(canonical.encode(message)) for message in plain]
+        written = [each for message in texts for each in message.get("content", ())]
+        made = [_read(cast("dict[str, Any]", each), written) for each in held["messages"]]
+    except (PalaverError, KeyError, TypeError, IndexError, ValueError):
+        return None
+    return tuple(made)
+
+
+def without_records(message: Message) -> Message:
+    """A message without the records of any dialect."""
+    if message.provider_json is UNSET:
+        return message
+    fields = jsontext.fields(message.provider_json)
+    for name in list(fields):
+        if jsontext.kind(fields[name]) != "an object":
+            continue
+        held = jsontext.fields(fields[name])
+        if (RECORDS in held and SUM in held) or (OF in held and len(held) == 1):
+            del fields[name]
+    return structs.replace(message, provider_json=jsontext.raw(fields) if fields else UNSET)
+
+
+def _numbered(messages: Sequence[Message]) -> list[tuple[int, Any]]:
+    parts = [part for message in messages for part in message.content]
+    return list(enumerate(parts))[::-1]
+
+
+def _written(message: Message, known: Mapping[Any, int]) -> dict[str, Any]:
+    written: dict[str, Any] = jsontext.value(canonical.encode(message))
+    if message.content:
+        written["content"] = [
+            known.get(part, each) for part, each in zip(message.content, written["content"], strict=True)
+        ]
+    return written
+
+
+def _read(written: dict[str, Any], parts: Sequence[Any]) -> Message:
+    content = [parts[each] if isinstance(each, int) else each for each in written.get("content", ())]
+    return canonical.decode({**written, "content": content} if content else written)

@@ -1,0 +1,197 @@
+"""What a dialect is: one name, a row of what it keeps and loses, and three functions.
+
+Rules:
+
+- A dialect is a value found by name in the table of ``palaver.dialects``; nothing registers itself. Its module defines
+  ``DIALECT``, and states at its head what the format cannot represent.
+- Reading is a machine without I/O: ``reader()`` takes bytes in pieces and gives steps; ``read`` does it in one go. Any
+  bytes give steps: what the dialect does not know is kept and reported (law 6, ``drift``).
+- Writing (``writing``) gives back what was read, byte for byte where the dialect's ``fidelity`` is ``bytes``.
+
+Fidelity (dialects.md 0): ``bytes``, a file that was not edited is the same file; ``semantic``, the same JSON values;
+``text``, roles, text and tool names; ``write``, it is only written. ``resumes``: the program that owns the format takes
+up what we write and goes on.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from palaver.core.errors import DecodeError, EncodeError
+from palaver.dialects import writing
+from palaver.dialects.conversation import Noted, Transcript, collected
+from palaver.dialects.documents import fields_of
+from palaver.dialects.drift import Watch
+from palaver.dialects.record import Lines, Record
+from palaver.dialects.sight import Head, Sighting
+from palaver.dialects.writing import Framing, History, OnLoss, Options, Rendering, Writing, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from palaver.core.jsontext import Fields
+    from palaver.dialects.conversation import Step
+    from palaver.dialects.drift import Drift
+
+Fidelity: TypeAlias = Literal["bytes", "semantic", "text", "write"]
+
+
+class Origin(Struct, frozen=True):
+    """Where a file comes from: ``name`` is its path, as far as it has one.
+
+    ``beside`` gives the bytes of a file by its path relative to the folder of this one, ``None`` when there is none.
+    """
+
+    name: str = ""
+    beside: Callable[[str], bytes | None] = lambda _: None
+
+
+class Reading(Protocol):
+    """Reads the records of one file, in order. A document is one record: the whole of it, ``at`` 0."""
+
+    def record(self, record: Record, /) -> Iterable[Step]:
+        """Read the next record."""
+        ...
+
+    def end(self) -> Iterable[Step]:
+        """Say what is known at the end; every conversation that began ends here at the latest."""
+        ...
+
+
+class Dialect(Struct, frozen=True, kw_only=True):
+    """A file format. ``keeps`` and ``loses`` are for its readers and for the table in the docs.
+
+    ``history`` is what is written of a conversation from elsewhere, ``tree`` whether the format holds branches,
+    ``many`` whether a file holds several conversations. ``reading`` is ``None`` for what is only written, ``rendering``
+    for what is only read. ``extension`` is that of its files.
+    """
+
+    name: str
+    title: str
+    fidelity: Fidelity
+    sees: Callable[[Head], Sighting | None]
+    reading: Callable[[Origin, Watch], Reading] | None
+    rendering: Callable[[Writing], Rendering] | None
+    framing: Framing = "lines"
+    tree: bool = False
+    many: bool = False
+    resumes: bool = False
+    history: History = "model"
+    extension: str = ".jsonl"
+    keeps: tuple[str, ...] = ()
+    loses: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Show the name."""
+        return f"Dialect({self.name!r})"
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def detect(self, data: bytes, name: str = "") -> Sighting | None:
+        """Whether the beginning of a file may be of this dialect. Never raises."""
+        return self.sees(Head(data, name))
+
+    def reader(self, origin: Origin | None = None) -> Reader:
+        """Begin to read a file. Raises ``DecodeError`` for a dialect that is only written."""
+        if self.reading is None:
+            raise DecodeError("this dialect is only written", source=self.name)
+        watch = Watch()
+        return Reader(self.framing, self.reading(origin or Origin(), watch), watch)
+
+    def read(self, data: bytes, origin: Origin | None = None) -> tuple[Transcript, ...]:
+        """Read a file whole: its conversations, in the order in which they begin. Raises as ``reader`` does."""
+        return self.read_with_drift(data, origin)[0]
+
+    def read_with_drift(
+        self, data: bytes, origin: Origin | None = None
+    ) -> tuple[tuple[Transcript, ...], tuple[Drift, ...]]:
+        """Read a file whole, with the report of what it held that the dialect does not foresee."""
+        reader = self.reader(origin)
+        return collected(step for steps in (reader.feed(data), reader.finish()) for step in steps)
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def write(self, transcript: Transcript, *, losses: OnLoss = "report", **options: Any) -> Written:
+        """Write a conversation; ``options`` are those of ``Options``.
+
+        Raises ``EncodeError`` for a dialect that is only read, ``NotFoundError`` for a branch that is not there, and
+        ``LossError`` when ``losses="raise"`` and there is one.
+        """
+        if self.rendering is None:
+            raise EncodeError(f"{self.name} is only read")
+        return writing.write(
+            self.name,
+            transcript,
+            self.rendering,
+            Options(**options),
+            framing=self.framing,
+            tree=self.tree,
+            history=self.history,
+            losses=losses,
+        )
+
+    def write_many(self, transcripts: Iterable[Transcript], *, losses: OnLoss = "report", **options: Any) -> Written:
+        """Write several conversations into one file, where the dialect has such files (``many``).
+
+        Conversations that were read from one file, and not edited, give that file back. Raises ``EncodeError`` when a
+        file of the dialect holds one conversation only, else as ``write`` does.
+        """
+        given = list(transcripts)
+        if len(given) == 1:
+            return self.write(given[0], losses=losses, **options)
+        if not self.many:
+            raise EncodeError(f"a file of {self.name} holds one conversation, not {len(given)}")
+        parts = [self.write(each, losses=losses, **options) for each in given]
+        return Written(
+            tuple([chunk for part in parts for chunk in part.chunks]),
+            tuple([loss for part in parts for loss in part.losses]),
+            {name: data for part in parts for name, data in part.beside.items()},
+        )
+
+
+class Reader:
+    """Reads one file: ``feed`` bytes in any pieces, then ``finish``."""
+
+    def __init__(self, framing: Framing, reading: Reading, watch: Watch) -> None:
+        """Begin before the first byte."""
+        self._lines = Lines() if framing == "lines" else None
+        self._whole: list[bytes] = []
+        self._reading = reading
+        self._watch = watch
+
+    def feed(self, data: bytes) -> Iterator[Step]:
+        """Give the steps of the records that end within ``data``."""
+        if self._lines is None:
+            self._whole.append(data)
+            return
+        for record in self._lines.feed(data):
+            yield from self._take(record)
+
+    def finish(self) -> Iterator[Step]:
+        """Give the steps of what is left, and the report."""
+        if self._lines is None:
+            whole = b"".join(self._whole)
+            self._whole.clear()
+            yield from self._reading.record(Record(0, 1, whole, _fields(whole)))
+        else:
+            for record in self._lines.finish():
+                yield from self._take(record)
+        yield from self._reading.end()
+        if report := self._watch.report:
+            yield Noted(report)
+
+    def _take(self, record: Record) -> Iterable[Step]:
+        if record.flaw is not None and record.flaw != "blank":
+            self._watch.note(record.flaw, "", record.line)
+        if record.glued:
+            self._watch.note("glued", "", record.line)
+        return self._reading.record(record)
+
+
+def _fields(data: bytes) -> Fields | None:
+
+    return fields_of(data) or None

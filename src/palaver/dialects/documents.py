@@ -1,0 +1,135 @@
+"""A document with a list in it, cut into records: what stands before the list, each item, what stands behind.
+
+Rules:
+
+- Joined, the records are the document, byte for byte. An item's bytes begin with what parts it from the item before;
+  what stands behind the last item belongs to the tail.
+- The head has number 0, the items count from 1, the tail is ``TAIL``, so that items can be added before it.
+- A document that cannot be cut (a key that comes twice, no such list) is one record, the head.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+from palaver.dialects.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palaver.core.jsontext import Fields
+
+TAIL: Final = 1 << 40
+"""The number of the record that stands behind all items."""
+
+_BOM: Final = b"\xef\xbb\xbf"
+_SPACE: Final = re.compile(rb"[ \t\r\n]*")
+_KEY: Final = re.compile(rb'[ \t\r\n]*"(?:[^"\\]|\\.)*"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+_BETWEEN: Final = re.compile(rb"[ \t\r\n]*,?[ \t\r\n]*")
+_LEAD: Final = re.compile(rb"[ \t\r\n]*,?[ \t\r\n]*")
+
+
+class Cut(Struct, frozen=True):
+    """A document in pieces. ``tail`` is ``None`` for one that could not be cut; then ``items`` is empty."""
+
+    head: Record
+    items: tuple[Record, ...] = ()
+    tail: Record | None = None
+
+
+def cut(data: bytes, *keys: str) -> Cut:
+    """Cut a document at the list that ``keys`` lead to; without keys, the document is the list."""
+    place = _start(data, keys)
+    found = None if place is None else _items(data, *place)
+    if found is None:
+        return Cut(_record(0, data))
+    spans, end = found
+    begin = end if not spans else spans[0][0]
+    items = [_record(number, data[start:stop], data) for number, (start, stop) in enumerate(spans, 1)]
+    return Cut(_record(0, data[:begin]), tuple(items), _record(TAIL, data[end:]))
+
+
+def lead_of(item: bytes) -> bytes:
+    """What parts an item from the one before it."""
+    found = _LEAD.match(item)
+    return found.group() if found else b""
+
+
+def _record(at: int, raw: bytes, _whole: bytes = b"") -> Record:
+    fields = None
+    body = raw[len(lead_of(raw)) :]
+    if at not in {0, TAIL} and body.startswith(b"{"):
+        fields = jsontext.fields(body)
+    return Record(at, 1, raw, fields)
+
+
+def _start(data: bytes, keys: Sequence[str]) -> tuple[int, bytes] | None:
+    """Where the list begins, and its text."""
+    place = len(_BOM) if data.startswith(_BOM) else 0
+    place = _after(_SPACE, data, place)
+    value = data[place:].rstrip(b" \t\r\n")
+    for key in keys:
+        found = _field(data, place, value, key)
+        if found is None:
+            return None
+        place, value = found
+    return place, value
+
+
+def _field(data: bytes, place: int, value: bytes, wanted: str) -> tuple[int, bytes] | None:
+    try:
+        fields = jsontext.fields(value)
+    except DecodeError:
+        return None
+    place += 1
+    for key, raw in fields.items():
+        found = _KEY.match(data, place)
+        text = bytes(raw)
+        if found is None or not data.startswith(text, found.end()):
+            return None
+        if key == wanted:
+            return found.end(), text
+        place = _after(_BETWEEN, data, found.end() + len(text))
+    return None
+
+
+def _items(data: bytes, place: int, value: bytes) -> tuple[list[tuple[int, int]], int] | None:
+    """The spans of the items, each with what stands before it but for the first, and where the last one ends."""
+    if not value.startswith(b"["):
+        return None
+    try:
+        raws = jsontext.items(value)
+    except DecodeError:
+        return None
+    spans: list[tuple[int, int]] = []
+    start = end = _after(_SPACE, data, place + 1)
+    for raw in raws:
+        text = bytes(raw)
+        begin = _after(_BETWEEN, data, start) if spans else start
+        if not data.startswith(text, begin):
+            return None
+        end = begin + len(text)
+        spans.append((start, end))
+        start = end
+    return spans, end
+
+
+def _after(pattern: re.Pattern[bytes], data: bytes, place: int) -> int:
+    found = pattern.match(data, place)
+    return place if found is None else found.end()
+
+
+def fields_of(data: bytes) -> Fields:
+    """The fields of a document; empty when it is no object."""
+    try:
+        return jsontext.fields(jsontext.source(data))
+    except (DecodeError, msgspec.MsgspecError):
+        return {}

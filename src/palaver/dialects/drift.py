@@ -1,0 +1,64 @@
+"""What a reader met that it does not know, or that was broken: the drift report.
+
+Rules (dialects.md 0.14, 0.19):
+
+- Nothing here is an error: what is reported was kept, in its place, byte for byte.
+- One ``Drift`` for each kind and name, with how often it was met and the line where it was met first. So a report stays
+  short however long the file is.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from msgspec import Struct, structs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+DriftKind: TypeAlias = Literal["record", "key", "block", "value", "version", "torn", "garbage", "glued", "link"]
+"""``record``, ``key``, ``block``: a name nobody told us of. ``value``: a field holds what it should not. ``version``:
+one newer than we know. ``torn``, ``garbage``, ``glued``: a line that is cut, is no record, or holds several.
+``link``: what is referred to is not there."""
+
+
+class Drift(Struct, frozen=True):
+    """One thing that a file holds and its dialect does not foresee. ``line`` counts from 1; ``None`` in a document."""
+
+    kind: DriftKind
+    name: str
+    count: int = 1
+    line: int | None = None
+
+    def __str__(self) -> str:
+        """``line 17: unknown key message.foo (3 times)``."""
+        said = f"unknown {self.kind}" if self.kind in {"record", "key", "block"} else self.kind
+        times = "" if self.count == 1 else f" ({self.count:,} times)"
+        where = "" if self.line is None else f"line {self.line}: "
+        return f"{where}{said}{' ' if self.name else ''}{self.name}{times}"
+
+
+class Watch:
+    """Gathers the drift of one file."""
+
+    def __init__(self) -> None:
+        """Begin with nothing met."""
+        self._met: dict[tuple[DriftKind, str], Drift] = {}
+
+    def note(self, kind: DriftKind, name: str, line: int | None = None) -> None:
+        """Count one thing."""
+        met = self._met.get((kind, name))
+        self._met[kind, name] = Drift(kind, name, 1, line) if met is None else structs.replace(met, count=met.count + 1)
+
+    def keys(self, fields: Iterable[str], known: Collection[str], where: str, line: int | None = None) -> None:
+        """Count the keys that are not among those known. ``where`` names the record or block they stand in."""
+        for key in fields:
+            if key not in known:
+                self.note("key", f"{where}.{key}", line)
+
+    @property
+    def report(self) -> tuple[Drift, ...]:
+        """What was met, in the order in which it was met first."""
+        return tuple(self._met.values())

@@ -1,0 +1,62 @@
+"""Fields of a record, read without trust: what is not of the kind that is asked for is not there.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from palaver.core import jsontext
+from palaver.core.parts import Reasoning
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from msgspec import Raw
+
+    from palaver.core.jsontext import Fields
+    from palaver.core.messages import Message
+
+_NOTHING: Final[Fields] = {}
+
+
+def value(fields: Fields, key: str) -> Any:
+    """Any value, parsed; ``None`` when it is not there."""
+    raw = fields.get(key)
+    return None if raw is None else jsontext.value(raw)
+
+
+def string(fields: Fields, key: str) -> str | None:
+    """A string."""
+    raw = fields.get(key)
+    return jsontext.text(raw) if raw is not None and jsontext.kind(raw) == "a string" else None
+
+
+def integer(fields: Fields, key: str) -> int | None:
+    """An integer; a boolean is none."""
+    found = value(fields, key)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def inner(fields: Fields, key: str) -> Fields:
+    """The fields of an object; empty when it is none."""
+    raw = fields.get(key)
+    return split(raw) if raw is not None else _NOTHING
+
+
+def split(raw: Raw) -> Fields:
+    """The fields of an object; empty when it is none."""
+    return jsontext.fields(raw) if jsontext.kind(raw) == "an object" else _NOTHING
+
+
+def listed(fields: Fields, key: str) -> list[Raw]:
+    """The items of an array; empty when it is none."""
+    raw = fields.get(key)
+    return jsontext.items(raw) if raw is not None and jsontext.kind(raw) == "an array" else []
+
+
+def wire_of(message: Message, known: Collection[str], otherwise: str) -> str:
+    """The wire that a message came by, of those known: that of its reasoning, or that whose fields it keeps."""
+    named = [part.wire for part in message.content if isinstance(part, Reasoning) and part.wire]
+    return next((each for each in (*named, *message.provider) if each in known), otherwise)

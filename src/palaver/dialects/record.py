@@ -1,0 +1,140 @@
+r"""The records of a file: its bytes, cut at line ends, with nothing left out.
+
+Rules (dialects.md 0.12 to 0.16):
+
+- Every byte of a file belongs to one record; joined, the records are the file. A record's ``raw`` has its line break,
+  if there was one, and a byte order mark.
+- Only ``\n`` ends a line. U+2028, U+2029, U+0085 and a lone ``\r`` do not.
+- A line that holds several whole JSON objects, one glued to the other, gives a record for each. A line that is no JSON
+  object gives a record without ``fields``, and ``flaw`` says what it is: ``blank``, ``torn`` (the last line, without
+  a line break), or ``garbage``.
+- A last line without a line break that is a whole object is a record like any other.
+- What is held in memory is one line.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from palaver.core.jsontext import Fields
+
+Flaw: TypeAlias = Literal["blank", "torn", "garbage"]
+
+_BOM: Final = b"\xef\xbb\xbf"
+_scan = json.JSONDecoder(strict=False).raw_decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Record(Struct, frozen=True, gc=False):
+    """One record: its number in the file from 0, its line from 1, its bytes, and its fields where it is an object.
+
+    ``glued`` says that it shares its line with the record before it.
+    """
+
+    at: int
+    line: int
+    raw: bytes
+    fields: dict[str, msgspec.Raw] | None = None
+    flaw: Flaw | None = None
+    glued: bool = False
+
+
+class Lines:
+    """Cuts bytes, given in pieces, into records."""
+
+    def __init__(self) -> None:
+        """Begin before the first byte."""
+        self._rest: list[bytes] = []
+        self._at = 0
+        self._line = 0
+
+    def feed(self, data: bytes) -> Iterator[Record]:
+        """Give the records that end within ``data``."""
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:
+            piece = data[start : end + 1]
+            if self._rest:
+                piece = b"".join((*self._rest, piece))
+                self._rest.clear()
+            start = end + 1
+            yield from self._records(piece)
+        if start < len(data):
+            self._rest.append(data[start:] if start else bytes(data))
+
+    def finish(self) -> Iterator[Record]:
+        """Give what stands behind the last line break."""
+        if self._rest:
+            piece = b"".join(self._rest)
+            self._rest.clear()
+            yield from self._records(piece)
+
+    def _records(self, raw: bytes) -> Iterator[Record]:
+        self._line += 1
+        body = raw.removeprefix(_BOM) if self._line == 1 else raw
+        try:
+            fields = _fields(body)
+            if not body.isascii():
+                body.decode()
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            yield from self._odd(raw, body)
+        else:
+            yield self._record(raw, fields)
+
+    def _odd(self, raw: bytes, body: bytes) -> Iterator[Record]:
+        """Look closer at a line that the fast way refuses."""
+        try:
+            fields = None if not body.strip() else jsontext.fields(jsontext.source(body))
+        except DecodeError:
+            fields = None
+        if fields is not None:
+            yield self._record(raw, fields)
+        elif not body.strip():
+            yield self._record(raw, None, flaw="blank")
+        elif pieces := _parted(raw):
+            for place, (piece, held) in enumerate(pieces):
+                yield self._record(piece, held, glued=place > 0)
+        else:
+            yield self._record(raw, None, flaw="garbage" if raw.endswith(b"\n") else "torn")
+
+    def _record(self, raw: bytes, fields: Fields | None, *, flaw: Flaw | None = None, glued: bool = False) -> Record:
+        record = Record(self._at, self._line, raw, fields, flaw, glued)
+        self._at += 1
+        return record
+
+
+def _parted(raw: bytes) -> list[tuple[bytes, Fields]]:
+    """Part a line that is several objects, one behind the other; empty when it is not."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return []
+    pieces: list[tuple[bytes, Fields]] = []
+    begun = place = 0
+    try:
+        while place < len(text):
+            first = len(text) - len(text[place:].lstrip(" \t\r\n\ufeff"))
+            if first == len(text):
+                break
+            _, place = _scan(text, first)
+            piece = text[begun:place]
+            pieces.append((piece.encode(), jsontext.fields(piece.strip(" \t\r\n\ufeff").encode())))
+            begun = place
+    except (ValueError, DecodeError, RecursionError):
+        return []
+    if len(pieces) < 2:  # noqa: PLR2004 (one alone is not glued to anything)
+        return []
+    last, fields = pieces[-1]
+    pieces[-1] = (last + text[begun:].encode(), fields)
+    return pieces

@@ -1,0 +1,87 @@
+"""A record that was edited, written as the original was.
+
+Rules (dialects.md 17.2):
+
+- Keys stay in their order, and those that we do not know stay at all; new keys go last. What did not change stays byte
+  for byte: number text, escapes, spaces.
+- What did change is written with the original's separators, and in ASCII where the original was.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Raw, Struct
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_COLON: Final = re.compile(rb'"\s*(:\s*)')
+_COMMA: Final = re.compile(rb'(,\s*)"')
+_ESCAPED: Final = re.compile(rb"\\u(?!00[01])")
+
+
+class _Style(Struct, frozen=True):
+    comma: bytes
+    colon: bytes
+    ascii: bool
+
+    def write(self, value: Raw) -> bytes:
+        """Write a value that is new."""
+        match jsontext.kind(value):
+            case "an object":
+                return self.object((key, self.write(each)) for key, each in jsontext.fields(value).items())
+            case "an array":
+                return self.array(map(self.write, jsontext.items(value)))
+            case "a string":
+                text = jsontext.text(value)
+                return json.dumps(text).encode() if self.ascii else jsontext.encode(text)
+            case _:
+                return bytes(value)
+
+    def object(self, pairs: Iterable[tuple[str, bytes]]) -> bytes:
+        keys = ((json.dumps(key).encode() if self.ascii else jsontext.encode(key), text) for key, text in pairs)
+        return b"{" + self.comma.join([key + self.colon + text for key, text in keys]) + b"}"
+
+    def array(self, items: Iterable[bytes]) -> bytes:
+        return b"[" + self.comma.join(items) + b"]"
+
+
+def restyled(old: bytes, new: bytes) -> bytes:
+    """Write what ``new`` says as ``old`` was written. Both are JSON objects; an ``old`` that is none gives ``new``."""
+    try:
+        return _over(Raw(old), Raw(new), _style(old))
+    except DecodeError:
+        return new
+
+
+def _style(old: bytes) -> _Style:
+    comma, colon = _COMMA.search(old), _COLON.search(old)
+    escaped = old.isascii() and _ESCAPED.search(old) is not None
+    return _Style(
+        (b", " if comma[1] != b"," else b",") if comma else b",",
+        (b": " if colon[1] != b":" else b":") if colon else b":",
+        escaped,
+    )
+
+
+def _over(old: Raw, new: Raw, style: _Style) -> bytes:
+    if jsontext.equal(old, new):
+        return bytes(old)
+    kind = jsontext.kind(old)
+    if kind == jsontext.kind(new) == "an object":
+        before, after = jsontext.fields(old), jsontext.fields(new)
+        kept = [(key, _over(each, after[key], style) if key in after else bytes(each)) for key, each in before.items()]
+        return style.object([*kept, *((key, style.write(each)) for key, each in after.items() if key not in before)])
+    if kind == jsontext.kind(new) == "an array":
+        olds, news = jsontext.items(old), jsontext.items(new)
+        paired = [_over(one, other, style) for one, other in zip(olds, news, strict=False)]
+        return style.array([*paired, *(style.write(each) for each in news[len(paired) :])])
+    return style.write(new)

@@ -1,0 +1,319 @@
+"""Writing a conversation in a dialect: what is the same as it was, what was edited, and what is new.
+
+Rules (dialects.md 17):
+
+- A group of messages that has records of the dialect and was not edited is written from them. Every such record of a
+  thread is written, on whatever branch it lies: so a file that nobody edited is the same file.
+- A group that was edited is rendered anew, and laid over its records (``restyle``).
+- What has no records of the dialect is rendered: in a dialect with a tree, all branches; in one without, the branch
+  that was asked for. Where the thread has no record of the dialect at all, ``history`` says which messages: what the
+  ``model`` sees at the end of the branch, what the ``user`` sees, or ``all`` of it.
+- New records stand behind those that they follow in the thread.
+- What could not be said is in ``losses``, with its place among the messages written.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from palaver.core.errors import LossError
+from palaver.core.messages import DeveloperMessage, SystemMessage
+from palaver.core.request import Loss
+from palaver.dialects import documents, kept
+from palaver.dialects.restyle import restyled
+from palaver.threads.model_view import for_model
+from palaver.threads.people_view import is_shown
+from palaver.threads.thread import MAIN, Entry
+from palaver.threads.view import RECORD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from palaver.core.request import LossKind
+    from palaver.dialects.conversation import Transcript
+
+History: TypeAlias = Literal["model", "user", "all"]
+Framing: TypeAlias = Literal["lines", "document"]
+OnLoss: TypeAlias = Literal["report", "raise"]
+
+_NEW: Final = 1
+_OLD: Final = 0
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What a caller may ask: see the module. ``carry`` puts what the dialect cannot say into its free slot."""
+
+    history: History | None = None
+    branch: str = MAIN
+    carry: bool = True
+
+
+class Written(Struct, frozen=True):
+    """A file that was written, the files that belong beside it by their relative names, and the receipt."""
+
+    chunks: tuple[bytes, ...]
+    losses: tuple[Loss, ...] = ()
+    beside: Mapping[str, bytes] = {}
+
+    @property
+    def body(self) -> bytes:
+        """The file as one ``bytes``."""
+        return b"".join(self.chunks)
+
+
+class Writing:
+    """The state of one writing: what is written, how, and what was lost."""
+
+    def __init__(
+        self, dialect: str, transcript: Transcript, entries: Sequence[Entry], options: Options, *, native: bool
+    ) -> None:
+        """Begin with nothing lost. ``entries`` are those that are written; ``native`` when some have records."""
+        self.dialect = dialect
+        self.transcript = transcript
+        self.thread = transcript.thread
+        self.entries = entries
+        self.options = options
+        self.native = native
+        self.beside: dict[str, bytes] = {}
+        self._places = {entry.id: place for place, entry in enumerate(entries)}
+        self._losses: dict[Loss, None] = {}
+
+    def lose(self, kind: LossKind, what: str, why: str, entry: Entry | None = None, part: int | None = None) -> None:
+        """Write one thing that could not be carried into the receipt."""
+        place = None if entry is None else self._places.get(entry.id)
+        self._losses[Loss(kind, what, why, place, part)] = None
+
+    def is_native(self, entry: str) -> bool:
+        """Whether an entry has records of the dialect, so that its id is one of the file's own."""
+        return self.native and _is_native(self.thread.entry(entry), self.dialect)
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """The receipt so far."""
+        return tuple(self._losses)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata of the conversation."""
+        return self.transcript.metadata
+
+
+class Rendering(Protocol):
+    """Writes what has no records. Made for one conversation; records are JSON without line break or separator."""
+
+    def head(self) -> Iterable[bytes]:
+        """What stands before the first message, where the conversation has no record of the dialect.
+
+        In a document: the text up to and including the bracket that opens the list, as one.
+        """
+        ...
+
+    def groups(self, entries: Sequence[Entry]) -> Iterable[Sequence[Entry]]:
+        """Part neighbouring entries into those that share records."""
+        ...
+
+    def render(self, group: Sequence[Entry], old: Sequence[bytes], /) -> Iterable[bytes]:
+        """The records of a group; ``old`` are those it had, when it was edited (without separators)."""
+        ...
+
+    def tail(self, old: bytes | None, /) -> bytes | None:
+        """What stands behind the last item of a document; ``old`` is what stood there. ``None`` for lines."""
+        ...
+
+
+def singly(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """Each entry alone: ``Rendering.groups`` of a dialect where a message is a record."""
+    for entry in entries:
+        yield (entry,)
+
+
+def write(
+    dialect: str,
+    transcript: Transcript,
+    make: Any,
+    options: Options,
+    *,
+    framing: Framing,
+    tree: bool,
+    history: History,
+    losses: OnLoss = "report",
+) -> Written:
+    """Write a conversation; ``make`` gives the ``Rendering`` for a ``Writing``.
+
+    Raises ``NotFoundError`` for a branch that is not there, ``LossError`` when ``losses="raise"`` and there is one.
+    """
+    entries, native = _chosen(dialect, transcript, options, tree=tree, history=history)
+    writing = Writing(dialect, transcript, entries, options, native=native)
+    rendering: Rendering = make(writing)
+    placed = _placed(dialect, writing, rendering)
+    chunks = _lines(placed, rendering, native=native) if framing == "lines" else _document(placed, rendering)
+    if losses == "raise" and writing.losses:
+        raise LossError(dialect, writing.losses)
+    return Written(tuple(chunks), writing.losses, writing.beside)
+
+
+# -- what is written ---------------------------------------------------------------------------------------------------
+
+
+def _chosen(
+    dialect: str, transcript: Transcript, options: Options, *, tree: bool, history: History
+) -> tuple[Sequence[Entry], bool]:
+    thread = transcript.thread
+    path = thread.path(options.branch)
+    native = any(kept.leads(entry.message, dialect) for entry in thread.entries)
+    if native:
+        on_path = {entry.id for entry in path}
+        return [
+            entry
+            for entry in thread.entries
+            if _is_native(entry, dialect) or ((tree or entry.id in on_path) and not is_record(entry))
+        ], True
+    if tree and options.history is None:
+        return [entry for entry in thread.entries if not is_record(entry)], False
+    return list(_history(path, options.history or history)), False
+
+
+def _is_native(entry: Entry, dialect: str) -> bool:
+    return kept.leads(entry.message, dialect) or kept.follows(entry.message, dialect) is not None
+
+
+def is_record(entry: Entry) -> bool:
+    """Whether an entry is no message, but what a runtime or a file keeps between messages."""
+    return RECORD in entry.message.tags
+
+
+def _history(path: Sequence[Entry], history: History) -> Iterator[Entry]:
+    match history:
+        case "model":
+            seen = {id(message) for message in for_model(path)}
+            yield from (entry for entry in path if id(entry.message) in seen)
+        case "user":
+            told = (SystemMessage, DeveloperMessage)
+            yield from (
+                entry
+                for entry in path
+                if not is_record(entry) and (is_shown(entry.message) or isinstance(entry.message, told))
+            )
+        case "all":
+            yield from (entry for entry in path if not is_record(entry))
+
+
+# -- where it stands ---------------------------------------------------------------------------------------------------
+
+
+class _Placed(NamedTuple):
+    """A record and where it stands: behind record ``at``, new ones behind old ones."""
+
+    at: int
+    new: int
+    number: int
+    raw: bytes
+
+
+def _placed(dialect: str, writing: Writing, rendering: Rendering) -> list[_Placed]:
+    placed: dict[tuple[int, int, int], _Placed] = {}
+    last, number = -1, 0
+    on_path = {entry.id for entry in writing.thread.path(writing.options.branch)}
+    for group, pieces in _groups(dialect, writing.entries, rendering):
+        number += 1
+        if pieces is not None and kept.untouched(dialect, [entry.message for entry in group]):
+            raws = [piece.raw for piece in pieces]
+        else:
+            olds = [] if pieces is None else [_body(piece.raw) for piece in pieces]
+            raws = list(rendering.render(group, olds))
+            if olds and len(raws) == len(olds):
+                raws = [
+                    _like(piece.raw, restyled(old, new))
+                    for piece, old, new in zip(pieces or (), olds, raws, strict=True)
+                ]
+        if pieces is not None and len(raws) == len(pieces):
+            for piece, raw in zip(pieces, raws, strict=True):
+                place = (piece.at, _OLD, 0)
+                if place not in placed or group[0].id in on_path:
+                    placed[place] = _Placed(*place, raw)
+                last = max(last, piece.at) if piece.at != documents.TAIL else last
+            continue
+        at = pieces[0].at if pieces else last
+        for each in raws:
+            number += 1
+            placed[at, _NEW, number] = _Placed(at, _NEW, number, each)
+    return [placed[place] for place in sorted(placed)]
+
+
+def _groups(
+    dialect: str, entries: Sequence[Entry], rendering: Rendering
+) -> Iterator[tuple[Sequence[Entry], tuple[kept.Piece, ...] | None]]:
+    """The groups of what is written, with the records of those that have some."""
+    fresh: list[Entry] = []
+    place = 0
+    while place < len(entries):
+        entry = entries[place]
+        if not kept.leads(entry.message, dialect):
+            fresh.append(entry)
+            place += 1
+            continue
+        for group in rendering.groups(fresh) if fresh else ():
+            yield group, None
+        fresh = []
+        end = place + 1
+        first = _first(entry, dialect)
+        while end < len(entries) and kept.follows(entries[end].message, dialect) == first:
+            end += 1
+        group = entries[place:end]
+        yield group, kept.records_of(dialect, [each.message for each in group])
+        place = end
+    for group in rendering.groups(fresh) if fresh else ():
+        yield group, None
+
+
+def _first(entry: Entry, dialect: str) -> int | None:
+    pieces = kept.numbers_of(entry.message, dialect)
+    return pieces[0] if pieces else None
+
+
+def _body(raw: bytes) -> bytes:
+    return raw[len(documents.lead_of(raw)) :].removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
+
+
+def _like(old: bytes, new: bytes) -> bytes:
+    """Put what stood around a record around what stands in its place."""
+    body = _body(old)
+    start = old.find(body)
+    return b"".join((old[:start], new, old[start + len(body) :]))
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+def _lines(placed: Sequence[_Placed], rendering: Rendering, *, native: bool) -> Iterator[bytes]:
+    broken = True
+    for each in () if native else rendering.head():
+        yield each + b"\n"
+    for record in placed:
+        if record.new == _NEW:
+            yield record.raw + b"\n" if broken else b"\n" + record.raw + b"\n"
+            broken = True
+        else:
+            yield record.raw
+            broken = record.raw.endswith(b"\n")
+
+
+def _document(placed: Sequence[_Placed], rendering: Rendering) -> Iterator[bytes]:
+    head = next((each.raw for each in placed if (each.at, each.new) == (0, _OLD)), None)
+    tail = next((each.raw for each in placed if each.at == documents.TAIL), None)
+    if head is not None and tail is None:  # one record, which could not be cut
+        yield from (each.raw for each in placed)
+        return
+    items = [each for each in placed if each.at != documents.TAIL and (each.at, each.new) != (0, _OLD)]
+    yield from rendering.head() if head is None else (head,)
+    lead = next((found for each in items if each.new == _OLD and (found := documents.lead_of(each.raw))), b",")
+    for place, item in enumerate(items):
+        yield item.raw if item.new == _OLD or place == 0 else lead + item.raw
+    end = rendering.tail(tail)
+    if end is not None:
+        yield end

@@ -1,0 +1,41 @@
+"""The files that stand for each dialect: small, written by hand, one folder a dialect.
+
+A folder beneath a dialect's is a session of several files: ``main.*`` is read, the others stand beside it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from palaver import dialects
+from palaver.dialects.dialect import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = Path(__file__).parent / "files"
+
+
+def all_files() -> Iterator[tuple[str, Path]]:
+    """Every dialect with every file of its folder."""
+    for name in dialects.names():
+        for path in sorted((FOLDER / name).glob("*")):
+            if path.is_file():
+                yield name, path
+            elif found := sorted(path.glob("main.*")):
+                yield name, found[0]
+
+
+FILES = list(all_files())
+IDS = [f"{name}-{path.parent.name + '/' if path.parent.name != name else ''}{path.name}" for name, path in FILES]
+
+
+def origin(path: Path) -> Origin:
+    """Where a file comes from, with what stands beside it."""
+
+    def beside(name: str) -> bytes | None:
+        found = path.parent / name
+        return found.read_bytes() if found.is_file() else None
+
+    return Origin(name=str(path), beside=beside)

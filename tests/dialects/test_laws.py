@@ -1,0 +1,177 @@
+"""What holds for every dialect, tried on every file of ``files/``."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.dialects.samples import FILES, FOLDER, IDS, origin
+
+from palaver import dialects
+from palaver.core import jsontext
+from palaver.dialects import kept
+from palaver.dialects.carrying import without_records
+from palaver.dialects.conversation import Began, Ended, Joined, Noted, collected
+from palaver.dialects.writing import is_record
+from palaver.store.sqlite import SQLiteStore
+
+every_file = pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
+NAMES = dialects.names()
+WRITTEN = [name for name in NAMES if dialects.get(name).rendering is not None]
+PAIRS = [
+    pytest.param(name, path, target, id=f"{label}-to-{target}")
+    for (name, path), label in zip(FILES, IDS, strict=True)
+    for target in WRITTEN
+]
+
+
+def steps_of(dialect, data, path, size=None):
+    reader = dialect.reader(origin(path))
+    pieces = [data] if size is None else [data[place : place + size] for place in range(0, len(data), size)]
+    return [*(step for piece in pieces for step in reader.feed(piece)), *reader.finish()]
+
+
+def said(transcript):
+    return [
+        without_records(entry.message).replace(id=None) for entry in transcript.thread.path() if not is_record(entry)
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_dialect_has_a_file_and_says_what_it_loses(name):
+    dialect = dialects.get(name)
+    assert dialect.name == name
+    assert dialect.fidelity == "write" or any(each == name for each, _ in FILES)
+    assert dialect.loses
+
+
+@every_file
+@pytest.mark.law(2)
+def test_a_file_that_nobody_edited_is_the_same_file(name, path):
+    dialect, data = dialects.get(name), path.read_bytes()
+    written = dialect.write_many(dialect.read(data, origin(path)))
+    if dialect.fidelity == "bytes":
+        assert written.body == data
+    else:
+        assert [jsontext.normal(each) for each in written.body.splitlines() or [b"null"]] == [
+            jsontext.normal(each) for each in data.splitlines() or [b"null"]
+        ]
+    assert written.losses == ()
+
+
+@every_file
+def test_it_is_recognised_as_what_it_is_and_as_nothing_else(name, path):
+    found = dialects.detect(path.read_bytes(), path.name)
+    assert [each.dialect for each in found] == [name]
+
+
+@every_file
+@pytest.mark.law(3)
+def test_how_the_bytes_are_cut_does_not_matter(name, path):
+    dialect, data = dialects.get(name), path.read_bytes()
+    whole = steps_of(dialect, data, path)
+    for size in (1, 7, 1000):
+        assert steps_of(dialect, data, path, size) == whole
+
+
+@every_file
+def test_every_conversation_begins_joins_and_ends(name, path):
+    begun, ended = {}, set()
+    for step in steps_of(dialects.get(name), path.read_bytes(), path):
+        match step:
+            case Began():
+                assert step.thread not in begun
+                begun[step.thread] = set()
+            case Joined():
+                assert step.thread not in ended
+                assert step.entry.parent is None or step.entry.parent in begun[step.thread]
+                assert step.entry.id not in begun[step.thread]
+                begun[step.thread].add(step.entry.id)
+            case Ended():
+                assert set(step.branches.values()) <= begun[step.thread] | {None}
+                ended.add(step.thread)
+            case Noted():
+                assert step.drift
+    assert begun.keys() == ended
+
+
+@every_file
+@pytest.mark.law(6)
+def test_any_bytes_give_steps_and_keep_their_place(name, path):
+    """Cut, turned over, doubled: nothing is raised, and what is read is written back."""
+    dialect, data = dialects.get(name), path.read_bytes()
+    chance = random.Random(f"{name}{path.name}")
+    for _ in range(60):
+        start, end = sorted(chance.choices(range(len(data) + 1), k=2))
+        damaged = chance.choice(
+            (
+                data[:end],
+                data[start:],
+                data[:start] + data[end:],
+                data[:start] + bytes([chance.randrange(256)]) + data[start + 1 :],
+                data[:end] + data[start:],
+            )
+        )
+        transcripts = dialect.read(damaged, origin(path))
+        if dialect.fidelity == "bytes" and transcripts:
+            assert dialect.write_many(transcripts).body == damaged
+
+
+@every_file
+@pytest.mark.law(1)
+def test_a_store_gives_back_what_the_file_said(name, path, tmp_path):
+    dialect, data = dialects.get(name), path.read_bytes()
+    transcripts = dialect.read(data, origin(path))
+    with SQLiteStore(tmp_path / "threads.db") as store:
+        for each in transcripts:
+            store.add(each.thread.id, each.thread.entries, branches=each.thread.branches)
+        loaded = [type(each)(store.load(each.thread.id), each.title, each.metadata) for each in transcripts]
+    for each, back in zip(transcripts, loaded, strict=True):
+        assert list(back.thread.entries) == list(each.thread.entries)
+    written = dialect.write_many(loaded)
+    assert written.body == dialect.write_many(transcripts).body
+
+
+@pytest.mark.law(5)
+@pytest.mark.parametrize(("name", "path", "target"), PAIRS)
+def test_a_conversation_goes_to_every_dialect(name, path, target):
+    """What is written is of the dialect, is read back without drift, and says the same but for its receipt."""
+    dialect, other = dialects.get(name), dialects.get(target)
+    for transcript in dialect.read(path.read_bytes(), origin(path)):
+        written = other.write(transcript)
+        if other.reading is None or not said(transcript):
+            continue
+        found = dialects.detect(written.body, f"x{other.extension}")
+        assert target in [each.dialect for each in found]
+        transcripts, drift = other.read_with_drift(written.body)
+        assert [each for each in drift if each.kind != "link"] == []
+        if other.fidelity == "bytes":
+            assert other.write_many(transcripts).body == written.body
+        texts = "".join(message.text for each in transcripts for message in said(each))
+        lost = {loss.message for loss in written.losses}
+        history = other.history if not other.tree else "all"
+        if history == "all" and not lost:
+            for message in said(transcript):
+                assert message.text in texts
+
+
+def test_the_folder_holds_no_file_of_nobody():
+    assert {path.name for path in FOLDER.iterdir()} <= set(NAMES)
+
+
+@every_file
+def test_records_lie_with_one_message_each(name, path):
+    """A record belongs to one group, and its number is its own."""
+    for transcript in dialects.get(name).read(path.read_bytes(), origin(path)):
+        numbers = [at for entry in transcript.thread.entries for at in kept.numbers_of(entry.message, name)]
+        assert len(numbers) == len(set(numbers))
+
+
+@every_file
+def test_reading_twice_gives_the_same(name, path):
+    dialect, data = dialects.get(name), path.read_bytes()
+    one, two = (collected(steps_of(dialect, data, path))[0] for _ in range(2))
+    for first, second in zip(one, two, strict=True):
+        assert first.thread.id == second.thread.id
+        assert list(first.thread.entries) == list(second.thread.entries)
+        assert dict(first.thread.branches) == dict(second.thread.branches)
