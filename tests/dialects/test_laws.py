@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.dialects.samples import FILES, FOLDER, IDS, origin
 
 from palaver import dialects
 from palaver.core import jsontext
@@ -14,6 +13,7 @@ from palaver.dialects.carrying import without_records
 from palaver.dialects.conversation import Began, Ended, Joined, Noted, collected
 from palaver.dialects.writing import is_record
 from palaver.store.sqlite import SQLiteStore
+from tests.dialects.samples import FILES, FOLDER, IDS, origin
 
 every_file = pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
 NAMES = dialects.names()

@@ -17,10 +17,11 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from palaver.core import jsontext
 from palaver.core.errors import DecodeError, EncodeError
 from palaver.dialects import writing
 from palaver.dialects.conversation import Noted, Transcript, collected
@@ -29,13 +30,15 @@ from palaver.dialects.drift import Watch
 from palaver.dialects.record import Lines, Record
 from palaver.dialects.sight import Head, Sighting
 from palaver.dialects.writing import Framing, History, OnLoss, Options, Rendering, Writing, Written
+from palaver.stream.partial import PartialJSON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from palaver.core.jsontext import Fields
     from palaver.dialects.conversation import Step
     from palaver.dialects.drift import Drift
+
+_BOM: Final = b"\xef\xbb\xbf"
 
 Fidelity: TypeAlias = Literal["bytes", "semantic", "text", "write"]
 
@@ -158,28 +161,41 @@ class Reader:
 
     def __init__(self, framing: Framing, reading: Reading, watch: Watch) -> None:
         """Begin before the first byte."""
-        self._lines = Lines() if framing == "lines" else None
+        self._lines = Lines()
+        self._framing: Framing = framing
         self._whole: list[bytes] = []
         self._reading = reading
         self._watch = watch
 
     def feed(self, data: bytes) -> Iterator[Step]:
         """Give the steps of the records that end within ``data``."""
-        if self._lines is None:
+        if self._framing != "lines":
             self._whole.append(data)
-            return
+            if self._framing == "document" or b"\n" not in data:
+                return
+            begun = b"".join(self._whole)
+            self._whole = [begun]
+            if (line := _first_line(begun)) is None:
+                return
+            if not _is_record(line):
+                self._framing = "document"
+                return
+            self._whole.clear()
+            self._framing, data = "lines", begun
         for record in self._lines.feed(data):
             yield from self._take(record)
 
     def finish(self) -> Iterator[Step]:
         """Give the steps of what is left, and the report."""
-        if self._lines is None:
-            whole = b"".join(self._whole)
-            self._whole.clear()
-            yield from self._reading.record(Record(0, 1, whole, _fields(whole)))
-        else:
-            for record in self._lines.finish():
-                yield from self._take(record)
+        whole = b"".join(self._whole)
+        self._whole.clear()
+        if self._framing == "either" and _is_record(whole):
+            self._framing = "lines"
+            yield from self.feed(whole)
+        if self._framing != "lines":
+            yield from self._reading.record(Record(0, 1, whole, fields_of(whole) or None))
+        for record in self._lines.finish():
+            yield from self._take(record)
         yield from self._reading.end()
         if report := self._watch.report:
             yield Noted(report)
@@ -192,6 +208,19 @@ class Reader:
         return self._reading.record(record)
 
 
-def _fields(data: bytes) -> Fields | None:
+def _first_line(data: bytes) -> bytes | None:
+    """The first line that is not blank, where it has ended."""
+    body = data.removeprefix(_BOM).lstrip()
+    return body.partition(b"\n")[0] if b"\n" in body else None
 
-    return fields_of(data) or None
+
+def _is_record(line: bytes) -> bool:
+    """Whether a file with this first line is one of lines: it is no list, and no object that goes on behind it."""
+    body = line.removeprefix(_BOM).strip()
+    if body.startswith(b"[") or not body.startswith(b"{"):
+        return not body.startswith(b"[")
+    if jsontext.is_json(body):
+        return True
+    reading = PartialJSON()
+    reading.feed(body.decode("utf-8", "replace"))
+    return reading.error is not None or reading.complete

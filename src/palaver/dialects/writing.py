@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from palaver.dialects.conversation import Transcript
 
 History: TypeAlias = Literal["model", "user", "all"]
-Framing: TypeAlias = Literal["lines", "document"]
+Framing: TypeAlias = Literal["lines", "document", "either"]
+"""``either``: a document where the first line of the file is not a whole object, else lines; written as lines, where
+the conversation did not come from a document."""
+
 OnLoss: TypeAlias = Literal["report", "raise"]
 
 _NEW: Final = 1
@@ -151,7 +154,8 @@ def write(
     writing = Writing(dialect, transcript, entries, options, native=native)
     rendering: Rendering = make(writing)
     placed = _placed(dialect, writing, rendering)
-    chunks = _lines(placed, rendering, native=native) if framing == "lines" else _document(placed, rendering)
+    as_lines = framing == "lines" or (framing == "either" and not any(each.at == documents.TAIL for each in placed))
+    chunks = _lines(placed, rendering, native=native) if as_lines else _document(placed, rendering)
     if losses == "raise" and writing.losses:
         raise LossError(dialect, writing.losses)
     return Written(tuple(chunks), writing.losses, writing.beside)
