@@ -1,7 +1,8 @@
-"""``palaver convert``: the same conversation for another provider, with a receipt.
+"""``palaver convert``: the same conversation for another provider or program, with a receipt.
 
 Rules:
 
+- A session becomes a session in another dialect (``respeaking``), or a request: what its model would see next.
 - A request becomes a request, a response a response, a recorded stream the response that it assembles to. A stream
   that failed is refused: half an answer must not look like a whole one.
 - The body goes to standard output, or whole into a file; the receipt goes to standard error, so that the two can be
@@ -20,15 +21,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 from msgspec import structs
 
-from palaver import wires
-from palaver.cli import files, receipt
+from palaver import dialects, wires
+from palaver.cli import files, receipt, respeaking
 from palaver.cli.failure import bad_input
 from palaver.cli.pretty import indented
 from palaver.cli.source import PALAVER, Source, load
 from palaver.core import canonical
 from palaver.core.request import Encoded, Request
+from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
+    from palaver.dialects.writing import History
     from palaver.wires.wire import Wire
 
 _CHOICES: Final = ("show", "json", "raise")
@@ -36,14 +39,17 @@ _CHOICES: Final = ("show", "json", "raise")
 
 @click.command(name="convert")
 @click.argument("file", type=click.Path(allow_dash=True))
-@click.option("--to", "target", required=True, metavar="WIRE", help="A wire, wire:accent, or palaver.")
-@click.option("--from", "spoken", metavar="WIRE", help="The file's own wire; recognised when not given.")
+@click.option("--to", "target", required=True, metavar="FORM", help="A wire, wire:accent, a dialect, or palaver.")
+@click.option("--from", "spoken", metavar="WIRE", help="The file's own wire or dialect; recognised when not given.")
 @click.option("--model", metavar="NAME", help="The model that the body is to name.")
 @click.option("-o", "--output", default=files.STANDARD, metavar="OUT", help="Write to a file, whole or not at all.")
 @click.option(
     "--losses", type=click.Choice(_CHOICES), default="show", show_default=True, help="How to show the receipt."
 )
-@click.option("--pretty", is_flag=True, help="Indent the JSON, as on a terminal.")
+@click.option("--pretty", is_flag=True, help="Indent the JSON of a wire, as on a terminal.")
+@respeaking.history
+@click.option("--branch", default=MAIN, show_default=True, metavar="NAME", help="Of a session: which branch.")
+@click.option("--conversation", "number", type=click.IntRange(min=1), metavar="N", help="Of several: the one to take.")
 def command(
     file: str,
     *,
@@ -53,17 +59,26 @@ def command(
     output: str,
     losses: Literal["show", "json", "raise"],
     pretty: bool,
+    history: History | None,
+    branch: str,
+    number: int | None,
 ) -> int:
-    """Convert FILE to another wire.
+    """Convert FILE to another wire or dialect.
 
-    FILE is a saved request or response of a provider, a recorded stream, a bare list of messages, an exchange
-    ({"request": ..., "response": ...}, or with "stream" or "stream_base64"), or Palaver's own form; - reads standard
-    input. The receipt of what could not be carried goes to standard error. "palaver wires" lists the wires.
+    FILE is a session of an agent ("palaver dialects" lists the formats), a saved request or response of a provider, a
+    recorded stream, a bare list of messages, an exchange ({"request": ..., "response": ...}, or with "stream" or
+    "stream_base64"), or Palaver's own form; - reads standard input. The receipt of what could not be carried goes to
+    standard error. "palaver wires" lists the wires.
     """
-    wire = None if target == PALAVER else wires.get(target)
+    wire = None if target == PALAVER or target in dialects.names() else wires.get(target)
     source = load(file, spoken)
     if source.failure is not None:
         bad_input(files.shown(file), source.failure)
+    if target in dialects.names():
+        chosen = respeaking.transcripts(source, number, files.shown(file))
+        written = respeaking.written(chosen, target, output, history=history, branch=branch)
+        return respeaking.deliver(written, source, target, output, losses=losses, place=files.shown(file))
+    source = respeaking.for_wire(source, number, branch, history, files.shown(file))
     encoded = encode(source, wire, model)
     return deliver(source, encoded, target, output, losses=losses, pretty=pretty, place=files.shown(file))
 
@@ -80,8 +95,8 @@ def deliver(
 ) -> int:
     """Write what was encoded, and show its receipt; give the exit code."""
     if losses == "raise" and encoded.losses:
-        click.echo(f"{_summary(source, target, encoded)}; nothing was written", err=True)
-        _show(encoded)
+        click.echo(f"{summary(source, target, encoded)}; nothing was written", err=True)
+        receipt.show(encoded.losses)
         return 1
     indent = pretty or (output == files.STANDARD and sys.stdout.isatty())
     files.write(output, _indented(encoded.body) if indent else encoded.body)
@@ -90,8 +105,8 @@ def deliver(
     else:
         for note in source.notes:
             click.echo(f"{place}: {note}", err=True)
-        click.echo(_summary(source, target, encoded), err=True)
-        _show(encoded)
+        click.echo(summary(source, target, encoded), err=True)
+        receipt.show(encoded.losses)
     return 0
 
 
@@ -113,7 +128,8 @@ def _indented(body: bytes) -> bytes:
     return b"".join(indented(line) + b"\n" for line in lines)
 
 
-def _summary(source: Source, target: str, encoded: Encoded) -> str:
+def summary(source: Source, target: str, encoded: Encoded) -> str:
+    """Say in a line what became what."""
     count = len(encoded.losses)
     what = "a response" if not isinstance(source.value, Request) else _messages(len(source.value.messages))
     lost = (
@@ -128,14 +144,3 @@ def _summary(source: Source, target: str, encoded: Encoded) -> str:
 
 def _messages(count: int) -> str:
     return "a request of 1 message" if count == 1 else f"a request of {count} messages"
-
-
-def _show(encoded: Encoded) -> None:
-    if not encoded.losses:
-        return
-    if not sys.stderr.isatty():
-        click.echo(receipt.as_text(encoded.losses), nl=False, err=True)
-        return
-    from rich.console import Console
-
-    Console(stderr=True, highlight=False).print(receipt.as_table(encoded.losses))

@@ -5,6 +5,8 @@ Rules:
 - ``thread`` is the whole thread, or one branch of it, as a file that ``import`` takes back as it was
   (``store.archive``). ``palaver`` is the conversation at one place in the canonical form; the name of a wire makes it a
   request body, with a receipt as ``convert`` shows it.
+- A dialect gives a session of the program whose format it is; what was read from such a file, and not edited, is
+  written as it was.
 - Tools, settings and model are those that the conversation was imported with. It is no longer the request that a wire
   once read, so it is made whole where the wire wants that (``Request.origin``).
 - Media that the store keeps under their hash go out as bytes, except in a thread file, which has a place for them.
@@ -19,17 +21,22 @@ import sys
 from typing import TYPE_CHECKING, Final, Literal
 
 import click
+from msgspec import structs
 
-from palaver import wires
-from palaver.cli import convert, files, progress, stores
+from palaver import dialects, wires
+from palaver.cli import convert, files, progress, respeaking, stores
 from palaver.cli.failure import bad_input
 from palaver.cli.figures import count
 from palaver.cli.harmless import safe
-from palaver.cli.kept_request import kept_request
+from palaver.cli.kept_request import kept_request, whole_media
 from palaver.cli.source import PALAVER, Source
+from palaver.core.request import Request
+from palaver.dialects.conversation import Transcript
 from palaver.store.archive import export_thread
+from palaver.threads.thread import Thread
 
 if TYPE_CHECKING:
+    from palaver.dialects.writing import History
     from palaver.store.store import Store
 
 _THREAD: Final = "thread"
@@ -40,7 +47,9 @@ _THREAD: Final = "thread"
 @click.option(
     "-o", "--output", default=files.STANDARD, metavar="OUT", help="Write to a file; .zst compresses a thread."
 )
-@click.option("--as", "form", default=_THREAD, show_default=True, metavar="FORM", help="thread, palaver, or a wire.")
+@click.option(
+    "--as", "form", default=_THREAD, show_default=True, metavar="FORM", help="thread, palaver, a dialect, or a wire."
+)
 @click.option("--model", metavar="NAME", help="The model that a request is to name.")
 @click.option(
     "--losses",
@@ -49,6 +58,7 @@ _THREAD: Final = "thread"
     show_default=True,
     help="How to show the receipt of a wire.",
 )
+@respeaking.history
 @click.option("--pretty", is_flag=True, help="Indent the JSON of a wire, as on a terminal.")
 @stores.option
 def command(
@@ -59,17 +69,22 @@ def command(
     model: str | None,
     losses: Literal["show", "json", "raise"],
     pretty: bool,
+    history: History | None,
     location: str | None,
 ) -> int:
     """Write a thread, or the conversation at one place of it, to a file.
 
-    FORM is "thread" (all of it, or one branch, as "palaver import" takes it back), "palaver" (the canonical form), or a
+    FORM is "thread" (all of it, or one branch, as "palaver import" takes it back), "palaver" (the canonical form), a
+    dialect, which makes a session that its program reads (one that was imported and not changed is the same file), or a
     wire, which makes a request body.
     """
     if form == _THREAD:
         with stores.opened(location) as store:
             _whole(store, stores.address(store, thread), output)
         return 0
+    if form in dialects.names():
+        with stores.opened(location) as store:
+            return _respoken(store, stores.address(store, thread), form, output, history=history, losses=losses)
     wire = None if form == PALAVER else wires.get(form)
     with stores.opened(location) as store:
         found = stores.address(store, thread)
@@ -78,6 +93,34 @@ def command(
     return convert.deliver(
         source, convert.encode(source, wire, model), form, output, losses=losses, pretty=pretty, place=source.wire
     )
+
+
+def _respoken(
+    store: Store,
+    found: stores.Address,
+    form: str,
+    output: str,
+    *,
+    history: History | None,
+    losses: Literal["show", "json", "raise"],
+) -> int:
+    """Write a thread as a session of a dialect."""
+    thread = store.load(found.info.id)
+    branch = found.of
+    if branch not in thread.branches:
+        thread.fork(branch, at=thread.find(branch))
+    transcript = Transcript(_with_media(store, thread), found.info.title, found.info.metadata)
+    made = respeaking.written([transcript], form, output, history=history, branch=branch)
+    source = Source(Request(), safe(str(found)))
+    return respeaking.deliver(made, source, form, output, losses=losses, place=source.wire)
+
+
+def _with_media(store: Store, thread: Thread) -> Thread:
+    """A thread with the bytes of blobs in its messages."""
+    full = Thread(thread.id)
+    entries = (structs.replace(each, message=whole_media(store, each.message)) for each in thread.entries)
+    full.add(entries, thread.branches)
+    return full
 
 
 def _whole(store: Store, found: stores.Address, output: str) -> None:

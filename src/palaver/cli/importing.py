@@ -2,12 +2,15 @@
 
 Rules:
 
-- What a file is, its first bytes say: a thread file, a message log, or anything that ``convert`` reads. As there,
+- What a file is, its first bytes say: a session of an agent, a thread file, a message log, or anything that
+  ``convert`` reads. As there,
   nothing is guessed: a file that several wires may have written is refused with their names, and half an answer too.
 - A conversation that was imported before adds nothing; one that goes on adds what is new; an edited file becomes a
   branch where it parts (``store.intake``). A thread file keeps its own id (``store.archive``), and so does a log.
-- A line a file. What fails is named on standard error, and the rest goes on; the exit code is then 1. What the store
-  cannot do (a full disk, a lost server) ends the command.
+- The file of a dialect is read piece by piece (``store.filing``), so that its size does not matter; one that has not
+  changed since is not read again. What its dialect does not foresee is kept, and said.
+- A line a file, or one for each conversation. What fails is named on standard error, and the rest goes on; the exit
+  code is then 1. What the store cannot do (a full disk, a lost server) ends the command.
 - What was imported stays when the command is stopped, at any moment; calling it again goes on.
 - The tools, the settings and the model of a request are kept in the metadata of its thread, under ``request``, in the
   canonical form; ``export`` gives them back. A request that goes on changes them.
@@ -19,35 +22,45 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO, cast
+from time import time_ns
+from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, cast
 
 import click
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from palaver import wires
+from palaver import dialects, wires
 from palaver.cli import files, progress, stores
 from palaver.cli.figures import count
 from palaver.cli.harmless import in_line, safe
 from palaver.cli.kept_request import REQUEST
 from palaver.cli.source import PALAVER, Source, load
-from palaver.cli.walking import COMPRESSED, LOG, THREAD_FILE, Walk, begins
+from palaver.cli.spoken import dialect_of
+from palaver.cli.walking import COMPRESSED, LOG, THREAD_FILE, Walk
 from palaver.core import canonical, jsontext
-from palaver.core.errors import PalaverError, UnavailableError, excerpt
-from palaver.core.messages import Message, UserMessage
+from palaver.core.errors import PalaverError, UnavailableError
+from palaver.core.messages import Message
 from palaver.core.request import Request
+from palaver.dialects.opening import beginning, steps_of
+from palaver.dialects.sight import SIZE
 from palaver.store.archive import Imported, copy_thread, import_thread
+from palaver.store.filing import Filed, FileState, Filing, title_of
 from palaver.store.intake import Intake
 from palaver.store.jsonl.log_reader import read_log, threads_of
 from palaver.store.location import open_store
 from palaver.store.memory import MemoryStore
-from palaver.store.store import Store
+from palaver.store.store import Progress, Store
 from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
-_TITLE: Final = 80
+    from palaver.dialects import Dialect, Drift
+
+_FEW: Final = 10
+"""From more conversations of one file on, one line says what became of all of them."""
+_NOTES: Final = 12
 
 
 class _Line(Struct, frozen=True):
@@ -58,6 +71,12 @@ class _Line(Struct, frozen=True):
     new: int
     branch: str = MAIN
     notes: tuple[str, ...] = ()
+    threads: tuple[str, ...] = ()
+    """Further threads of which this says the sum."""
+
+    @property
+    def more(self) -> int:
+        return len(self.threads)
 
 
 class _Tally:
@@ -70,7 +89,7 @@ class _Tally:
     def add(self, line: _Line) -> None:
         self.messages += line.messages
         self.new += line.new
-        self.threads.add(line.thread)
+        self.threads.update((line.thread, *line.threads))
 
     def summary(self, passed: int) -> str:
         """Say it on one line."""
@@ -86,24 +105,26 @@ class _Tally:
 @click.command(name="import")
 @click.argument("names", metavar="FILE...", nargs=-1, required=True, type=click.Path(allow_dash=True))
 @stores.into
-@click.option("--from", "spoken", metavar="WIRE", help="The wire of all these files; recognised when not given.")
+@click.option(
+    "--from", "spoken", metavar="WIRE", help="The wire or dialect of all these files; recognised when not given."
+)
 def command(names: tuple[str, ...], location: str | None, spoken: str | None) -> int:
     """Import conversations into a store, each once.
 
-    FILE is what "palaver convert --help" says, a thread file of "palaver export", a message log, or a folder of such
-    files. Importing a file again adds nothing; one that goes on adds what is new; an edited one becomes a branch.
+    FILE is what "palaver convert --help" says (a session of an agent, a saved request, ...), a thread file of "palaver
+    export", a message log, or a folder of such files. Importing a file again adds nothing; one that goes on adds what
+    is new; an edited one becomes a branch.
     """
-    if spoken not in {None, PALAVER}:
+    if spoken not in {None, PALAVER, *dialects.names()}:
         wires.get(spoken or "")
     walk, tally = Walk(names), _Tally()
     try:
         with open_store(location) as store, progress.bar("importing") as told:
-            taking = _Taking(store, spoken)
             found = list(walk)
-            for place, name in enumerate(found):
+            taking = _Taking(store, spoken, _Meter(found, told))
+            for name in found:
                 _take(taking, name, tally)
-                if told is not None:
-                    told(place + 1, len(found))
+                taking.meter.passed(name)
     except KeyboardInterrupt:
         click.echo(f"stopped; {tally.summary(walk.passed)}; import again to go on", err=True)
         raise
@@ -121,7 +142,8 @@ def _take(taking: _Taking, name: str, tally: _Tally) -> None:
             tally.add(line)
             where = "" if line.branch == MAIN else f", branch {safe(line.branch)}"
             thread = safe(stores.short(line.thread))
-            _say(f"{shown}: {count(line.messages, 'message')}, {line.new:,} new, thread {thread}{where}")
+            about = f"thread {thread}{where}" if line.more == 0 else count(line.more, "thread")
+            _say(f"{shown}: {count(line.messages, 'message')}, {line.new:,} new, {about}")
             for note in line.notes:
                 _say(f"{shown}: {in_line(note)}", sys.stderr)
     except (UnavailableError, BrokenPipeError):
@@ -144,18 +166,56 @@ def _say(line: str, where: TextIO | None = None) -> None:
     print(line, file=where, flush=True)
 
 
+class _Meter:
+    """Tells how many bytes of how many were read."""
+
+    def __init__(self, names: Sequence[str], told: Progress | None) -> None:
+        self._told = told
+        self._sizes = {} if told is None else {name: _size(name) for name in names}
+        self._total = sum(self._sizes.values())
+        self._done = self._within = 0
+
+    def read(self, size: int) -> None:
+        """So many bytes more of the file that is being read."""
+        self._within += size
+        if self._told is not None:
+            self._told(self._done + self._within, self._total)
+
+    def passed(self, name: str) -> None:
+        """A file is done."""
+        self._done, self._within = self._done + self._sizes.get(name, 0), 0
+        self.read(0)
+
+
+def _size(name: str) -> int:
+    try:
+        return Path(name).stat().st_size
+    except OSError:
+        return 0
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
 class _Taking:
     """Takes files into a store, one after the other."""
 
-    def __init__(self, store: Store, spoken: str | None) -> None:
+    def __init__(self, store: Store, spoken: str | None, meter: _Meter) -> None:
         self._store = store
         self._spoken = spoken
         self._intake: Intake | None = None
+        self._filing: Filing | None = None
+        self.meter = meter
 
     def take(self, name: str) -> Iterator[_Line]:
         """Take a file in, whatever it is; give a line for each conversation."""
-        head = _waiting() if name == files.STANDARD else begins(name)
-        if head.startswith((THREAD_FILE, COMPRESSED)):
+        head = _waiting() if name == files.STANDARD else beginning(name)
+        dialect = None if self._spoken == PALAVER else dialect_of(head, name, self._spoken)
+        if dialect is not None:
+            yield from self._dialect(name, dialect)
+        elif head.startswith((THREAD_FILE, COMPRESSED)):
             self._intake = None  # what it knows is no longer all there is
             yield self._thread_file(name)
         elif head.startswith(LOG) and name != files.STANDARD:
@@ -163,6 +223,46 @@ class _Taking:
             yield from self._log(name)
         else:
             yield from self._conversations(name)
+
+    def _dialect(self, name: str, dialect: Dialect) -> Iterator[_Line]:
+        """Take in the conversations of a dialect's file, as they are read."""
+        if self._filing is None:
+            self._filing = Filing(self._store)
+        if name == files.STANDARD:
+            yield from self._filed(self._filing, dialect, sys.stdin.buffer, "", None)
+            return
+        path = Path(name).absolute()
+        stat = path.stat()
+        state = FileState(str(path), stat.st_size, stat.st_mtime_ns, time_ns())
+        if self._spoken is None and (same := self._filing.unchanged(state, lambda: _digest(path))) is not None:
+            yield from _limited([_Line(each.thread, each.messages, 0) for each in same])
+            return
+        with path.open("rb") as file:
+            yield from self._filed(self._filing, dialect, file, str(path), state)
+
+    def _filed(
+        self, filing: Filing, dialect: Dialect, file: BinaryIO, name: str, state: FileState | None
+    ) -> Iterator[_Line]:
+        digest = sha256()
+
+        def told(piece: bytes) -> None:
+            digest.update(piece)
+            self.meter.read(len(piece))
+
+        lines: list[_Line] = []
+        drift: tuple[Drift, ...] = ()
+        taken = filing.take(steps_of(dialect, file, name, told=told), state, digest.hexdigest)
+        for each in taken:
+            if isinstance(each, Filed):
+                lines.append(_Line(each.thread, each.messages, each.new, each.branch or MAIN))
+            else:
+                drift = each
+        if not lines:
+            raise click.ClickException(f"{files.shown(name)}: there is no conversation in it")
+        notes = [f"{each}; kept" for each in drift[:_NOTES]]
+        if len(drift) > _NOTES:
+            notes.append(f"{len(drift) - _NOTES} more of that kind; kept")
+        yield from _limited([structs.replace(lines[0], notes=tuple(notes)), *lines[1:]])
 
     def _thread_file(self, name: str) -> _Line:
         if name == files.STANDARD:
@@ -200,7 +300,7 @@ class _Taking:
         taken = self._intake.take(
             messages,
             source=None if name == files.STANDARD else str(Path(name).absolute()),
-            title=_title(messages),
+            title=title_of(messages),
             metadata={} if request is None else {REQUEST: request},
         )
         if taken.new and taken.known and taken.branch == MAIN and request is not None:
@@ -210,9 +310,25 @@ class _Taking:
         return _Line(taken.thread, len(messages), taken.new, taken.branch, notes)
 
 
+def _limited(lines: Sequence[_Line]) -> Iterator[_Line]:
+    """A line for each conversation, or one for all of a file that holds many."""
+    if len(lines) <= _FEW:
+        yield from lines
+        return
+    notes = tuple([note for line in lines for note in line.notes])
+    threads = tuple([line.thread for line in lines])
+    yield _Line(
+        lines[0].thread,
+        sum(line.messages for line in lines),
+        sum(line.new for line in lines),
+        notes=notes,
+        threads=threads,
+    )
+
+
 def _waiting() -> bytes:
     """The first bytes of standard input, which stay there."""
-    return cast("BufferedReader", sys.stdin.buffer).peek(len(THREAD_FILE))
+    return cast("BufferedReader", sys.stdin.buffer).peek(SIZE)
 
 
 def _conversations(source: Source) -> Iterator[Sequence[Message]]:
@@ -230,12 +346,6 @@ def _without_messages(source: Source) -> object:
         return None
     bare = source.value.replace(messages=())
     return None if bare == Request() else jsontext.value(canonical.dump_conversation(bare))
-
-
-def _title(messages: Sequence[Message]) -> str | None:
-    """The first line that the user said."""
-    said = (line.strip() for each in messages if isinstance(each, UserMessage) for line in each.text.splitlines())
-    return next((excerpt(line, _TITLE) for line in said if line), None)
 
 
 def _told(imported: Imported, notes: tuple[str, ...] = ()) -> _Line:

@@ -11,8 +11,10 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final
 
+import click
 from msgspec import Struct
 
 from palaver.core import jsontext
@@ -92,3 +94,15 @@ def as_json(losses: Sequence[Loss]) -> str:
 def _plain(loss: Loss) -> dict[str, object]:
     place = {"message": loss.message, "part": loss.part}
     return {"kind": loss.kind, "what": loss.what, "why": loss.why, "where": loss.where, **place}
+
+
+def show(losses: Sequence[Loss]) -> None:
+    """Show losses on standard error: a table on a terminal, else text."""
+    if not losses:
+        return
+    if not sys.stderr.isatty():
+        click.echo(as_text(losses), nl=False, err=True)
+        return
+    from rich.console import Console
+
+    Console(stderr=True, highlight=False).print(as_table(losses))

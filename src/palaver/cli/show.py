@@ -2,6 +2,8 @@
 
 Rules:
 
+- Of a session of an agent the main branch is shown, also what a compaction hides from models; what its dialect does not
+  foresee is said on standard error.
 - A file that exists wins; anything else is looked up in the store, as ``THREAD``, ``THREAD@BRANCH`` or
   ``THREAD@ENTRY``. Of a thread all is shown, also what its markers hide from models.
 
@@ -11,7 +13,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.text import Text
@@ -22,16 +24,23 @@ from palaver.cli.figures import count
 from palaver.cli.harmless import safe
 from palaver.cli.screen import console
 from palaver.cli.source import load, load_stream
+from palaver.cli.spoken import report
+from palaver.dialects.writing import chosen_history
+from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from palaver.cli.spoken import Spoken
     from palaver.store.store import ThreadInfo
+
+_SHOWN: Final = 20
+"""So many conversations of one file are shown."""
 
 
 @click.command(name="show")
 @click.argument("what", metavar="FILE|THREAD[@PLACE]", type=click.Path(allow_dash=True))
-@click.option("--from", "spoken", metavar="WIRE", help="The file's own wire; recognised when not given.")
+@click.option("--from", "spoken", metavar="WIRE", help="The file's own wire or dialect; recognised when not given.")
 @click.option("--reasoning", is_flag=True, help="Unfold the reasoning.")
 @click.option("--full", is_flag=True, help="Unfold everything.")
 @click.option("--events", is_flag=True, help="List what happened in a recorded stream, one line an event.")
@@ -87,6 +96,29 @@ def _heading(info: ThreadInfo, *about: str) -> Text:
     return Text(" · ".join(each for each in (f"thread {safe(stores.short(info.id))}", *about, title) if each), "bold")
 
 
+def _spoken(out: Console, file: str, found: Spoken, view: render.View) -> None:
+    """Show the conversations of a dialect's file, the main branch of each."""
+    for transcript in found.transcripts[:_SHOWN]:
+        thread = transcript.thread
+        messages = [entry.message for entry in chosen_history(thread.path(), "all")]
+        others = [name for name in thread.branches if name != MAIN]
+        title = " ".join(safe(transcript.title or "").split())
+        about = [
+            found.dialect,
+            count(len(messages), "message"),
+            title,
+            "" if not others else f"also: {', '.join(others[:6])}",
+        ]
+        out.print(Text(" · ".join(each for each in about if each), "bold"), no_wrap=True, overflow="ellipsis")
+        for drawn in render.spoken(messages, view):
+            out.print(drawn)
+        out.print(Text())
+    if len(found.transcripts) > _SHOWN:
+        left = count(len(found.transcripts) - _SHOWN, "conversation")
+        click.echo(f"{files.shown(file)}: {left} more; palaver import keeps them all", err=True)
+    report(file, found.drift)
+
+
 def _file(out: Console, file: str, spoken: str | None, view: render.View, *, events: bool) -> None:
     if events:
         failed = happened.listed(load_stream(file, spoken).events(), out)
@@ -94,6 +126,9 @@ def _file(out: Console, file: str, spoken: str | None, view: render.View, *, eve
             bad_input(files.shown(file), failed)
         return
     source = load(file, spoken, guess=True)
+    if source.spoken is not None:
+        _spoken(out, file, source.spoken, view)
+        return
     for drawn in render.conversation(source.value, source.wire, view):
         out.print(drawn)
     notes = list(source.notes)

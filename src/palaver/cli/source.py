@@ -9,6 +9,8 @@ Rules:
 - A bare list of messages becomes a request. An exchange, ``{"request": …, "response": …}`` or with a ``stream``,
   becomes a request whose last message is the answer. An answer that is an error is left out, with a note; of a stream
   that failed there is what came, with a note.
+- A file of a dialect (``spoken``) becomes what the model sees at the end of its main branch; its conversations come
+  along.
 - Whatever is wrong is one line that names the file, the place and the cause.
 
 Stability: experimental.
@@ -20,13 +22,15 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct
 
-from palaver import wires
-from palaver.cli import files, recording
+from palaver import dialects, wires
+from palaver.cli import files, recording, spoken
 from palaver.cli.failure import bad_input
 from palaver.cli.recording import Recording
+from palaver.cli.spoken import Spoken
 from palaver.core import canonical, jsontext
 from palaver.core.errors import DecodeError, PalaverError, ProviderError, excerpt
 from palaver.core.request import Request, Response
+from palaver.threads.model_view import for_model
 from palaver.wires import detect, detect_stream
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ class Source(Struct, frozen=True):
     """What was read: ``wire`` is a name, with its accent, or ``palaver``; ``maybe`` are the others it may have been.
 
     ``failure`` says why a recorded stream ended badly; ``value`` is what came of it.
+    ``spoken`` are the conversations of a dialect's file; ``value`` is then what the model sees of the first.
     """
 
     value: Request | Response
@@ -51,6 +56,7 @@ class Source(Struct, frozen=True):
     maybe: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     failure: StreamError | None = None
+    spoken: Spoken | None = None
 
 
 def load(path: str, wire: str | None, *, guess: bool = False) -> Source:
@@ -58,9 +64,11 @@ def load(path: str, wire: str | None, *, guess: bool = False) -> Source:
 
     Raises ``click.ClickException``, and ``UnknownNameError`` for the name of a wire.
     """
-    named = None if wire in {None, PALAVER} else wires.get(wire or "")
+    named = None if wire in {None, PALAVER, *dialects.names()} else wires.get(wire or "")
     place = files.shown(path)
     data = _read(path, place)
+    if wire != PALAVER and named is None and (found := spoken.read(data, path, wire)) is not None:
+        return _spoken(found, place)
     if wire != PALAVER and (recorded := recording.find(data, place, named)) is not None:
         response, failure = recorded.answer()
         return Source(response, _name(recorded.wire), failure=failure)
@@ -87,6 +95,13 @@ def load_stream(path: str, wire: str | None) -> Recording:
     if found is None:
         bad_input(place, "this is no recorded stream, and holds none")
     return found
+
+
+def _spoken(found: Spoken, place: str) -> Source:
+    if not found.transcripts:
+        bad_input(place, f"there is no conversation in this file of {found.dialect}")
+    request = Request(messages=tuple(for_model(found.transcripts[0].thread.path())))
+    return Source(request, found.dialect, spoken=found)
 
 
 def _read(path: str, place: str) -> bytes:

@@ -51,6 +51,10 @@ FinishReason: TypeAlias = Literal[
 ]
 
 
+BOOKKEEPING = "@"
+"""What the keys of ``provider`` begin with that are no wire's: who keeps something there finds it again, and it is no
+loss where a message goes to a wire."""
+
 _COMPACTED = frozenset(("compaction", "summarization"))
 
 

@@ -21,7 +21,8 @@ from msgspec import UNSET, structs
 
 from palaver.core import canonical, jsontext
 from palaver.core.errors import PalaverError
-from palaver.dialects.kept import OF, RECORDS, SUM, sum_of
+from palaver.core.messages import BOOKKEEPING
+from palaver.dialects.kept import sum_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,13 +63,9 @@ def without_records(message: Message) -> Message:
     """A message without the records of any dialect."""
     if message.provider_json is UNSET:
         return message
-    fields = jsontext.fields(message.provider_json)
-    for name in list(fields):
-        if jsontext.kind(fields[name]) != "an object":
-            continue
-        held = jsontext.fields(fields[name])
-        if (RECORDS in held and SUM in held) or (OF in held and len(held) == 1):
-            del fields[name]
+    fields = {
+        name: held for name, held in jsontext.fields(message.provider_json).items() if not name.startswith(BOOKKEEPING)
+    }
     return structs.replace(message, provider_json=jsontext.raw(fields) if fields else UNSET)
 
 

@@ -29,6 +29,7 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
+from palaver.core.canonical import content_hash
 from palaver.core.messages import FlushMarker, Message, SystemMessage, UserMessage
 from palaver.core.parts import File, Inline
 from palaver.dialects.drift import Drift, Watch
@@ -272,6 +273,19 @@ def collected(steps: Iterable[Step], watch: Watch | None = None) -> tuple[tuple[
             case Noted():
                 drift += step.drift
     return tuple([_transcript(thread, ended.get(name)) for name, thread in threads.items()]), drift
+
+
+def transcript_of(
+    messages: Sequence[Message], *, title: str | None = None, metadata: Mapping[str, Any] | None = None
+) -> Transcript:
+    """A conversation of messages that come from elsewhere; the same messages give the same ids."""
+    thread = Thread(derived_id("messages", *map(content_hash, messages)))
+    parent: str | None = None
+    for place, message in enumerate(messages):
+        entry = Entry(derived_id(thread.id, place), parent, message)
+        thread.add([entry], {MAIN: entry.id})
+        parent = entry.id
+    return Transcript(thread, title, metadata or {})
 
 
 def _transcript(thread: Thread, end: Ended | None) -> Transcript:

@@ -3,7 +3,8 @@
 Rules (dialects.md 17.1, 17.9):
 
 - A *group* is the messages that some records became: often one and one, but a response may lie in several records, and
-  one record may hold several results. The first message of a group has its records, under ``provider[dialect]``:
+  one record may hold several results. The first message of a group has its records, under ``provider["@" + dialect]``
+  (a key that begins so is bookkeeping: no wire counts it among what it cannot say):
   ``records`` is a list of ``{"at": number in the file, "text": pieces}``; the others have ``of``, the number of the
   first record. Joined and in order, the records of a thread are its file.
 - Long texts and media are not kept twice: where the text of a part stands in a record as it would be written, the
@@ -28,6 +29,7 @@ from msgspec import UNSET, Raw, Struct, structs
 
 from palaver.core import canonical, jsontext
 from palaver.core.errors import PalaverError
+from palaver.core.messages import BOOKKEEPING
 from palaver.core.parts import Inline, Json, Media, Reasoning, Text, ToolCall
 
 if TYPE_CHECKING:
@@ -140,23 +142,23 @@ def own(message: Message, dialect: str) -> Fields | None:
     """What a message keeps for a dialect, split; ``None`` when it keeps nothing."""
     if message.provider_json is UNSET:
         return None
-    held = jsontext.fields(message.provider_json).get(dialect)
+    held = jsontext.fields(message.provider_json).get(BOOKKEEPING + dialect)
     return None if held is None or jsontext.kind(held) != "an object" else jsontext.fields(held)
 
 
 def bare(message: M, dialect: str) -> M:
-    """A message without what it keeps for a dialect."""
+    """A message without the records of a dialect."""
     if message.provider_json is UNSET:
         return message
     fields = jsontext.fields(message.provider_json)
-    if fields.pop(dialect, None) is None:
+    if fields.pop(BOOKKEEPING + dialect, None) is None:
         return message
     return structs.replace(message, provider_json=jsontext.raw(fields) if fields else UNSET)
 
 
 def _with(message: Message, dialect: str, held: Raw) -> Message:
     fields = {} if message.provider_json is UNSET else jsontext.fields(message.provider_json)
-    fields[dialect] = held
+    fields[BOOKKEEPING + dialect] = held
     return structs.replace(message, provider_json=jsontext.raw(fields))
 
 

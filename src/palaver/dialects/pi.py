@@ -420,22 +420,22 @@ class _Rendering:
         self._session = session_of(writing.metadata)
         self._ids: dict[str, str] = {}
         self._taken: set[str] = set()
-        self._models: dict[str, str] = {}
+        times = (entry.message.sent_at for entry in writing.entries)
+        first = next((at for at in times if at is not None), None)
+        self._at = self._session.started_at or first or now_ms()
+        """The time of what has none of its own: that of what stands before it."""
         self._reader = _Reading(Origin(), Watch())
 
     groups = staticmethod(singly)
 
     def head(self) -> Iterator[bytes]:
         """The header."""
-        started = self._session.started_at or next(
-            (entry.message.sent_at for entry in self._writing.entries if entry.message.sent_at is not None), now_ms()
-        )
         yield jsontext.encode(
             {
                 "type": "session",
                 "version": VERSION,
                 "id": self._session.id or self._writing.thread.id,
-                "timestamp": iso(started),
+                "timestamp": iso(self._at),
                 "cwd": self._session.cwd or "/",
             }
         )
@@ -450,7 +450,7 @@ class _Rendering:
 
     def _entry(self, entry: Entry, old: bytes | None) -> dict[str, Any]:
         message = entry.message
-        at = message.sent_at or 0
+        at = self._at = self._at if message.sent_at is None else message.sent_at
         known: Fields = {} if old is None else jsontext.fields(old)
         place: dict[str, Any] = {"id": self._id(entry.id), "parentId": self._parent(entry), "timestamp": iso(at)}
         if old is not None:

@@ -179,7 +179,7 @@ def _chosen(
         ], True
     if tree and options.history is None:
         return [entry for entry in thread.entries if not is_record(entry)], False
-    return list(_history(path, options.history or history)), False
+    return list(chosen_history(path, options.history or history)), False
 
 
 def _is_native(entry: Entry, dialect: str) -> bool:
@@ -191,7 +191,8 @@ def is_record(entry: Entry) -> bool:
     return RECORD in entry.message.tags
 
 
-def _history(path: Sequence[Entry], history: History) -> Iterator[Entry]:
+def chosen_history(path: Sequence[Entry], history: History) -> Iterator[Entry]:
+    """What the model sees at the end of a path, what its user saw (and its system messages), or all of it."""
     match history:
         case "model":
             seen = {id(message) for message in for_model(path)}

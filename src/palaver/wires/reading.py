@@ -23,6 +23,7 @@ from msgspec import UNSET, Raw, UnsetType
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL, Fields
+from palaver.core.messages import BOOKKEEPING
 from palaver.core.parts import MalformedToolCall, ToolCall
 
 if TYPE_CHECKING:
@@ -232,12 +233,12 @@ _AROUND: Final = frozenset({"@@choice", "@@candidate", "@@beside", "@@message"})
 
 
 def foreign(value: Value, wire: str) -> Iterator[tuple[str, str, Raw]]:
-    """Name what a value keeps for other wires: wire, field, value. Hints, nulls and mere framing are left out."""
+    """Name what a value keeps for other wires: wire, field, value; no hints, nulls, bookkeeping or mere framing."""
     held = value.provider_json
     if held is UNSET:
         return
     for name, raw in jsontext.fields(held).items():
-        if name != wire and jsontext.kind(raw) == "an object":
+        if name != wire and not name.startswith(BOOKKEEPING) and jsontext.kind(raw) == "an object":
             for key, item in jsontext.fields(raw).items():
                 if key in _AROUND and jsontext.kind(item) == "an object":
                     around = jsontext.fields(item).items()

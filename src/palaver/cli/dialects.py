@@ -1,0 +1,51 @@
+"""``palaver dialects``: every file format, and what each keeps and loses.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from palaver import dialects
+from palaver.cli.screen import console
+
+_FIDELITY: Final = {
+    "bytes": "the same bytes",
+    "semantic": "equal values",
+    "text": "roles and text",
+    "write": "only written",
+}
+
+
+@click.command(name="dialects")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+def command(names: tuple[str, ...]) -> None:
+    """List the file formats that are read and written; with NAME, say what one keeps and loses."""
+    out = console()
+    if names:
+        for each in names:
+            _one(each)
+        return
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in ("dialect", "what it is", "read, then written", "branches", "resumes"):
+        drawn.add_column(column)
+    for name in dialects.names():
+        row = dialects.get(name)
+        signs = ("✓" if row.tree else "·", "✓" if row.resumes else "·")
+        drawn.add_row(name, row.title, _FIDELITY[row.fidelity], *signs)
+    out.print(drawn)
+    out.print(Text("palaver dialects NAME says what one keeps and loses.", "dim"))
+
+
+def _one(name: str) -> None:
+    out = console()
+    row = dialects.get(name)
+    out.print(Text.assemble((name, "bold"), f": {row.title}; {_FIDELITY[row.fidelity]}"))
+    out.print(Text(f"  keeps: {', '.join(row.keeps)}"))
+    out.print(Text(f"  loses: {', '.join(row.loses)}"))
