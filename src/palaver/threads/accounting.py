@@ -2,9 +2,9 @@
 
 Rules (dialects.md 0.4, 17.7):
 
-- An answer is known by the provider's id of it (``response_id``), else by the id of its message. Branches share answers,
-  forks and sub-agents repeat their parent's, and files report one answer several times: it counts once over all that is
-  given.
+- An answer is known by the provider's id of it (``response_id``), else by the id of its message. Branches share
+  answers, forks and sub-agents repeat their parent's, and files report one answer several times: it counts once over
+  all that is given.
 - Where reports of one answer differ, the one with the most generated tokens counts: a report grows while the answer is
   written.
 
