@@ -5,7 +5,7 @@ PYTHON ?=
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
 PEERS_VENV ?= .venv-peers
-BENCH ?= codec stream store loop context
+BENCH ?= codec stream store loop context dialects
 ARGS ?=
 
 PYTHONS := $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
@@ -44,7 +44,7 @@ test-peers: $(PEERS_VENV)/.peers ## let the programs' own packages read what we 
 check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types" for some)
 	@$(PY) tools/check.py $(ARGS)
 
-bench: $(BENCH_VENV)/.bench ## measure codecs, streams, stores, agents and context against their peers (BENCH=stream for one of them)
+bench: $(BENCH_VENV)/.bench ## measure codecs, streams, stores, agents, context and dialects against their peers (BENCH=stream for one of them)
 	@for each in $(BENCH); do $(BENCH_PY) bench/$$each.py $(ARGS) || exit; done
 
 docs: $(VENV)/.dev ## build the documentation into docs/_build/html

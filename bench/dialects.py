@@ -2,13 +2,13 @@
 
 Rules:
 
-- The folder is generated (``sessions``): 2,000 Claude Code sessions, 1 GB. Each contender is a process of its own, which
-  says how long it took and what it held at most; the clock is the wall, from the first file to the last, and does not
-  count the start of the process. The files were read once before: what is measured is not the disk.
-- ``json.loads`` of every line is the limit for whoever reads JSON in Python. Peers that are slower than 1 MB a second
-  are given the first sessions only, and say so. A peer that holds a folder in memory is given one file after another.
-- ``make bench BENCH=dialects`` writes ``bench/results/dialects.json`` and ``dialects.md``. A run of part of it (``--quick``,
-  ``--rounds``) prints and writes nothing, unless ``-o`` names a folder.
+- The folder is generated (``sessions``): 2,000 Claude Code sessions, 1 GB. Each contender is a process of its own,
+  which says how long it took and what it held at most; the clock is the wall, from the first file to the last, and does
+  not count the start of the process. The files were read once before: what is measured is not the disk.
+- ``json.loads`` of every line is the limit for whoever reads JSON in Python. Peers are given
+  the first sessions only, and say so. A peer that holds a folder in memory is given one file after another.
+- ``make bench BENCH=dialects`` writes ``bench/results/dialects.json`` and ``dialects.md``. A run of part of it
+  (``--quick``, ``--rounds``) prints and writes nothing, unless ``-o`` names a folder.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _claude_code_log(files: Sequence[Path]) -> None:
 def _inspect_scout(files: Sequence[Path]) -> None:
     import asyncio
 
-    from inspect_scout.sources import claude_code
+    from inspect_scout.sources._claude_code import claude_code
 
     async def all_of() -> None:
         for path in files:
@@ -154,10 +154,6 @@ def _run(*arguments: object) -> _Done:
     return _Done(**json.loads(done.stdout.strip().splitlines()[-1]))
 
 
-def _spread(values: Sequence[float]) -> Spread:
-    return describe(list(values))
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure reading and importing sessions.")
     parser.add_argument("--quick", action="store_true", help="50 MB, 1 round")
@@ -188,7 +184,7 @@ def main() -> int:
         print("\r\x1b[K", end="", file=sys.stderr)
     about = {
         "benchmark": "dialects",
-        "data": f"{count:,} generated Claude Code sessions, {whole / 1e6:,.0f} MB; each contender is a process of its own.",
+        "data": f"{count:,} generated Claude Code sessions, {whole / 1e6:,.0f} MB; each contender is a process.",
         "versions": report.versions(),
         "rounds": rounds,
     }
@@ -223,29 +219,45 @@ def _measured(folder: Path, scratch: Path, rounds: int) -> list[Row]:
         first.append(_run("--do", "import", "--folder", folder, "--store", store))
         _say(f"round {number + 1}: importing again")
         second.append(_run("--do", "import", "--folder", folder, "--store", store))
-    rows: list[Row] = []
-    mine = found["read"]
-    for name, (about, part) in names.items():
-        note = "" if part is None else f"the first {part} sessions"
-        rows.append(_row("reading, MB/s", about, found[name], mine, failed.get(name), note))
-    whole = mine[0].bytes if mine else 0
+    reading = "reading"
+    rows = [_speed(reading, names[name], found[name], found["read"], failed.get(name, "")) for name in names]
+    whole = found["read"][0].bytes if found["read"] else 0
     took = [_Done(each.seconds, whole, each.peak) for each in first]
-    rows.append(_row("import into SQLite, MB/s", "palaver import", took, mine, None, ""))
-    rows.append(
-        _row(
-            "import into SQLite, MB/s",
-            "the second time",
-            [_Done(e.seconds, whole, e.peak) for e in second],
-            took,
-            None,
-            "",
-        )
-    )
+    again = [_Done(each.seconds, whole, each.peak) for each in second]
+    case = "import into SQLite"
+    rows += [
+        _speed(case, ("palaver import", None), took, took),
+        _memory(case, "palaver import, at most held", took),
+        _speed(case, ("palaver import, nothing new", None), again, took, target=_AGAIN),
+    ]
     return rows
 
 
-def _row(case: str, about: str, done: list[_Done], base: list[_Done], error: str | None, note: str) -> Row:
-    raise NotImplementedError
+def _speed(
+    case: str,
+    named: tuple[str, int | None],
+    done: list[_Done],
+    base: list[_Done],
+    error: str = "",
+    *,
+    target: float = 0,
+) -> Row:
+    """``× palaver`` is the time that a byte takes, over that of palaver in the same round."""
+    name, part = named
+    note = "" if part is None else f"the first {part} sessions"
+    if error or not done:
+        return Row(case, name, "MB/s", error=describe(error or "not measured"), note=note)
+    value = Spread([each.speed for each in done])
+    ratio = None if done is base else Spread([one.speed / each.speed for one, each in zip(base, done, strict=False)])
+    if not target:
+        return Row(case, name, "MB/s", value, ratio, note=note)
+    met = ratio is not None and 1 / ratio.median >= target
+    return Row(case, name, "MB/s", value, ratio, f"{target:g} times as fast as the first", met, note=note)
+
+
+def _memory(case: str, name: str, done: list[_Done]) -> Row:
+    value = Spread([each.peak for each in done])
+    return Row(case, name, "MB", value, target=f"< {_PEAK_MB:g} MB", met=value.median < _PEAK_MB)
 
 
 def _say(what: str) -> None:

@@ -42,6 +42,9 @@ PACKAGES = (
     "langgraph-checkpoint-postgres",
     "openai-agents",
     "psycopg",
+    "session-migrate",
+    "claude-code-log",
+    "inspect-scout",
 )
 _STYLES = {"met": "green", "not met": "bold red", "failed": "bold red", "skipped": "yellow", "not measured": "yellow"}
 _RATIO_SPREAD = 5

@@ -49,7 +49,8 @@ class _Session:
         """Put a record of the chain."""
         uuid = self._uuid()
         self.time += self.chance.randrange(10, 5000)
-        at = f"2026-01-{self.time // 86_400_000 % 28 + 1:02d}T{self.time // 3_600_000 % 24:02d}:{self.time // 60_000 % 60:02d}"
+        day, hour, minute = self.time // 86_400_000 % 28 + 1, self.time // 3_600_000 % 24, self.time // 60_000 % 60
+        at = f"2026-01-{day:02d}T{hour:02d}:{minute:02d}"
         self.put(
             {
                 "parentUuid": self.parent,
