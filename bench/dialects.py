@@ -242,7 +242,7 @@ def _speed(
     *,
     target: float = 0,
 ) -> Row:
-    """``× palaver`` is the time that a byte takes, over that of palaver in the same round."""
+    """The ratio is the time that a byte takes, over that of palaver in the same round."""
     name, part = named
     note = "" if part is None else f"the first {part} sessions"
     if error or not done:
