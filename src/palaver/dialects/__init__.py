@@ -49,6 +49,7 @@ __all__ = [
 
 _DIALECTS: Final = {
     "claude_code": "palaver.dialects.claude_code",
+    "codex": "palaver.dialects.codex",
     "pi": "palaver.dialects.pi",
 }
 
