@@ -50,6 +50,7 @@ __all__ = [
 _DIALECTS: Final = {
     "claude_code": "palaver.dialects.claude_code",
     "codex": "palaver.dialects.codex",
+    "openai_messages": "palaver.dialects.openai_messages",
     "pi": "palaver.dialects.pi",
 }
 

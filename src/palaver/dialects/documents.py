@@ -13,6 +13,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -67,7 +68,8 @@ def _record(at: int, raw: bytes, _whole: bytes = b"") -> Record:
     fields = None
     body = raw[len(lead_of(raw)) :]
     if at not in {0, TAIL} and body.startswith(b"{"):
-        fields = jsontext.fields(body)
+        with suppress(DecodeError):
+            fields = jsontext.fields(jsontext.source(body))
     return Record(at, 1, raw, fields)
 
 

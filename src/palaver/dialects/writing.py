@@ -155,7 +155,7 @@ def write(
     rendering: Rendering = make(writing)
     placed = _placed(dialect, writing, rendering)
     as_lines = framing == "lines" or (framing == "either" and not any(each.at == documents.TAIL for each in placed))
-    chunks = _lines(placed, rendering, native=native) if as_lines else _document(placed, rendering)
+    chunks = _lines(placed, rendering, native=native) if as_lines else _document(placed, rendering, native=native)
     if losses == "raise" and writing.losses:
         raise LossError(dialect, writing.losses)
     return Written(tuple(chunks), writing.losses, writing.beside)
@@ -178,8 +178,18 @@ def _chosen(
             if _is_native(entry, dialect) or ((tree or entry.id in on_path) and not is_record(entry))
         ], True
     if tree and options.history is None:
-        return [entry for entry in thread.entries if not is_record(entry)], False
+        return _main_last(thread.entries, path), False
     return list(chosen_history(path, options.history or history)), False
+
+
+def _main_last(entries: Sequence[Entry], path: Sequence[Entry]) -> list[Entry]:
+    """All messages, parents first, the end of the main branch last: programs go on where a file ends."""
+    places = {entry.id: place for place, entry in enumerate(path)}
+    forks = (places.get(entry.parent or "", -1) for entry in entries if entry.id not in places)
+    last = max(forks, default=len(path))
+    moved = {entry.id for entry in path[last + 1 :]}
+    ordered = (*(entry for entry in entries if entry.id not in moved), *path[last + 1 :])
+    return [entry for entry in ordered if not is_record(entry)]
 
 
 def _is_native(entry: Entry, dialect: str) -> bool:
@@ -308,14 +318,17 @@ def _lines(placed: Sequence[_Placed], rendering: Rendering, *, native: bool) -> 
             broken = record.raw.endswith(b"\n")
 
 
-def _document(placed: Sequence[_Placed], rendering: Rendering) -> Iterator[bytes]:
+def _document(placed: Sequence[_Placed], rendering: Rendering, *, native: bool) -> Iterator[bytes]:
     head = next((each.raw for each in placed if (each.at, each.new) == (0, _OLD)), None)
     tail = next((each.raw for each in placed if each.at == documents.TAIL), None)
     if head is not None and tail is None:  # one record, which could not be cut
         yield from (each.raw for each in placed)
         return
     items = [each for each in placed if each.at != documents.TAIL and (each.at, each.new) != (0, _OLD)]
-    yield from rendering.head() if head is None else (head,)
+    if head is not None:
+        yield head
+    elif not native:
+        yield from rendering.head()
     lead = next((found for each in items if each.new == _OLD and (found := documents.lead_of(each.raw))), b",")
     for place, item in enumerate(items):
         yield item.raw if item.new == _OLD or place == 0 else lead + item.raw
