@@ -83,6 +83,8 @@ class Writing:
         self.options = options
         self.native = native
         self.beside: dict[str, bytes] = {}
+        self.whole = False
+        """Whether the rendering of a record is all that there is to say, so that it keeps no key of the old one."""
         self._places = {entry.id: place for place, entry in enumerate(entries)}
         self._losses: dict[Loss, None] = {}
 
@@ -233,7 +235,7 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering) -> list[_Place
             raws = list(rendering.render(group, olds))
             if olds and len(raws) == len(olds):
                 raws = [
-                    _like(piece.raw, restyled(old, new))
+                    _like(piece.raw, restyled(old, new, whole=writing.whole))
                     for piece, old, new in zip(pieces or (), olds, raws, strict=True)
                 ]
         if pieces is not None and len(raws) == len(pieces):
