@@ -48,6 +48,12 @@ __all__ = [
 ]
 
 _DIALECTS: Final = {
+    "agent_swarm_kit": "palaver.dialects.agent_swarm_kit",
+    "codebuff": "palaver.dialects.codebuff",
+    "deepagents": "palaver.dialects.deepagents",
+    "deepagents_log": "palaver.dialects.deepagents_log",
+    "kairo": "palaver.dialects.kairo",
+    "kairo_a2a": "palaver.dialects.kairo_a2a",
     "pi": "palaver.dialects.pi",
 }
 
