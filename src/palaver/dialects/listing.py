@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 ABSENT: Final = "-"
 """The key beside a message or part under which the keys stand that its record did not have."""
 
+ALONE: Final = documents.TAIL - 1
+"""The number of a message that is its whole document: of what stands in a list none has it."""
+
 _DEFAULTS: Final = frozenset((b"null", b'""', b"[]", b"{}", b"0", b"false"))
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _DATA: Final = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
@@ -332,9 +335,9 @@ class DocumentReading(_Reading):
         return next((cut for cut in cuts if cut.tail is not None), whole)
 
     def _alone(self, data: bytes) -> Record | None:
-        """The document as one message; its number is that of a first item."""
+        """The document as one message."""
         fields = documents.fields_of(data)
-        return Record(1, 1, data, fields) if "role" in fields else None
+        return Record(ALONE, 1, data, fields) if "role" in fields else None
 
 
 class LineReading(_Reading):
@@ -367,7 +370,7 @@ class ListRendering:
         )
         writing.whole = True
         numbers = [kept.numbers_of(entry.message, writing.dialect) for entry in writing.entries]
-        self._alone = writing.native and [each for each in numbers if each] == [(1,)] and self._all_native()
+        self._alone = writing.native and [each for each in numbers if each] == [(ALONE,)] and self._all_native()
 
     def _all_native(self) -> bool:
         return all(self._writing.is_native(entry.id) for entry in self._writing.entries)
