@@ -191,7 +191,7 @@ class SwarmForm(Form):
         self.watch.keys(fields, _CALL, "tool_calls", self.line)
         self.watch.keys(function, _FUNCTION, "tool_calls.function", self.line)
         beside: dict[str, Any] = {key: each for key, each in fields.items() if key not in {"id", "function"}}
-        if beside.get("type") == b'"function"':
+        if string(fields, "type") == "function":
             del beside["type"]
         elif "type" not in fields:
             beside[ABSENT] = ["type"]

@@ -154,7 +154,7 @@ class A2aForm(Form):
         else:
             read.add("verbatimPreserved")
         read |= {"sourceAgentId"} if agent is None else set()
-        read |= {"tokenCount"} if fields.get("tokenCount") != b"0" else set()
+        read |= {"tokenCount"} if bytes(fields.get("tokenCount", b"")) != b"0" else set()
         beside.update((key, jsontext.own(fields[key])) for key in sorted(read) if key in fields)
         return says, beside
 
