@@ -55,7 +55,6 @@ def test_both_spellings_of_a_rescue_are_read_and_kept():
         assert written(message)[0][0]["role"] == spelled
 
 
-@pytest.mark.row("ASK-01")
 @pytest.mark.parametrize(("fields", "payload"), [({}, UNSET), ({"payload": None}, None), ({"payload": {}}, {})])
 def test_a_payload_is_unset_null_or_a_value(fields, payload):
     given = record(**fields)

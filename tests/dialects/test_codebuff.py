@@ -391,7 +391,6 @@ def test_results_of_different_calls_stay_apart_and_the_thread_unchanged(wire):
     assert "firstsecond" not in said
 
 
-@pytest.mark.row("CBF-11")
 @pytest.mark.parametrize("wire", WIRES)
 def test_leading_system_texts_are_sent_each_in_its_place(wire):
     records = [{"role": "system", "content": [text("one")]}, {"role": "system", "content": [text("two")]}, user(text())]

@@ -7,9 +7,10 @@ import json
 import pytest
 
 import palaver as p
-from palaver import dialects
+from palaver import dialects, wires
 from palaver.core import jsontext
 from palaver.core.parts import FileId, Image, Inline, MalformedToolCall, Reasoning, Text, ToolCall, Url
+from palaver.core.request import Request
 from palaver.dialects.conversation import transcript_of
 from palaver.dialects.writing import is_record
 from tests.dialects.samples import FOLDER
@@ -187,6 +188,27 @@ def test_a_result_that_is_wholly_an_error_failed():
 def test_an_order_it_cannot_say_is_on_the_receipt():
     message = p.assistant("a", ToolCall(ID, "t", "{}"), "b", id=ID)
     assert written(message, carry=False)[1] == {("approximated", "content", 0, None)}
+
+
+@pytest.mark.row("DAS-13")
+def test_a_stored_conversation_makes_an_anthropic_request():
+    """Results of one turn in one user message, leading system texts on top, no empty text, ``max_tokens`` set."""
+    calls = [{"id": ID[:-1] + each, "name": "t", "arguments": {}} for each in "AB"]
+    messages, _ = read(
+        {"role": "system", "content": [text("one")]},
+        {"role": "system", "content": [text("two")]},
+        {"role": "human", "content": [text("go"), text("")]},
+        {"role": "ai", "content": [text("")], "toolCalls": calls},
+        {"role": "tool", "content": [text("first")], "toolCallID": ID[:-1] + "A"},
+        {"role": "tool", "content": [text("")], "toolCallID": ID[:-1] + "B"},
+    )
+    body = json.loads(wires.get("anthropic_messages").encode_request(Request(messages=tuple(messages))).body)
+    assert body["max_tokens"] == 4096
+    assert "one" in json.dumps(body["system"])
+    assert "two" in json.dumps(body["system"])
+    assert [each["role"] for each in body["messages"]] == ["user", "assistant", "user"]
+    assert [each["tool_use_id"] for each in body["messages"][2]["content"]] == [each["id"] for each in calls]
+    assert '"text": ""' not in json.dumps(body)
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------
