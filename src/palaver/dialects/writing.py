@@ -83,6 +83,8 @@ class Writing:
         self.options = options
         self.native = native
         self.beside: dict[str, bytes] = {}
+        self.whole = False
+        """Whether the rendering of a record is all that there is to say, so that it keeps no key of the old one."""
         self._places = {entry.id: place for place, entry in enumerate(entries)}
         self._losses: dict[Loss, None] = {}
 
@@ -155,7 +157,7 @@ def write(
     rendering: Rendering = make(writing)
     placed = _placed(dialect, writing, rendering)
     as_lines = framing == "lines" or (framing == "either" and not any(each.at == documents.TAIL for each in placed))
-    chunks = _lines(placed, rendering, native=native) if as_lines else _document(placed, rendering, native=native)
+    chunks = _lines(placed, rendering, native=native) if as_lines else _document(placed, rendering)
     if losses == "raise" and writing.losses:
         raise LossError(dialect, writing.losses)
     return Written(tuple(chunks), writing.losses, writing.beside)
@@ -243,7 +245,7 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering) -> list[_Place
             raws = list(rendering.render(group, olds))
             if olds and len(raws) == len(olds):
                 raws = [
-                    _like(piece.raw, restyled(old, new))
+                    _like(piece.raw, restyled(old, new, whole=writing.whole))
                     for piece, old, new in zip(pieces or (), olds, raws, strict=True)
                 ]
         if pieces is not None and len(raws) == len(pieces):
@@ -318,7 +320,7 @@ def _lines(placed: Sequence[_Placed], rendering: Rendering, *, native: bool) -> 
             broken = record.raw.endswith(b"\n")
 
 
-def _document(placed: Sequence[_Placed], rendering: Rendering, *, native: bool) -> Iterator[bytes]:
+def _document(placed: Sequence[_Placed], rendering: Rendering) -> Iterator[bytes]:
     head = next((each.raw for each in placed if (each.at, each.new) == (0, _OLD)), None)
     tail = next((each.raw for each in placed if each.at == documents.TAIL), None)
     if head is not None and tail is None:  # one record, which could not be cut
@@ -327,7 +329,7 @@ def _document(placed: Sequence[_Placed], rendering: Rendering, *, native: bool) 
     items = [each for each in placed if each.at != documents.TAIL and (each.at, each.new) != (0, _OLD)]
     if head is not None:
         yield head
-    elif not native:
+    elif tail is None:
         yield from rendering.head()
     lead = next((found for each in items if each.new == _OLD and (found := documents.lead_of(each.raw))), b",")
     for place, item in enumerate(items):
