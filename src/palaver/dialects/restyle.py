@@ -4,6 +4,7 @@ Rules (dialects.md 17.2):
 
 - Keys stay in their order, and those that we do not know stay at all; new keys go last. What did not change stays byte
   for byte: number text, escapes, spaces.
+- What a tool was given or gave back (``VALUES``) is one value: of an old one that changed, nothing stays.
 - What did change is written with the original's separators, and in ASCII where the original was.
 
 Stability: experimental.
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _COLON: Final = re.compile(rb'"\s*(:\s*)')
 _COMMA: Final = re.compile(rb'(,\s*)"')
+VALUES: Final = frozenset(("args", "arguments", "input", "output", "response", "result", "artifact", "palaver"))
 _ESCAPED: Final = re.compile(rb"\\u(?!00[01])")
 
 
@@ -78,10 +80,17 @@ def _over(old: Raw, new: Raw, style: _Style) -> bytes:
     kind = jsontext.kind(old)
     if kind == jsontext.kind(new) == "an object":
         before, after = jsontext.fields(old), jsontext.fields(new)
-        kept = [(key, _over(each, after[key], style) if key in after else bytes(each)) for key, each in before.items()]
+        kept = [
+            (key, _now(key, each, after[key], style) if key in after else bytes(each)) for key, each in before.items()
+        ]
         return style.object([*kept, *((key, style.write(each)) for key, each in after.items() if key not in before)])
     if kind == jsontext.kind(new) == "an array":
         olds, news = jsontext.items(old), jsontext.items(new)
         paired = [_over(one, other, style) for one, other in zip(olds, news, strict=False)]
         return style.array([*paired, *(style.write(each) for each in news[len(paired) :])])
     return style.write(new)
+
+
+def _now(key: str, old: Raw, new: Raw, style: _Style) -> bytes:
+    whole = key in VALUES and not jsontext.equal(old, new)
+    return style.write(new) if whole else _over(old, new, style)

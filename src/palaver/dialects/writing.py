@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 History: TypeAlias = Literal["model", "user", "all"]
 Framing: TypeAlias = Literal["lines", "document", "either"]
-"""``either``: a document where the first line of the file is not a whole object, else lines; written as lines, where
-the conversation did not come from a document."""
+"""``either``: a document where the first line of the file is not a whole object, else lines; a
+conversation that comes from elsewhere is written as a document where its ``Rendering`` has a tail for new ones."""
 
 OnLoss: TypeAlias = Literal["report", "raise"]
 
@@ -154,7 +154,8 @@ def write(
     writing = Writing(dialect, transcript, entries, options, native=native)
     rendering: Rendering = make(writing)
     placed = _placed(dialect, writing, rendering)
-    as_lines = framing == "lines" or (framing == "either" and not any(each.at == documents.TAIL for each in placed))
+    document = any(each.at == documents.TAIL for each in placed) or (not native and rendering.tail(None) is not None)
+    as_lines = framing == "lines" or (framing == "either" and not document)
     chunks = _lines(placed, rendering, native=native) if as_lines else _document(placed, rendering)
     if losses == "raise" and writing.losses:
         raise LossError(dialect, writing.losses)
