@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 _DIALECTS: Final = {
+    "langchain": "palaver.dialects.langchain",
     "pi": "palaver.dialects.pi",
 }
 
