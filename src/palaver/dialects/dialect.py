@@ -148,11 +148,17 @@ class Dialect(Struct, frozen=True, kw_only=True):
             return self.write(given[0], losses=losses, **options)
         if not self.many:
             raise EncodeError(f"a file of {self.name} holds one conversation, not {len(given)}")
-        parts = [self.write(each, losses=losses, **options) for each in given]
-        return Written(
-            tuple([chunk for part in parts for chunk in part.chunks]),
-            tuple([loss for part in parts for loss in part.losses]),
-            {name: data for part in parts for name, data in part.beside.items()},
+        if self.rendering is None:
+            raise EncodeError(f"{self.name} is only read")
+        return writing.write_many(
+            self.name,
+            given,
+            self.rendering,
+            Options(**options),
+            framing=self.framing,
+            tree=self.tree,
+            history=self.history,
+            losses=losses,
         )
 
 
