@@ -49,6 +49,7 @@ __all__ = [
 
 _DIALECTS: Final = {
     "langchain": "palaver.dialects.langchain",
+    "otel_genai": "palaver.dialects.otel_genai",
     "pi": "palaver.dialects.pi",
 }
 

@@ -49,7 +49,7 @@ from palaver.core.parts import (
 from palaver.core.usage import Usage
 from palaver.dialects import carrying, kept
 from palaver.dialects.drift import Watch
-from palaver.dialects.fields import inner, split, string, wire_of
+from palaver.dialects.fields import inner, one_line, split, string, wire_of
 from palaver.dialects.langchain.forms import (
     CLASSES,
     DEVELOPER,
@@ -401,8 +401,4 @@ def arguments_of(call: ToolCall) -> Raw | None:
     text = call.arguments_json.strip() or "{}"
     if not text.startswith("{"):
         return None
-    try:
-        raw = text.encode()
-    except UnicodeEncodeError:
-        raw = b"\n"
-    return Raw(raw) if b"\n" not in raw and b"\r" not in raw else jsontext.raw(jsontext.value(text))
+    return one_line(text)
