@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 _DIALECTS: Final = {
+    "ag_ui": "palaver.dialects.ag_ui",
     "langchain": "palaver.dialects.langchain",
     "otel_genai": "palaver.dialects.otel_genai",
     "pi": "palaver.dialects.pi",

@@ -182,23 +182,22 @@ class Reading:
     def _added(self, talk: _Talk, span: Span, line: int | None, adding: set[str]) -> list[_New]:
         """What a span says that was not said before."""
         parts = Parts(span.wire, self._watch, line)
-        known = talk.said.keys() | adding
         new: list[_New] = []
         said = ""
         before: list[Message] = [parts.system(span.system)] if span.system else []
         for message in (*before, *_messages(span.input, parts)):
             now = _sum(said, message)
-            if now not in known:
+            if now not in talk.said and now not in adding:
                 new.append(_New(said, now, _at(message, span.started)))
-                known.add(now)
+                adding.add(now)
             said = now
         for place, raw in enumerate(span.output):
             answer = said
             for message in _messages([raw], parts):
                 now = _sum(answer, message)
-                if now not in known:
+                if now not in talk.said and now not in adding:
                     new.append(_New(answer, now, _at(_answered(message, span, place), span.ended)))
-                    known.add(now)
+                    adding.add(now)
                 answer = now
         return new
 
