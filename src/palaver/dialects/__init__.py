@@ -57,6 +57,9 @@ _DIALECTS: Final = {
     "deepagents_log": "palaver.dialects.deepagents_log",
     "kairo": "palaver.dialects.kairo",
     "kairo_a2a": "palaver.dialects.kairo_a2a",
+    "ag_ui": "palaver.dialects.ag_ui",
+    "langchain": "palaver.dialects.langchain",
+    "otel_genai": "palaver.dialects.otel_genai",
     "pi": "palaver.dialects.pi",
 }
 

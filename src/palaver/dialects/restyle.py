@@ -4,6 +4,7 @@ Rules (dialects.md 17.2):
 
 - Keys stay in their order, and those that we do not know stay at all; new keys go last. What did not change stays byte
   for byte: number text, escapes, spaces.
+- What a tool was given or gave back (``VALUES``) is one value: of an old one that changed, nothing stays.
 - What did change is written with the original's separators, and in ASCII where the original was.
 - An object whose ``type``, ``state`` or ``status`` changed is another object: nothing of the old one stays in it. In a
   list, items are paired from both ends as long as they are equal; what is left between is paired by place where it is
@@ -30,6 +31,7 @@ _COLON: Final = re.compile(rb'"\s*(:\s*)')
 _COMMA: Final = re.compile(rb'(,\s*)"')
 _KINDS: Final = ("type", "state", "status")
 _NAMES: Final = ("id", "toolCallId", "callID", "tool_call_id", "call_id")
+VALUES: Final = frozenset(("args", "arguments", "input", "output", "response", "result", "artifact", "palaver"))
 _ESCAPED: Final = re.compile(rb"\\u(?!00[01])")
 
 
@@ -89,7 +91,7 @@ def _over(old: Raw, new: Raw, style: _Style, *, whole: bool) -> bytes:
         if any(key in before and key in after and before[key] != after[key] for key in _KINDS):
             return style.write(new)
         kept = [
-            (key, _over(each, after[key], style, whole=whole) if key in after else bytes(each))
+            (key, _now(key, each, after[key], style, whole=whole) if key in after else bytes(each))
             for key, each in before.items()
             if key in after or not whole
         ]
@@ -119,3 +121,9 @@ def _paired(olds: Sequence[Raw], news: Sequence[Raw]) -> list[Raw | None]:
 def _name(item: Raw) -> bytes | None:
     fields = jsontext.fields(item) if jsontext.kind(item) == "an object" else {}
     return next((bytes(fields[key]) for key in _NAMES if key in fields), None)
+
+
+def _now(key: str, old: Raw, new: Raw, style: _Style, *, whole: bool) -> bytes:
+    if key in VALUES and not jsontext.equal(old, new):
+        return style.write(new)
+    return _over(old, new, style, whole=whole)
