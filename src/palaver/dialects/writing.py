@@ -17,7 +17,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -129,6 +129,15 @@ class Rendering(Protocol):
         ...
 
 
+@runtime_checkable
+class Continuing(Protocol):
+    """What a ``Rendering`` of a format has beside, where a record can grow: a call and its result share one."""
+
+    def continues(self, before: Sequence[Entry], group: Sequence[Entry], /) -> bool:
+        """Whether what is new belongs into the record of the last messages that have one."""
+        ...
+
+
 def singly(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """Each entry alone: ``Rendering.groups`` of a dialect where a message is a record."""
     for entry in entries:
@@ -224,7 +233,7 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering) -> list[_Place
     placed: dict[tuple[int, int, int], _Placed] = {}
     last, number = -1, 0
     on_path = {entry.id for entry in writing.thread.path(writing.options.branch)}
-    for group, pieces in _groups(dialect, writing.entries, rendering):
+    for group, pieces in _continued(_groups(dialect, writing.entries, rendering), rendering):
         number += 1
         if pieces is not None and kept.untouched(dialect, [entry.message for entry in group]):
             raws = [piece.raw for piece in pieces]
@@ -248,6 +257,23 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering) -> list[_Place
             number += 1
             placed[at, _NEW, number] = _Placed(at, _NEW, number, each)
     return [placed[place] for place in sorted(placed)]
+
+
+def _continued(
+    groups: Iterable[tuple[Sequence[Entry], tuple[kept.Piece, ...] | None]], rendering: Rendering
+) -> Iterable[tuple[Sequence[Entry], tuple[kept.Piece, ...] | None]]:
+    """Put what is new into the record that it goes on from, where the format has such records."""
+    if not isinstance(rendering, Continuing):
+        return groups
+    told = list(groups)
+    last: int | None = None
+    for place, (group, pieces) in enumerate(told):
+        if pieces is None and last is not None and rendering.continues(told[last][0], group):
+            told[last] = ([*told[last][0], *group], told[last][1])
+            told[place] = ((), None)
+        elif not all(is_record(entry) for entry in group):
+            last = place if pieces is not None else None
+    return [each for each in told if each[0]]
 
 
 def _groups(
