@@ -5,20 +5,22 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Raw
+
 from palaver.core import jsontext
-from palaver.core.parts import Reasoning
+from palaver.core.parts import Reasoning, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    from msgspec import Raw
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import Message
 
 _NOTHING: Final[Fields] = {}
+_BREAKS: Final = re.compile(rb"[\r\n]+")
 
 
 def value(fields: Fields, key: str) -> Any:
@@ -54,6 +56,11 @@ def listed(fields: Fields, key: str) -> list[Raw]:
     """The items of an array; empty when it is none."""
     raw = fields.get(key)
     return jsontext.items(raw) if raw is not None and jsontext.kind(raw) == "an array" else []
+
+
+def arguments_of(call: ToolCall) -> Raw:
+    """The arguments of a call as a value in a line: ``{}`` for none, and no line break between their tokens."""
+    return Raw(_BREAKS.sub(b" ", (call.arguments_json.strip() or "{}").encode("utf-8", "surrogatepass")))
 
 
 def wire_of(message: Message, known: Collection[str], otherwise: str) -> str:
