@@ -49,6 +49,7 @@ __all__ = [
 
 _DIALECTS: Final = {
     "pi": "palaver.dialects.pi",
+    "vercel_ui": "palaver.dialects.vercel_ui",
 }
 
 

@@ -1,0 +1,36 @@
+"""Packages of Node that the checks of this folder use: where they are, and how a script with them is run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parent
+MODULES = Path(os.environ.get("PALAVER_NODE_PEERS", FOLDER / "node_modules"))
+
+
+def needed(*packages):
+    """Skip, by name, what cannot be run here."""
+    if shutil.which("node") is None:
+        pytest.skip("needs node")
+    for package in packages:
+        if not (MODULES / package).is_dir():
+            pytest.skip(f"needs the package {package} of Node in PALAVER_NODE_PEERS")
+
+
+def run(script, *arguments, given=None):
+    """Run a script of this folder; what it is given and what it says are JSON."""
+    done = subprocess.run(
+        ["node", str(FOLDER / script), str(MODULES), *arguments],
+        input=given if isinstance(given, bytes) else json.dumps(given).encode(),
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)
