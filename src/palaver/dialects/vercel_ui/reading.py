@@ -38,7 +38,7 @@ from palaver.core.parts import (
     ToolCall,
 )
 from palaver.core.usage import Usage
-from palaver.dialects import carrying, documents
+from palaver.dialects import carrying, documents, packages
 from palaver.dialects.conversation import Conversation, Session, Step, derived_id
 from palaver.dialects.documents import Cut
 from palaver.dialects.fields import inner, integer, listed, split, string, value
@@ -179,12 +179,7 @@ class Reading:
         metadata = inner(part, "providerMetadata")
         match kind:
             case "text" if string(part, "text") is not None:
-                proof = forms.proof_of(metadata)
-                signed = {proof.wire: {"thoughtSignature": proof.signature}} if proof.wire and proof.signature else {}
-                said = Text(string(part, "text") or "")
-                rest = forms.rest_of(metadata, proof if signed else forms.Proof())
-                held: dict[str, Any] = {**signed, **forms.beside(rest)}
-                return said.replace(provider=held) if held else said
+                return packages.marked(Text(string(part, "text") or ""), metadata, NAME)
             case "reasoning":
                 return _reasoning(part, metadata)
             case "file" if "url" in part or "data" in part:
@@ -299,19 +294,13 @@ def _is_ours(part: Fields | Raw) -> bool:
 
 
 def _reasoning(part: Fields, metadata: Fields) -> Reasoning:
-    proof = forms.proof_of(metadata)
-    held: dict[str, Any] = forms.beside(forms.rest_of(metadata, proof))
-    if proof.item is not None and proof.wire is not None:
-        held[proof.wire] = {"item": {"id": proof.item}}
-    signature, wire = proof.signature, proof.wire
-    for each in listed(part, "details"):  # version 4, which had proof of Anthropic alone
-        detail = split(each)
-        signature = string(detail, "signature") or signature
-        wire = "anthropic_messages"
     text = string(part, "text")
     text = string(part, "reasoning") or "" if text is None else text
-    made = Reasoning(text, signature, proof.encrypted, wire)
-    return made.replace(provider=held) if held else made
+    for each in listed(part, "details"):  # version 4, which had proof of Anthropic alone
+        signature = string(split(each), "signature")
+        if signature is not None:
+            return Reasoning(text, signature, wire="anthropic_messages")
+    return packages.reasoning(text, metadata, NAME)
 
 
 def _file(part: Fields, metadata: Fields) -> AnyPart:
@@ -319,11 +308,8 @@ def _file(part: Fields, metadata: Fields) -> AnyPart:
     url = string(part, "url")
     if url is None:  # version 4: base64
         url = f"data:{media_type or ''};base64,{string(part, 'data') or ''}"
-    found = forms.media(url, media_type, string(part, "filename"), inner(part, "providerReference"))
-    rest = forms.rest_of(metadata, forms.Proof())
-    if not rest:
-        return found
-    return found.replace(provider=forms.beside(rest, **forms.kept_beside(found)))
+    found = packages.media(url, media_type, string(part, "filename"), NAME, inner(part, "providerReference"))
+    return packages.marked(found, metadata, NAME)
 
 
 def _call(part: Fields, name: str, named: str) -> ToolCall | MalformedToolCall:
@@ -342,13 +328,7 @@ def _call(part: Fields, name: str, named: str) -> ToolCall | MalformedToolCall:
     if kind not in {"an object", "a string"}:
         return MalformedToolCall(text, "the arguments are no object", name, named)
     call = ToolCall(named, name, text, custom=kind == "a string", provider_executed=executed)
-    proof = forms.proof_of(metadata)
-    signed = {proof.wire: {"thoughtSignature": proof.signature}} if proof.wire and proof.signature else {}
-    held: dict[str, Any] = {
-        **signed,
-        **forms.beside(forms.rest_of(metadata, proof if signed else forms.Proof())),
-    }
-    return call.replace(provider=held) if held else call
+    return packages.marked(call, metadata, NAME)
 
 
 def _failed(text: str, call: ToolCall | MalformedToolCall) -> ToolMessage:

@@ -13,7 +13,6 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Raw
@@ -49,12 +48,13 @@ from palaver.core.parts import (
     Video,
 )
 from palaver.core.usage import Usage
-from palaver.dialects import carrying
+from palaver.dialects import carrying, packages
 from palaver.dialects.dialect import Origin
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import inner, listed, split, string
+from palaver.dialects.packages import AnyMedia
 from palaver.dialects.vercel_ui import forms
-from palaver.dialects.vercel_ui.forms import NAME, OURS, TOOL, AnyMedia, Proof
+from palaver.dialects.vercel_ui.forms import NAME, OURS, TOOL
 from palaver.dialects.vercel_ui.reading import Reading
 from palaver.threads.view import is_sent
 
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
     from palaver.dialects.writing import Writing
     from palaver.threads.thread import Entry
 
-_ABSOLUTE: Final = re.compile(r"(?!https?:)[a-zA-Z][a-zA-Z0-9+.-]*:.|https?://[^/?#\s]")
 _STOPS: Final[dict[str, str]] = {ours: theirs for theirs, ours in reversed(forms.FINISH.items())}
 _STATEFUL: Final = frozenset(("state", "input", "rawInput", "inputEncoding", "output", "errorText", "preliminary"))
 """Keys of a call that its state decides; ``approval`` is kept as long as the state stays."""
@@ -211,8 +210,9 @@ class Rendering:
         """The result that stands with a call: one of its group, or any where neither has a record."""
         found = self._answers.get((call.id, place))
         native = self._writing.is_native
-        if found is None or found.id in {entry.id for entry in group}:
-            return found if call.id in {entry.id for entry in group} else None
+        together = {entry.id for entry in group}
+        if found is None or {found.id, call.id} <= together:
+            return found
         return None if native(found.id) or native(call.id) else found
 
     # -- parts ---------------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class Rendering:
                 yield {"type": "text", "text": bytes(part.value_json).decode()}
             case Reasoning():
                 held = _provider(part, "providerMetadata")
-                if (part.signature or part.encrypted) and not forms.metadata_of(_proof(part)):
+                if (part.signature or part.encrypted) and not packages.metadata_of(packages.proof_in(part)):
                     lose("dropped", "signature", f"the SDK has no package for {part.wire}", entry, place)
                 yield {"type": "reasoning", "text": part.text, **held}
             case Image() | Audio() | Video() | File():
@@ -339,7 +339,7 @@ class Rendering:
         """A block of a result of MCP."""
         if isinstance(part, (Image, Audio)) and isinstance(part.source, Inline):
             kind = "image" if isinstance(part, Image) else "audio"
-            return {"type": kind, "data": part.source.data, "mimeType": forms.media_type_of(part)}
+            return {"type": kind, "data": part.source.data, "mimeType": packages.media_type_of(part)}
         if isinstance(part, Text):
             return {"type": "text", "text": part.text}
         text = _text(part)
@@ -348,27 +348,25 @@ class Rendering:
         return {"type": "text", "text": text} if text else None
 
     def _file(self, entry: Entry, place: int, part: AnyMedia) -> Iterator[dict[str, Any]]:
-        held = forms.kept_beside(part)
-        named = getattr(part, "name", None) or held.get("name")
+        named = packages.name_of(part, NAME)
         beside: dict[str, Any] = {} if named is None else {"filename": named}
-        if "providerMetadata" in held:
-            beside["providerMetadata"] = held["providerMetadata"]
+        beside |= _provider(part, "providerMetadata")
         source = part.source
         match source:
             case Inline():
-                url = f"data:{forms.media_type_of(part)};base64,{source.data}"
-            case Url() if _ABSOLUTE.match(source.url):
+                url = f"data:{packages.media_type_of(part)};base64,{source.data}"
+            case Url() if packages.is_absolute(source.url):
                 url = source.url
-            case FileId() if source.wire in forms.PACKAGES:
+            case FileId() if source.wire in packages.PACKAGES:
                 url = source.id
-                beside["providerReference"] = {forms.PACKAGES[source.wire]: source.id}
+                beside["providerReference"] = {packages.PACKAGES[source.wire]: source.id}
                 self._writing.lose(
                     "approximated", _tag(part), "versions before 7 know no file of a provider", entry, place
                 )
             case FileId() | Blob() | Url():
                 self._writing.lose("dropped", _tag(part), "it has no URL", entry, place)
                 return
-        yield {"type": "file", "mediaType": forms.media_type_of(part), "url": url, **beside}
+        yield {"type": "file", "mediaType": packages.media_type_of(part), "url": url, **beside}
 
     # -- what stands beside --------------------------------------------------------------------------------------------
 
@@ -468,22 +466,9 @@ def _input(part: ToolCall) -> dict[str, Any]:
     return {"input": Raw((part.arguments_json.strip() or "{}").encode())}
 
 
-def _proof(part: AnyPart) -> Proof:
-    """What a part proves to its provider."""
-    if isinstance(part, Reasoning):
-        item: Any = part.provider.get(part.wire or "", {}).get("item", {})
-        named = cast("dict[str, Any]", item).get("id") if isinstance(item, dict) else None
-        return Proof(part.wire, part.signature, part.encrypted, named if isinstance(named, str) else None)
-    signature = part.provider.get("google_generate", {}).get("thoughtSignature")
-    return Proof("google_generate", signature) if isinstance(signature, str) else Proof()
-
-
 def _provider(part: AnyPart, key: str) -> dict[str, Any]:
     """The provider data of a part."""
-    rest = forms.kept_beside(part).get("providerMetadata", {})
-    made: dict[str, Any] = dict(rest)
-    for package, held in forms.metadata_of(_proof(part)).items():
-        made[package] = {**made.get(package, {}), **held}
+    made = packages.provider_data(part, NAME)
     return {key: made} if made else {}
 
 
