@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 _DIALECTS: Final = {
+    "opencode": "palaver.dialects.opencode",
     "pi": "palaver.dialects.pi",
     "vercel_ui": "palaver.dialects.vercel_ui",
 }

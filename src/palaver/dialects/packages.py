@@ -121,7 +121,7 @@ def marked(part: P, metadata: Fields, dialect: str) -> P:
     if proof.wire == "google_generate" and proof.signature is not None:
         mark = {proof.wire: {"thoughtSignature": proof.signature}}
     held = {**part.provider, **mark, **_beside(dialect, part, rest_of(metadata, proof if mark else Proof()))}
-    return part.replace(provider=held) if held else part
+    return cast("P", part.replace(provider=held)) if held else part
 
 
 def reasoning(text: str, metadata: Fields, dialect: str) -> Reasoning:
