@@ -38,6 +38,7 @@ from palaver.dialects.fields import inner, listed, split, string
 from palaver.dialects.opencode import forms
 from palaver.dialects.opencode.flat import Flat
 from palaver.dialects.opencode.forms import NAME
+from palaver.dialects.restyle import restyled
 from palaver.threads.view import is_sent
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ if TYPE_CHECKING:
     from palaver.threads.thread import Entry
 
 
-def flat_record(writing: Writing, group: Sequence[Entry], known: Fields, named: str, at: int) -> Iterator[bytes]:
+def flat_record(writing: Writing, group: Sequence[Entry], old: Sequence[bytes], named: str, at: int) -> Iterator[bytes]:
     """The record of a group."""
+    known: Fields = jsontext.fields(old[0]) if old else {}
     head: dict[str, Any] = {"id": string(known, "id") or named, **({} if known else {"time": {"created": at}})}
     kind = string(known, "type")
     compacted = kind == "compaction"
@@ -71,9 +73,8 @@ def flat_record(writing: Writing, group: Sequence[Entry], known: Fields, named: 
             writing.lose("approximated", message.role, "opencode would send it", group[0])
     record: dict[str, Any] = {**head, "type": kind, **said}
     if writing.options.carry and not compacted:
-        slot = carrying.carried(
-            [entry.message for entry in group], Flat(Watch()).plain(jsontext.fields(jsontext.encode(record)))
-        )
+        said_now = jsontext.encode(record) if not old else restyled(old[0], jsontext.encode(record))
+        slot = carrying.carried([entry.message for entry in group], Flat(Watch()).plain(jsontext.fields(said_now)))
         if slot is not None or carrying.SLOT in inner(known, "metadata"):
             record["metadata"] = {carrying.SLOT: slot}
     yield jsontext.encode(record)
@@ -95,7 +96,7 @@ def _answer(writing: Writing, group: Sequence[Entry], known: Fields, at: int) ->
         message = cast("ToolMessage", entry.message)
         writing.lose("approximated", "tool", "a result without its call is written with an empty one", entry)
         tool = {"type": "tool", "id": named, "name": message.tool_name or "unknown", "time": {"created": at}}
-        content.append({**tool, "state": _state(writing, entry, Raw(b"{}"), message)})
+        content.append({**tool, "state": _state(writing, entry, Raw(b"{}"))})
     told: dict[str, Any] = {"content": content}
     if not known:
         told |= {"agent": "build", "model": {"id": answer.model or "unknown", "providerID": "unknown"}}
@@ -127,7 +128,7 @@ def _block(
             made |= {**beside, **({} if "time" in old else {"time": {"created": at}})}
             served = _served(entry, part)
             if isinstance(part, MalformedToolCall):
-                return [{**made, "state": {"status": "streaming", "input": part.raw}}]
+                return [{**made, "state": old.get("state") or {"status": "streaming", "input": part.raw}}]
             given = Raw((part.arguments_json.strip() or "{}").encode())
             if part.provider_executed:
                 made["executed"] = True
@@ -135,8 +136,10 @@ def _block(
                 before = old.get("state")
                 return [{**made, "state": before or _served_state(given, served)}]
             if answer is None:
-                return [{**made, "state": {"status": "running", "input": given, "structured": {}, "content": []}}]
-            return [{**made, "state": _state(writing, answer, given, cast("ToolMessage", answer.message))}]
+                open_state: dict[str, Any] = {"status": "running", "input": given, "structured": {}, "content": []}
+                return [{**made, "state": old.get("state") or open_state}]
+            completed = string(inner(old, "state"), "status") == "completed"
+            return [{**made, "state": _state(writing, answer, given, completed=completed)}]
         case ServerToolResult():
             return []
         case _:
@@ -170,8 +173,13 @@ def _served_state(given: Raw, served: ServerToolResult) -> dict[str, Any]:
     return {"status": "completed", "input": given, "structured": {}, "content": content, "result": served.output_json}
 
 
-def _state(writing: Writing, entry: Entry, given: Raw, message: ToolMessage) -> dict[str, Any]:
+def _state(writing: Writing, entry: Entry, given: Raw, *, completed: bool = False) -> dict[str, Any]:
+    """The state of a call that has its result; what was called completed stays so, also where it failed."""
+    message = cast("ToolMessage", entry.message)
     content: list[dict[str, Any]] = []
+    first = message.content[0] if len(message.content) == 1 else None
+    if isinstance(first, Json) and jsontext.kind(first.value_json) == "an object" and not message.is_error:
+        return {"status": "completed", "input": given, "structured": first.value_json, "content": content}
     for place, part in enumerate(message.content):
         if isinstance(part, Text):
             content.append({"type": "text", "text": part.text})
@@ -180,7 +188,7 @@ def _state(writing: Writing, entry: Entry, given: Raw, message: ToolMessage) -> 
         elif _is_media(part) and (block := _file(writing, entry, place, part)) is not None:
             content.append({"type": "file", **block})
     state: dict[str, Any] = {"status": "completed", "input": given, "structured": {}, "content": content}
-    if message.is_error:
+    if message.is_error and not completed:
         state |= {"status": "error", "content": [], "error": {"type": "unknown", "message": message.text}}
     return state
 

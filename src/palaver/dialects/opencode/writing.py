@@ -49,6 +49,7 @@ from palaver.dialects.opencode.flat_writing import flat_record
 from palaver.dialects.opencode.forms import NAME
 from palaver.dialects.opencode.ids import Ids, session_id
 from palaver.dialects.opencode.reading import Reading
+from palaver.dialects.restyle import restyled
 from palaver.threads.ids import now_ms
 from palaver.threads.view import PLACEHOLDER, is_sent
 
@@ -126,7 +127,7 @@ class Rendering:
         """The record of a group."""
         known: Fields = jsontext.fields(old[0]) if old else {}
         if self.flat:
-            yield from flat_record(self._writing, group, known, self._message_id(group[0], known), self._time(group))
+            yield from flat_record(self._writing, group, old, self._message_id(group[0], known), self._time(group))
             return
         compacted = any(entry.message.source == COMPACTION for entry in group) and "info" in known
         said = [entry for entry in group if not compacted or isinstance(entry.message, AssistantMessage)]
@@ -149,17 +150,17 @@ class Rendering:
         new: dict[str, Any] = {**head, **made} if known else {**head, "time": time, **made}
         record: dict[str, Any] = {"info": new, "parts": self._placed(parts, named, at, known)}
         if self._writing.options.carry and not compacted:
-            self._carry(record, group, known)
+            self._carry(record, group, old)
         elif not self._writing.options.carry and not any(_says(part) for part in record["parts"]):
             return
         yield jsontext.encode(record)
 
     # -- records -------------------------------------------------------------------------------------------------------
 
-    def _carry(self, record: dict[str, Any], group: Sequence[Entry], known: Fields) -> None:
-        """Put into the slot what the record does not say."""
-        plain = self._reader.plain(jsontext.fields(jsontext.encode(record)))
-        slot = carrying.carried([entry.message for entry in group], plain)
+    def _carry(self, record: dict[str, Any], group: Sequence[Entry], old: Sequence[bytes]) -> None:
+        """Put into the slot what the record does not say, once it is laid over the one it had."""
+        slot = self._slot(record, group, old)
+        known: Fields = jsontext.fields(old[0]) if old else {}
         stale = any(carrying.SLOT in inner(split(part), "metadata") for part in listed(known, "parts"))
         if slot is None and not stale:
             return
@@ -175,10 +176,14 @@ class Rendering:
                 "ignored": True,
             }
             parts.append(part)
-            plain = self._reader.plain(jsontext.fields(jsontext.encode(record)))
-            slot = carrying.carried([entry.message for entry in group], plain)
+            slot = self._slot(record, group, old)
         held: dict[str, Any] = part.get("metadata", {})
         part["metadata"] = {**held, carrying.SLOT: slot}
+
+    def _slot(self, record: dict[str, Any], group: Sequence[Entry], old: Sequence[bytes]) -> dict[str, Any] | None:
+        written = jsontext.encode(record)
+        plain = self._reader.plain(jsontext.fields(restyled(old[0], written) if old else written))
+        return carrying.carried([entry.message for entry in group], plain)
 
     def _time(self, group: Sequence[Entry]) -> int:
         """When a message was said: never before the one that stands before it."""
@@ -244,6 +249,8 @@ class Rendering:
             found = next((each for each in new if each["type"] == old["type"] and each.get("callID") == call), None)
             if found is not None:
                 new.remove(found)
+                if "state" in found:
+                    found["state"] = _kept_state(split(old["state"]), found["state"])
                 keys = ("id", "sessionID", "messageID", "time")
                 placed.append({**{key: old[key] for key in keys if key in old}, **found})
         for number, part in enumerate(new):
@@ -411,6 +418,24 @@ class Rendering:
                 self._writing.lose("dropped", "file", "it has no URL", entry, place)
                 return []
         return [{"type": "file", "mime": media_type, "url": url, **({"filename": named} if named else {})}]
+
+
+def _kept_state(old: Fields, new: dict[str, Any]) -> dict[str, Any]:
+    """The state of a call in an edited record: what is called completed stays so, also where it failed."""
+    before, now = string(old, "status"), new["status"]
+    if now == "pending" and before in {"pending", "running"}:
+        return {key: old[key] for key in ("status", "raw") if key in old} | {
+            "status": before,
+            "input": new["input"] if before == "running" else old.get("input", new["input"]),
+        }
+    if now == "error" and before == "completed":
+        return {"status": before, "input": new["input"], "output": new["error"]}
+    metadata = inner(old, "metadata")
+    if now == before == "error" and "interrupted" in metadata and "output" in metadata:
+        return {"status": now, "input": new["input"], "metadata": {"output": new["error"]}}
+    if now == before:
+        return {key: each for key, each in new.items() if key not in {"title", "metadata", "time"} or key not in old}
+    return new
 
 
 def _says(part: dict[str, Any]) -> bool:

@@ -53,6 +53,7 @@ from palaver.dialects.dialect import Origin
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import inner, listed, split, string
 from palaver.dialects.packages import AnyMedia
+from palaver.dialects.restyle import restyled
 from palaver.dialects.vercel_ui import forms
 from palaver.dialects.vercel_ui.forms import NAME, OURS, TOOL
 from palaver.dialects.vercel_ui.reading import Reading
@@ -140,7 +141,8 @@ class Rendering:
             self._writing.lose("converted", "version 4", "an edited message is written as version 5", group[0])
         record["parts"] = parts
         if self._writing.options.carry:
-            plain = self._reader.plain(jsontext.fields(jsontext.encode(record)))
+            written = jsontext.encode(record)
+            plain = self._reader.plain(jsontext.fields(restyled(old[0], written) if old else written))
             slot = carrying.carried([entry.message for entry in group], plain)
             if slot is not None:
                 metadata[carrying.SLOT] = slot
