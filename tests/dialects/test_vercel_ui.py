@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
 from palaver import assistant, dialects, system, tool, user
 from palaver.core.messages import AssistantMessage, FlushMarker, ToolMessage, UserMessage
@@ -28,6 +29,7 @@ from palaver.core.usage import Usage
 from palaver.dialects.carrying import without_records
 from palaver.dialects.conversation import transcript_of
 from palaver.dialects.writing import is_record
+from palaver.testing.strategies import any_messages
 from palaver.threads.model_view import for_model
 from palaver.threads.thread import MAIN, Entry
 
@@ -271,6 +273,12 @@ def test_there_and_back_gives_the_same_messages():
         user("last"),
     )
     assert again(*odd, history="all") == list(odd)
+
+
+@given(st.lists(any_messages(), min_size=1, max_size=4))
+def test_any_conversation_is_written_and_comes_back(messages):
+    messages = [without_records(message).replace(id=None) for message in messages]
+    assert again(*messages, history="all") == [message for message in messages if "record" not in message.tags]
 
 
 def raw_of(value):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, ca
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
 from palaver.core.messages import BOOKKEEPING
-from palaver.core.parts import Audio, File, FileId, Image, Reasoning, Text, ToolCall, Url, Video
+from palaver.core.parts import Audio, File, FileId, Image, Inline, Reasoning, Text, ToolCall, Url, Video
 from palaver.dialects.fields import inner, string
 
 if TYPE_CHECKING:
@@ -202,6 +202,16 @@ def media_type_of(part: AnyMedia) -> str:
             return "video/*"
         case File():
             return "application/octet-stream"
+
+
+_STANDARD: Final = str.maketrans("-_", "+/")
+
+
+def data_url(part: AnyMedia) -> str | None:
+    """The ``data:`` URL of an inline file, in the alphabet that JavaScript reads; ``None`` for what is no base64."""
+    if not isinstance(part.source, Inline) or not part.source.valid:
+        return None
+    return f"data:{media_type_of(part)};base64,{part.source.data.translate(_STANDARD)}"
 
 
 def is_absolute(url: str) -> bool:

@@ -410,12 +410,13 @@ class Rendering:
         named = packages.name_of(part, NAME)
         media_type = packages.media_type_of(part)
         match part.source:
-            case Inline() as source:
-                url = f"data:{media_type};base64,{source.data}"
+            case Inline() if (data := packages.data_url(part)) is not None:
+                url = data
             case Url() as source if packages.is_absolute(source.url):
                 url = source.url
-            case Url() | FileId() | Blob():
-                self._writing.lose("dropped", "file", "it has no URL", entry, place)
+            case Inline() | Url() | FileId() | Blob():
+                why = "it is not base64" if isinstance(part.source, Inline) else "it has no URL"
+                self._writing.lose("dropped", "file", why, entry, place)
                 return []
         return [{"type": "file", "mime": media_type, "url": url, **({"filename": named} if named else {})}]
 

@@ -355,8 +355,8 @@ class Rendering:
         beside |= _provider(part, "providerMetadata")
         source = part.source
         match source:
-            case Inline():
-                url = f"data:{packages.media_type_of(part)};base64,{source.data}"
+            case Inline() if (data := packages.data_url(part)) is not None:
+                url = data
             case Url() if packages.is_absolute(source.url):
                 url = source.url
             case FileId() if source.wire in packages.PACKAGES:
@@ -365,8 +365,9 @@ class Rendering:
                 self._writing.lose(
                     "approximated", _tag(part), "versions before 7 know no file of a provider", entry, place
                 )
-            case FileId() | Blob() | Url():
-                self._writing.lose("dropped", _tag(part), "it has no URL", entry, place)
+            case Inline() | FileId() | Blob() | Url():
+                why = "it is not base64" if isinstance(source, Inline) else "it has no URL"
+                self._writing.lose("dropped", _tag(part), why, entry, place)
                 return
         yield {"type": "file", "mediaType": packages.media_type_of(part), "url": url, **beside}
 
