@@ -34,3 +34,21 @@ def run(script, *arguments, given=None):
     )
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
+
+
+def program(folder, path, *arguments):
+    """Run a program of a package in a folder of its own, which is its home too; what it says."""
+    names = ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME")
+    said = folder / "said"  # a file: opencode ends before a pipe has taken all of it
+    with said.open("wb") as out:
+        done = subprocess.run(
+            [str(MODULES / path), *arguments],
+            cwd=folder / "project",
+            env={"PATH": os.environ["PATH"], "OPENCODE_DISABLE_AUTOUPDATE": "1", **dict.fromkeys(names, str(folder))},
+            stdout=out,
+            stderr=subprocess.PIPE,
+            check=False,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stderr.decode()
+    return said.read_bytes()

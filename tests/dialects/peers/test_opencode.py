@@ -8,6 +8,7 @@ import re
 import pytest
 
 from palaver import dialects
+from palaver.core import canonical
 from palaver.dialects.carrying import without_records
 from palaver.dialects.conversation import transcript_of
 from palaver.dialects.writing import is_record
@@ -63,3 +64,35 @@ def test_ids_have_their_prefixes_and_grow(history):
         for message in export["messages"]:
             assert {part["messageID"] for part in message["parts"]} <= {message["info"]["id"]}
             assert {part["sessionID"] for part in message["parts"]} <= {export["info"]["id"]}
+
+
+def test_opencode_imports_what_is_written_and_exports_it_as_it_was(tmp_path):
+    """The program itself: every message of every file, in one conversation."""
+    node.needed("opencode-ai")
+    messages = [
+        without_records(entry.message).replace(id=None)
+        for name, path in FILES
+        if path.name != "odd.json"  # 2**70, which is no number of JavaScript
+        for transcript in dialects.get(name).read(path.read_bytes(), origin(path))
+        for entry in transcript.thread.path()
+        if not is_record(entry)
+    ]
+    body = OPENCODE.write(transcript_of(messages), history="all").body
+    (tmp_path / "export.json").write_bytes(body)
+    (tmp_path / "project").mkdir()
+    session = json.loads(body)["info"]["id"]
+    node.program(tmp_path, ".bin/opencode", "import", str(tmp_path / "export.json"))
+    exported = node.program(tmp_path, ".bin/opencode", "export", session)
+    assert json.loads(exported)["messages"] == json.loads(body)["messages"]
+    (back,) = OPENCODE.read(exported)
+    found = [without_records(entry.message) for entry in back.thread.path() if not is_record(entry)]
+    assert [values_of(message) for message in found] == [values_of(message) for message in messages]
+
+
+def values_of(message):
+    """What a message says, as values: the program writes numbers and spaces of arguments its own way."""
+    said = json.loads(canonical.encode(message.replace(id=None, sent_at=None)))
+    for part in said.get("content", ()):
+        if part["type"] == "tool_call" and part.get("arguments_json"):
+            part["arguments_json"] = json.loads(part["arguments_json"])
+    return said
