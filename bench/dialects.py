@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 RESULTS = Path(__file__).parent / "results"
+_ELSEWHERE = Path(__file__).resolve().parents[1] / ".venv-peers/bin/python"
+"""The environment of a peer that does not go together with the others (``make test-peers`` installs it)."""
 _PART = 60
 """So many sessions are given to who is slow."""
 _PEAK_MB = 300.0
@@ -146,8 +148,8 @@ class _Done:
         return self.bytes / 1e6 / self.seconds
 
 
-def _run(*arguments: object) -> _Done:
-    words = [sys.executable, __file__, *map(str, arguments)]
+def _run(*arguments: object, python: Path = Path(sys.executable)) -> _Done:
+    words = [str(python), __file__, *map(str, arguments)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["it failed"])[-1])
@@ -210,8 +212,13 @@ def _measured(folder: Path, scratch: Path, rounds: int) -> list[Row]:
     for number in range(rounds):
         for name, (_, part) in names.items():
             _say(f"round {number + 1}: {name}")
+            python = _ELSEWHERE if name == "inspect_scout" else Path(sys.executable)
+            if not python.exists():
+                failed[name] = "not installed: make test-peers"
+                continue
             try:
-                found[name].append(_run("--do", name, "--folder", folder, *(() if part is None else ("--part", part))))
+                rest = () if part is None else ("--part", part)
+                found[name].append(_run("--do", name, "--folder", folder, *rest, python=python))
             except RuntimeError as error:
                 failed[name] = str(error)
         store = scratch / f"store-{number}.db"

@@ -44,7 +44,6 @@ PACKAGES = (
     "psycopg",
     "session-migrate",
     "claude-code-log",
-    "inspect-scout",
 )
 _STYLES = {"met": "green", "not met": "bold red", "failed": "bold red", "skipped": "yellow", "not measured": "yellow"}
 _RATIO_SPREAD = 5

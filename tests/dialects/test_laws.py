@@ -22,6 +22,7 @@ PAIRS = [
     pytest.param(name, path, target, id=f"{label}-to-{target}")
     for (name, path), label in zip(FILES, IDS, strict=True)
     for target in WRITTEN
+    if target != name
 ]
 
 

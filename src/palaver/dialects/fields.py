@@ -5,22 +5,23 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Raw
+import msgspec
 
 from palaver.core import jsontext
-from palaver.core.parts import Reasoning, ToolCall
+from palaver.core.parts import Reasoning
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from msgspec import Raw
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import Message
 
 _NOTHING: Final[Fields] = {}
-_BREAKS: Final = re.compile(rb"[\r\n]+")
+_text = msgspec.json.Decoder(str).decode
 
 
 def value(fields: Fields, key: str) -> Any:
@@ -32,7 +33,12 @@ def value(fields: Fields, key: str) -> Any:
 def string(fields: Fields, key: str) -> str | None:
     """A string."""
     raw = fields.get(key)
-    return jsontext.text(raw) if raw is not None and jsontext.kind(raw) == "a string" else None
+    if raw is None:
+        return None
+    try:
+        return _text(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return jsontext.text(raw) if jsontext.kind(raw) == "a string" else None
 
 
 def integer(fields: Fields, key: str) -> int | None:
@@ -56,11 +62,6 @@ def listed(fields: Fields, key: str) -> list[Raw]:
     """The items of an array; empty when it is none."""
     raw = fields.get(key)
     return jsontext.items(raw) if raw is not None and jsontext.kind(raw) == "an array" else []
-
-
-def arguments_of(call: ToolCall) -> Raw:
-    """The arguments of a call as a value in a line: ``{}`` for none, and no line break between their tokens."""
-    return Raw(_BREAKS.sub(b" ", (call.arguments_json.strip() or "{}").encode("utf-8", "surrogatepass")))
 
 
 def wire_of(message: Message, known: Collection[str], otherwise: str) -> str:

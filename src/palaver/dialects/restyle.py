@@ -59,10 +59,13 @@ class _Style(Struct, frozen=True):
         return b"[" + self.comma.join(items) + b"]"
 
 
-def restyled(old: bytes, new: bytes) -> bytes:
-    """Write what ``new`` says as ``old`` was written. Both are JSON objects; an ``old`` that is none gives ``new``."""
+def restyled(old: bytes, new: bytes, *, whole: bool = False) -> bytes:
+    """Write what ``new`` says as ``old`` was written. Both are JSON objects; an ``old`` that is none gives ``new``.
+
+    ``whole`` says that ``new`` is all there is to say: keys that it does not have go.
+    """
     try:
-        return _over(Raw(old), Raw(new), _style(old))
+        return _over(Raw(old), Raw(new), _style(old), whole=whole)
     except DecodeError:
         return new
 
@@ -77,7 +80,7 @@ def _style(old: bytes) -> _Style:
     )
 
 
-def _over(old: Raw, new: Raw, style: _Style) -> bytes:
+def _over(old: Raw, new: Raw, style: _Style, *, whole: bool) -> bytes:
     if jsontext.equal(old, new):
         return bytes(old)
     kind = jsontext.kind(old)
@@ -85,12 +88,18 @@ def _over(old: Raw, new: Raw, style: _Style) -> bytes:
         before, after = jsontext.fields(old), jsontext.fields(new)
         if any(_word(before, key) != _word(after, key) for key in _KINDS if key in before and key in after):
             return style.write(new)
-        kept = [(key, _over(each, after[key], style) if key in after else bytes(each)) for key, each in before.items()]
+        kept = [
+            (key, _over(each, after[key], style, whole=whole) if key in after else bytes(each))
+            for key, each in before.items()
+            if key in after or not whole
+        ]
         return style.object([*kept, *((key, style.write(each)) for key, each in after.items() if key not in before)])
     if kind == jsontext.kind(new) == "an array":
         olds, news = jsontext.items(old), jsontext.items(new)
         pairs = zip(_paired(olds, news), news, strict=True)
-        return style.array([style.write(each) if one is None else _over(one, each, style) for one, each in pairs])
+        return style.array(
+            [style.write(each) if one is None else _over(one, each, style, whole=whole) for one, each in pairs]
+        )
     return style.write(new)
 
 

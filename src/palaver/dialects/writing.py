@@ -83,6 +83,8 @@ class Writing:
         self.options = options
         self.native = native
         self.beside: dict[str, bytes] = {}
+        self.whole = False
+        """Whether the rendering of a record is all that there is to say, so that it keeps no key of the old one."""
         self._places = {entry.id: place for place, entry in enumerate(entries)}
         self._losses: dict[Loss, None] = {}
 
@@ -162,7 +164,7 @@ def write(
     entries, native = _chosen(dialect, transcript, options, tree=tree, history=history)
     writing = Writing(dialect, transcript, entries, options, native=native)
     rendering: Rendering = make(writing)
-    placed = _placed(dialect, writing, rendering)
+    placed = _placed(dialect, writing, rendering, lines=framing != "document")
     as_lines = framing == "lines" or (framing == "either" and not any(each.at == documents.TAIL for each in placed))
     chunks = _lines(placed, rendering, native=native) if as_lines else _document(placed, rendering)
     if losses == "raise" and writing.losses:
@@ -187,8 +189,18 @@ def _chosen(
             if _is_native(entry, dialect) or ((tree or entry.id in on_path) and not is_record(entry))
         ], True
     if tree and options.history is None:
-        return [entry for entry in thread.entries if not is_record(entry)], False
+        return _main_last(thread.entries, path), False
     return list(chosen_history(path, options.history or history)), False
+
+
+def _main_last(entries: Sequence[Entry], path: Sequence[Entry]) -> list[Entry]:
+    """All messages, parents first, the end of the main branch last: programs go on where a file ends."""
+    places = {entry.id: place for place, entry in enumerate(path)}
+    forks = (places.get(entry.parent or "", -1) for entry in entries if entry.id not in places)
+    last = max(forks, default=len(path))
+    moved = {entry.id for entry in path[last + 1 :]}
+    ordered = (*(entry for entry in entries if entry.id not in moved), *path[last + 1 :])
+    return [entry for entry in ordered if not is_record(entry)]
 
 
 def _is_native(entry: Entry, dialect: str) -> bool:
@@ -229,7 +241,7 @@ class _Placed(NamedTuple):
     raw: bytes
 
 
-def _placed(dialect: str, writing: Writing, rendering: Rendering) -> list[_Placed]:
+def _placed(dialect: str, writing: Writing, rendering: Rendering, *, lines: bool) -> list[_Placed]:
     placed: dict[tuple[int, int, int], _Placed] = {}
     last, number = -1, 0
     on_path = {entry.id for entry in writing.thread.path(writing.options.branch)}
@@ -240,9 +252,11 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering) -> list[_Place
         else:
             olds = [] if pieces is None else [_body(piece.raw) for piece in pieces]
             raws = list(rendering.render(group, olds))
+            if lines:  # a line break between tokens, from the arguments of a call or a result, would end the record
+                raws = [raw.replace(b"\n", b" ") for raw in raws]
             if olds and len(raws) == len(olds):
                 raws = [
-                    _like(piece.raw, restyled(old, new))
+                    _like(piece.raw, restyled(old, new, whole=writing.whole))
                     for piece, old, new in zip(pieces or (), olds, raws, strict=True)
                 ]
         if pieces is not None and len(raws) == len(pieces):
@@ -341,7 +355,10 @@ def _document(placed: Sequence[_Placed], rendering: Rendering) -> Iterator[bytes
         yield from (each.raw for each in placed)
         return
     items = [each for each in placed if each.at != documents.TAIL and (each.at, each.new) != (0, _OLD)]
-    yield from rendering.head() if head is None else (head,)
+    if head is not None:
+        yield head
+    elif tail is None:
+        yield from rendering.head()
     lead = next((found for each in items if each.new == _OLD and (found := documents.lead_of(each.raw))), b",")
     for place, item in enumerate(items):
         yield item.raw if item.new == _OLD or place == 0 else lead + item.raw

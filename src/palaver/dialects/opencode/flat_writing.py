@@ -73,7 +73,9 @@ def flat_record(writing: Writing, group: Sequence[Entry], old: Sequence[bytes], 
             writing.lose("approximated", message.role, "opencode would send it", group[0])
     record: dict[str, Any] = {**head, "type": kind, **said}
     if writing.options.carry and not compacted:
-        said_now = jsontext.encode(record) if not old else restyled(old[0], jsontext.encode(record))
+        said_now = (
+            jsontext.encode(record) if not old else restyled(old[0], jsontext.encode(record), whole=writing.whole)
+        )
         slot = carrying.carried([entry.message for entry in group], Flat(Watch()).plain(jsontext.fields(said_now)))
         if slot is not None or carrying.SLOT in inner(known, "metadata"):
             record["metadata"] = {carrying.SLOT: slot}

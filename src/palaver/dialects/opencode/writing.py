@@ -182,7 +182,9 @@ class Rendering:
 
     def _slot(self, record: dict[str, Any], group: Sequence[Entry], old: Sequence[bytes]) -> dict[str, Any] | None:
         written = jsontext.encode(record)
-        plain = self._reader.plain(jsontext.fields(restyled(old[0], written) if old else written))
+        plain = self._reader.plain(
+            jsontext.fields(restyled(old[0], written, whole=self._writing.whole) if old else written)
+        )
         return carrying.carried([entry.message for entry in group], plain)
 
     def _time(self, group: Sequence[Entry]) -> int:

@@ -142,7 +142,9 @@ class Rendering:
         record["parts"] = parts
         if self._writing.options.carry:
             written = jsontext.encode(record)
-            plain = self._reader.plain(jsontext.fields(restyled(old[0], written) if old else written))
+            plain = self._reader.plain(
+                jsontext.fields(restyled(old[0], written, whole=self._writing.whole) if old else written)
+            )
             slot = carrying.carried([entry.message for entry in group], plain)
             if slot is not None:
                 metadata[carrying.SLOT] = slot
