@@ -60,7 +60,9 @@ _DIALECTS: Final = {
     "ag_ui": "palaver.dialects.ag_ui",
     "langchain": "palaver.dialects.langchain",
     "otel_genai": "palaver.dialects.otel_genai",
+    "opencode": "palaver.dialects.opencode",
     "pi": "palaver.dialects.pi",
+    "vercel_ui": "palaver.dialects.vercel_ui",
 }
 
 

@@ -25,7 +25,7 @@ from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _COLON: Final = re.compile(rb'"\s*(:\s*)')
 _COMMA: Final = re.compile(rb'(,\s*)"')
@@ -88,7 +88,7 @@ def _over(old: Raw, new: Raw, style: _Style, *, whole: bool) -> bytes:
     kind = jsontext.kind(old)
     if kind == jsontext.kind(new) == "an object":
         before, after = jsontext.fields(old), jsontext.fields(new)
-        if any(key in before and key in after and before[key] != after[key] for key in _KINDS):
+        if any(_word(before, key) != _word(after, key) for key in _KINDS if key in before and key in after):
             return style.write(new)
         kept = [
             (key, _now(key, each, after[key], style, whole=whole) if key in after else bytes(each))
@@ -116,6 +116,10 @@ def _paired(olds: Sequence[Raw], news: Sequence[Raw]) -> list[Raw | None]:
     named = {name: each for each in olds[first : len(olds) - last] if (name := _name(each)) is not None}
     middle = [named.pop(_name(each) or b"", None) for each in news[first : len(news) - last]]
     return [*olds[:first], *middle, *olds[len(olds) - last :]]
+
+
+def _word(fields: Mapping[str, Raw], key: str) -> bytes | None:
+    return bytes(fields[key]) if jsontext.kind(fields[key]) == "a string" else None
 
 
 def _name(item: Raw) -> bytes | None:

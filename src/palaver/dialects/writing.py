@@ -17,7 +17,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -131,6 +131,15 @@ class Rendering(Protocol):
         ...
 
 
+@runtime_checkable
+class Continuing(Protocol):
+    """What a ``Rendering`` of a format has beside, where a record can grow: a call and its result share one."""
+
+    def continues(self, before: Sequence[Entry], group: Sequence[Entry], /) -> bool:
+        """Whether what is new belongs into the record of the last messages that have one."""
+        ...
+
+
 def singly(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """Each entry alone: ``Rendering.groups`` of a dialect where a message is a record."""
     for entry in entries:
@@ -210,7 +219,7 @@ def _drafted(
     entries, native = _chosen(dialect, transcript, options, tree=tree, history=history)
     writing = Writing(dialect, transcript, entries, options, native=native)
     rendering: Rendering = make(writing)
-    placed = _placed(dialect, writing, rendering)
+    placed = _placed(dialect, writing, rendering, lines=framing != "document")
     document = any(each.at == documents.TAIL for each in placed) or (not native and rendering.tail(None) is not None)
     as_lines = framing == "lines" or (framing == "either" and not document)
     return _Draft(writing, rendering, placed, native, as_lines)
@@ -293,17 +302,19 @@ class _Placed(NamedTuple):
     raw: bytes
 
 
-def _placed(dialect: str, writing: Writing, rendering: Rendering) -> list[_Placed]:
+def _placed(dialect: str, writing: Writing, rendering: Rendering, *, lines: bool) -> list[_Placed]:
     placed: dict[tuple[int, int, int], _Placed] = {}
     last, number = -1, 0
     on_path = {entry.id for entry in writing.thread.path(writing.options.branch)}
-    for group, pieces in _groups(dialect, writing.entries, rendering):
+    for group, pieces in _continued(_groups(dialect, writing.entries, rendering), rendering):
         number += 1
         if pieces is not None and kept.untouched(dialect, [entry.message for entry in group]):
             raws = [piece.raw for piece in pieces]
         else:
             olds = [] if pieces is None else [_body(piece.raw) for piece in pieces]
             raws = list(rendering.render(group, olds))
+            if lines:  # a line break between tokens, from the arguments of a call or a result, would end the record
+                raws = [raw.replace(b"\n", b" ") for raw in raws]
             if olds and len(raws) == len(olds):
                 raws = [
                     _like(piece.raw, restyled(old, new, whole=writing.whole))
@@ -321,6 +332,23 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering) -> list[_Place
             number += 1
             placed[at, _NEW, number] = _Placed(at, _NEW, number, each)
     return [placed[place] for place in sorted(placed)]
+
+
+def _continued(
+    groups: Iterable[tuple[Sequence[Entry], tuple[kept.Piece, ...] | None]], rendering: Rendering
+) -> Iterable[tuple[Sequence[Entry], tuple[kept.Piece, ...] | None]]:
+    """Put what is new into the record that it goes on from, where the format has such records."""
+    if not isinstance(rendering, Continuing):
+        return groups
+    told = list(groups)
+    last: int | None = None
+    for place, (group, pieces) in enumerate(told):
+        if pieces is None and last is not None and rendering.continues(told[last][0], group):
+            told[last] = ([*told[last][0], *group], told[last][1])
+            told[place] = ((), None)
+        elif not all(is_record(entry) for entry in group):
+            last = place if pieces is not None else None
+    return [each for each in told if each[0]]
 
 
 def _groups(
