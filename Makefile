@@ -4,12 +4,15 @@
 PYTHON ?=
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
-BENCH ?= codec stream store loop context
+PEERS_VENV ?= .venv-peers
+BENCH ?= codec stream store loop context dialects
 ARGS ?=
 
 PYTHONS := $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
 PY := $(VENV)/bin/python
 BENCH_PY := $(BENCH_VENV)/bin/python
+PEERS_PY := $(PEERS_VENV)/bin/python
+NODE := $(shell command -v npm)
 PIP := -m pip --disable-pip-version-check -qq install
 
 # What the user's shell may carry and would change what is installed or what is run.
@@ -20,7 +23,7 @@ export PIP_USER := 0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long check bench docs constraints clean
+.PHONY: help demo test test-long test-peers check bench docs constraints clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -34,17 +37,21 @@ test: $(VENV)/.dev ## run the tests (ARGS="tests/core -k usage" for some of them
 test-long: $(VENV)/.dev ## run the tests that take minutes: crashes by the hundred, large threads
 	@$(PY) -m pytest -n auto --maxprocesses 4 -m long $(ARGS)
 
+test-peers: $(PEERS_VENV)/.peers ## let the programs' own packages read what we write (ARGS="-k langchain" for one)
+	@if [ -n "$(NODE)" ]; then npm install --silent --no-audit --no-fund --prefix tests/dialects/peers; fi
+	@$(PEERS_PY) -m pytest tests/dialects/peers $(ARGS)
+
 check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types" for some)
 	@$(PY) tools/check.py $(ARGS)
 
-bench: $(BENCH_VENV)/.bench ## measure codecs, streams, stores, agents and context against their peers (BENCH=stream for one of them)
+bench: $(BENCH_VENV)/.bench ## measure codecs, streams, stores, agents, context and dialects against their peers (BENCH=stream for one of them)
 	@for each in $(BENCH); do $(BENCH_PY) bench/$$each.py $(ARGS) || exit; done
 
 docs: $(VENV)/.dev ## build the documentation into docs/_build/html
 	@$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-constraints: ## rewrite both constraints files with the newest versions
+constraints: ## rewrite the constraints files with the newest versions
 	@tools/constraints.sh
 
 clean: ## remove everything that was built or installed here
@@ -74,6 +81,9 @@ $(PY):
 $(BENCH_PY):
 	$(call find_python,$(BENCH_VENV))
 
+$(PEERS_PY):
+	$(call find_python,$(PEERS_VENV))
+
 $(VENV)/.runtime: pyproject.toml constraints.txt | $(PY)
 	@echo "Installing palaver into $(VENV)"
 	@$(PY) $(PIP) --constraint constraints.txt --editable .
@@ -87,4 +97,10 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(PY)
 $(BENCH_VENV)/.bench: pyproject.toml bench/peers.txt bench/constraints.txt | $(BENCH_PY)
 	@echo "Installing palaver and its peers into $(BENCH_VENV)"
 	@$(BENCH_PY) $(PIP) --constraint bench/constraints.txt --requirement bench/peers.txt --editable .
+	@touch $@
+
+$(PEERS_VENV)/.peers: pyproject.toml tests/dialects/peers/requirements.txt tests/dialects/peers/constraints.txt | $(PEERS_PY)
+	@echo "Installing palaver and the packages that own formats into $(PEERS_VENV)"
+	@$(PEERS_PY) $(PIP) --constraint tests/dialects/peers/constraints.txt \
+	    --requirement tests/dialects/peers/requirements.txt --editable .
 	@touch $@

@@ -42,6 +42,8 @@ PACKAGES = (
     "langgraph-checkpoint-postgres",
     "openai-agents",
     "psycopg",
+    "session-migrate",
+    "claude-code-log",
 )
 _STYLES = {"met": "green", "not met": "bold red", "failed": "bold red", "skipped": "yellow", "not measured": "yellow"}
 _RATIO_SPREAD = 5

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Resolves the newest versions for the oldest Python we support and writes both constraints files.
+# Resolves the newest versions for the oldest Python we support and writes the constraints files.
 # Then run the tests with every supported Python before committing them. PYTHON should be the oldest that people have,
 # Debian 12's 3.11.2: some packages ask for 3.11.5.
 set -euo pipefail
@@ -22,3 +22,5 @@ freeze() { # FILE TITLE PIP-ARGUMENT...
 
 freeze constraints.txt "The versions that are tested" --editable '.[dev]'
 freeze bench/constraints.txt "The versions that are measured against" --editable . --requirement bench/peers.txt
+freeze tests/dialects/peers/constraints.txt "The versions that own the formats" --editable . \
+    --requirement tests/dialects/peers/requirements.txt

@@ -23,7 +23,7 @@ def all_files() -> Iterator[tuple[str, Path]]:
         for path in sorted((FOLDER / name).glob("*")):
             if path.is_file():
                 yield name, path
-            elif found := sorted(path.glob("main.*")):
+            elif found := sorted([*path.glob("main.*"), *path.glob("agent-*.jsonl")]):
                 yield name, found[0]
 
 

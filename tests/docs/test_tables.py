@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from tools.dialect_table import lines as dialect_lines
+
 from palaver.models.fallback import GOES_ON
 from palaver.models.providers import PROVIDERS
 from palaver.stream.assembler import STATES, Assembler
@@ -67,3 +69,9 @@ def test_every_place_where_tokens_are_counted_is_listed():
         for endpoint in row.endpoints
         if endpoint.counting is not None
     ]
+
+
+def test_the_table_of_dialects_is_that_of_their_modules():
+    """``python tools/dialect_table.py`` writes it."""
+    page = (ROOT / "docs/reference/dialects.md").read_text("utf-8")
+    assert page.partition("<!-- dialects -->\n")[2].partition("<!-- end -->")[0].splitlines() == list(dialect_lines())

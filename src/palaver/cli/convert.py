@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 from msgspec import structs
 
-from palaver import dialects, wires
+from palaver import dialects
 from palaver.cli import files, receipt, respeaking
 from palaver.cli.failure import bad_input
 from palaver.cli.pretty import indented
@@ -70,7 +70,7 @@ def command(
     "stream_base64"), or Palaver's own form; - reads standard input. The receipt of what could not be carried goes to
     standard error. "palaver wires" lists the wires.
     """
-    wire = None if target == PALAVER or target in dialects.names() else wires.get(target)
+    wire = None if target == PALAVER or target in dialects.names() else respeaking.wire_called(target)
     source = load(file, spoken)
     if source.failure is not None:
         bad_input(files.shown(file), source.failure)

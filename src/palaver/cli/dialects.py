@@ -15,12 +15,13 @@ from rich.text import Text
 from palaver import dialects
 from palaver.cli.screen import console
 
-_FIDELITY: Final = {
+FIDELITY: Final = {
     "bytes": "the same bytes",
     "semantic": "equal values",
     "text": "roles and text",
     "write": "only written",
 }
+"""What a file is that was read and written, in words."""
 
 
 @click.command(name="dialects")
@@ -38,7 +39,7 @@ def command(names: tuple[str, ...]) -> None:
     for name in dialects.names():
         row = dialects.get(name)
         signs = ("✓" if row.tree else "·", "✓" if row.resumes else "·")
-        drawn.add_row(name, row.title, _FIDELITY[row.fidelity], *signs)
+        drawn.add_row(name, row.title, FIDELITY[row.fidelity], *signs)
     out.print(drawn)
     out.print(Text("palaver dialects NAME says what one keeps and loses.", "dim"))
 
@@ -46,6 +47,6 @@ def command(names: tuple[str, ...]) -> None:
 def _one(name: str) -> None:
     out = console()
     row = dialects.get(name)
-    out.print(Text.assemble((name, "bold"), f": {row.title}; {_FIDELITY[row.fidelity]}"))
+    out.print(Text.assemble((name, "bold"), f": {row.title}; {FIDELITY[row.fidelity]}"))
     out.print(Text(f"  keeps: {', '.join(row.keeps)}"))
     out.print(Text(f"  loses: {', '.join(row.loses)}"))

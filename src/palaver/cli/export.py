@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import click
 from msgspec import structs
 
-from palaver import dialects, wires
+from palaver import dialects
 from palaver.cli import convert, files, progress, respeaking, stores
 from palaver.cli.failure import bad_input
 from palaver.cli.figures import count
@@ -85,7 +85,7 @@ def command(
     if form in dialects.names():
         with stores.opened(location) as store:
             return _respoken(store, stores.address(store, thread), form, output, history=history, losses=losses)
-    wire = None if form == PALAVER else wires.get(form)
+    wire = None if form == PALAVER else respeaking.wire_called(form)
     with stores.opened(location) as store:
         found = stores.address(store, thread)
         request = kept_request(store, found)

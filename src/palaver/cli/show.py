@@ -26,6 +26,7 @@ from palaver.cli.screen import console
 from palaver.cli.source import load, load_stream
 from palaver.cli.spoken import report
 from palaver.dialects.writing import chosen_history
+from palaver.threads.accounting import usage_once
 from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 20
 """So many conversations of one file are shown."""
+_NAMED: Final = 6
 
 
 @click.command(name="show")
@@ -102,12 +104,14 @@ def _spoken(out: Console, file: str, found: Spoken, view: render.View) -> None:
         thread = transcript.thread
         messages = [entry.message for entry in chosen_history(thread.path(), "all")]
         others = [name for name in thread.branches if name != MAIN]
+        tokens = usage_once(entry.message for entry in thread.entries).total
         title = " ".join(safe(transcript.title or "").split())
         about = [
             found.dialect,
             count(len(messages), "message"),
+            count(tokens, "token") if tokens else "",
             title,
-            "" if not others else f"also: {', '.join(others[:6])}",
+            f"also: {', '.join(others[:_NAMED])}" if others else "",
         ]
         out.print(Text(" · ".join(each for each in about if each), "bold"), no_wrap=True, overflow="ellipsis")
         for drawn in render.spoken(messages, view):

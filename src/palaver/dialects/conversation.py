@@ -214,6 +214,11 @@ class Conversation:
             self._tips[each] = entry
         return entry
 
+    def lengthen(self, entry: str | UnsetType | None) -> None:
+        """What joined last is put on the line of an entry: what follows that follows this."""
+        if entry is not UNSET and entry != self.head:
+            self._tips[entry] = self.head
+
     def __contains__(self, entry: object) -> bool:
         """Whether an entry of that id has joined."""
         return entry in self._ids

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -73,10 +74,8 @@ def _record(at: int, raw: bytes, _whole: bytes = b"") -> Record:
     fields = None
     body = raw[len(lead_of(raw)) :]
     if at not in {0, TAIL} and body.startswith(b"{"):
-        try:
-            fields = jsontext.fields(body)
-        except DecodeError:
-            fields = None
+        with suppress(DecodeError):
+            fields = jsontext.fields(jsontext.source(body))
     return Record(at, 1, raw, fields)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from msgspec import Raw
 
 from palaver.core import jsontext
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
 
 _NOTHING: Final[Fields] = {}
+_text = msgspec.json.Decoder(str).decode
 
 
 def value(fields: Fields, key: str) -> Any:
@@ -30,7 +32,12 @@ def value(fields: Fields, key: str) -> Any:
 def string(fields: Fields, key: str) -> str | None:
     """A string."""
     raw = fields.get(key)
-    return jsontext.text(raw) if raw is not None and jsontext.kind(raw) == "a string" else None
+    if raw is None:
+        return None
+    try:
+        return _text(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return jsontext.text(raw) if jsontext.kind(raw) == "a string" else None
 
 
 def integer(fields: Fields, key: str) -> int | None:

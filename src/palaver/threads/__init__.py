@@ -3,6 +3,7 @@
 Stability: experimental.
 """
 
+from palaver.threads.accounting import usage_once
 from palaver.threads.agent_view import AgentView, for_agent
 from palaver.threads.expiry import expire
 from palaver.threads.model_view import ModelView, for_model
@@ -28,4 +29,5 @@ __all__ = [
     "for_model",
     "for_people",
     "repair",
+    "usage_once",
 ]

@@ -1,0 +1,71 @@
+"""The record types of Claude Code and their keys (dialects.md 2), and what is read out of a record by every half.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from palaver.dialects.carrying import SLOT
+from palaver.threads.ids import is_uuid
+
+NAME: Final = "claude_code"
+WIRE: Final = "anthropic_messages"
+SYNTHETIC: Final = "<synthetic>"
+"""The model of an answer that the program itself wrote: an error, a notice."""
+
+CHAIN: Final = frozenset(
+    (
+        "uuid", "parentUuid", "logicalParentUuid", "sessionId", "timestamp", "type", "isSidechain", "userType", "cwd",
+        "version", "gitBranch", "slug", "agentId", "teamName", "agentName", "isMeta", "sessionKind", "promptSource",
+        "entrypoint", "requestId", "forkedFrom", "sourceToolAssistantUUID", "sourceToolUseID", "imagePasteIds",
+        "toolUseResult", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage", "error", "toolUseID",
+        "parentToolUseID", "thinkingMetadata", "todos", "permissionMode", SLOT,
+    )
+)  # fmt: skip
+KEYS: Final = {
+    "user": CHAIN | {"message", "promptId"},
+    "assistant": CHAIN | {"message"},
+    "system": CHAIN
+    | {
+        "subtype", "content", "level", "compactMetadata", "hookCount", "hookInfos", "hookErrors", "stopReason",
+        "hasOutput", "preventedContinuation", "durationMs", "cause", "retryInMs", "retryAttempt", "maxRetries",
+        "messageCount", "url",
+    },
+    "attachment": CHAIN | {"attachment"},
+    "progress": CHAIN | {"data"},
+}  # fmt: skip
+"""What the records of the chain hold."""
+
+SESSION: Final = frozenset(
+    (
+        "summary", "ai-title", "custom-title", "tag", "last-prompt", "mode", "permission-mode", "agent-name",
+        "agent-setting", "pr-link", "queue-operation", "file-history-snapshot", "content-replacement",
+    )
+)  # fmt: skip
+"""Records that are no links of the chain."""
+
+TITLES: Final = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "customTitle"}
+"""The records that give a session its title, a weaker one first, and where it stands."""
+
+INJECTED: Final = re.compile(
+    r"\s*<(system-reminder|ide_opened_file|ide_selection|local-command-caveat|local-command-stdout|user-memory-input)>"
+    r".*</\1>\s*",
+    re.DOTALL,
+)
+"""A text that nobody typed, from its first character to its last."""
+
+_FILE: Final = re.compile(r"(?:.*[/\\])?agent-([^/\\]+)\.jsonl")
+
+
+def agent_of(name: str) -> str | None:
+    """The sub-agent whose file this is, by its name; ``None`` for a session."""
+    found = _FILE.fullmatch(name)
+    return None if found is None else found[1]
+
+
+def as_uuid(text: str | None) -> str | None:
+    """A text, where it is a UUID as the program writes them."""
+    return text if text is not None and is_uuid(text) else None
