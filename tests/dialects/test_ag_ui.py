@@ -26,7 +26,7 @@ from palaver.core.parts import (
 )
 from palaver.core.usage import Usage
 from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import session_of, transcript_of
+from palaver.dialects.conversation import derived_id, session_of, transcript_of
 from palaver.dialects.writing import is_record
 from palaver.threads.model_view import for_model
 from palaver.threads.people_view import for_people
@@ -297,6 +297,16 @@ def test_what_joins_a_stream_is_told_as_events():
     assert drift == ()
     assert [each.text for each in messages(again)][-2:] == ["more", "less"]
     assert messages(again)[-1].tool_calls == (ToolCall("c", "f", "{}"),)
+
+
+def test_an_id_that_we_made_once_is_not_made_again():
+    """Ids that are derived may have been written into the file that is read."""
+    thread = derived_id("ag_ui", "")
+    clash = derived_id("ag_ui", thread, None, 2)
+    said = [event(kind, messageId=clash, role="user") for kind in ("TEXT_MESSAGE_START", "TEXT_MESSAGE_END")]
+    (transcript,) = DIALECT.read(lines(*said, event("STEP_STARTED", stepName="s"), event("CUSTOM", name="n", value=1)))
+    assert transcript.thread.entries[0].id == clash
+    assert len({entry.id for entry in transcript.thread.entries}) == 3
 
 
 def test_markers_are_lost():

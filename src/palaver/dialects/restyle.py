@@ -91,7 +91,7 @@ def _over(old: Raw, new: Raw, style: _Style, *, whole: bool) -> bytes:
         if any(_word(before, key) != _word(after, key) for key in _KINDS if key in before and key in after):
             return style.write(new)
         kept = [
-            (key, _now(key, each, after[key], style, whole=whole) if key in after else bytes(each))
+            (key, _over(each, after[key], style, whole=whole or key in VALUES) if key in after else bytes(each))
             for key, each in before.items()
             if key in after or not whole
         ]
@@ -125,9 +125,3 @@ def _word(fields: Mapping[str, Raw], key: str) -> bytes | None:
 def _name(item: Raw) -> bytes | None:
     fields = jsontext.fields(item) if jsontext.kind(item) == "an object" else {}
     return next((bytes(fields[key]) for key in _NAMES if key in fields), None)
-
-
-def _now(key: str, old: Raw, new: Raw, style: _Style, *, whole: bool) -> bytes:
-    if key in VALUES and not jsontext.equal(old, new):
-        return style.write(new)
-    return _over(old, new, style, whole=whole)

@@ -83,5 +83,12 @@ DIALECT: Final = Dialect(
     history="model",
     extension=".json",
     keeps=("calls and results", "reasoning and its proof", "media of users and tools", "sub-agents", "usage of runs"),
-    loses=("usage of each call", "finish reasons", "citations", "media in answers", "malformed arguments (as text)"),
+    loses=(
+        "usage of each call",
+        "finish reasons",
+        "times in lists",
+        "citations",
+        "media in answers",
+        "malformed arguments (as text)",
+    ),
 )

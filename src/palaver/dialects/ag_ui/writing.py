@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Raw
 
 from palaver.core import jsontext
+from palaver.core.errors import DecodeError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, ToolMessage
 from palaver.core.parts import (
     AnyPart,
@@ -49,6 +50,7 @@ from palaver.dialects.writing import Writing, is_record, singly
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from palaver.core.jsontext import Fields
     from palaver.threads.thread import Entry
 
 
@@ -102,7 +104,7 @@ class Rendering:
                         message["id"] = string(split(Raw(old[0])), "id") or message["id"]
                     yield jsontext.encode(message)
             return
-        events = [event_of(Record(0, 0, each, split(Raw(each)) if each.startswith(b"{") else None)) for each in old]
+        events = [_event(each) for each in old]
         lists = next(
             (place for place, event in enumerate(events) if event is not None and _list_of(event) is not None), None
         )
@@ -330,6 +332,14 @@ _UNKNOWN = "application/octet-stream"
 def part_has_citations(part: Text | Refusal) -> bool:
     """Whether a text says where it comes from."""
     return isinstance(part, Text) and bool(part.citations)
+
+
+def _event(raw: bytes) -> Fields | None:
+    """The event of a record that was kept."""
+    try:
+        return event_of(Record(0, 0, raw, jsontext.fields(raw) if raw.startswith(b"{") else None))
+    except DecodeError:
+        return None
 
 
 def _list_of(event: dict[str, Raw]) -> list[Raw] | None:

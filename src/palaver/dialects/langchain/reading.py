@@ -96,7 +96,7 @@ class Reading:
         if shape(record.fields) is not None:
             yield from self._line(record)
             return
-        if (path := _list_in(record.fields)) is None:
+        if (path := list_in(record.fields)) is None:
             self._watch.note("record", string(record.fields, "type") or "without a type", record.line)
             yield from self._odd(record)
         elif b"\n" in record.raw.strip():
@@ -277,7 +277,7 @@ class Reading:
         return plain if not restored else restored[0]
 
 
-def _list_in(fields: Fields) -> tuple[str, ...] | None:
+def list_in(fields: Fields) -> tuple[str, ...] | None:
     """The keys that lead to a list of messages; ``None`` when there is none."""
     for path in ROOTS:
         held = fields

@@ -62,7 +62,7 @@ from palaver.dialects.langchain.forms import (
     shape,
     shaped,
 )
-from palaver.dialects.langchain.reading import plain_message, usage_of
+from palaver.dialects.langchain.reading import list_in, plain_message, usage_of
 from palaver.dialects.writing import Writing, is_record, singly
 
 if TYPE_CHECKING:
@@ -111,7 +111,12 @@ class Rendering:
             if not kept.leads(entry.message, NAME) or is_record(entry):
                 continue
             pieces = kept.records_of(NAME, [entry.message]) or ()
-            found = shape(split(Raw(pieces[0].raw.strip(b" \t\r\n,")))) if pieces else None
+            record = split(Raw(pieces[0].raw.strip(b" \t\r\n,"))) if pieces else {}
+            path = list_in(record) or ()
+            for key in path[:-1]:
+                record = inner(record, key)
+            first = next(iter(listed(record, path[-1])), None) if path else None
+            found = shape(record if first is None else split(first))
             if found is not None:
                 return found.form
         return "dict"

@@ -93,5 +93,5 @@ DIALECT: Final = Dialect(
     history="model",
     extension=".json",
     keeps=("calls and results", "media", "reasoning", "usage, model and times of spans", "branches of spans"),
-    loses=("citations", "cache marks", "markers", "malformed arguments (as text)", "usage and model in lists"),
+    loses=("citations", "cache marks", "markers", "malformed arguments (as text)", "usage, model and times in lists"),
 )
