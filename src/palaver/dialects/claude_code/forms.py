@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 from palaver.dialects.carrying import SLOT
+from palaver.dialects.conversation import derived_id
 from palaver.threads.ids import is_uuid
 
 NAME: Final = "claude_code"
@@ -32,7 +33,7 @@ KEYS: Final = {
     | {
         "subtype", "content", "level", "compactMetadata", "hookCount", "hookInfos", "hookErrors", "stopReason",
         "hasOutput", "preventedContinuation", "durationMs", "cause", "retryInMs", "retryAttempt", "maxRetries",
-        "messageCount", "url",
+        "messageCount", "url", "microcompactMetadata",
     },
     "attachment": CHAIN | {"attachment"},
     "progress": CHAIN | {"data"},
@@ -47,15 +48,8 @@ SESSION: Final = frozenset(
 )  # fmt: skip
 """Records that are no links of the chain."""
 
-TITLES: Final = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "customTitle"}
-"""The records that give a session its title, a weaker one first, and where it stands."""
-
-INJECTED: Final = re.compile(
-    r"\s*<(system-reminder|ide_opened_file|ide_selection|local-command-caveat|local-command-stdout|user-memory-input)>"
-    r".*</\1>\s*",
-    re.DOTALL,
-)
-"""A text that nobody typed, from its first character to its last."""
+TITLES: Final = {"custom-title": "customTitle", "ai-title": "aiTitle"}
+"""The records that give a session its title, a stronger one first, and where it stands."""
 
 _FILE: Final = re.compile(r"(?:.*[/\\])?agent-([^/\\]+)\.jsonl")
 
@@ -64,6 +58,12 @@ def agent_of(name: str) -> str | None:
     """The sub-agent whose file this is, by its name; ``None`` for a session."""
     found = _FILE.fullmatch(name)
     return None if found is None else found[1]
+
+
+def thread_of(session: str | None, name: str, agent: str | None = None) -> str:
+    """The id of the thread of a session, or of one of its sub-agents; without a session, of the file."""
+    thread = as_uuid(session) or derived_id(NAME, session or name)
+    return thread if agent is None else derived_id(NAME, thread, agent)
 
 
 def as_uuid(text: str | None) -> str | None:
