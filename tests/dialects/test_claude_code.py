@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
-from tests.dialects.samples import FOLDER, origin
 
 import palaver as p
 from palaver import dialects
 from palaver.core.messages import AssistantMessage, ToolMessage, UserMessage
 from palaver.core.parts import Image, Reasoning
+from palaver.dialects.claude_code.forms import file_name
 from palaver.dialects.claude_code.told import source_of
-from palaver.dialects.conversation import collected, derived_id, session_of, transcript_of
+from palaver.dialects.conversation import derived_id, session_of, transcript_of
 from palaver.dialects.dialect import Origin
 from palaver.dialects.kept import bare
 from palaver.threads import for_model, for_people
+from palaver.threads.thread import Entry
 from palaver.threads.view import DISCARDED, PLACEHOLDER
+from tests.dialects.samples import FOLDER, origin
 
 CLAUDE = dialects.get("claude_code")
 SESSION = (FOLDER / "claude_code" / "session.jsonl").read_bytes()
@@ -621,3 +624,341 @@ def test_other_programs_records_are_not_taken_for_its_own():
     assert CLAUDE.detect(file(qwen)) is None
     assert CLAUDE.detect(file(user(1, None, "hi"))).version == "2.1.4"
     assert CLAUDE.detect(file(titled("summary", "t", leafUuid=uuid(1)))).confidence == 0.7
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def written(*messages, **fields):
+    result = CLAUDE.write(transcript_of(messages, **fields))
+    return [json.loads(line) for line in result.body.splitlines()], result
+
+
+def back(result):
+    (transcript,) = CLAUDE.read(result.body)
+    return [bare(entry.message, "claude_code").replace(id=None) for entry in transcript.thread.path()]
+
+
+REQUIRED = {
+    "uuid",
+    "parentUuid",
+    "isSidechain",
+    "userType",
+    "cwd",
+    "sessionId",
+    "version",
+    "gitBranch",
+    "timestamp",
+    "type",
+}
+
+TALK = (
+    p.user("What is the weather?", sent_at=1767323045000),
+    p.assistant(
+        Reasoning("I should look.", signature="c2ln", wire="anthropic_messages"),
+        "I shall look.",
+        p.ToolCall("toolu_1", "weather", '{"city": "Ulm"}'),
+        p.ToolCall("toolu_2", "weather", '{"city": "Bonn"}'),
+        model="claude-sonnet-4-5",
+        response_id="msg_1",
+        finish_reason="tool_calls",
+        finish_reason_raw="tool_use",
+        sent_at=1767323046000,
+    ),
+    p.tool("rain", tool_call_id="toolu_1", tool_name="weather", sent_at=1767323047000),
+    p.tool("no such town", tool_call_id="toolu_2", tool_name="weather", is_error=True, sent_at=1767323048000),
+    p.assistant("Rain in Ulm.", response_id="msg_2", sent_at=1767323049000),
+)
+
+
+def test_one_record_for_each_block_and_all_that_the_program_needs():
+    records, result = written(*TALK)
+    assert [each["type"] for each in records] == ["user", *["assistant"] * 4, "user", "user", "assistant"]
+    for before, each in zip([None, *records], records, strict=False):
+        assert each.keys() >= REQUIRED
+        assert each["parentUuid"] == (before and before["uuid"])
+        assert each["uuid"] == each["uuid"].lower()
+        assert len(each["uuid"]) == 36
+    answers = [each for each in records if each["type"] == "assistant"]
+    assert all(len(each["message"]["content"]) == 1 for each in answers)
+    assert all(
+        each["message"].keys() >= {"id", "type", "role", "model", "content", "stop_reason", "usage"} for each in answers
+    )
+    assert [each["message"]["stop_reason"] for each in answers] == [None, None, None, "tool_use", "end_turn"]
+    assert len({each["requestId"] for each in answers[:4]}) == 1
+    assert not result.losses
+    assert back(result) == list(TALK)
+
+
+def test_the_file_is_named_by_its_session():
+    transcript = transcript_of(TALK)
+    records, _ = written(*TALK)
+    assert file_name(transcript) == f"{records[0]['sessionId']}.jsonl"
+    assert file_name(only(SESSION)) == f"{ID}.jsonl"
+    main = FOLDER / "claude_code" / "subagent" / "main.jsonl"
+    (transcript,) = CLAUDE.read(main.read_bytes(), origin(main))
+    assert file_name(transcript) == f"{ID}/subagents/agent-b7.jsonl"
+
+
+def test_a_title_is_written():
+    records, result = written(*TALK, title="Rain")
+    assert records[0] == {"type": "custom-title", "customTitle": "Rain", "sessionId": records[1]["sessionId"]}
+    assert CLAUDE.read(result.body)[0].title == "Rain"
+
+
+def test_a_compaction_is_written_as_one():
+    records, result = written(
+        p.user("one", sent_at=1),
+        p.assistant("two", sent_at=2),
+        p.flush(reason="compaction", source="compaction", sent_at=3),
+        p.user("In short.", source="compaction", sent_at=4),
+        p.user("three", sent_at=5),
+    )
+    boundary, summary = records[2], records[3]
+    assert (boundary["subtype"], boundary["parentUuid"]) == ("compact_boundary", None)
+    assert boundary["logicalParentUuid"] == records[1]["uuid"]
+    assert boundary["compactMetadata"]["trigger"] == "auto"
+    assert (summary["isCompactSummary"], summary["parentUuid"]) == (True, boundary["uuid"])
+    assert "palaver" not in boundary
+    line = CLAUDE.read(result.body)[0].thread.path()
+    assert texts(for_model(line)) == ["In short.", "three"]
+    assert texts(for_people(line)) == ["one", "two", "three"]
+
+
+def test_a_flush_of_ours_ends_what_the_program_sees_and_comes_back():
+    messages = (p.user("one"), p.flush(reason="begin anew"), p.user("two"))
+    _, result = written(*messages)
+    found = [each.replace(sent_at=None) for each in back(result)]
+    assert found == [messages[0], messages[1], messages[2]]
+    assert not result.losses
+
+
+def test_what_the_program_has_no_record_for_is_passed_over_and_comes_back():
+    messages = (
+        p.system("Be brief."),
+        p.developer("And kind."),
+        p.user("hi"),
+        p.assistant("blocked", tags=(DISCARDED,)),
+        p.rescue("cut off"),
+        p.assistant("hello"),
+    )
+    records, result = written(*messages)
+    assert [each["type"] for each in records] == ["system", "system", "user", "system", "system", "assistant"]
+    assert [(loss.kind, loss.what, loss.message) for loss in result.losses] == [
+        ("converted", "system", 0),
+        ("converted", "developer", 1),
+        ("converted", "assistant", 3),
+        ("converted", "rescue", 4),
+    ]
+    found = [each.replace(sent_at=None) for each in back(result)]
+    assert [each.role for each in found] == [each.role for each in messages]
+    assert found[3].tags == (DISCARDED,)
+
+
+def test_an_answer_that_people_were_shown_is_one_of_the_programs_own():
+    records, result = written(p.user("hi"), p.assistant("Out of order.", tags=(PLACEHOLDER,), model="gpt-5"))
+    assert records[1]["message"]["model"] == "<synthetic>"
+    assert records[1]["isApiErrorMessage"] is True
+    assert (back(result)[1].tags, back(result)[1].model) == ((PLACEHOLDER,), "gpt-5")
+
+
+def test_messages_with_a_source_are_notices():
+    records, result = written(p.user("Remember.", source="reminder", sent_at=1), p.user("hi", mode="tool", sent_at=2))
+    assert [each["isMeta"] for each in records] == [True, True]
+    assert [(each.source, each.mode) for each in back(result)] == [("reminder", None), (None, "tool")]
+
+
+def test_what_another_provider_reasoned_is_carried_beside():
+    message = p.assistant(Reasoning("Hm.", encrypted="xyz", wire="openai_responses"), "Yes.", sent_at=1)
+    records, result = written(p.user("?", sent_at=1), message)
+    assert [block["type"] for block in records[1]["message"]["content"]] == ["text"]
+    assert [loss.what for loss in result.losses] == ["reasoning"]
+    assert back(result)[1].content == message.content
+    bare_file = CLAUDE.write(transcript_of((p.user("?", sent_at=1), message)), carry=False)
+    assert b"palaver" not in bare_file.body
+
+
+def test_what_says_nothing_says_so():
+    records, result = written(p.user(""), p.assistant())
+    assert [each["message"]["content"] for each in records] == [
+        "(no content)",
+        [{"type": "text", "text": "(no content)"}],
+    ]
+    assert [each.content for each in back(result)] == [p.user("").content, ()]
+    assert {loss.what for loss in result.losses} >= {"user", "assistant"}
+
+
+def test_a_result_without_a_call_is_told_as_text():
+    records, result = written(p.user("hi"), p.tool("lost", tool_call_id="call_9"))
+    assert {block["type"] for block in records[1]["message"]["content"]} == {"text"}
+    assert [loss.what for loss in result.losses] == ["tool result"]
+    assert back(result)[1].tool_call_id == "call_9"
+
+
+def pairs(records):
+    blocks = [
+        block
+        for each in records
+        if "message" in each and isinstance(each["message"]["content"], list)
+        for block in each["message"]["content"]
+    ]
+    made = [block["id"] for block in blocks if block["type"] == "tool_use"]
+    return made, [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+
+
+def test_ids_of_calls_are_given_once_and_fit_the_wire():
+    """Other programs count calls anew in each answer, or spell ids as this provider does not."""
+    messages = []
+    for turn in range(3):
+        messages += [
+            p.user(f"turn {turn}"),
+            p.assistant(p.ToolCall("call_0", "t", "{}"), p.ToolCall("fc:1|äß" + "x" * 80, "t", "{}")),
+            p.tool("a", tool_call_id="call_0"),
+            p.tool("b", tool_call_id="fc:1|äß" + "x" * 80),
+        ]
+    records, result = written(*messages)
+    made, answered = pairs(records)
+    assert made == answered
+    assert len(set(made)) == 6
+    assert all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", each) for each in made)
+    found = [each.tool_call_id for each in back(result) if isinstance(each, ToolMessage)]
+    assert found == [each.tool_call_id for each in messages if isinstance(each, ToolMessage)]
+
+
+def test_the_id_of_a_response_is_given_once():
+    messages = (p.user("a"), p.assistant("one", response_id="r"), p.assistant("two", response_id="r"))
+    records, result = written(*messages)
+    assert len({each["message"]["id"] for each in records[1:]}) == 2
+    assert [each.response_id for each in back(result)[1:]] == ["r", "r"]
+    assert texts(back(result)) == ["a", "one", "two"]
+
+
+def test_branches_are_written_and_the_main_one_last():
+    transcript = transcript_of(TALK)
+    thread = transcript.thread
+    side = Entry("side", thread.path()[0].id, p.user("And tomorrow?"))
+    thread.add([side], {"side": "side"})
+    result = CLAUDE.write(transcript)
+    (again,) = CLAUDE.read(result.body)
+    assert texts(for_people(again.thread.path())) == texts(TALK)
+    assert texts(for_people(again.thread.path("branch-1"))) == ["What is the weather?", "And tomorrow?"]
+
+
+def edited(data, change):
+    (transcript,) = CLAUDE.read(data)
+    thread = type(transcript.thread)(transcript.thread.id)
+    for entry in transcript.thread.entries:
+        thread.add([Entry(entry.id, entry.parent, change(entry.message))])
+    thread.add((), transcript.thread.branches)
+    result = CLAUDE.write(type(transcript)(thread, transcript.title, transcript.metadata))
+    return [json.loads(line) for line in result.body.splitlines()], result
+
+
+def test_an_edited_prompt_changes_its_record_alone():
+    data = file(user(1, None, "secret", slug="s"), answer(2, 1, "m", "ok", stop="end_turn"))
+    _, result = edited(
+        data, lambda each: each.replace(content=(p.Text("[gone]"),)) if isinstance(each, UserMessage) else each
+    )
+    assert result.body == data.replace(b'"secret"', b'"[gone]"')
+
+
+def test_an_edited_answer_keeps_what_is_not_ours():
+    data = file(*EARLIER)
+
+    def shout(message):
+        return message.replace(content=(p.Text("TWO"),)) if message.text == "two" else message
+
+    _, result = edited(data, shout)
+    assert result.body == data.replace(b'"two"', b'"TWO"')
+
+
+def test_a_block_that_is_taken_away_leaves_the_calls_their_records():
+    data = file(
+        user(1, None, "go"),
+        answer(2, 1, "m", "chatter"),
+        answer(3, 2, "m", call("a")),
+        answer(4, 3, "m", call("b"), stop="tool_use"),
+        result(5, 3, "a", "A"),
+        result(6, 4, "b", "B"),
+        answer(7, 6, "n", "done", stop="end_turn"),
+    )
+
+    def quiet(message):
+        return message.replace(content=message.tool_calls) if message.tool_calls else message
+
+    records, written_anew = edited(data, quiet)
+    made = [(each["uuid"], each["parentUuid"]) for each in records if each["type"] == "assistant"]
+    assert made == [(uuid(3), uuid(1)), (uuid(4), uuid(3)), (uuid(7), uuid(6))]
+    line = CLAUDE.read(written_anew.body)[0].thread.path()
+    assert texts(for_people(line)) == ["go", "", "A", "B", "done"]
+
+
+def test_a_block_that_is_added_gets_a_record_of_its_own():
+    data = file(user(1, None, "go"), answer(2, 1, "m", "one", stop="end_turn"), user(3, 2, "next"))
+
+    def more(message):
+        return message.replace(content=(*message.content, p.Text("and two"))) if message.text == "one" else message
+
+    records, written_anew = edited(data, more)
+    assert len({each["uuid"] for each in records}) == 4
+    line = CLAUDE.read(written_anew.body)[0].thread.path()
+    assert [len(each.message.content) for each in line] == [1, 2, 1]
+
+
+def test_an_edited_prompt_beside_a_wrapper_keeps_the_wrapper():
+    blocks = [
+        {"type": "text", "text": "<ide_opened_file>notes.txt</ide_opened_file>"},
+        {"type": "text", "text": "Fix it."},
+    ]
+    data = file(user(1, None, blocks))
+    records, _ = edited(
+        data, lambda each: each.replace(content=(p.Text("Leave it."),)) if each.text == "Fix it." else each
+    )
+    assert records[0]["message"]["content"] == [blocks[0], {"type": "text", "text": "Leave it."}]
+
+
+def test_an_edited_summary_is_one_still():
+    segment = {"preservedSegment": {"headUuid": uuid(6), "anchorUuid": uuid(8), "tailUuid": uuid(6)}}
+    data = file(*EARLIER, compaction(7, 6, **segment), summary(8, 7), user(9, 8, "three"))
+
+    def shorter(message):
+        return message.replace(content=(p.Text("Short."),)) if message.text == "In short." else message
+
+    _, written_anew = edited(data, shorter)
+    assert written_anew.body == data.replace(b'"In short."', b'"Short."')
+
+
+def test_an_edited_attachment_is_a_notice():
+    data = file(user(1, None, "hi"), attachment(2, 1, "hook_additional_context", content=["secret"]), user(3, 2, "x"))
+
+    def gone(message):
+        return message.replace(content=(p.Text("[gone]"),)) if message.text == "secret" else message
+
+    _, written_anew = edited(data, gone)
+    line = CLAUDE.read(written_anew.body)[0].thread.path()
+    assert texts(for_model(line)) == ["hi", "[gone]", "x"]
+    assert texts(for_people(line)) == ["hi", "x"]
+
+
+def test_a_session_goes_on_where_it_ended():
+    (transcript,) = CLAUDE.read(SESSION)
+    thread = transcript.thread
+    head = thread.path()[-1].id
+    thread.add([Entry("new", head, p.user("And then?", sent_at=1767323070000))], {"main": "new"})
+    result = CLAUDE.write(transcript)
+    assert result.body.startswith(SESSION)
+    record = json.loads(result.body[len(SESSION) :])
+    assert (record["sessionId"], record["cwd"], record["version"]) == (ID, "/home/me/project", "2.1.4")
+    assert record["parentUuid"] == uuid(24)
+    (again,) = CLAUDE.read(result.body)
+    assert texts(for_people(again.thread.path()))[-1] == "And then?"
+
+
+def test_what_goes_on_behind_a_hook_names_the_hook():
+    data = file(
+        user(1, None, "hi"), answer(2, 1, "m", "a", stop="end_turn"), link("system", 3, 2, subtype="stop_hook_summary")
+    )
+    (transcript,) = CLAUDE.read(data)
+    thread = transcript.thread
+    thread.add([Entry("new", thread.path()[-1].id, p.user("next"))], {"main": "new"})
+    assert json.loads(CLAUDE.write(transcript).body[len(data) :])["parentUuid"] == uuid(3)

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from palaver.dialects.carrying import SLOT
-from palaver.dialects.conversation import derived_id
+from palaver.dialects.conversation import Session, Transcript, derived_id, session_of
 from palaver.threads.ids import is_uuid
 
 NAME: Final = "claude_code"
@@ -69,3 +69,17 @@ def thread_of(session: str | None, name: str, agent: str | None = None) -> str:
 def as_uuid(text: str | None) -> str | None:
     """A text, where it is a UUID as the program writes them."""
     return text if text is not None and is_uuid(text) else None
+
+
+def session_id(session: Session, thread: str) -> str:
+    """The id of the session that a thread is written as, and the name of its file."""
+    return as_uuid(session.id) or as_uuid(thread) or derived_id(thread)
+
+
+def file_name(transcript: Transcript) -> str:
+    """The name of the file that a conversation belongs in, from the folder of its project on."""
+    session = session_of(transcript.metadata)
+    named = session_id(session, transcript.thread.id)
+    if session.dialect == NAME and session.agent is not None:
+        return f"{named}/subagents/agent-{session.agent}.jsonl"
+    return f"{named}.jsonl"
