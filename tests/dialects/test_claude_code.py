@@ -282,6 +282,13 @@ def test_an_unknown_link_does_not_cut_the_chain():
     assert drift(user(1, None, "one"), novel) == ["line 2: unknown record dream"]
 
 
+def test_a_prompt_without_an_id_is_read_in_its_place():
+    """Also while an answer of another writer is open."""
+    loose = {key: each for key, each in user(9, None, "loose").items() if key != "uuid"}
+    side = {"isSidechain": True, "agentId": "x"}
+    only(user(1, None, "one", **side), answer(2, 1, "m", "a", **side), loose, answer(3, 2, "m", "b", **side))
+
+
 def test_progress_and_attachments_are_links():
     messages = for_people(
         path(
@@ -772,8 +779,9 @@ def test_an_answer_that_people_were_shown_is_one_of_the_programs_own():
 
 def test_messages_with_a_source_are_notices():
     records, result = written(p.user("Remember.", source="reminder", sent_at=1), p.user("hi", mode="tool", sent_at=2))
-    assert [each["isMeta"] for each in records] == [True, True]
-    assert [(each.source, each.mode) for each in back(result)] == [("reminder", None), (None, "tool")]
+    assert [each["isMeta"] for each in records[:2]] == [True, True]
+    assert records[2] == {"type": "last-prompt", "leafUuid": records[1]["uuid"], "sessionId": records[0]["sessionId"]}
+    assert [(each.source, each.mode) for each in back(result)[:2]] == [("reminder", None), (None, "tool")]
 
 
 def test_what_another_provider_reasoned_is_carried_beside():

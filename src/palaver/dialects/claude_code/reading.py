@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import UNSET, Raw, UnsetType, structs
+from msgspec import UNSET, Raw, structs
 
 from palaver import wires
 from palaver.core import jsontext
@@ -63,7 +63,8 @@ _MORE: Final = ("slug", "teamName", "sessionKind", "entrypoint", "forkedFrom")
 class _Open:
     """A response that may not have ended, and what came behind it."""
 
-    def __init__(self, key: tuple[str, str | None]) -> None:
+    def __init__(self, writer: str, key: tuple[str, str | None]) -> None:
+        self.writer = writer
         self.key = key
         self.records: list[Record] = []
         self.waiting: list[Record] = []
@@ -123,14 +124,14 @@ class Reading:
         if (key := _response(fields)) is not None:
             if opened is not None and not opened.takes(key):
                 yield from self._close(writer)
-            opened = self._open.setdefault(writer, _Open(key))
+            opened = self._open.setdefault(writer, _Open(writer, key))
             opened.records.append(record)
         else:
             if opened is None and _link_id(fields) is None and self._open:
                 opened = next(reversed(self._open.values()))
             if opened is None or _goes_on(fields) or len(opened.waiting) >= _HELD:
                 if opened is not None:
-                    yield from self._close(writer)
+                    yield from self._close(opened.writer)
                 yield from self._join(record)
                 return
             opened.waiting.append(record)
@@ -229,7 +230,8 @@ class Reading:
             return
         held = [record.fields or {} for record in records]
         try:
-            group = self._restored([self.answer(held)], held[0])
+            plain = self.answer(held)
+            group = self._restored([plain], held[0])
         except PalaverError as error:
             if len(records) > 1:  # one that cannot be read does not take the others with it
                 for record in records:
@@ -245,10 +247,9 @@ class Reading:
         joined = conversation.head or ""
         self._place(held, joined)
         self._recent.add(uuid or joined, group, sum(len(record.raw) for record in records))
-        for message in group:
-            for call in (*message.tool_calls, *message.malformed_tool_calls):
-                made = self._calls.get((writer, call.id or ""), ())
-                self._calls[writer, call.id or ""] = made if joined in made else (*made, joined)
+        for call in (*plain.tool_calls, *plain.malformed_tool_calls):  # by the id that the file gives it
+            made = self._calls.get((writer, call.id or ""), ())
+            self._calls[writer, call.id or ""] = made if joined in made else (*made, joined)
         named = next((each.model for each in group if isinstance(each, AssistantMessage)), None)
         if self._session.model is None and named != SYNTHETIC:
             self._session = structs.replace(self._session, model=named)
@@ -287,10 +288,11 @@ class Reading:
             return
         self._known(record)
         try:
-            group = self._restored(self.said(fields), fields)
+            plain = self.said(fields)
+            group = self._restored(plain, fields)
         except PalaverError as error:
             self._watch.note("value", str(error), record.line)
-            group = []
+            plain = group = []
         if not group:
             yield from self._link(record, line)
             return
@@ -307,7 +309,7 @@ class Reading:
             copies = [structs.replace(each, source=COMPACTION, id=None) for each in kept.messages]
             group = [*marker, *group, *copies]
         ids = [*[None] * (len(group) - 1), string(fields, "uuid")]
-        behind = self._behind(fields, () if kept is not None else group, line)
+        behind = self._behind(fields, plain, line)
         if behind is None:
             yield from conversation.join(group, [record], ids=ids, parent=parent)
         else:
@@ -386,12 +388,12 @@ class Reading:
 
     # -- the tree ------------------------------------------------------------------------------------------------------
 
-    def _parent(self, fields: Fields, line: int) -> str | UnsetType | None:
+    def _parent(self, fields: Fields, line: int) -> str | None:
         """The entry that a record follows."""
         conversation = self._conversation
         named = string(fields, "parentUuid") or string(fields, "logicalParentUuid")
         if named is None:
-            return UNSET if value(fields, "isCompactSummary") is True else None
+            return None
         found = self._at.get(named, named)
         if conversation is not None and found not in conversation:
             self._watch.note("link", "parentUuid", line)

@@ -11,6 +11,7 @@ Rules:
 - An answer that only people were shown is one of the program's own, which it does not send. What it has no record for
   (system messages, discarded answers, other markers) is a ``system`` record that it passes over.
 - A prompt or an answer without content says ``(no content)``: the provider refuses an empty one.
+- Where the conversation ends in a notice, which is no leaf to the program, a ``last-prompt`` names it.
 - A record of an answer that was edited keeps its ``uuid`` where its block is still there, so that results find it.
 
 Stability: experimental.
@@ -42,7 +43,7 @@ from palaver.dialects.documents import lead_of
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import inner, listed, string, value
 from palaver.dialects.times import iso
-from palaver.dialects.writing import Writing, singly
+from palaver.dialects.writing import Writing, is_record, singly
 from palaver.threads.ids import now_ms
 from palaver.threads.view import DISCARDED, PLACEHOLDER
 
@@ -97,6 +98,8 @@ class Rendering:
         times = (entry.message.sent_at for entry in writing.entries)
         first = next((at for at in times if at is not None), None)
         self._at = session.started_at or first or now_ms()
+        path = [entry.id for entry in writing.thread.path(writing.options.branch) if not is_record(entry)]
+        self._main = path[-1] if path else None
         self._uuids: dict[str, str] = {}
         self._responses: dict[str, str] = {}  # by the id of a response: the entry that has it
         self._called: dict[str, str] = {}  # by the id of a call: the entry that made it first
@@ -128,7 +131,10 @@ class Rendering:
         elif isinstance(first, AssistantMessage) and DISCARDED not in first.tags:
             yield from self._answer(group[0], first, olds)
         else:
-            yield jsontext.encode(self._other(group[0], olds[0] if olds else {}))
+            record = self._other(group[0], olds[0] if olds else {})
+            yield jsontext.encode(record)
+            if record.get("isMeta") is True and group[0].id == self._main and not old:
+                yield jsontext.encode({"type": "last-prompt", "leafUuid": record["uuid"], "sessionId": self._session})
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
