@@ -276,6 +276,16 @@ def test_last_prompt_names_the_leaf_until_more_is_said():
     assert texts(for_people(path(*fork, named, answer(5, 3, "n", "said since"))))[-2:] == ["older", "said since"]
 
 
+@pytest.mark.parametrize("last", [p.user("note", source="x"), p.flush(reason="new"), p.system("s"), p.rescue("r")])
+def test_a_conversation_that_ends_in_no_leaf_ends_there_when_it_is_read(last):
+    transcript = transcript_of((p.user("one"), p.assistant("two"), last))
+    first = transcript.thread.path()[0].id
+    transcript.thread.add([Entry("side", first, p.user("side"))], {"side": "side"})
+    (again,) = CLAUDE.read(CLAUDE.write(transcript).body)
+    told = [entry.message.role for entry in again.thread.path() if "record" not in entry.message.tags]
+    assert told == ["user", "assistant", last.role]
+
+
 def test_an_unknown_link_does_not_cut_the_chain():
     novel = link("dream", 2, 1)
     assert texts(for_people(path(user(1, None, "one"), novel, user(3, 2, "two")))) == ["one", "two"]

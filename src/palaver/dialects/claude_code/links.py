@@ -70,9 +70,10 @@ class Links:
             if uuid in parents:
                 continue
             said, named = self._way(uuid, ways)
-            if said is None:
+            if said is None and not named:
                 continue
-            rank = (named, self._nodes[said].standing == "main", places[said], places[uuid])
+            leaf = said or uuid
+            rank = (named, self._nodes[leaf].standing == "main", places[leaf], places[uuid])
             if best is None or rank > best:
                 best, found = rank, uuid
         return found

@@ -11,7 +11,7 @@ Rules:
 - An answer that only people were shown is one of the program's own, which it does not send. What it has no record for
   (system messages, discarded answers, other markers) is a ``system`` record that it passes over.
 - A prompt or an answer without content says ``(no content)``: the provider refuses an empty one.
-- Where the conversation ends in a notice, which is no leaf to the program, a ``last-prompt`` names it.
+- Where the conversation ends in what is no leaf to the program, a notice or a flush, a ``last-prompt`` names it.
 - A record of an answer that was edited keeps its ``uuid`` where its block is still there, so that results find it.
 
 Stability: experimental.
@@ -133,7 +133,7 @@ class Rendering:
         else:
             record = self._other(group[0], olds[0] if olds else {})
             yield jsontext.encode(record)
-            if record.get("isMeta") is True and group[0].id == self._main and not old:
+            if (record["type"] != "user" or "isMeta" in record) and group[0].id == self._main and not old:
                 yield jsontext.encode({"type": "last-prompt", "leafUuid": record["uuid"], "sessionId": self._session})
 
     # -- answers -------------------------------------------------------------------------------------------------------
