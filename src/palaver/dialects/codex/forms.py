@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 NAME: Final = "codex"
 WIRE: Final = "openai_responses"
 
+UNKNOWN: Final = "unknown"
+"""The model of a turn that nobody told us: a ``turn_context`` names one."""
+
 LINE: Final = frozenset(("timestamp", "ordinal", "type", "payload", "metadata", SLOT))
 TYPES: Final = frozenset(
     (

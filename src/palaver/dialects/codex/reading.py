@@ -43,6 +43,7 @@ from palaver.dialects.codex.forms import (
     PAYLOADS,
     RESULTS,
     TYPES,
+    UNKNOWN,
     UNSAID,
     injected,
     read_usage,
@@ -210,7 +211,8 @@ class Reading:
         yield from self._conversation.join(_timed(group, fields), [record])
 
     def _turn(self, record: Record, payload: Fields) -> Iterator[Step]:
-        self._model = string(payload, "model") or self._model
+        model = string(payload, "model") or self._model
+        self._model = None if model == UNKNOWN else model
         known = self._session
         cwd, model = known.cwd or string(payload, "cwd"), known.model or self._model
         self._session = structs.replace(known, cwd=cwd, model=model)

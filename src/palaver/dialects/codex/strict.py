@@ -6,6 +6,7 @@ Rules:
   passed over. So items are cut to the kinds and keys of the table (``ITEMS``), content to texts and images.
 - Calls of tools that it does not know are function calls, and their results too. Those that a provider ran are left
   out.
+- Arguments are text, and stay as the model wrote them, also where they are no JSON.
 - Texts of a refusal are texts. What cannot be said is told to ``lose``.
 
 Source: the program's types of response items (codex-rs/protocol).
@@ -20,14 +21,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext
-from palaver.core.parts import Image, ToolCall
+from palaver.core.parts import Image, MalformedToolCall, ToolCall
 from palaver.dialects.codex.forms import CONTENT, ITEMS, RESULTS, WIRE
+from palaver.dialects.conversation import derived_id
 from palaver.dialects.fields import listed, split, string
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from palaver.core.messages import Message
+    from palaver.core.messages import AssistantMessage, Message
     from palaver.core.parts import AnyPart
 
 M = TypeVar("M", bound="Message")
@@ -58,6 +60,29 @@ def _part(part: AnyPart) -> AnyPart:
         if "detail" not in held:
             return part.replace(provider={**part.provider, WIRE: {**held, "@@detail": "absent"}})
     return part
+
+
+def with_calls(message: AssistantMessage, name: str) -> tuple[AssistantMessage, dict[str, str]]:
+    """A message whose calls the wire takes, and the arguments of those that it would not, by id."""
+    raws: dict[str, str] = {}
+    content: list[Any] = []
+    for place, part in enumerate(message.content):
+        if isinstance(part, MalformedToolCall):
+            named = part.id or derived_id(name, place)
+            raws[named] = part.raw
+            content.append(ToolCall(named, part.name or "unknown", provider_json=part.provider_json))
+        else:
+            content.append(part)
+    return (structs.replace(message, content=tuple(content)) if raws else message), raws
+
+
+def with_text(item: Raw, raws: dict[str, str]) -> Raw:
+    """A call with its arguments as the model wrote them."""
+    fields = split(item)
+    raw = raws.get(string(fields, "call_id") or "")
+    if raw is None or string(fields, "type") != "function_call":
+        return item
+    return jsontext.raw({**fields, "arguments": raw.encode("utf-8", "replace").decode()})
 
 
 def _native_type(node: Any) -> str | None:

@@ -37,10 +37,10 @@ from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Request, Response
 from palaver.core.usage import Usage
 from palaver.dialects import carrying
-from palaver.dialects.codex.forms import NAME, WIRE, injected, read_usage, write_usage
+from palaver.dialects.codex.forms import NAME, UNKNOWN, WIRE, injected, read_usage, write_usage
 from palaver.dialects.codex.items import Items, texts_of
 from palaver.dialects.codex.reading import Reading, shown
-from palaver.dialects.codex.strict import strict, told_plainly
+from palaver.dialects.codex.strict import strict, told_plainly, with_calls, with_text
 from palaver.dialects.conversation import derived_id, hidden_before, session_of
 from palaver.dialects.dialect import Origin
 from palaver.dialects.drift import Watch
@@ -80,6 +80,7 @@ class Rendering:
         self._instructions: Entry | None = None
         self._calls: dict[str, ToolCall] = {}
         self._models: dict[str, str] = {}
+        self._model: str | None = None  # that of the last turn
         self._totals: dict[str, Usage] = {}
         self._before: dict[str, Message] = {}
         self._look()
@@ -96,7 +97,9 @@ class Rendering:
             if before is not None:
                 self._before[entry.id] = before
             before = before if RECORD in message.tags else message
-        model = self._session.model or "unknown"
+        answers = [e.message for e in self._writing.entries if isinstance(e.message, AssistantMessage)]
+        known = (each.model for each in reversed(answers) if each.model is not None)
+        model = next(known, self._session.model or UNKNOWN)
         for entry in reversed(self._writing.entries):
             if isinstance(entry.message, AssistantMessage) and entry.message.model is not None:
                 model = entry.message.model
@@ -190,20 +193,21 @@ class Rendering:
     # -- messages ------------------------------------------------------------------------------------------------------
 
     def _answer(self, entry: Entry, message: AssistantMessage, *, new: bool) -> Iterator[dict[str, Any]]:
-        encoded = self._wire.encode_response(Response(told_plainly(message)))
+        said, raws = with_calls(told_plainly(message), entry.id)
+        encoded = self._wire.encode_response(Response(said))
         self._lose(encoded, [entry])
         made = jsontext.items(jsontext.fields(encoded.body).get("output", jsontext.raw([])))
-        items = [item for each in made if (item := self._strict(each, entry)) is not None]
+        items = [with_text(item, raws) for each in made if (item := self._strict(each, entry)) is not None]
         if not items:
             items = [jsontext.raw({"type": "message", "role": "assistant", "content": []})]
             self._writing.lose("converted", "assistant", "written as an empty answer", entry)
-        if new and isinstance(self._before.get(entry.id), AssistantMessage):
-            yield self._turn(entry)  # parts it from the answer before
-        elif new and message.model is not None and self._stale(entry):
-            yield self._turn(entry)
+        follows = isinstance(self._before.get(entry.id), AssistantMessage)
+        if new and (follows or self._model != self._models[entry.id]):
+            yield self._turn(entry)  # parts it from the answer before, and says whose it is
         lines = [self._line("response_item", item) for item in items]
         spent = None if message.usage is None or not message.usage.total else write_usage(message.usage)
-        known: dict[str, Any] = {"model": self._models[entry.id]}
+        model = self._models[entry.id]
+        known: dict[str, Any] = {"model": None if model == UNKNOWN else model}
         if spent is not None:
             known["usage"] = read_usage(jsontext.raw(spent))
         if not new:
@@ -217,11 +221,6 @@ class Rendering:
             info = {"total_token_usage": write_usage(self._totals[entry.id]), "last_token_usage": spent}
             count = {"type": "token_count", "info": {**info, "model_context_window": None}, "rate_limits": None}
             yield self._line("event_msg", count)
-
-    def _stale(self, entry: Entry) -> bool:
-        """Whether the last turn began with another model, or none began."""
-        before = self._before.get(entry.id)
-        return before is None or not isinstance(before, UserMessage | ToolMessage | DeveloperMessage)
 
     def _told(self, kind: str, texts: Any) -> Iterator[dict[str, Any]]:
         for text in texts:
@@ -327,7 +326,7 @@ class Rendering:
             self._writing.lose("converted", "system", "written as the developer's", entry)
         before: list[Message] = []
         if isinstance(plain, ToolMessage):
-            plain = plain if plain.tool_call_id is not None else plain.replace(tool_call_id=derived_id(entry.id))
+            plain = plain if plain.tool_call_id else plain.replace(tool_call_id=derived_id(entry.id))
             named = plain.tool_call_id or ""
             call = self._calls.get(named)
             before = [AssistantMessage(content=(_called(named, plain, call),))]
@@ -355,6 +354,7 @@ class Rendering:
 
     def _turn(self, entry: Entry) -> dict[str, Any]:
         """The line that begins a turn; the sandbox in the words of older and newer versions."""
+        self._model = self._models[entry.id]
         return self._line(
             "turn_context",
             {
@@ -362,7 +362,7 @@ class Rendering:
                 "cwd": self._session.cwd or "/",
                 "approval_policy": "on-request",
                 "sandbox_policy": {"type": "read-only", "mode": "read-only"},
-                "model": self._models[entry.id],
+                "model": self._model,
                 "summary": "auto",
             },
         )
