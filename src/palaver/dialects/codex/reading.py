@@ -469,6 +469,10 @@ class Reading:
             said = [UserMessage(content=(Text(string(payload, "message") or ""),))]
         return [structs.replace(each, source=COMPACTION) for each in said]
 
+    def reads(self, item: Raw) -> bool:
+        """Whether an item in place of what was hidden says anything."""
+        return not _is_unsaid(item) and bool(self._items.read_well([item]))
+
     def _rolled_back(self, record: Record, turns: int) -> Iterator[Step]:
         conversation = self._conversation
         if conversation is None:
@@ -542,6 +546,10 @@ def _answered(message: Message, model: str | None, usage: Any, opened: Open) -> 
     if opened.aborted is None:
         return told
     return structs.replace(told, finish_reason="other", finish_reason_raw=opened.aborted)
+
+
+def _is_unsaid(item: Raw) -> bool:
+    return string(split(item), "type") in UNSAID
 
 
 def _begins_turn(message: UserMessage, source: str | None = None) -> bool:

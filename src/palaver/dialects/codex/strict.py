@@ -16,6 +16,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from msgspec import UNSET, Raw, structs
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="Message")
 
 _TYPE: Final = "@@type"
-_MADE_IDS: Final = frozenset(("msg", "rs", "fc", "ctc"))
-"""How the ids begin that the wire makes up for a response."""
 
 
 # -- before the wire ---------------------------------------------------------------------------------------------------
@@ -93,8 +92,8 @@ def _native_type(node: Any) -> str | None:
 # -- behind the wire ---------------------------------------------------------------------------------------------------
 
 
-def strict(item: Raw, lose: Callable[[str, str], None]) -> Raw | None:
-    """An item as the program reads it; ``None`` when it reads none of it."""
+def strict(item: Raw, ids: frozenset[str], lose: Callable[[str, str], None]) -> Raw | None:
+    """An item as the program reads it; ``None`` when it reads none of it. ``ids`` are those that items came with."""
     fields = split(item)
     kind = string(fields, "type") or ("message" if "role" in fields else "")
     if kind not in ITEMS:
@@ -106,7 +105,7 @@ def strict(item: Raw, lose: Callable[[str, str], None]) -> Raw | None:
             kept |= {} if key == "type" else {key: each}
         else:
             lose(key, f"the program has no such field of a {kind}")
-    _unmade(kept)
+    _unmade(kept, ids)
     if kind == "message":
         kept["content"] = _content(kept, lose)
     elif kind in RESULTS and jsontext.kind(kept.get("output", jsontext.NULL)) == "an array":
@@ -117,17 +116,29 @@ def strict(item: Raw, lose: Callable[[str, str], None]) -> Raw | None:
         kept.setdefault("status", "completed")
     elif kind == "web_search_call":
         kept.setdefault("action", {"type": "other"})
+    elif kind == "image_generation_call":
+        kept = {"id": "ig_0", "status": "completed", "result": ""} | kept
+    elif kind == "tool_search_output":
+        kept.setdefault("status", "completed")
     return jsontext.raw(kept)
 
 
-def _unmade(kept: dict[str, Any]) -> None:
-    """Leave out an id and a status that the wire made up."""
-    named = string({"id": jsontext.raw(kept["id"])}, "id") if "id" in kept else None
-    head, _, tail = (named or "").partition("_")
-    if head in _MADE_IDS and tail.isdecimal() and len(tail) < 4:  # noqa: PLR2004 (a place, no id)
+def ids_of(message: Message) -> frozenset[str]:
+    """The ids that items of a message came with: any other was made up by the wire."""
+    held = [part.provider.get(WIRE, {}) for part in (message, *message.content)]
+    found: list[Any] = []
+    for fields in held:
+        item = fields.get("item")
+        inner = cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
+        found += [fields.get("id"), inner.get("id")]
+    return frozenset(each for each in found if isinstance(each, str))
+
+
+def _unmade(kept: dict[str, Any], ids: frozenset[str]) -> None:
+    """Leave out an id and a status that the wire made up; the program reads no status of a message or a call."""
+    if "id" in kept and string(kept, "id") not in ids and kept["type"] != "image_generation_call":
         del kept["id"]
-        kept.pop("status", None)
-    elif kept["type"] in {"message", "function_call"}:
+    if kept["type"] in {"message", "function_call"}:
         kept.pop("status", None)
 
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from palaver import wires
-from palaver.core import jsontext
+from palaver.core import canonical, jsontext
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -33,18 +33,18 @@ from palaver.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from palaver.core.parts import Text, ToolCall
+from palaver.core.parts import Opaque, Text, ToolCall
 from palaver.core.request import Request, Response
 from palaver.core.usage import Usage
 from palaver.dialects import carrying
 from palaver.dialects.codex.forms import NAME, UNKNOWN, WIRE, injected, read_usage, write_usage
 from palaver.dialects.codex.items import Items, texts_of
 from palaver.dialects.codex.reading import Reading, shown
-from palaver.dialects.codex.strict import strict, told_plainly, with_calls, with_text
+from palaver.dialects.codex.strict import ids_of, strict, told_plainly, with_calls, with_text
 from palaver.dialects.conversation import derived_id, hidden_before, session_of
 from palaver.dialects.dialect import Origin
 from palaver.dialects.drift import Watch
-from palaver.dialects.fields import inner, split, string
+from palaver.dialects.fields import inner, listed, split, string
 from palaver.dialects.times import iso
 from palaver.dialects.writing import Writing
 from palaver.threads.ids import is_uuid, now_ms
@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
 _VERSION: Final = "0.60.0"
 _NO_LOSS: Final = frozenset(("model", "tool call ids"))
+_ASKED: Final = UserMessage(content=(Text("."),))
+"""Stands before what is given to the wire, which wants a prompt; it is left out again."""
 _LINE: Final = ("timestamp", "ordinal")
 
 
@@ -181,7 +183,7 @@ class Rendering:
         elif isinstance(message, SystemMessage) and self._begins(entry) and not olds:
             self._instructions = entry
         else:
-            yield from self._other(entry, message)
+            yield from self._other(entry, message, olds)
 
     def _leads(self, entry: Entry) -> bool:
         return entry.message.is_summary and self._writing.entries[0] is entry
@@ -210,17 +212,17 @@ class Rendering:
         known: dict[str, Any] = {"model": None if model == UNKNOWN else model}
         if spent is not None:
             known["usage"] = read_usage(jsontext.raw(spent))
-        if not new:
-            known["model"] = message.model
-        read = self._items.read(items)
-        self._carry(lines[0], [message], [structs.replace(each, **known) for each in read])
+        read = [structs.replace(each, **known) for each in self._items.read(items)]
+        self._carry(lines[0], [message], read if new else [_as_told(each, message) for each in read])
         yield from lines
         for item in items:
             yield from self._told("agent_message", filter(None, texts_of(item)))
         if spent is not None:
-            info = {"total_token_usage": write_usage(self._totals[entry.id]), "last_token_usage": spent}
-            count = {"type": "token_count", "info": {**info, "model_context_window": None}, "rate_limits": None}
-            yield self._line("event_msg", count)
+            yield self._line("event_msg", self._count(entry, spent) if new else _recount(message.usage, spent))
+
+    def _count(self, entry: Entry, spent: object) -> dict[str, Any]:
+        info = {"total_token_usage": write_usage(self._totals[entry.id]), "last_token_usage": spent}
+        return {"type": "token_count", "info": {**info, "model_context_window": None}, "rate_limits": None}
 
     def _told(self, kind: str, texts: Any) -> Iterator[dict[str, Any]]:
         for text in texts:
@@ -228,7 +230,7 @@ class Rendering:
 
     def _prompt(self, entry: Entry, message: UserMessage, olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
         if olds and string(inner(olds[0], "payload"), "type") == "agent_message":
-            content = [{"type": "input_text", "text": part.text} for part in message.content if isinstance(part, Text)]
+            content = [_told_by_agent(part) for part in message.content if isinstance(part, Text | Opaque)]
             yield self._line("response_item", {"type": "agent_message", "content": content})
             return
         typed = message.source is None and message.mode != "tool"
@@ -239,8 +241,7 @@ class Rendering:
         source = None if typed else injected(texts)
         plain = [structs.replace(each, source=source) for each in self._items.read([item])]
         line = self._line("response_item", item)
-        if not olds or not typed or carrying.SLOT in olds[0]:
-            self._carry(line, [message], plain)
+        self._carry(line, [message], [_as_told(each, message) for each in plain] if olds else plain)
         yield line
         if typed:
             images = [] if olds else [each.data_uri for each in message.images if each.data_uri is not None]
@@ -252,13 +253,19 @@ class Rendering:
             told["images"] = images
         return self._line("event_msg", told)
 
-    def _other(self, entry: Entry, message: Message) -> Iterator[dict[str, Any]]:
+    def _other(self, entry: Entry, message: Message, olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
         """A result, or what a developer says."""
+        was = inner(olds[0], "payload") if olds else {}
+        if isinstance(message, ToolMessage) and inner(was, "output"):  # an older file
+            output = {**inner(was, "output"), "content": message.text, "success": not message.is_error}
+            yield self._line("response_item", {**was, "output": output})
+            return
         item = self._item(entry, message)
         plain = self._items.read([item])
         if isinstance(message, ToolMessage):
             call = self._calls.get(message.tool_call_id or "")
             plain = [structs.replace(each, tool_name=None if call is None else call.name) for each in plain]
+        plain = [_as_told(each, message) for each in plain] if olds else plain
         line = self._line("response_item", item)
         self._carry(line, [message], plain)
         yield line
@@ -299,7 +306,7 @@ class Rendering:
         payload: dict[str, Any] = {"message": summary}
         was = inner(olds[0], "payload") if olds else {}
         if not olds or "replacement_history" in was:
-            payload["replacement_history"] = self._encoded(kept)
+            payload["replacement_history"] = self._among(listed(was, "replacement_history"), self._encoded(kept))
         if "replacement_history" in was:
             del payload["message"]
         line = self._line("compacted", payload)
@@ -308,28 +315,35 @@ class Rendering:
             self._carry(line, [each.message for each in group], plain)
         return line
 
+    def _among(self, olds: Sequence[Raw], items: list[Raw]) -> list[Raw]:
+        """Items with those among them that nobody could read, where the others are as many as they were."""
+        read = [self._reader.reads(each) for each in olds]
+        if sum(read) != len(items):
+            return items
+        left = iter(items)
+        return [next(left) if known else old for old, known in zip(olds, read, strict=True)]
+
     # -- items ---------------------------------------------------------------------------------------------------------
 
     def _encoded(self, entries: Sequence[Entry]) -> list[Raw]:
         """The items of messages that belong together."""
         messages = [told_plainly(_developer(each.message)) for each in entries]
-        encoded = self._wire.encode_request(Request(messages=tuple(messages)))
-        self._lose(encoded, entries)
-        made = jsontext.items(jsontext.fields(encoded.body).get("input", jsontext.raw([])))
-        first = entries[0] if entries else None
-        return [item for each in made if (item := self._strict(each, first)) is not None]
+        encoded = self._wire.encode_request(Request(messages=(_ASKED, *messages)))
+        self._lose(encoded, [None, *entries])
+        made = jsontext.items(jsontext.fields(encoded.body)["input"])[1:]
+        return [item for each in made if (item := self._strict(each, *entries)) is not None]
 
     def _item(self, entry: Entry, message: Message) -> Raw:
         """The item of a message that no model made. A result is given a call to answer, which is then left out."""
         plain = told_plainly(_developer(message))
         if isinstance(message, SystemMessage):
             self._writing.lose("converted", "system", "written as the developer's", entry)
-        before: list[Message] = []
+        before: list[Message] = [_ASKED]
         if isinstance(plain, ToolMessage):
             plain = plain if plain.tool_call_id else plain.replace(tool_call_id=derived_id(entry.id))
             named = plain.tool_call_id or ""
             call = self._calls.get(named)
-            before = [AssistantMessage(content=(_called(named, plain, call),))]
+            before.append(AssistantMessage(content=(_called(named, plain, call),)))
         encoded = self._wire.encode_request(Request(messages=(*before, plain)))
         self._lose(encoded, [*[None] * len(before), entry])
         made = jsontext.items(jsontext.fields(encoded.body).get("input", jsontext.raw([])))
@@ -340,8 +354,10 @@ class Rendering:
             return jsontext.raw({"type": "function_call_output", "call_id": plain.tool_call_id, "output": ""})
         return jsontext.raw({"type": "message", "role": plain.role, "content": []})
 
-    def _strict(self, item: Raw, entry: Entry | None) -> Raw | None:
-        return strict(item, lambda what, why: self._writing.lose("dropped", what, why, entry))
+    def _strict(self, item: Raw, *entries: Entry) -> Raw | None:
+        ids = frozenset[str]().union(*(ids_of(each.message) for each in entries))
+        entry = entries[0] if entries else None
+        return strict(item, ids, lambda what, why: self._writing.lose("dropped", what, why, entry))
 
     def _lose(self, encoded: Encoded, entries: Sequence[Entry | None]) -> None:
         for loss in encoded.losses:
@@ -375,7 +391,9 @@ class Rendering:
             line[carrying.SLOT] = slot
 
     def _slot(self, messages: Sequence[Message], plain: Sequence[Message]) -> dict[str, Any] | None:
-        return carrying.carried(messages, plain) if self._writing.options.carry else None
+        if not self._writing.options.carry or list(map(_values, messages)) == list(map(_values, plain)):
+            return None
+        return carrying.carried(messages, plain)
 
 
 def _in_place(lines: list[dict[str, Any]], olds: Sequence[Fields]) -> list[dict[str, Any]]:
@@ -394,13 +412,23 @@ def _in_place(lines: list[dict[str, Any]], olds: Sequence[Fields]) -> list[dict[
         place = waiting.pop(0)
         old = olds[place]
         found[place] = line | {key: old[key] for key in _LINE if key in old}
-        if "payload" not in old:
+        if string(old, "type") == "token_usage_record":
+            usage = inner(inner(split_line, "payload"), "info").get("last_token_usage")
+            found[place] |= {"type": "token_usage_record", "payload": {"usage": usage}}
+        elif "payload" not in old:
             found[place] = dict(split(split_line["payload"]))
         elif _kind(old) == ("event_msg", "item"):
             found[place]["payload"] = _completed(split(old["payload"]), split(split_line["payload"]))
     if len(found) != len(olds):
         return lines
     return [found[place] for place in sorted(found)]
+
+
+def _recount(usage: Usage | None, spent: object) -> dict[str, Any]:
+    """What an edit says of a count: the sum of all is not its own, and what did not change stays."""
+    raw = UNSET if usage is None else usage.raw_json
+    same = raw is not UNSET and jsontext.kind(raw) == "an object" and read_usage(raw) == usage
+    return {"type": "token_count", "info": {"last_token_usage": raw if same else spent}}
 
 
 def _kind(line: Fields) -> tuple[str, str]:
@@ -425,6 +453,30 @@ def _completed(old: Fields, new: Fields) -> Raw:
     told = [each | {"text": new["message"]} if "text" in each else each for each in content]
     whole: dict[str, Any] = {**item, "content": told}
     return jsontext.raw({**old, "item": whole})
+
+
+_FROM_LINES: Final = (
+    "model", "usage", "response_id", "finish_reason", "finish_reason_raw", "source", "agent", "tool_name", "tags",
+)  # fmt: skip
+"""What a message has from the lines around its own: an edit of its own leaves them be."""
+
+
+def _as_told(plain: Message, message: Message) -> Message:
+    """What an edited line says, beside what other lines say of its message."""
+    if type(plain) is not type(message):
+        return plain
+    told = {key: getattr(message, key) for key in _FROM_LINES if hasattr(message, key)}
+    return structs.replace(plain, **told)
+
+
+def _values(message: Message) -> bytes:
+    """What a message says, in whatever order its fields are."""
+    said = structs.replace(carrying.without_records(message), id=None, sent_at=None)
+    return jsontext.normal(canonical.encode(said))
+
+
+def _told_by_agent(part: Text | Opaque) -> Any:
+    return {"type": "input_text", "text": part.text} if isinstance(part, Text) else part.raw_json
 
 
 def _hides(message: Message) -> bool:
