@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
@@ -658,3 +659,34 @@ def test_a_line_that_another_program_changed_wins_over_what_was_carried():
 def test_a_developer_message_is_the_developers():
     there = messages(CODEX.write(transcript_of([p.developer("Be brief."), p.user("hi")]), carry=False).body)
     assert isinstance(there[0], DeveloperMessage)
+
+
+# -- odd values --------------------------------------------------------------------------------------------------------
+
+ODD = [None, True, -1, 1.5, "", "x", "\ud83d", [], {}, [[]], {"a": 1}, ["x"], {"type": "message"}, 10**30]
+
+
+def places(value, path=()):
+    if path:
+        yield path
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from places(each, (*path, key))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_odd_values_anywhere_are_kept_and_never_written_anew(seed):
+    """What is read is written back; written anew it is still what the program reads; an edit raises nothing."""
+    chance = random.Random(seed)
+    lines = [json.loads(line) for line in chance.choice((EVERYTHING, SUBAGENT, ROLLOUT)).splitlines()]
+    for _ in range(chance.randint(1, 4)):
+        line = chance.choice(lines)
+        *path, last = chance.choice(list(places(line)))
+        for key in path:
+            line = line[key]
+        line[last] = json.loads(json.dumps(chance.choice(ODD)))
+    data = b"".join(json.dumps(each).encode() + b"\n" for each in lines)
+    (transcript,) = CODEX.read(data)
+    assert CODEX.write(transcript).body == data
+    told = [without_records(each.message) for each in transcript.thread.path() if not is_record(each)]
+    check_strictly(CODEX.write(transcript_of(told, metadata=transcript.metadata)))
+    assert edited(data, replacing("e", "E")).body

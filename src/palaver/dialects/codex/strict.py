@@ -36,6 +36,29 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound="Message")
 
 _TYPE: Final = "@@type"
+_STRING: Final = ("a string", "null")
+_STRINGS: Final = frozenset(("id", "status", "phase", "namespace", "encrypted_content", "revised_prompt"))
+_NEEDED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "message": {"role": ("a string",)},
+    "reasoning": {"summary": ("an array",)},
+    "function_call": dict.fromkeys(("name", "arguments", "call_id"), ("a string",)),
+    "custom_tool_call": dict.fromkeys(("name", "input", "call_id"), ("a string",)),
+    "function_call_output": {"call_id": ("a string",), "output": ("a string", "an array")},
+    "custom_tool_call_output": {"call_id": ("a string",), "output": ("a string", "an array")},
+    "local_shell_call": {"action": ("an object",)},
+    "tool_search_output": {"tools": ("an array",)},
+    "compaction": {"encrypted_content": ("a string",)},
+}
+"""Fields without which the program reads nothing of an item, and what they may be."""
+_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
+    "reasoning": {"encrypted_content": None},
+    "local_shell_call": {"status": "completed"},
+    "web_search_call": {"action": {"type": "other"}},
+    "tool_search_call": {"execution": "server"},
+    "tool_search_output": {"execution": "server", "status": "completed"},
+    "image_generation_call": {"id": "ig_0", "status": "completed", "result": ""},
+}
+_KINDS: Final = {("web_search_call", "action"): "an object"}
 
 
 # -- before the wire ---------------------------------------------------------------------------------------------------
@@ -95,8 +118,8 @@ def _native_type(node: Any) -> str | None:
 def strict(item: Raw, ids: frozenset[str], lose: Callable[[str, str], None]) -> Raw | None:
     """An item as the program reads it; ``None`` when it reads none of it. ``ids`` are those that items came with."""
     fields = split(item)
-    kind = string(fields, "type") or ("message" if "role" in fields else "")
-    if kind not in ITEMS:
+    kind = string(fields, "type") if "type" in fields else "message" if "role" in fields else None
+    if kind is None or kind not in ITEMS:
         lose(kind or "item", "the program passes over such items")
         return None
     kept: dict[str, Any] = {"type": kind}
@@ -110,17 +133,24 @@ def strict(item: Raw, ids: frozenset[str], lose: Callable[[str, str], None]) -> 
         kept["content"] = _content(kept, lose)
     elif kind in RESULTS and jsontext.kind(kept.get("output", jsontext.NULL)) == "an array":
         kept["output"] = _parts(kept["output"], "input_text", lose)
-    elif kind == "reasoning":
-        kept.setdefault("encrypted_content", None)
-    elif kind == "local_shell_call":
-        kept.setdefault("status", "completed")
-    elif kind == "web_search_call":
-        kept.setdefault("action", {"type": "other"})
-    elif kind == "image_generation_call":
-        kept = {"id": "ig_0", "status": "completed", "result": ""} | kept
-    elif kind == "tool_search_output":
-        kept.setdefault("status", "completed")
-    return jsontext.raw(kept)
+    return _checked(kept, lose)
+
+
+def _checked(kept: dict[str, Any], lose: Callable[[str, str], None]) -> Raw | None:
+    """An item whose fields are of the kinds that the program reads."""
+    kind = kept["type"]
+    fields = split(jsontext.raw(kept))
+    for key, default in _DEFAULTS.get(kind, {}).items():
+        if key not in fields or jsontext.kind(fields[key]) not in _KINDS.get((kind, key), "a string"):
+            fields[key] = jsontext.raw(default)
+    for key in [key for key in fields if key in _STRINGS and jsontext.kind(fields[key]) not in _STRING]:
+        lose(key, "the program reads a string there")
+        del fields[key]
+    for key, wanted in _NEEDED.get(kind, {}).items():
+        if key not in fields or jsontext.kind(fields[key]) not in wanted:
+            lose(kind, f"the program wants {' or '.join(wanted)} as {key}")
+            return None
+    return jsontext.raw(fields)
 
 
 def ids_of(message: Message) -> frozenset[str]:
@@ -129,8 +159,9 @@ def ids_of(message: Message) -> frozenset[str]:
     found: list[Any] = []
     for fields in held:
         item = fields.get("item")
-        inner = cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
-        found += [fields.get("id"), inner.get("id")]
+        found.append(fields.get("id"))
+        if isinstance(item, Mapping):
+            found.append(cast("Mapping[str, Any]", item).get("id"))
     return frozenset(each for each in found if isinstance(each, str))
 
 
@@ -156,12 +187,12 @@ def _parts(content: Raw, usual: str, lose: Callable[[str, str], None]) -> list[A
     for each in listed({"content": content}, "content"):
         fields = split(each)
         kind = string(fields, "type")
-        if kind == "refusal":
+        if kind == "refusal" and string(fields, "refusal") is not None:
             lose("refusal", "written as text")
             parts.append({"type": usual, "text": fields["refusal"]})
-        elif kind == "input_image" and "image_url" not in fields:
+        elif kind == "input_image" and string(fields, "image_url") is None:
             lose("image", "the program reads images by their URL only")
-        elif kind not in CONTENT:
+        elif kind not in CONTENT or (kind != "input_image" and string(fields, "text") is None):
             lose((kind or "part").removeprefix("input_"), "the program reads texts and images only")
         else:
             parts.append({key: part for key, part in fields.items() if (key, bytes(part)) != ("annotations", b"[]")})

@@ -38,7 +38,7 @@ from palaver.core.request import Request, Response
 from palaver.core.usage import Usage
 from palaver.dialects import carrying
 from palaver.dialects.codex.forms import NAME, UNKNOWN, WIRE, injected, read_usage, write_usage
-from palaver.dialects.codex.items import Items, texts_of
+from palaver.dialects.codex.items import Items, is_made, texts_of
 from palaver.dialects.codex.reading import Reading, shown
 from palaver.dialects.codex.strict import ids_of, strict, told_plainly, with_calls, with_text
 from palaver.dialects.conversation import derived_id, hidden_before, session_of
@@ -80,7 +80,8 @@ class Rendering:
         first = next((at for at in times if at is not None), None)
         self._at = self._session.started_at or first or now_ms()
         self._instructions: Entry | None = None
-        self._calls: dict[str, ToolCall] = {}
+        self._calls: dict[str, tuple[int, ToolCall]] = {}  # by id, with the place of the answer
+        self._places: dict[str, int] = {}
         self._models: dict[str, str] = {}
         self._model: str | None = None  # that of the last turn
         self._totals: dict[str, Usage] = {}
@@ -90,9 +91,11 @@ class Rendering:
     def _look(self) -> None:
         """Learn what lines say of others: calls that results answer, the model of each turn, the sum of usage."""
         total, before = Usage(), None
-        for entry in self._writing.entries:
+        for place, entry in enumerate(self._writing.entries):
             message = entry.message
-            self._calls.update((call.id, call) for call in message.tool_calls)
+            for call in message.tool_calls:
+                self._calls.setdefault(call.id, (place, call))
+            self._places[entry.id] = place
             if isinstance(message, AssistantMessage) and message.usage is not None:
                 total = total + message.usage
                 self._totals[entry.id] = total
@@ -212,10 +215,10 @@ class Rendering:
         known: dict[str, Any] = {"model": None if model == UNKNOWN else model}
         if spent is not None:
             known["usage"] = read_usage(jsontext.raw(spent))
-        read = [structs.replace(each, **known) for each in self._items.read(items)]
+        read = [_but(each, known) for each in self._items.read_well(items)]
         self._carry(lines[0], [message], read if new else [_as_told(each, message) for each in read])
         yield from lines
-        for item in items:
+        for item in filter(is_made, items):
             yield from self._told("agent_message", filter(None, texts_of(item)))
         if spent is not None:
             yield self._line("event_msg", self._count(entry, spent) if new else _recount(message.usage, spent))
@@ -239,7 +242,7 @@ class Rendering:
         item = self._item(entry, message)
         texts = texts_of(item)
         source = None if typed else injected(texts)
-        plain = [structs.replace(each, source=source) for each in self._items.read([item])]
+        plain = [structs.replace(each, source=source) for each in self._items.read_well([item])]
         line = self._line("response_item", item)
         self._carry(line, [message], [_as_told(each, message) for each in plain] if olds else plain)
         yield line
@@ -261,9 +264,9 @@ class Rendering:
             yield self._line("response_item", {**was, "output": output})
             return
         item = self._item(entry, message)
-        plain = self._items.read([item])
+        plain = self._items.read_well([item])
         if isinstance(message, ToolMessage):
-            call = self._calls.get(message.tool_call_id or "")
+            call = self._call(entry, message.tool_call_id)
             plain = [structs.replace(each, tool_name=None if call is None else call.name) for each in plain]
         plain = [_as_told(each, message) for each in plain] if olds else plain
         line = self._line("response_item", item)
@@ -342,7 +345,7 @@ class Rendering:
         if isinstance(plain, ToolMessage):
             plain = plain if plain.tool_call_id else plain.replace(tool_call_id=derived_id(entry.id))
             named = plain.tool_call_id or ""
-            call = self._calls.get(named)
+            call = self._call(entry, named)
             before.append(AssistantMessage(content=(_called(named, plain, call),)))
         encoded = self._wire.encode_request(Request(messages=(*before, plain)))
         self._lose(encoded, [*[None] * len(before), entry])
@@ -350,9 +353,15 @@ class Rendering:
         found = self._strict(made[-1], entry) if len(made) > len(before) else None
         if found is not None:
             return found
+        self._writing.lose("dropped", message.role, "the program could not read it", entry)
         if isinstance(plain, ToolMessage):
             return jsontext.raw({"type": "function_call_output", "call_id": plain.tool_call_id, "output": ""})
         return jsontext.raw({"type": "message", "role": plain.role, "content": []})
+
+    def _call(self, entry: Entry, named: str | None) -> ToolCall | None:
+        """The call that a result answers, where it was made before."""
+        place, call = self._calls.get(named or "", (0, None))
+        return call if place < self._places[entry.id] else None
 
     def _strict(self, item: Raw, *entries: Entry) -> Raw | None:
         ids = frozenset[str]().union(*(ids_of(each.message) for each in entries))
@@ -447,8 +456,8 @@ def _completed(old: Fields, new: Fields) -> Raw:
     if string(old, "type") != "item_completed":
         return jsontext.raw(new)
     item = inner(old, "item")
-    content = [split(each) for each in jsontext.items(item["content"])] if "content" in item else []
-    if len([each for each in content if "text" in each]) != 1:
+    content = [split(each) for each in listed(item, "content")]
+    if "message" not in new or len([each for each in content if "text" in each]) != 1:
         return jsontext.raw(old)
     told = [each | {"text": new["message"]} if "text" in each else each for each in content]
     whole: dict[str, Any] = {**item, "content": told}
@@ -473,6 +482,10 @@ def _values(message: Message) -> bytes:
     """What a message says, in whatever order its fields are."""
     said = structs.replace(carrying.without_records(message), id=None, sent_at=None)
     return jsontext.normal(canonical.encode(said))
+
+
+def _but(message: Message, known: dict[str, Any]) -> Message:
+    return structs.replace(message, **known) if isinstance(message, AssistantMessage) else message
 
 
 def _told_by_agent(part: Text | Opaque) -> Any:
