@@ -50,6 +50,7 @@ __all__ = [
 _DIALECTS: Final = {
     "claude_code": "palaver.dialects.claude_code",
     "pi": "palaver.dialects.pi",
+    "atif": "palaver.dialects.atif",
 }
 
 
