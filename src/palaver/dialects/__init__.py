@@ -49,6 +49,14 @@ __all__ = [
 
 _DIALECTS: Final = {
     "claude_code": "palaver.dialects.claude_code",
+    "codex": "palaver.dialects.codex",
+    "openai_messages": "palaver.dialects.openai_messages",
+    "agent_swarm_kit": "palaver.dialects.agent_swarm_kit",
+    "codebuff": "palaver.dialects.codebuff",
+    "deepagents": "palaver.dialects.deepagents",
+    "deepagents_log": "palaver.dialects.deepagents_log",
+    "kairo": "palaver.dialects.kairo",
+    "kairo_a2a": "palaver.dialects.kairo_a2a",
     "pi": "palaver.dialects.pi",
     "atif": "palaver.dialects.atif",
 }

@@ -177,7 +177,9 @@ class _Reading:
         self._conversation: Conversation | None = None
         self._session = Session(dialect=NAME)
         self._title: str | None = None
-        self._kept: list[tuple[str, int, Message]] = []  # on the line since the last compaction: id, index, message
+        self._kept: list[
+            tuple[str, int, Message | None]
+        ] = []  # on the line since the last compaction: id, index, message
         self._index = 0
 
     def record(self, record: Record) -> Iterator[Step]:
@@ -233,31 +235,35 @@ class _Reading:
         if kind == "session_info":
             self._title = string(fields, "name") or self._title
         group = self._messages(fields, kind, sent_at, record.line)
+        if isinstance(follows, str) or follows is None:
+            self._back_to(parent)
         if group is None:
+            self._kept.append((named or "", self._index, None))
             yield from conversation.record(record, id=named, parent=follows, sent_at=sent_at)
             return
         if kind == "compaction":
-            group = [record_message(sent_at), hidden_before(sent_at), *group, *self._tail(fields)]
-            self._kept = [("", -1, each) for each in group[2:]]
+            kept = self._tail(fields)
+            said = [structs.replace(each, source=COMPACTION, id=None) for _, _, each in kept if each is not None]
+            self._kept = [("", -1, group[0]), *kept, (named or "", self._index, None)]
+            group = [record_message(sent_at), hidden_before(sent_at), *group, *said]
         else:
             self._kept += [(named or "", self._index, each) for each in group]
         # The id of a compaction is that of its last message: what names it as its parent follows all of them.
         ids = [*[None] * (len(group) - 1), named] if kind == "compaction" else [named]
         yield from conversation.join(group, [record], ids=ids, parent=follows)
 
-    def _tail(self, fields: Fields) -> Iterator[Message]:
-        """What a compaction kept, once more."""
+    def _back_to(self, parent: str | None) -> None:
+        """Forget what does not stand on the line of an entry that follows ``parent``."""
+        while self._kept and self._kept[-1][0] != parent:
+            self._kept.pop()
+
+    def _tail(self, fields: Fields) -> list[tuple[str, int, Message | None]]:
+        """What a compaction kept of the line before it."""
         first, index = string(fields, "firstKeptEntryId"), value(fields, "firstKeptEntryIndex")
-        place = next(
-            (
-                place
-                for place, (each, at, _) in enumerate(self._kept)
-                if (each == first if first is not None else at >= index if isinstance(index, int) else False)
-            ),
-            len(self._kept),
-        )
-        for _, _, message in self._kept[place:]:
-            yield structs.replace(message, source=COMPACTION, id=None)
+        for place, (each, at, _) in enumerate(self._kept):
+            if each == first if first is not None else isinstance(index, int) and at >= index:
+                return self._kept[place:]
+        return []
 
     def _messages(self, fields: Fields, kind: str | None, sent_at: int | None, line: int) -> list[Message] | None:
         """What an entry says; ``None`` when it says nothing to anybody."""

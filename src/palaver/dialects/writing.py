@@ -83,6 +83,8 @@ class Writing:
         self.options = options
         self.native = native
         self.beside: dict[str, bytes] = {}
+        self.whole = False
+        """Whether the rendering of a record is all that there is to say, so that it keeps no key of the old one."""
         self._places = {entry.id: place for place, entry in enumerate(entries)}
         self._losses: dict[Loss, None] = {}
 
@@ -178,8 +180,18 @@ def _chosen(
             if _is_native(entry, dialect) or ((tree or entry.id in on_path) and not is_record(entry))
         ], True
     if tree and options.history is None:
-        return [entry for entry in thread.entries if not is_record(entry)], False
+        return _main_last(thread.entries, path), False
     return list(chosen_history(path, options.history or history)), False
+
+
+def _main_last(entries: Sequence[Entry], path: Sequence[Entry]) -> list[Entry]:
+    """All messages, parents first, the end of the main branch last: programs go on where a file ends."""
+    places = {entry.id: place for place, entry in enumerate(path)}
+    forks = (places.get(entry.parent or "", -1) for entry in entries if entry.id not in places)
+    last = max(forks, default=len(path))
+    moved = {entry.id for entry in path[last + 1 :]}
+    ordered = (*(entry for entry in entries if entry.id not in moved), *path[last + 1 :])
+    return [entry for entry in ordered if not is_record(entry)]
 
 
 def _is_native(entry: Entry, dialect: str) -> bool:
@@ -233,7 +245,7 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering) -> list[_Place
             raws = list(rendering.render(group, olds))
             if olds and len(raws) == len(olds):
                 raws = [
-                    _like(piece.raw, restyled(old, new))
+                    _like(piece.raw, restyled(old, new, whole=writing.whole))
                     for piece, old, new in zip(pieces or (), olds, raws, strict=True)
                 ]
         if pieces is not None and len(raws) == len(pieces):
@@ -315,7 +327,10 @@ def _document(placed: Sequence[_Placed], rendering: Rendering) -> Iterator[bytes
         yield from (each.raw for each in placed)
         return
     items = [each for each in placed if each.at != documents.TAIL and (each.at, each.new) != (0, _OLD)]
-    yield from rendering.head() if head is None else (head,)
+    if head is not None:
+        yield head
+    elif tail is None:
+        yield from rendering.head()
     lead = next((found for each in items if each.new == _OLD and (found := documents.lead_of(each.raw))), b",")
     for place, item in enumerate(items):
         yield item.raw if item.new == _OLD or place == 0 else lead + item.raw

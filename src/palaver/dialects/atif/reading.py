@@ -18,6 +18,7 @@ from palaver.dialects import carrying, documents
 from palaver.dialects.atif import forms
 from palaver.dialects.atif.forms import KEYS, NAME, PREFIX
 from palaver.dialects.conversation import Conversation, Session, Step, derived_id
+from palaver.dialects.documents import fields_of
 from palaver.dialects.fields import inner, integer, listed, split, string, value
 from palaver.dialects.times import read_time
 from palaver.threads.ids import is_uuid
@@ -63,7 +64,8 @@ class Reading:
             yield from conversation.record(cut.tail)
         yield conversation.ended(metadata=session.metadata())
         if cut.tail is not None:
-            yield from self._inside(fields, thread, steps.calls, 1)
+            frame = fields_of(cut.head.raw + cut.tail.raw)  # as it is read again when it is written
+            yield from self._inside(frame, thread, steps.calls, 1)
 
     def end(self) -> tuple[Step, ...]:
         """Everything was said."""

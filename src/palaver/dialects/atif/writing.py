@@ -6,7 +6,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, assert_never, cast
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from msgspec import Raw, Struct, structs
 
@@ -57,16 +57,16 @@ if TYPE_CHECKING:
     from palaver.dialects.writing import Writing
     from palaver.threads.thread import Entry
 
-_MODELED: Final = frozenset(
+_OURS: Final = frozenset(
     (
-        *("model_name", "reasoning_content", "tool_calls", "observation", "metrics", forms.COPIED),
-        *("text", "source", "source_call_id", "content", forms.REFS),
-        *("prompt_tokens", "completion_tokens", "cached_tokens"),
-        *(carrying.SLOT, forms.RAW_ARGUMENTS, *forms.FAILED, forms.TIMESTAMP),
+        *("step_id", "timestamp", "source", "message", "observation", forms.COPIED),
+        *("model_name", "reasoning_content", "tool_calls", "metrics", "extra"),
+        *("tool_call_id", "function_name", "arguments", "source_call_id", "content", forms.REFS),
     )
 )
-"""Keys that are written as null where an edit took them away: what is laid over an old step keeps what it does not
-name."""
+"""Keys of steps, calls and results that are written from messages; the others stay as an old step has them."""
+_EXTRAS: Final = frozenset((carrying.SLOT, forms.RAW_ARGUMENTS, *forms.FAILED, forms.TIMESTAMP))
+_NAMES: Final = {"tool_calls": "tool_call_id", "results": "source_call_id"}
 _SOURCES: Final = {"user": "user", "assistant": "agent"}
 _SUMS: Final = {
     "total_prompt_tokens": "prompt_tokens",
@@ -91,6 +91,7 @@ class Rendering:
     ) -> None:
         """Begin with no step. ``dropped`` are branches that are left out, ``named`` the id of the trajectory."""
         self._writing = writing
+        writing.whole = True
         self._session = session_of(writing.metadata)
         self._embedded = embedded
         self._named = named
@@ -217,7 +218,7 @@ class Rendering:
         elif self._carried(group, step) is not None:
             self._lose(group[0].message.role, "fields that ATIF has no place for", group[0])
         if before:
-            _clear(step, before)
+            step = _laid_over(step, before)
         self._count(step, before)
         yield jsontext.encode(step)
 
@@ -497,20 +498,19 @@ def _metrics(usage: Usage) -> dict[str, Any]:
     return metrics
 
 
-def _clear(new: dict[str, Any], old: Fields) -> None:
-    """Say null where ``old`` has what ``new`` no longer says."""
-    for key in old:
-        if key in _MODELED and key not in new:
-            new[key] = None
-    extra: dict[str, Any] = new.get("extra") or {}
-    gone = {key: None for key in inner(old, "extra") if key in _MODELED and key not in extra}
-    if gone:
-        new["extra"] = {**extra, **gone}
-    for key, raw in old.items():
-        made: object = new.get(key)
-        if isinstance(made, dict) and key not in {"arguments", "extra"}:
-            _clear(cast("dict[str, Any]", made), split(raw))
-        elif isinstance(made, list):
-            for each, before in zip(cast("list[object]", made), listed(old, key), strict=False):
-                if isinstance(each, dict):
-                    _clear(cast("dict[str, Any]", each), split(before))
+def _laid_over(new: dict[str, Any], old: Fields) -> dict[str, Any]:
+    """Take from an old step, call or result what messages do not say."""
+    extra: dict[str, Any] = {key: raw for key, raw in inner(old, "extra").items() if key not in _EXTRAS}
+    extra |= new.get("extra", {})
+    said = {key: raw for key, raw in old.items() if key not in _OURS} | new | ({"extra": extra} if extra else {})
+    if "observation" in new:
+        before = listed(inner(old, "observation"), "results")
+        said["observation"] = {"results": _paired(new["observation"]["results"], before, _NAMES["results"])}
+    if "tool_calls" in new:
+        said["tool_calls"] = _paired(new["tool_calls"], listed(old, "tool_calls"), _NAMES["tool_calls"])
+    return said
+
+
+def _paired(news: list[dict[str, Any]], olds: Sequence[Raw], key: str) -> list[dict[str, Any]]:
+    named = {string(fields, key): fields for fields in map(split, olds)}
+    return [_laid_over(each, named[each.get(key)]) if each.get(key) in named else each for each in news]

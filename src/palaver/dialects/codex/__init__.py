@@ -1,0 +1,59 @@
+"""Codex rollouts: JSON Lines, also packed with Zstandard (dialects.md 3).
+
+Read: ``reading`` says how lines become messages. Items are those of ``openai_responses``. The files are linear: turns
+that were rolled back stay as branches.
+
+What it cannot say: branches (the one that was asked for is written), markers, audio, video, refusals and citations
+as far as the wire's items cannot, reasoning of other providers (its proof binds it).
+
+A rollout is named ``rollout-<time>-<id>.jsonl``, in a folder for each day.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from palaver.dialects.codex.forms import ITEMS, NAME, TYPES
+from palaver.dialects.codex.reading import Reading
+from palaver.dialects.codex.writing import Rendering
+from palaver.dialects.dialect import Dialect
+from palaver.dialects.sight import Head, Sighting
+
+_NAME: Final = re.compile(r"(?:.*[/\\])?rollout-\d{4}-\d{2}-\d{2}T[\d-]+-[0-9a-f-]{36}\.jsonl(?:\.zst)?")
+
+
+def sees(head: Head) -> Sighting | None:
+    """A first line ``session_meta`` with a payload; or lines with time, type and payload; or the file's name."""
+    first = head.first
+    if first.get("type") == "session_meta" and isinstance(first.get("payload"), dict):
+        return Sighting(1.0, "paginated" if "paginated" in first["payload"].values() else "legacy")
+    if first.get("type") in TYPES and "payload" in first and "timestamp" in first:
+        return Sighting(0.9)
+    bare = "type" not in first and "id" in first and "timestamp" in first and "instructions" in first
+    if _NAME.fullmatch(head.name) and (bare or first.get("type") in TYPES | ITEMS):
+        return Sighting(0.9)
+    return Sighting(0.7) if bare and all(line.get("type") in ITEMS for line in head.lines[1:4]) else None
+
+
+DIALECT: Final = Dialect(
+    name=NAME,
+    title="Codex rollouts",
+    fidelity="bytes",
+    sees=sees,
+    reading=Reading,
+    rendering=Rendering,
+    resumes=True,
+    history="all",
+    keeps=(
+        "rolled back turns",
+        "reasoning with proof",
+        "usage of each call, model of each turn",
+        "images",
+        "arguments as they were written",
+        "compactions",
+    ),
+    loses=("branches", "markers", "other providers' reasoning (kept beside)", "audio, video"),
+)
