@@ -269,7 +269,8 @@ class Rendering:
         step["message"] = "" if isinstance(message, ToolMessage) else self._content(entry)
         if isinstance(message, AssistantMessage):
             step |= self._answer(entry, message, old)
-        if found := [self._result(each, group) for each in (*self._own_results(entry), *results)]:
+        found = [self._served(*each) for each in self._own_results(entry)]
+        if found := [*found, *(self._result(each, group) for each in results)]:
             step["observation"] = {"results": found}
         if message.metadata.get(forms.COPIED) is True or self._is_repeated(entry):
             step[forms.COPIED] = True
@@ -286,7 +287,8 @@ class Rendering:
         """Whether a message is one that a compaction kept: it was said before."""
         if entry.parent is None or not entry.message.is_summary:
             return False
-        return self._writing.thread.entry(entry.parent).message.is_summary
+        before = self._writing.thread.entry(entry.parent).message
+        return before.is_summary and not isinstance(before, FlushMarker)
 
     def _answer(self, entry: Entry, message: AssistantMessage, old: Fields) -> dict[str, Any]:
         said: dict[str, Any] = {}
@@ -327,12 +329,12 @@ class Rendering:
         extra = {"extra": {forms.RAW_ARGUMENTS: text}} if self._allows(forms.EXTRA_SINCE) else {}
         return {**call, "arguments": {}, **extra}
 
-    def _result(self, entry: Entry | tuple[Entry, int, ServerToolResult], group: Sequence[Entry]) -> dict[str, Any]:
-        if isinstance(entry, tuple):
-            holder, place, part = entry
-            self._lose("server_tool_result", "written as the result of a call", holder, place)
-            known = {"source_call_id": part.tool_call_id} if part.tool_call_id in _calls(holder.message) else {}
-            return {**known, "content": bytes(part.output_json).decode()}
+    def _served(self, entry: Entry, place: int, part: ServerToolResult) -> dict[str, Any]:
+        self._lose("server_tool_result", "written as the result of a call", entry, place)
+        known = {"source_call_id": part.tool_call_id} if part.tool_call_id in _calls(entry.message) else {}
+        return {**known, "content": bytes(part.output_json).decode()}
+
+    def _result(self, entry: Entry, group: Sequence[Entry]) -> dict[str, Any]:
         message = entry.message
         result: dict[str, Any] = {}
         call = message.tool_call_id if isinstance(message, ToolMessage) else None
@@ -502,7 +504,8 @@ def _laid_over(new: dict[str, Any], old: Fields) -> dict[str, Any]:
     """Take from an old step, call or result what messages do not say."""
     extra: dict[str, Any] = {key: raw for key, raw in inner(old, "extra").items() if key not in _EXTRAS}
     extra |= new.get("extra", {})
-    said = {key: raw for key, raw in old.items() if key not in _OURS} | new | ({"extra": extra} if extra else {})
+    left = {key: raw for key, raw in old.items() if key not in _OURS or jsontext.is_null(raw)}
+    said: dict[str, Any] = left | new | ({"extra": extra} if extra else {})
     if "observation" in new:
         before = listed(inner(old, "observation"), "results")
         said["observation"] = {"results": _paired(new["observation"]["results"], before, _NAMES["results"])}
