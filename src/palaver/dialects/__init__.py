@@ -57,7 +57,12 @@ _DIALECTS: Final = {
     "deepagents_log": "palaver.dialects.deepagents_log",
     "kairo": "palaver.dialects.kairo",
     "kairo_a2a": "palaver.dialects.kairo_a2a",
+    "ag_ui": "palaver.dialects.ag_ui",
+    "langchain": "palaver.dialects.langchain",
+    "otel_genai": "palaver.dialects.otel_genai",
+    "opencode": "palaver.dialects.opencode",
     "pi": "palaver.dialects.pi",
+    "vercel_ui": "palaver.dialects.vercel_ui",
     "atif": "palaver.dialects.atif",
 }
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -113,8 +112,7 @@ def _record(at: int, raw: bytes, _whole: bytes = b"") -> Record:
     fields = None
     body = raw[len(lead_of(raw)) :]
     if at not in {0, TAIL} and body.startswith(b"{"):
-        with suppress(DecodeError):
-            fields = jsontext.fields(jsontext.source(body))
+        fields = fields_of(body) or None
     return Record(at, 1, raw, fields)
 
 
@@ -234,8 +232,15 @@ def _after(pattern: re.Pattern[bytes], data: bytes, place: int) -> int:
 
 
 def fields_of(data: bytes) -> Fields:
-    """The fields of a document; empty when it is no object."""
+    """The fields of a document; empty when it is no object, or no text."""
     try:
-        return jsontext.fields(jsontext.source(data))
+        return jsontext.fields(jsontext.source(data)) if _is_text(data) else {}
     except (DecodeError, msgspec.MsgspecError):
         return {}
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False

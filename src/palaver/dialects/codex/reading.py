@@ -151,7 +151,9 @@ class Reading:
         self._paginated = string(meta, "history_mode") == "paginated"
         git = inner(meta, "git")
         source = inner(inner(inner(meta, "source"), "subagent"), "thread_spawn")
-        more = {key: value(meta, key) for key in ("forked_from_id", "originator", "model_provider") if key in meta}
+        more: dict[str, Any] = {
+            key: value(meta, key) for key in ("forked_from_id", "originator", "model_provider") if key in meta
+        }
         self._session = Session(
             dialect=NAME,
             id=named,
