@@ -16,6 +16,7 @@ from palaver.dialects.atif.forms import NAME
 from palaver.dialects.conversation import Transcript, session_of
 from palaver.dialects.documents import fields_of
 from palaver.dialects.fields import listed
+from palaver.dialects.linear import frame_of, line_of
 from palaver.dialects.writing import is_record
 from palaver.threads.thread import MAIN, Entry, Thread
 
@@ -28,21 +29,7 @@ def arranged(transcript: Transcript, branch: str) -> tuple[Transcript, tuple[str
 
     Raises ``NotFoundError`` for a branch that is not there.
     """
-    thread = transcript.thread
-    path = list(thread.path(branch))
-    held = {entry.id for entry in path}
-    frame = [entry for entry in thread.entries if entry.id not in held and _is_frame(entry)]
-    path = [entry for entry in frame if not _is_tail(entry)] + path + [entry for entry in frame if _is_tail(entry)]
-    line = Thread(thread.id)
-    before: str | None = None
-    for entry in _settled(path):
-        line.add([Entry(entry.id, before, entry.message)])
-        before = entry.id
-    line.add((), {branch: before})
-    others = [name for name, leaf in thread.branches.items() if leaf is not None and leaf not in held]
-    left = {thread.branches[name] for name in others}
-    nameless = [f"ending in {leaf}" for leaf in thread.leaves if leaf not in held and leaf not in left]
-    return Transcript(line, transcript.title, transcript.metadata), (*others, *nameless)
+    return line_of(NAME, transcript, branch, _settled)
 
 
 def _settled(path: Sequence[Entry]) -> Iterator[Entry]:
@@ -82,26 +69,13 @@ def _ids(message: AssistantMessage) -> Iterator[str]:
             yield part.id
 
 
-def _is_frame(entry: Entry) -> bool:
-    return any(number in {0, documents.TAIL} for number in kept.numbers_of(entry.message, NAME))
-
-
-def _is_tail(entry: Entry) -> bool:
-    return documents.TAIL in kept.numbers_of(entry.message, NAME)
-
-
 # -- sub-agents --------------------------------------------------------------------------------------------------------
 
 
 def inside(transcript: Transcript) -> list[bytes]:
     """The documents of sub-agents that lie in what was kept of a trajectory."""
-    frame = {
-        piece.at: piece.raw
-        for entry in transcript.thread.entries
-        if _is_frame(entry)
-        for piece in kept.records_of(NAME, [entry.message]) or ()
-    }
-    document = frame.get(0, b"") + frame.get(documents.TAIL, b"")
+    head, tail = frame_of(transcript.thread.entries, NAME)
+    document = head + (tail or b"")
     return [bytes(each) for each in listed(fields_of(document), "subagent_trajectories")]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
-from msgspec import Raw, Struct, structs
+from msgspec import UNSET, Raw, Struct, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import EncodeError, MessageError
@@ -47,6 +47,7 @@ from palaver.dialects.conversation import session_of
 from palaver.dialects.documents import fields_of
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import inner, integer, listed, split, string, value
+from palaver.dialects.linear import frame_of, frames
 from palaver.dialects.times import iso
 
 if TYPE_CHECKING:
@@ -95,14 +96,18 @@ class Rendering:
         self._session = session_of(writing.metadata)
         self._embedded = embedded
         self._named = named
-        self._document, self._head = _document_of(writing)
+        head, tail = frame_of(writing.entries, NAME)
+        self._document = head + (tail or b"")
+        self._head = b"" if tail is None else head
         self._root = fields_of(self._document)
         agent = inner(self._root, "agent")
         self._model = string(agent, "model_name") if writing.native else self._session.model
         self._steps = Steps(self._model, Watch())
         said = string(self._root, "schema_version")
         self._version: forms.Version | None = forms.version_of(said) if said is not None else forms.USUAL
-        self._native = sum(1 for entry in writing.entries if kept.leads(entry.message, NAME) and not _is_frame(entry))
+        self._native = sum(
+            1 for entry in writing.entries if kept.leads(entry.message, NAME) and not frames(entry, NAME)
+        )
         self._next = self._native + 1
         self._totals: dict[str, Any] = {}
         self._changed = False
@@ -448,22 +453,6 @@ class Rendering:
         self._writing.lose(kind or carried, what, why, entry, part)
 
 
-def _document_of(writing: Writing) -> tuple[bytes, bytes]:
-    """The document without its steps, and its head; empty when it has none that could be cut."""
-    frame: dict[int, bytes] = {}
-    for entry in writing.entries:
-        if _is_frame(entry):
-            for piece in kept.records_of(NAME, [entry.message]) or ():
-                frame[piece.at] = piece.raw
-    if 0 not in frame or documents.TAIL not in frame:
-        return frame.get(0, b""), b""
-    return frame[0] + frame[documents.TAIL], frame[0]
-
-
-def _is_frame(entry: Entry) -> bool:
-    return any(number in {0, documents.TAIL} for number in kept.numbers_of(entry.message, NAME))
-
-
 def _calls(message: Message) -> set[str]:
     return {
         part.id or f"call_{place}"
@@ -491,7 +480,7 @@ def _metrics(usage: Usage) -> dict[str, Any]:
         metrics["completion_tokens"] = sum(completion)
     if usage.cache_read is not None:
         metrics["cached_tokens"] = usage.cache_read
-    cost = None if usage.raw is None else usage.raw.get("cost_usd")
+    cost = None if usage.raw_json is UNSET else value(split(usage.raw_json), "cost_usd")
     if isinstance(cost, (int, float)) and not isinstance(cost, bool):
         metrics["cost_usd"] = cost
     extra = {forms.CACHE_WRITE[0]: usage.cache_write, forms.REASONING[0]: usage.reasoning}
