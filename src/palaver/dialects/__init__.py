@@ -64,6 +64,7 @@ _DIALECTS: Final = {
     "pi": "palaver.dialects.pi",
     "vercel_ui": "palaver.dialects.vercel_ui",
     "atif": "palaver.dialects.atif",
+    "inspect": "palaver.dialects.inspect_log",
 }
 
 
