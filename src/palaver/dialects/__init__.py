@@ -63,6 +63,8 @@ _DIALECTS: Final = {
     "opencode": "palaver.dialects.opencode",
     "pi": "palaver.dialects.pi",
     "vercel_ui": "palaver.dialects.vercel_ui",
+    "atif": "palaver.dialects.atif",
+    "inspect": "palaver.dialects.inspect_log",
 }
 
 
