@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import structs
+
 from palaver import wires
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from palaver.core.jsontext import Fields
+    from palaver.core.request import LossKind
     from palaver.threads.thread import Entry
 
 _NO_LOSS: Final = frozenset(("model", "tool call ids"))
@@ -63,6 +66,7 @@ class Rendering:
         self._writing = writing
         self._wire = wires.get(WIRE)
         self._reader = Reading(Origin(), Watch())
+        self._named: dict[str, Fields] = {}
         self._is_run = session_of(writing.metadata).more.get("form") == "run_state" and writing.native
 
     def head(self) -> Iterator[bytes]:
@@ -83,9 +87,11 @@ class Rendering:
         if found and is_run(found):
             yield self._run(group, found)
             return
-        for entry in group:
-            for item in self._items(entry):
-                yield jsontext.encode(item)
+        items = [item for entry in group for item in self._items(entry)]
+        befores = [jsontext.fields(each) for each in old] if len(old) == len(items) else [None] * len(items)
+        for item, before in zip(items, befores, strict=True):
+            easy = before is not None and "type" not in before and item.keys() == {"type", "role", "content"}
+            yield jsontext.encode({key: each for key, each in item.items() if not easy or key != "type"})
 
     # -- items ---------------------------------------------------------------------------------------------------------
 
@@ -140,10 +146,13 @@ class Rendering:
             plain = self._reader.placed(self._reader.messages(whole), whole)
         except PalaverError:
             plain = []
+        known = any(each in self._named for item in items for each in _ids(item))
+        plain = [self._known(message, each, known=known) for each in plain]
         slot = carrying.carried([message], plain)
-        if isinstance(message, AssistantMessage) and (message.usage is not None or message.model is not None):
-            why = "items have no place for them"
-            self._writing.lose("converted" if self._writing.options.carry else "dropped", "usage and model", why, entry)
+        told = isinstance(message, AssistantMessage) and (message.usage is not None or message.model is not None)
+        if told and slot is not None:
+            kind: LossKind = "converted" if self._writing.options.carry else "dropped"
+            self._writing.lose(kind, "usage and model", "items have no place for them", entry)
         if slot is None or not self._writing.options.carry:
             return
         place = next((at for at, each in enumerate(items) if string(each, "type") != "reasoning"), None)
@@ -152,6 +161,15 @@ class Rendering:
             return
         held = {**inner(items[place], HELD), carrying.SLOT: slot}
         items[place] = jsontext.fields(jsontext.encode({**items[place], HELD: held}))
+
+    def _known(self, message: Message, plain: Message, *, known: bool) -> Message:
+        """What an item is read as, with what its run says beside."""
+        if not self._is_run:
+            return plain
+        made = structs.replace(plain, agent=message.agent)
+        if not known or not isinstance(made, AssistantMessage) or not isinstance(message, AssistantMessage):
+            return made
+        return structs.replace(made, usage=message.usage, response_id=message.response_id)
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
@@ -162,7 +180,7 @@ class Rendering:
         except PalaverError:
             count = 0
         wrapped = [split(each) for each in listed(old, GENERATED)]
-        named = {each: item for item in wrapped for each in _names(item)}
+        named = self._named = {each: item for item in wrapped for each in _names(item)}
         asked = [item for entry in group[:count] for item in self._items(entry)]
         made: list[dict[str, Any]] = []
         for entry in group[count:]:
