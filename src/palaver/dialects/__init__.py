@@ -55,6 +55,7 @@ _DIALECTS: Final = {
     "codebuff": "palaver.dialects.codebuff",
     "deepagents": "palaver.dialects.deepagents",
     "deepagents_log": "palaver.dialects.deepagents_log",
+    "gemini_cli": "palaver.dialects.gemini_cli",
     "kairo": "palaver.dialects.kairo",
     "kairo_a2a": "palaver.dialects.kairo_a2a",
     "pi": "palaver.dialects.pi",
