@@ -242,7 +242,7 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering) -> list[_Place
             raws = [piece.raw for piece in pieces]
         else:
             olds = [] if pieces is None else [_body(piece.raw) for piece in pieces]
-            raws = [_on_one_line(raw) for raw in rendering.render(group, olds)]
+            raws = [on_one_line(raw) for raw in rendering.render(group, olds)]
             if olds and len(raws) == len(olds):
                 raws = [
                     _like(piece.raw, restyled(old, new, whole=writing.whole))
@@ -297,7 +297,7 @@ def _body(raw: bytes) -> bytes:
     return raw[len(documents.lead_of(raw)) :].removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
 
 
-def _on_one_line(raw: bytes) -> bytes:
+def on_one_line(raw: bytes) -> bytes:
     """A record whose values were spread over lines (arguments, as a model or a document wrote them)."""
     return raw.replace(b"\r", b" ").replace(b"\n", b" ") if b"\n" in raw or b"\r" in raw else raw
 

@@ -30,7 +30,7 @@ from palaver.dialects.drift import Watch
 from palaver.dialects.fields import inner, listed, split, string
 from palaver.dialects.gemini_cli.forms import NAME, NOTICES, WIRE, Form, usage_of
 from palaver.dialects.times import iso, read_time
-from palaver.dialects.writing import Writing
+from palaver.dialects.writing import Writing, on_one_line
 from palaver.threads.ids import now_ms
 from palaver.threads.view import PLACEHOLDER
 
@@ -217,7 +217,7 @@ class Rendering:
         return {"subject": subject, "description": description, "timestamp": at or iso(self._at)}
 
     def _call(self, entry: Entry, place: int, part: ToolCall, result: Entry | None, old: Fields) -> dict[str, Any]:
-        arguments = Raw((part.arguments_json.strip() or "{}").encode())
+        arguments = Raw(on_one_line((part.arguments_json.strip() or "{}").encode()))
         if jsontext.kind(arguments) != "an object":
             self._writing.lose("converted", "arguments", "arguments are an object here", entry, place)
             arguments = jsontext.raw({"input": arguments})
