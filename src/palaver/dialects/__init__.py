@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 _DIALECTS: Final = {
+    "acp": "palaver.dialects.acp",
     "claude_code": "palaver.dialects.claude_code",
     "codex": "palaver.dialects.codex",
     "openai_messages": "palaver.dialects.openai_messages",
