@@ -295,3 +295,15 @@ def test_nulls_of_padding_go_when_asked_and_content_stays():
     assert rest == [b'{"messages":[],  "n": null}', b"null", b""]
     (one, *_) = CHAT.read(data)
     assert "y" in said(one)[0].tool_calls[0].arguments
+
+
+@pytest.mark.parametrize("name", ["list.json", "messages.jsonl", "lists.jsonl"])
+def test_a_new_conversation_goes_into_the_file_that_was_read(name):
+    data = (FILES / name).read_bytes()
+    before = CHAT.read(data)
+    new = [transcript_of([p.user("new")]), transcript_of([p.user("newer")])]
+    written = CHAT.write_many([*before, *new])
+    again = CHAT.read(written.body)
+    assert [texts(each) for each in again] == [*map(texts, before), [("user", "new")], [("user", "newer")]]
+    if name == "list.json":
+        assert len(json.loads(written.body)) == len(before) + 2
