@@ -446,3 +446,18 @@ def test_two_conversations_are_two_files():
 def test_losses_can_be_errors():
     with pytest.raises(LossError):
         ATIF.write(transcript_of(everything()), losses="raise")
+
+
+def test_half_a_character_is_replaced_in_what_is_new():
+    """Pydantic's parser refuses a file for one lone surrogate."""
+    call = ToolCall("c", "f", '{"a": "\\ud83d", "b": "\\ud83d\\ude00"}')
+    said = [factories.user("cut \ud83d"), AssistantMessage(content=(call,)), factories.user(r"\ud83d is text")]
+    made = ATIF.write(transcript_of(said))
+    assert b"\\\\ud83d is text" in made.body
+    made.body.decode()
+    user, answer, last = bare(ATIF.read(made.body)[0])
+    assert user.text == "cut \ufffd"
+    assert r'"a": "\ufffd", "b": "\ud83d\ude00"' in made.body.decode()
+    assert answer.tool_calls[0].arguments["a"] == "\ud83d"  # carried: its text is whole
+    assert last.text == r"\ud83d is text"
+    assert [loss.what for loss in made.losses] == ["text", "text"]

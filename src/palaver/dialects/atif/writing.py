@@ -49,6 +49,7 @@ from palaver.dialects.drift import Watch
 from palaver.dialects.fields import inner, integer, listed, split, string, value
 from palaver.dialects.linear import frame_of, frames
 from palaver.dialects.times import iso
+from palaver.dialects.whole import WHY, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -130,7 +131,7 @@ class Rendering:
         if named := self._named or session.more.get("trajectory_id"):
             root["trajectory_id"] = named
         first = jsontext.encode(self._empty()) if self._next == 1 else b""
-        yield jsontext.encode({**root, "agent": agent})[:-1] + b',"steps":[' + first
+        yield whole(jsontext.encode({**root, "agent": agent}))[:-1] + b',"steps":[' + first
 
     def _empty(self) -> dict[str, Any]:
         """A step that says nothing, and says so, where there is none."""
@@ -153,7 +154,7 @@ class Rendering:
         }
         if self._embedded:
             root["subagent_trajectories"] = [Raw(each.body) for each in self._embedded]
-        return b"]," + jsontext.encode(root)[1:]
+        return b"]," + whole(jsontext.encode(root))[1:]
 
     def _revised(self, old: bytes) -> bytes:
         body = documents.replaced(self._document, self._sums(len(self._head)))
@@ -219,13 +220,17 @@ class Rendering:
         if step is None:
             return
         if self._writing.options.carry:
-            self._carry(group, step)
-        elif self._carried(group, step) is not None:
+            self._carry(group, step, new=not before)
+        elif self._carried(group, step, new=not before) is not None:
             self._lose(group[0].message.role, "fields that ATIF has no place for", group[0])
         if before:
             step = _laid_over(step, before)
         self._count(step, before)
-        yield jsontext.encode(step)
+        text = jsontext.encode(step)
+        if not before and (made := whole(text)) != text:
+            self._writing.lose("approximated", "text", WHY, group[0])
+            text = made
+        yield text
 
     def _check(self) -> None:
         if self._version is None or self._version > forms.NEWEST:
@@ -243,16 +248,16 @@ class Rendering:
                 if isinstance(number, (int, float)) and not isinstance(number, bool):
                     self._totals[key] = self._totals.get(key, 0) + sign * number
 
-    def _carry(self, group: Sequence[Entry], step: dict[str, Any]) -> None:
-        slot = self._carried(group, step)
+    def _carry(self, group: Sequence[Entry], step: dict[str, Any], *, new: bool) -> None:
+        slot = self._carried(group, step, new=new)
         if slot is not None:
             step["extra"] = {**step.get("extra", {}), carrying.SLOT: slot}
 
-    def _carried(self, group: Sequence[Entry], step: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _carried(self, group: Sequence[Entry], step: Mapping[str, Any], *, new: bool) -> dict[str, Any] | None:
         """What the step does not say. Media that was written beside is carried as the path to it."""
-        plain = self._steps.plain(jsontext.fields(jsontext.encode(step))) or []
+        text = jsontext.encode(step)
+        plain = self._steps.plain(jsontext.fields(whole(text) if new else text)) or []
         messages = [self._beside(entry.message) for entry in group]
-        messages = [each if each.sent_at is not None else structs.replace(each, sent_at=None) for each in messages]
         return carrying.carried(messages, plain)
 
     def _step(self, group: Sequence[Entry], old: Fields) -> dict[str, Any] | None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from palaver.dialects.writing import OnLoss, Writing
 
 _SHAPE: Final = re.compile(rb'\s*\{\s*"version"\s*:\s*(\d+)\s*,\s*"status"\s*:\s*"\w+"\s*,\s*"eval"\s*:\s*\{')
-_NAMED: Final = re.compile(rb'\s*\{\s*"(?:eval|version|status)"\s*:(?=.*"eval"\s*:\s*\{)(?=.*"task"\s*:)', re.DOTALL)
+_NAMED: Final = re.compile(rb'\s*\{\s*(?=.*"eval"\s*:\s*\{)(?=.*"task"\s*:)"(?:eval|version|status)"', re.DOTALL)
 _CLOSING: Final = b"]}"
 
 

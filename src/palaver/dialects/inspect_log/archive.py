@@ -65,29 +65,30 @@ _ERRORS: Final = (
 def document(data: bytes, watch: Watch) -> bytes | None:
     """The log as one JSON document; ``None`` when the archive holds none that can be read."""
     try:
-        with zipfile.ZipFile(BytesIO(data)) as archive:
-            members = {each.filename: each for each in archive.infolist()}
+        archive = zipfile.ZipFile(BytesIO(data))
     except _ERRORS:
         return None
-    held = _Archive(data, members, watch)
-    header = held.header()
-    if header is None:
-        return None
-    pieces = [header[:-1].rstrip(), b"" if header[:-1].rstrip().endswith(b"{") else b",", b'"samples":[']
-    pieces += [b",".join(held.samples()), b"]"]
-    if reductions := held.member("reductions.json"):
-        pieces += [b',"reductions":', reductions]
-    return b"".join((*pieces, b"}"))
+    with archive:
+        held = _Archive(data, archive, watch)
+        header = held.header()
+        if header is None:
+            return None
+        begun = header[:-1].rstrip()
+        pieces = [begun, b"" if begun.endswith(b"{") else b",", b'"samples":[', b",".join(held.samples()), b"]"]
+        if reductions := held.member("reductions.json"):
+            pieces += [b',"reductions":', reductions]
+        return b"".join((*pieces, b"}"))
 
 
 class _Archive:
-    def __init__(self, data: bytes, members: dict[str, zipfile.ZipInfo], watch: Watch) -> None:
+    def __init__(self, data: bytes, archive: zipfile.ZipFile, watch: Watch) -> None:
         self._data = data
-        self._members = members
+        self._archive = archive
+        self._members = {each.filename: each for each in archive.infolist()}
         self._watch = watch
         self._left = max(_LARGEST, _TIMES * len(data))
         self._sequences: dict[tuple[str, str], list[tuple[int, str]]] = {}
-        for name in members:
+        for name in self._members:
             if found := _SEQUENCE.fullmatch(name):
                 key = (found["folder"], found["name"])
                 self._sequences.setdefault(key, []).append((int(found["start"]), name))
@@ -158,7 +159,7 @@ class _Archive:
         if self._left < 0:
             raise ValueError("larger than an archive of this size holds")
         if info.compress_type != _ZSTD:
-            with zipfile.ZipFile(BytesIO(self._data)) as archive, archive.open(info) as member:
+            with self._archive.open(info) as member:
                 return member.read(info.file_size)
         name, extra = _LOCAL.unpack_from(self._data, info.header_offset)
         start = info.header_offset + _LOCAL.size + name + extra

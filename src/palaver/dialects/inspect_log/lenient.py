@@ -40,8 +40,7 @@ def items_of(data: Raw | None) -> list[Raw]:
     try:
         return jsontext.items(data)
     except DecodeError:
-        parsed = _parsed(bytes(data))
-        return [jsontext.raw(each) for each in cast("list[Any]", parsed)] if isinstance(parsed, list) else []
+        return list(map(jsontext.raw, _parsed(bytes(data)) or ()))
 
 
 def is_json(data: bytes) -> bool:

@@ -53,6 +53,13 @@ _ROLES: Final[Mapping[str, type[Message]]] = {
     "tool": ToolMessage,
 }
 
+_MEDIA: Final[Mapping[str, type[Image | Audio | Video | File]]] = {
+    "image": Image,
+    "audio": Audio,
+    "video": Video,
+    "document": File,
+}
+
 
 class Reading:
     """Reads one log: a document, or an archive that stands for one."""
@@ -303,11 +310,10 @@ class Messages:
     def _media(self, fields: Fields, kind: str) -> Image | Audio | Video | File:
         named = self._resolved(string(fields, kind) or "")
         told = forms.FORMATS.get(kind, {}).get(string(fields, "format") or "") or string(fields, "mime_type")
-        cls: type[Image | Audio | Video | File] = {"image": Image, "audio": Audio, "video": Video}.get(kind, File)
         try:
-            part = cls.from_url(named, told)
+            part = _MEDIA[kind].from_url(named, told)
         except MessageError:
-            part = cls(Url(named), told)
+            part = _MEDIA[kind](Url(named), told)
         return structs.replace(part, name=string(fields, "filename")) if isinstance(part, File) else part
 
     def _call(self, fields: Fields) -> ToolCall | MalformedToolCall:

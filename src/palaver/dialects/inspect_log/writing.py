@@ -50,6 +50,7 @@ from palaver.dialects.inspect_log.lenient import fields_of
 from palaver.dialects.inspect_log.reading import Messages
 from palaver.dialects.linear import frame_of
 from palaver.dialects.times import iso
+from palaver.dialects.whole import WHY, whole
 from palaver.dialects.writing import singly
 from palaver.threads.ids import now_ms
 
@@ -132,7 +133,7 @@ class Rendering:
             "config": _NO_SAMPLE,
         }
         log = {"version": forms.VERSION, "status": "success", "eval": spec}
-        return jsontext.encode(log)[:-1] + b',"samples":['
+        return whole(jsontext.encode(log))[:-1] + b',"samples":['
 
     def _began(self) -> int:
         times = (entry.message.sent_at for entry in self._writing.entries)
@@ -153,7 +154,7 @@ class Rendering:
             "input": asked,
             "target": "",
         }
-        yield self.opening() + jsontext.encode(sample)[:-1] + b',"messages":['
+        yield self.opening() + whole(jsontext.encode(sample))[:-1] + b',"messages":['
 
     def tail(self, old: bytes | None) -> bytes | None:
         """What stands behind the messages: as it was, or the last answer and what all of them took."""
@@ -167,7 +168,7 @@ class Rendering:
             rest["output"] = {"model": message.model or self._model(), "choices": [choice], **usage}
         if self._total.total:
             rest["model_usage"] = {self._model(): _usage(self._total)}
-        return b"]" + (b"," + jsontext.encode(rest)[1:] if rest else b"}") + _CLOSING
+        return b"]" + (b"," + whole(jsontext.encode(rest))[1:] if rest else b"}") + _CLOSING
 
     # -- the messages --------------------------------------------------------------------------------------------------
 
@@ -178,7 +179,14 @@ class Rendering:
         for entry, before in zip(group, (*old, *[None] * len(group)), strict=False):
             message = self._message(entry, _NO_FIELDS if before is None else fields_of(before))
             if message is not None:
-                yield jsontext.encode(message)
+                yield jsontext.encode(message) if before is not None else self._made(entry, message)
+
+    def _made(self, entry: Entry, message: dict[str, Any]) -> bytes:
+        """A new message, with whole characters only: Inspect cannot read others."""
+        text = jsontext.encode(message)
+        if (made := whole(text)) != text:
+            self._writing.lose("approximated", "text", WHY, entry)
+        return made
 
     def _message(self, entry: Entry, old: Fields) -> dict[str, Any] | None:
         message = entry.message
@@ -209,7 +217,8 @@ class Rendering:
         return said
 
     def _carry(self, entry: Entry, said: dict[str, Any], old: Fields) -> None:
-        fields = jsontext.fields(jsontext.encode(said))
+        text = jsontext.encode(said)
+        fields = jsontext.fields(text if old else whole(text))
         plain = (self._messages.message if old else self._messages.plain)(fields)
         slot = carrying.carried([entry.message], [] if plain is None else [plain])
         if slot is None:
@@ -292,10 +301,9 @@ class Rendering:
         items = [item for item in items if item is not None]
         if not items:
             return ""
-        alone = items[0] if len(items) == 1 else None
-        listed_before = "content" in old and jsontext.kind(old["content"]) == "an array"
-        if isinstance(alone, dict) and set(alone) == {"type", "text"} and not listed_before:
-            return alone["text"]
+        as_text = "content" not in old or jsontext.kind(old["content"]) == "a string"
+        if len(items) == 1 and as_text and len(content) == 1 and isinstance(alone := content[0], Text):
+            return items if alone.citations else alone.text
         return items
 
     def _known(self, message: Message, old: Fields) -> list[tuple[tuple[AnyPart, ...], Raw]]:
