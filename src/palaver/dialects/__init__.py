@@ -65,6 +65,8 @@ _DIALECTS: Final = {
     "pi": "palaver.dialects.pi",
     "hf_sts": "palaver.dialects.hf_sts",
     "vercel_ui": "palaver.dialects.vercel_ui",
+    "atif": "palaver.dialects.atif",
+    "inspect": "palaver.dialects.inspect_log",
 }
 
 
