@@ -387,3 +387,20 @@ def test_what_is_no_database_is_said(tmp_path):
         with pytest.raises(StoreError, match=name):
             read_sqlite(tmp_path / name)
     assert not (tmp_path / "none.db").exists()
+
+
+def test_odd_rows_and_tables_of_other_versions_are_read(tmp_path):
+    path = tmp_path / "s.db"
+    write_sqlite(path, [])
+    with sqlite3.connect(path) as file:
+        file.execute("CREATE TABLE message_structure (id, session_id)")
+        file.execute("CREATE TABLE turn_usage (id, session_id)")
+        file.execute("INSERT INTO turn_usage VALUES (1, 'gone')")
+        odd = [b"\xff", b'{"role": "user", "content": "\xff"}', b'{"role": "user", "content": "Hi"}']
+        rows = "INSERT INTO agent_messages (session_id, message_data) VALUES ('gone', CAST(? AS TEXT))"
+        file.executemany(rows, [(each,) for each in odd])
+    file.close()
+    (transcript,) = read_sqlite(path)
+    assert session_of(transcript.metadata).id == "gone"
+    assert [each.message.text for each in transcript.thread.path()] == ["", "", "Hi"]
+    assert AGENTS.write(transcript).body.splitlines() == odd

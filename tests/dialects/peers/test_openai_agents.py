@@ -57,7 +57,7 @@ class Echo(Model):
         self.asked = []
         self.answers = list(answers) or [[said("ok")]]
 
-    async def get_response(self, system_instructions, input, *args, **kwargs):  # noqa: A002 (the SDK's name)
+    async def get_response(self, system_instructions, input, *args, **kwargs):
         self.asked.append(input)
         usage = Spent(requests=1, input_tokens=10, output_tokens=4, total_tokens=14)
         return ModelResponse(output=self.answers.pop(0), usage=usage, response_id=f"resp_{len(self.asked)}")

@@ -15,7 +15,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -57,6 +57,17 @@ _SCHEMA: Final = """
 """
 
 
+_SESSIONS: Final = """
+    SELECT session_id FROM (
+        SELECT session_id, 0 AS rank, rowid AS place FROM agent_sessions
+        UNION ALL
+        SELECT session_id, 1, min(id) FROM agent_messages
+        WHERE session_id NOT IN (SELECT session_id FROM agent_sessions) GROUP BY session_id
+    ) ORDER BY rank, place
+"""
+"""A session whose own row is gone still has its messages."""
+
+
 class _Placed(NamedTuple):
     """A row in a branch, and the turn that it is of."""
 
@@ -70,11 +81,17 @@ def read_sqlite(path: str | Path) -> tuple[Transcript, ...]:
     try:
         with closing(sqlite3.connect(f"{place.absolute().as_uri()}?mode=ro", uri=True)) as file:
             file.row_factory = sqlite3.Row
+            file.text_factory = _text
             tables = {str(row[0]) for row in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            rows = file.execute("SELECT session_id FROM agent_sessions ORDER BY rowid")
+            rows = file.execute(_SESSIONS)
             return tuple([_session(file, str(row[0]), place.name, tables) for row in rows.fetchall()])
     except sqlite3.Error as error:
         raise StoreError(f"{place.name}: {error}") from None
+
+
+def _text(raw: bytes) -> str:
+    """A text of the database, also one that is no UTF-8."""
+    return raw.decode("utf-8", "surrogateescape")
 
 
 def _session(file: sqlite3.Connection, name: str, source: str, tables: set[str]) -> Transcript:
@@ -89,9 +106,10 @@ def _session(file: sqlite3.Connection, name: str, source: str, tables: set[str])
         records[int(row[0])] = _record(at, row[1])
         if (sent_at := read_time(row[2])) is not None:
             reading.times[at] = sent_at
-    branches = _branches(file, name) if "message_structure" in tables else {}
-    if "turn_usage" in tables:
-        reading.usages.update(_usages(file, name, branches, records))
+    branches: dict[str, list[_Placed]] = {}
+    with suppress(sqlite3.OperationalError, IndexError):  # older tables of these names have fewer columns
+        branches = _branches(file, name) if "message_structure" in tables else {}
+        reading.usages.update(_usages(file, name, branches, records) if "turn_usage" in tables else ())
     placed = {each.row for rows in branches.values() for each in rows}
     if not placed:
         branches = {MAIN: [_Placed(row, None) for row in records]}
@@ -120,7 +138,8 @@ def _branches(file: sqlite3.Connection, name: str) -> dict[str, list[_Placed]]:
         [name],
     )
     for branch, row, turn in rows.fetchall():
-        found.setdefault(str(branch), []).append(_Placed(int(row), turn))
+        if isinstance(row, int):
+            found.setdefault(str(branch), []).append(_Placed(row, turn))
     return found
 
 
@@ -191,24 +210,32 @@ def _forks(branches: dict[str, list[_Placed]]) -> set[int]:
 def write_sqlite(path: str | Path, transcripts: Iterable[Transcript]) -> tuple[Loss, ...]:
     """Write conversations as sessions of a database, which is made where there is none; give what was lost.
 
-    A session is named as it was, else as its thread. Raises ``EncodeError`` for one that is there already.
+    A session is named as it was, else as its thread. Raises ``EncodeError`` for one that is there already,
+    ``StoreError`` for a file that cannot be written; then nothing is.
     """
     losses: list[Loss] = []
-    with closing(sqlite3.connect(path)) as file, file:
-        file.executescript(_SCHEMA)
-        for each in transcripts:
-            session = session_of(each.metadata)
-            name = session.id if session.id is not None and session.dialect == NAME else each.thread.id
-            if file.execute("SELECT 1 FROM agent_sessions WHERE session_id = ?", [name]).fetchone() is not None:
-                raise EncodeError(f"there is a session {name!r} already")
-            written = writing.write(
-                NAME, _main(each, session), Rendering, Options(), framing="either", tree=False, history="model"
-            )
-            losses += written.losses
-            file.execute("INSERT INTO agent_sessions (session_id) VALUES (?)", [name])
-            rows = [(name, row.decode("utf-8", "surrogateescape")) for row in _rows(written.body)]
-            file.executemany("INSERT INTO agent_messages (session_id, message_data) VALUES (?, ?)", rows)
+    try:
+        with closing(sqlite3.connect(path)) as file, file:
+            file.executescript(_SCHEMA)
+            for each in transcripts:
+                losses += _write(file, each)
+    except sqlite3.Error as error:
+        raise StoreError(f"{Path(path).name}: {error}") from None
     return tuple(losses)
+
+
+def _write(file: sqlite3.Connection, transcript: Transcript) -> tuple[Loss, ...]:
+    """Write a conversation as a session."""
+    session = session_of(transcript.metadata)
+    name = session.id if session.id is not None and session.dialect == NAME else transcript.thread.id
+    if file.execute("SELECT 1 FROM agent_sessions WHERE session_id = ?", [name]).fetchone() is not None:
+        raise EncodeError(f"there is a session {name!r} already")
+    told = _main(transcript, session)
+    written = writing.write(NAME, told, Rendering, Options(), framing="either", tree=False, history="model")
+    file.execute("INSERT INTO agent_sessions (session_id) VALUES (?)", [name])
+    rows = [(name, row) for row in _rows(written.body)]
+    file.executemany("INSERT INTO agent_messages (session_id, message_data) VALUES (?, CAST(? AS TEXT))", rows)
+    return written.losses
 
 
 def _main(transcript: Transcript, session: Session) -> Transcript:
