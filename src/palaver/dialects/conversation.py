@@ -228,6 +228,8 @@ class Conversation:
         made = wanted
         if not made or made in self._ids or not _usable(made):
             made = derived_id(self.dialect, self.thread, wanted, self._count)
+        while made in self._ids:  # an id of ours that was written into the file
+            made = derived_id(self.dialect, self.thread, made, self._count)
         self._ids.add(made)
         return made
 

@@ -6,14 +6,16 @@ Rules:
   what stands behind the last item belongs to the tail.
 - The head has number 0, the items count from 1, the tail is ``TAIL``, so that items can be added before it.
 - A document that cannot be cut (a key that comes twice, no such list) is one record, the head.
+- Lone surrogates and numbers beyond a double, which the fast way refuses, are cut by the standard library. An item with
+  ``NaN`` in it is a record without fields.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -24,7 +26,7 @@ from palaver.core.errors import DecodeError
 from palaver.dialects.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from palaver.core.jsontext import Fields
 
@@ -35,6 +37,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _KEY: Final = re.compile(rb'[ \t\r\n]*"(?:[^"\\]|\\.)*"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 _BETWEEN: Final = re.compile(rb"[ \t\r\n]*,?[ \t\r\n]*")
+_scan: Final = json.JSONDecoder(strict=False).raw_decode
 _LEAD: Final = re.compile(rb"[ \t\r\n]*,?[ \t\r\n]*")
 
 
@@ -50,6 +53,8 @@ def cut(data: bytes, *keys: str) -> Cut:
     """Cut a document at the list that ``keys`` lead to; without keys, the document is the list."""
     place = _start(data, keys)
     found = None if place is None else _items(data, *place)
+    if found is None:
+        found = _slowly(data, keys)
     if found is None:
         return Cut(_record(0, data))
     spans, end = found
@@ -68,8 +73,7 @@ def _record(at: int, raw: bytes, _whole: bytes = b"") -> Record:
     fields = None
     body = raw[len(lead_of(raw)) :]
     if at not in {0, TAIL} and body.startswith(b"{"):
-        with suppress(DecodeError):
-            fields = jsontext.fields(jsontext.source(body))
+        fields = fields_of(body) or None
     return Record(at, 1, raw, fields)
 
 
@@ -124,14 +128,80 @@ def _items(data: bytes, place: int, value: bytes) -> tuple[list[tuple[int, int]]
     return spans, end
 
 
+def _slowly(data: bytes, keys: Sequence[str]) -> tuple[list[tuple[int, int]], int] | None:
+    """The same as ``_start`` and ``_items``, value by value, for what the fast way refuses."""
+    try:
+        text = data.decode()
+        place = _skipped(text, len("\ufeff") if text.startswith("\ufeff") else 0)
+        for key in keys:
+            place = _value_of(text, place, key)
+        spans = list(_each(text, place))
+        if text[_skipped(text, _scan(text, place)[1]) :].strip(" \t\r\n") and not keys:
+            return None
+        _scan(text, _skipped(text, len("\ufeff") if text.startswith("\ufeff") else 0))
+    except (ValueError, IndexError, KeyError, RecursionError):
+        return None
+    ends = [place + 1, *(end for span in spans for end in span)]
+    sizes = [len(text[one:other].encode()) for one, other in zip([0, *ends], ends, strict=False)]
+    offsets: list[int] = []
+    for size in sizes:
+        offsets.append(size + (offsets[-1] if offsets else 0))
+    start = _after(_SPACE, data, offsets[0])
+    found = [(offsets[at], offsets[at + 1]) for at in range(1, len(offsets), 2)]
+    return ([(start, found[0][1]), *found[1:]], found[-1][1]) if found else ([], start)
+
+
+def _skipped(text: str, place: int) -> int:
+    while text[place : place + 1] in {" ", "\t", "\r", "\n"}:
+        place += 1
+    return place
+
+
+def _value_of(text: str, place: int, wanted: str) -> int:
+    """Where the value of a key begins. Raises ``KeyError`` for one that is not there, or twice."""
+    found: list[int] = []
+    for start, _ in _each(text, place, opened="{"):
+        key, colon = _scan(text, _skipped_comma(text, start))
+        if key == wanted:
+            found.append(_skipped(text, _skipped(text, colon) + 1))
+    if len(found) != 1:
+        raise KeyError(wanted)
+    return found[0]
+
+
+def _skipped_comma(text: str, place: int) -> int:
+    place = _skipped(text, place)
+    return _skipped(text, place + 1) if text[place] == "," else place
+
+
+def _each(text: str, place: int, opened: str = "[") -> Iterator[tuple[int, int]]:
+    """The spans of the items of a list, or of the pairs of an object, each with what stands before it."""
+    if text[place] != opened:
+        raise ValueError(opened)
+    start = place + 1
+    while text[(begin := _skipped_comma(text, start))] not in "]}":
+        _, end = _scan(text, begin)
+        if opened == "{":
+            _, end = _scan(text, _skipped(text, _skipped(text, end) + 1))
+        yield start, end
+        start = end
+
+
 def _after(pattern: re.Pattern[bytes], data: bytes, place: int) -> int:
     found = pattern.match(data, place)
     return place if found is None else found.end()
 
 
 def fields_of(data: bytes) -> Fields:
-    """The fields of a document; empty when it is no object."""
+    """The fields of a document; empty when it is no object, or no text."""
     try:
-        return jsontext.fields(jsontext.source(data))
+        return jsontext.fields(jsontext.source(data)) if _is_text(data) else {}
     except (DecodeError, msgspec.MsgspecError):
         return {}
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False

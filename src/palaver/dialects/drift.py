@@ -18,10 +18,12 @@ from msgspec import Struct, structs
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-DriftKind: TypeAlias = Literal["record", "key", "block", "value", "version", "torn", "garbage", "glued", "link"]
+DriftKind: TypeAlias = Literal[
+    "record", "key", "block", "value", "version", "torn", "garbage", "glued", "link", "deprecated"
+]
 """``record``, ``key``, ``block``: a name nobody told us of. ``value``: a field holds what it should not. ``version``:
 one newer than we know. ``torn``, ``garbage``, ``glued``: a line that is cut, is no record, or holds several.
-``link``: what is referred to is not there."""
+``link``: what is referred to is not there. ``deprecated``: what its program no longer writes, and we never do."""
 
 
 class Drift(Struct, frozen=True):

@@ -58,7 +58,7 @@ from palaver.dialects.conversation import (
 )
 from palaver.dialects.dialect import Dialect, Origin
 from palaver.dialects.drift import Watch
-from palaver.dialects.fields import inner, integer, string, value, wire_of
+from palaver.dialects.fields import inner, integer, one_line, string, value, wire_of
 from palaver.dialects.sight import Head, Sighting
 from palaver.dialects.times import iso, read_time
 from palaver.dialects.writing import Writing, singly
@@ -553,7 +553,7 @@ class _Rendering:
             case Image(source=Inline() as source):
                 return {"type": "image", "data": source.data, "mimeType": part.media_type or "image/png"}
             case ToolCall() if not part.provider_executed and not part.custom:
-                arguments = Raw((part.arguments_json.strip() or "{}").encode())
+                arguments = one_line(part.arguments_json or "{}")
                 return {"type": "toolCall", "id": part.id, "name": part.name, "arguments": arguments}
             case MalformedToolCall():
                 self._writing.lose("converted", "malformed_tool_call", "written as text", entry, place)

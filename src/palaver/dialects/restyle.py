@@ -4,7 +4,11 @@ Rules (dialects.md 17.2):
 
 - Keys stay in their order, and those that we do not know stay at all; new keys go last. What did not change stays byte
   for byte: number text, escapes, spaces.
+- What a tool was given or gave back (``VALUES``) is one value: of an old one that changed, nothing stays.
 - What did change is written with the original's separators, and in ASCII where the original was.
+- An object whose ``type``, ``state`` or ``status`` changed is another object: nothing of the old one stays in it. In a
+  list, items are paired from both ends as long as they are equal; what is left between is paired by place where it is
+  as many as before, else by the id that both have.
 
 Stability: experimental.
 """
@@ -21,10 +25,13 @@ from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
 _COLON: Final = re.compile(rb'"\s*(:\s*)')
 _COMMA: Final = re.compile(rb'(,\s*)"')
+_KINDS: Final = ("type", "state", "status")
+_NAMES: Final = ("id", "toolCallId", "callID", "tool_call_id", "call_id")
+VALUES: Final = frozenset(("args", "arguments", "input", "output", "response", "result", "artifact", "palaver"))
 _ESCAPED: Final = re.compile(rb"\\u(?!00[01])")
 
 
@@ -54,10 +61,13 @@ class _Style(Struct, frozen=True):
         return b"[" + self.comma.join(items) + b"]"
 
 
-def restyled(old: bytes, new: bytes) -> bytes:
-    """Write what ``new`` says as ``old`` was written. Both are JSON objects; an ``old`` that is none gives ``new``."""
+def restyled(old: bytes, new: bytes, *, whole: bool = False) -> bytes:
+    """Write what ``new`` says as ``old`` was written. Both are JSON objects; an ``old`` that is none gives ``new``.
+
+    ``whole`` says that ``new`` is all there is to say: keys that it does not have go.
+    """
     try:
-        return _over(Raw(old), Raw(new), _style(old))
+        return _over(Raw(old), Raw(new), _style(old), whole=whole)
     except DecodeError:
         return new
 
@@ -72,16 +82,46 @@ def _style(old: bytes) -> _Style:
     )
 
 
-def _over(old: Raw, new: Raw, style: _Style) -> bytes:
+def _over(old: Raw, new: Raw, style: _Style, *, whole: bool) -> bytes:
     if jsontext.equal(old, new):
         return bytes(old)
     kind = jsontext.kind(old)
     if kind == jsontext.kind(new) == "an object":
         before, after = jsontext.fields(old), jsontext.fields(new)
-        kept = [(key, _over(each, after[key], style) if key in after else bytes(each)) for key, each in before.items()]
+        if any(_word(before, key) != _word(after, key) for key in _KINDS if key in before and key in after):
+            return style.write(new)
+        kept = [
+            (key, _over(each, after[key], style, whole=whole or key in VALUES) if key in after else bytes(each))
+            for key, each in before.items()
+            if key in after or not whole
+        ]
         return style.object([*kept, *((key, style.write(each)) for key, each in after.items() if key not in before)])
     if kind == jsontext.kind(new) == "an array":
         olds, news = jsontext.items(old), jsontext.items(new)
-        paired = [_over(one, other, style) for one, other in zip(olds, news, strict=False)]
-        return style.array([*paired, *(style.write(each) for each in news[len(paired) :])])
+        pairs = zip(_paired(olds, news), news, strict=True)
+        return style.array(
+            [style.write(each) if one is None else _over(one, each, style, whole=whole) for one, each in pairs]
+        )
     return style.write(new)
+
+
+def _paired(olds: Sequence[Raw], news: Sequence[Raw]) -> list[Raw | None]:
+    """For each new item, the old one that it stands for."""
+    if len(olds) == len(news):
+        return list(olds)
+    least = min(len(olds), len(news))
+    first = next((place for place in range(least) if not jsontext.equal(olds[place], news[place])), least)
+    left = least - first
+    last = next((back for back in range(left) if not jsontext.equal(olds[-1 - back], news[-1 - back])), left)
+    named = {name: each for each in olds[first : len(olds) - last] if (name := _name(each)) is not None}
+    middle = [named.pop(_name(each) or b"", None) for each in news[first : len(news) - last]]
+    return [*olds[:first], *middle, *olds[len(olds) - last :]]
+
+
+def _word(fields: Mapping[str, Raw], key: str) -> bytes | None:
+    return bytes(fields[key]) if jsontext.kind(fields[key]) == "a string" else None
+
+
+def _name(item: Raw) -> bytes | None:
+    fields = jsontext.fields(item) if jsontext.kind(item) == "an object" else {}
+    return next((bytes(fields[key]) for key in _NAMES if key in fields), None)
