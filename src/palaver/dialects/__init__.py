@@ -61,8 +61,12 @@ _DIALECTS: Final = {
     "langchain": "palaver.dialects.langchain",
     "otel_genai": "palaver.dialects.otel_genai",
     "opencode": "palaver.dialects.opencode",
+    "openai_agents": "palaver.dialects.openai_agents",
     "pi": "palaver.dialects.pi",
+    "hf_sts": "palaver.dialects.hf_sts",
     "vercel_ui": "palaver.dialects.vercel_ui",
+    "atif": "palaver.dialects.atif",
+    "inspect": "palaver.dialects.inspect_log",
 }
 
 
