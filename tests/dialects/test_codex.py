@@ -473,18 +473,20 @@ def test_answers_are_parted_by_what_they_cost_and_by_turns():
     assert [(each.text, each.model) for each in messages(data)] == [("a", None), ("b", None), ("c", "m")]
 
 
-def test_a_rollback_behind_a_compaction_stays_behind_it():
+@pytest.mark.parametrize(("turns", "left"), [(2, ["one", "four"]), (9, ["four"])])
+def test_a_rollback_behind_a_compaction_stays_behind_it(turns, left):
     """It takes back prompts that the compaction kept, never the compaction itself."""
     kept = [said("user", text)["payload"] for text in ("one", "two")]
     data = rollout(
         said("user", "zero"),
         {"type": "compacted", "payload": {"message": "", "replacement_history": kept}},
         said("user", "three"),
-        event(type="thread_rolled_back", num_turns=2),
+        event(type="thread_rolled_back", num_turns=turns),
         said("user", "four"),
     )
     (transcript,) = CODEX.read(data)
-    assert [each.text for each in for_model(transcript.thread.path())] == ["one", "four"]
+    assert [each.text for each in for_model(transcript.thread.path())] == left
+    assert [each.text for each in for_people(transcript.thread.path())] == ["zero", "four"]
     assert CODEX.write(transcript).body == data
 
 

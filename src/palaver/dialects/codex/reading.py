@@ -269,13 +269,7 @@ class Reading:
         opened, self._open = self._open, None
         if opened is None:
             return
-        bad: dict[int, Record] = {}
-        for record, item in opened.items:
-            try:
-                self._items.read([item])
-            except DecodeError as error:
-                self._watch.note("value", str(error), record.line)
-                bad[record.at] = record
+        bad = self._unread(opened)
         items = [(record, item) for record, item in opened.items if record.at not in bad]
         if items:
             yield from self._joined(opened, items)
@@ -283,6 +277,20 @@ class Reading:
             bad.update((record.at, record) for record in opened.beside)
         for record in sorted([*bad.values(), *opened.waiting], key=lambda each: each.at):
             yield from self._later(record, said=record.at not in bad)
+
+    def _unread(self, opened: Open) -> dict[int, Record]:
+        """The lines of items that cannot be read, by their number."""
+        bad: dict[int, Record] = {}
+        try:
+            self._items.read([item for _, item in opened.items])
+        except DecodeError:
+            for record, item in opened.items:
+                try:
+                    self._items.read([item])
+                except DecodeError as error:
+                    self._watch.note("value", str(error), record.line)
+                    bad[record.at] = record
+        return bad
 
     def _joined(self, opened: Open, items: list[tuple[Record, Raw]]) -> Iterator[Step]:
         fields = items[0][0].fields or {}
