@@ -439,6 +439,15 @@ def test_what_another_agent_says_is_its_own():
     ]
 
 
+def test_an_item_of_an_unknown_kind_stays_where_it_stood_and_is_reported():
+    data = rollout(said("assistant", "a"), item(type="novel_item", x=5e-06), said("assistant", "b"))
+    ((transcript,), drift) = CODEX.read_with_drift(data)
+    (answer,) = [each.message for each in transcript.thread.path() if not is_record(each)]
+    assert [type(part).__name__ for part in answer.content] == ["Text", "Opaque", "Text"]
+    assert [str(each) for each in drift] == ["line 3: unknown block response_item novel_item"]
+    assert CODEX.write(transcript).body == data
+
+
 def test_a_snapshot_is_no_message():
     data = rollout(said("user", "a"), item(type="ghost_snapshot", ghost_commit={}), item(type="other"))
     assert [each.role for each in messages(data)] == ["user"]
