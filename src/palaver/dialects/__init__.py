@@ -60,6 +60,7 @@ _DIALECTS: Final = {
     "kairo": "palaver.dialects.kairo",
     "kairo_a2a": "palaver.dialects.kairo_a2a",
     "pi": "palaver.dialects.pi",
+    "qwen_code": "palaver.dialects.qwen_code",
 }
 
 
