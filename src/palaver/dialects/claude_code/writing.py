@@ -32,7 +32,7 @@ from palaver.dialects.documents import lead_of
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import string
 from palaver.dialects.times import iso
-from palaver.dialects.writing import Writing, singly
+from palaver.dialects.writing import Writing, on_one_line, singly
 from palaver.threads.ids import now_ms
 
 if TYPE_CHECKING:
@@ -124,8 +124,7 @@ class Rendering:
             records.append(record)
             own = record["uuid"]
             parent = own if isinstance(own, str) else uuid
-        # As it will stand in its line: line breaks between the tokens of arguments become spaces there.
-        plain = self._reader.answer([jsontext.fields(jsontext.encode(each).replace(b"\n", b" ")) for each in records])
+        plain = self._reader.answer([jsontext.fields(on_one_line(jsontext.encode(each))) for each in records])
         self._carry(records[0], [message], [plain])
         yield from map(jsontext.encode, records)
 
