@@ -12,8 +12,8 @@ from palaver.dialects.writing import is_record
 from palaver.threads.accounting import usage_once
 from tests.dialects.samples import FILES, IDS, origin
 
-CARRYING = ("ag_ui", "claude_code", "langchain", "opencode", "otel_genai", "pi", "vercel_ui")
-"""The dialects with a place for data of others in every message. Codex has it too, but not on each kind of line."""
+CARRYING = ("ag_ui", "claude_code", "codex", "langchain", "opencode", "otel_genai", "pi", "vercel_ui")
+"""The dialects with a place for data of others in every message."""
 
 UNMARKED = frozenset(("ag_ui", "langchain", "otel_genai"))
 """Those that have nothing a marker could be, and say so in their receipt. LangChain has one of several."""

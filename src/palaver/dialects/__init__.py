@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 _DIALECTS: Final = {
+    "acp": "palaver.dialects.acp",
     "claude_code": "palaver.dialects.claude_code",
     "codex": "palaver.dialects.codex",
     "openai_messages": "palaver.dialects.openai_messages",
@@ -55,14 +56,19 @@ _DIALECTS: Final = {
     "codebuff": "palaver.dialects.codebuff",
     "deepagents": "palaver.dialects.deepagents",
     "deepagents_log": "palaver.dialects.deepagents_log",
+    "gemini_cli": "palaver.dialects.gemini_cli",
     "kairo": "palaver.dialects.kairo",
     "kairo_a2a": "palaver.dialects.kairo_a2a",
     "ag_ui": "palaver.dialects.ag_ui",
     "langchain": "palaver.dialects.langchain",
     "otel_genai": "palaver.dialects.otel_genai",
     "opencode": "palaver.dialects.opencode",
+    "openai_agents": "palaver.dialects.openai_agents",
     "pi": "palaver.dialects.pi",
+    "hf_sts": "palaver.dialects.hf_sts",
     "vercel_ui": "palaver.dialects.vercel_ui",
+    "atif": "palaver.dialects.atif",
+    "inspect": "palaver.dialects.inspect_log",
 }
 
 

@@ -186,7 +186,7 @@ def write_many(
             [each for *_, each in sorted(placed, key=lambda place: place[:3])], drafts[0].rendering, native=True
         )
     else:
-        chunks = (chunk for draft in drafts for chunk in draft.chunks())
+        chunks = _joined(drafts)
     return _written(dialect, drafts, chunks, losses)
 
 
@@ -204,6 +204,26 @@ class _Draft(NamedTuple):
         if self.as_lines:
             return _lines(self.placed, self.rendering, native=self.native)
         return _document(self.placed, self.rendering)
+
+
+def _joined(drafts: Sequence[_Draft]) -> Iterator[bytes]:
+    """Conversations one behind the other. What is new is an item of a list that was read, or begins on a line."""
+    ends = [draft for draft in drafts if draft.native and any(each.at == documents.TAIL for each in draft.placed)]
+    new = [draft for draft in drafts if draft.as_lines and not draft.native]
+    items = [each.raw for draft in new for each in draft.placed]
+    added = [_Placed(documents.TAIL - 1, _NEW, number, raw) for number, raw in enumerate(items)]
+    broken = False
+    for draft in drafts:
+        fresh = draft.as_lines and not draft.native
+        if fresh and ends:
+            continue
+        if fresh and broken:
+            yield b"\n"
+        last = bool(ends) and draft is ends[-1]
+        placed = [*draft.placed[:-1], *added, draft.placed[-1]] if last else draft.placed
+        for chunk in draft._replace(placed=placed).chunks():
+            broken = not chunk.endswith(b"\n") if chunk else broken
+            yield chunk
 
 
 def _drafted(

@@ -333,7 +333,8 @@ class _Written:
                 if part.wire == NAME:
                     return cast("dict[str, Any]", {**jsontext.fields(part.raw_json)}) if _is_block(part) else None
                 lose("converted", "opaque", f"a block of {part.wire}, written as non_standard", self._entry, place)
-                return {"type": "non_standard", "value": part.raw_json}
+                whole = jsontext.kind(part.raw_json) == "an object"  # LangChain looks into it as into one
+                return {"type": "non_standard", "value": part.raw_json if whole else {"value": part.raw_json}}
             case Media():
                 return self._medium(place, part)
 
