@@ -320,6 +320,7 @@ class Reading:
         self._recent.add(string(fields, "uuid") or "", group, len(record.raw))
         if _is_boundary(fields):
             self._boundary, self._metadata = conversation.head, inner(fields, "compactMetadata")
+            self._calls.clear()  # what is kept behind it is a copy, and stands where it says
         elif string(fields, "type") == "attachment" and parent == self._boundary:
             self._boundary = conversation.head
 

@@ -42,7 +42,7 @@ from palaver.dialects.documents import lead_of
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import inner, listed, string, value
 from palaver.dialects.times import iso
-from palaver.dialects.writing import Writing, singly
+from palaver.dialects.writing import Writing, on_one_line, singly
 from palaver.threads.ids import now_ms
 from palaver.threads.view import DISCARDED, PLACEHOLDER
 
@@ -160,7 +160,7 @@ class Rendering:
                 record["isApiErrorMessage"] = True
             records.append(record)
             parent = uuids[place]
-        plain = self._reader.answer([jsontext.fields(jsontext.encode(each)) for each in records])
+        plain = self._reader.answer([jsontext.fields(on_one_line(jsontext.encode(each))) for each in records])
         self._carry(records[0], [message], [structs.replace(plain, tags=(PLACEHOLDER,) if shown else ())])
         yield from map(jsontext.encode, records)
 
@@ -239,7 +239,7 @@ class Rendering:
         return record
 
     def _plain(self, record: dict[str, Any]) -> Sequence[Message]:
-        return self._reader.said(jsontext.fields(jsontext.encode(record)))
+        return self._reader.said(jsontext.fields(on_one_line(jsontext.encode(record))))
 
     def _body(self, entries: Sequence[Entry]) -> object:
         """The wire's message of prompts and results; a request is made around them, which is then left out."""
