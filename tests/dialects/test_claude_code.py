@@ -600,6 +600,14 @@ def test_titles_by_their_strength():
     assert only(prompt, named, titled("custom-title", "mine now", sessionId=ID)).title == "mine now"
 
 
+def test_a_record_of_the_session_is_no_link_even_with_an_id():
+    """The kits that rename and fork sessions give titles a ``uuid``."""
+    named = {**titled("custom-title", "mine", sessionId=ID), "uuid": uuid(8), "timestamp": "2026-01-02T03:04:08.000Z"}
+    transcript = only(user(1, None, "hi"), named, user(2, 1, "more"))
+    assert transcript.title == "mine"
+    assert list(transcript.thread.branches) == ["main"]
+
+
 def test_a_sub_agents_file_is_a_thread_of_its_own():
     main = FOLDER / "claude_code" / "subagent" / "main.jsonl"
     (transcript,) = CLAUDE.read(main.read_bytes(), origin(main))
@@ -823,6 +831,25 @@ def test_ids_of_calls_are_given_once_and_fit_the_wire():
     assert all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", each) for each in made)
     found = [each.tool_call_id for each in back(result) if isinstance(each, ToolMessage)]
     assert found == [each.tool_call_id for each in messages if isinstance(each, ToolMessage)]
+
+
+def test_a_call_without_an_id_gets_one_and_its_result_too():
+    records, _ = written(p.user("?"), p.assistant(p.ToolCall("", "t", "{}")), p.tool("a", tool_call_id=""))
+    made, answered = pairs(records)
+    assert made == answered
+    assert len(made[0]) > 6
+
+
+def test_a_result_whose_call_a_compaction_hides_is_told_as_text():
+    records, result = written(
+        p.user("?"),
+        p.assistant(p.ToolCall("c", "t", "{}")),
+        p.flush(source="compaction"),
+        p.tool("a", tool_call_id="c", source="compaction"),
+    )
+    assert pairs(records) == (["c"], [])
+    assert [loss.what for loss in result.losses] == ["tool result"]
+    assert isinstance(back(result)[-1], ToolMessage)
 
 
 def test_the_id_of_a_response_is_given_once():

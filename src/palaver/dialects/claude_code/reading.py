@@ -126,7 +126,7 @@ class Reading:
             opened = self._open.setdefault(writer, _Open(key))
             opened.records.append(record)
         else:
-            if opened is None and "uuid" not in fields and self._open:
+            if opened is None and _link_id(fields) is None and self._open:
                 opened = next(reversed(self._open.values()))
             if opened is None or _goes_on(fields) or len(opened.waiting) >= _HELD:
                 if opened is not None:
@@ -134,7 +134,7 @@ class Reading:
                 yield from self._join(record)
                 return
             opened.waiting.append(record)
-        if (uuid := string(fields, "uuid")) is not None:
+        if (uuid := _link_id(fields)) is not None:
             opened.uuids.add(uuid)
 
     def end(self) -> Iterator[Step]:
@@ -178,7 +178,7 @@ class Reading:
     def _describe(self, fields: Fields) -> None:
         """Take from a record what it says of the session: in its file's order, as the leaf is the last there."""
         kind = string(fields, "type")
-        if (uuid := string(fields, "uuid")) is not None:
+        if (uuid := _link_id(fields)) is not None:
             self._links.add(uuid, string(fields, "parentUuid"), self._standing(fields, kind))
         elif kind == "last-prompt":
             self._links.name(string(fields, "leafUuid"))
@@ -294,7 +294,7 @@ class Reading:
         if not group:
             yield from self._link(record, line)
             return
-        if "uuid" not in fields:
+        if _link_id(fields) is None:
             before = conversation.tip(conversation.head)
             yield from conversation.join(group, [record], parent=before)
             conversation.lengthen(before if before is not None else UNSET)
@@ -337,7 +337,7 @@ class Reading:
         conversation, fields = self._conversation, record.fields or {}
         if conversation is None:
             return
-        sent_at, uuid = read_time(value(fields, "timestamp")), string(fields, "uuid")
+        sent_at, uuid = read_time(value(fields, "timestamp")), _link_id(fields)
         if uuid is None:
             yield from conversation.record(record, sent_at=sent_at)
             return
@@ -443,6 +443,11 @@ def _writer(fields: Fields) -> str:
     """Who writes a record: the session, a sidechain of it, or a sub-agent."""
     side = "side" if value(fields, "isSidechain") is True else ""
     return f"{side} {string(fields, 'agentId') or ''}"
+
+
+def _link_id(fields: Fields) -> str | None:
+    """The ``uuid`` of a link of the chain; some programs give records of a session one too."""
+    return None if string(fields, "type") in SESSION else string(fields, "uuid")
 
 
 def _is_boundary(fields: Fields) -> bool:

@@ -174,13 +174,16 @@ class Rendering:
     def _with_own_calls(self, entry: Entry, message: AssistantMessage) -> AssistantMessage:
         """The message with ids for its calls that no call before it has."""
         content = [
-            part.replace(id=self._call_id(entry, part.id)) if isinstance(part, ToolCall | MalformedToolCall) else part
+            part.replace(id=self._call_id(entry, part.id or ""))
+            if isinstance(part, ToolCall | MalformedToolCall)
+            else part
             for part in message.content
         ]
         return message if tuple(content) == message.content else message.replace(content=tuple(content))
 
-    def _call_id(self, entry: Entry, named: str | None) -> str | None:
-        if named is None or self._called.setdefault(named, entry.id) == entry.id:
+    def _call_id(self, entry: Entry, named: str) -> str:
+        """The id of a call, which no other has in this file."""
+        if named and self._called.setdefault(named, entry.id) == entry.id:
             return named
         return f"toolu_{derived_id(entry.id, named).replace('-', '')[:24]}"
 
@@ -197,7 +200,7 @@ class Rendering:
     def _other(self, entry: Entry, old: Fields) -> dict[str, Any]:
         message = entry.message
         uuid, parent = self._uuid(entry), self._parent(entry)
-        if isinstance(message, FlushMarker) and message.scope in {None, "thread"}:
+        if isinstance(message, FlushMarker) and _is_boundary(message):
             return self._boundary(message, uuid, parent, old)
         if isinstance(message, UserMessage | ToolMessage):
             record = {**self._base("user", uuid, parent, old), "message": self._body([entry])}
@@ -248,7 +251,7 @@ class Rendering:
         for entry in entries:
             message, caller = entry.message, self._caller(entry)
             if isinstance(message, ToolMessage) and caller is not None:
-                call = ToolCall(self._call_id(caller, message.tool_call_id) or "", message.tool_name or "tool")
+                call = ToolCall(self._call_id(caller, message.tool_call_id or ""), message.tool_name or "tool")
                 message = structs.replace(message, tool_call_id=call.id)
                 calls.append(call)
             messages.append(message)
@@ -266,10 +269,12 @@ class Rendering:
         return {"role": "user", "content": blocks or _EMPTY}
 
     def _caller(self, entry: Entry) -> Entry | None:
-        """The answer whose call a result answers: the nearest before it with a call of that id."""
+        """The answer whose call a result answers: the nearest with a call of that id that the program still sees."""
         named, at = entry.message.tool_call_id if isinstance(entry.message, ToolMessage) else None, entry.parent
         while named is not None and at is not None:
             before = self._writing.thread.entry(at)
+            if _is_boundary(before.message):
+                break
             if any(call.id == named for call in _calls_of(before.message)):
                 return before
             at = before.parent
@@ -346,6 +351,11 @@ class Rendering:
             return entry.id if as_uuid(entry.id) is not None else None
         body = pieces[-1].raw[len(lead_of(pieces[-1].raw)) :].strip()
         return string(jsontext.fields(body), "uuid") if body.startswith(b"{") and jsontext.is_json(body) else None
+
+
+def _is_boundary(message: Message) -> bool:
+    """Whether a message hides all that stands before it from the program."""
+    return isinstance(message, FlushMarker) and message.scope in {None, "thread"}
 
 
 def _calls_of(message: Message) -> Sequence[ToolCall | MalformedToolCall]:
