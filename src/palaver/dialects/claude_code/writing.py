@@ -307,11 +307,11 @@ class Rendering:
             record[carrying.SLOT] = slot
 
     def _compacts(self, entry: Entry) -> bool:
-        """Whether a message is a summary; what a compaction kept stands behind one."""
+        """Whether a message is the summary of a compaction: it stands behind its marker."""
         if not entry.message.is_summary:
             return False
         before = None if entry.parent is None else self._writing.thread.entry(entry.parent).message
-        return before is None or isinstance(before, FlushMarker) or not before.is_summary
+        return isinstance(before, FlushMarker)
 
     def _lose(self, encoded: Encoded, entries: Sequence[Entry | None]) -> None:
         for loss in encoded.losses:
