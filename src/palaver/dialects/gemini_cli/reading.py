@@ -17,7 +17,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
     from palaver.dialects.drift import Watch
 
-_MORE: Final = ("projectHash", "kind", "directories")
+_MORE: Final = ("projectHash", "kind")
 _FOLDER: Final = re.compile(r"(?:^|/)chats/([^/]+)/[^/]+\.jsonl?$")
 
 
@@ -242,7 +242,9 @@ class Reading:
     def _describe(self, fields: Fields) -> None:
         """Take from metadata what it says of the session; the last one wins."""
         known = self._session
-        more = {key: jsontext.value(fields[key]) for key in _MORE if key in fields}
+        more: dict[str, Any] = {key: said for key in _MORE if (said := string(fields, key)) is not None}
+        if folders := [jsontext.text(raw) for raw in listed(fields, "directories") if jsontext.kind(raw) == "a string"]:
+            more["directories"] = folders
         self._session = structs.replace(
             known,
             id=string(fields, "sessionId") or known.id,
