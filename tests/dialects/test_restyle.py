@@ -29,6 +29,12 @@ from palaver.dialects.restyle import restyled
             b'{"p":{"type":"b"},"q":{"state":"y"},"r":{"status":"x","k":1}}',
             id="an object of another kind keeps nothing",
         ),
+        pytest.param(
+            b'{"state":{"status":"x","k":1},"m":2}',
+            b'{"state":{"status":"y"}}',
+            b'{"state":{"status":"y"},"m":2}',
+            id="what holds such an object is the same",
+        ),
         pytest.param(b'{"p":[1,2]}', b'{"p":[0,1,2]}', b'{"p":[0,1,2]}', id="an item more in front"),
         pytest.param(b'{"p":[]}', b'{"p":[1]}', b'{"p":[1]}', id="the first item"),
     ],

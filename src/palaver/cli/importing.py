@@ -194,6 +194,11 @@ def _size(name: str) -> int:
         return 0
 
 
+def _state(path: Path) -> FileState:
+    stat = path.stat()
+    return FileState(str(path), stat.st_size, stat.st_mtime_ns, time_ns())
+
+
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
@@ -211,6 +216,9 @@ class _Taking:
 
     def take(self, name: str) -> Iterator[_Line]:
         """Take a file in, whatever it is; give a line for each conversation."""
+        if (lines := self._unchanged(name)) is not None:
+            yield from lines
+            return
         head = _waiting() if name == files.STANDARD else beginning(name)
         dialect = None if self._spoken == PALAVER else dialect_of(head, name, self._spoken)
         if dialect is not None:
@@ -224,6 +232,16 @@ class _Taking:
         else:
             yield from self._conversations(name)
 
+    def _unchanged(self, name: str) -> Iterator[_Line] | None:
+        """What is known of a file that was read before and has not changed; its first bytes need not be looked at."""
+        if name == files.STANDARD or self._spoken is not None or not Path(name).is_file():
+            return None
+        if self._filing is None:
+            self._filing = Filing(self._store)
+        path = Path(name).absolute()
+        same = self._filing.unchanged(_state(path), lambda: _digest(path))
+        return None if same is None else _limited([_Line(each.thread, each.messages, 0) for each in same])
+
     def _dialect(self, name: str, dialect: Dialect) -> Iterator[_Line]:
         """Take in the conversations of a dialect's file, as they are read."""
         if self._filing is None:
@@ -232,13 +250,8 @@ class _Taking:
             yield from self._filed(self._filing, dialect, sys.stdin.buffer, "", None)
             return
         path = Path(name).absolute()
-        stat = path.stat()
-        state = FileState(str(path), stat.st_size, stat.st_mtime_ns, time_ns())
-        if self._spoken is None and (same := self._filing.unchanged(state, lambda: _digest(path))) is not None:
-            yield from _limited([_Line(each.thread, each.messages, 0) for each in same])
-            return
         with path.open("rb") as file:
-            yield from self._filed(self._filing, dialect, file, str(path), state)
+            yield from self._filed(self._filing, dialect, file, str(path), _state(path))
 
     def _filed(
         self, filing: Filing, dialect: Dialect, file: BinaryIO, name: str, state: FileState | None

@@ -59,8 +59,17 @@ _DIALECTS: Final = {
     "gemini_cli": "palaver.dialects.gemini_cli",
     "kairo": "palaver.dialects.kairo",
     "kairo_a2a": "palaver.dialects.kairo_a2a",
+    "ag_ui": "palaver.dialects.ag_ui",
+    "langchain": "palaver.dialects.langchain",
+    "otel_genai": "palaver.dialects.otel_genai",
+    "opencode": "palaver.dialects.opencode",
+    "openai_agents": "palaver.dialects.openai_agents",
     "pi": "palaver.dialects.pi",
     "qwen_code": "palaver.dialects.qwen_code",
+    "hf_sts": "palaver.dialects.hf_sts",
+    "vercel_ui": "palaver.dialects.vercel_ui",
+    "atif": "palaver.dialects.atif",
+    "inspect": "palaver.dialects.inspect_log",
 }
 
 

@@ -7,6 +7,7 @@ Rules (dialects.md 17.4):
 - It is the messages in the canonical form, with a number in the place of each part that the record says already
   (counted over the group), and a hash of what the record says. A record that somebody changed since has another hash:
   then what it says counts, and what was carried is let go.
+- The hash is of values: a program that writes them otherwise (``1`` for ``1.0``, other spaces) has changed nothing.
 - The records of the dialect that a message came from are not carried: they would double the file.
 - What is carried is no loss for us, but for the program whose file it is: the receipt says ``converted``.
 
@@ -15,6 +16,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import json
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, structs
@@ -40,7 +43,7 @@ def carried(messages: Sequence[Message], plain: Sequence[Message]) -> dict[str, 
     if len(light) == len(said) and sum_of(light) == sum_of(said):
         return None
     known = {part: number for number, part in _numbered(said)}
-    return {"sum": sum_of(said), "messages": [_written(each, known) for each in light]}
+    return {"sum": _sum_of_values(said), "messages": [_written(each, known) for each in light]}
 
 
 def restored(plain: Sequence[Message], slot: Any) -> tuple[Message, ...] | None:
@@ -48,7 +51,7 @@ def restored(plain: Sequence[Message], slot: Any) -> tuple[Message, ...] | None:
     if not isinstance(slot, dict):
         return None
     held = cast("dict[str, Any]", slot)
-    if held.get("sum") != sum_of([without_records(each) for each in plain]):
+    if held.get("sum") != _sum_of_values([without_records(each) for each in plain]):
         return None
     try:
         texts = [jsontext.value(canonical.encode(message)) for message in plain]
@@ -57,6 +60,43 @@ def restored(plain: Sequence[Message], slot: Any) -> tuple[Message, ...] | None:
     except (PalaverError, KeyError, TypeError, IndexError, ValueError):
         return None
     return tuple(made)
+
+
+def _sum_of_values(messages: Sequence[Message]) -> str:
+    """A hash of what messages say, without ids and times, that stays where a program writes the same values otherwise.
+
+    Programs read and write a file: spaces within JSON, the order of keys and the text of numbers do not last.
+    """
+    digest = blake2b(digest_size=8)
+    for message in messages:
+        told = jsontext.value(canonical.encode(structs.replace(message, id=None, sent_at=None)))
+        for part in told.get("content", ()):
+            if part.get("type") == "tool_call" and jsontext.is_json(part.get("arguments_json", "")):
+                part["arguments_json"] = jsontext.value(part["arguments_json"])
+        digest.update(json.dumps(_plainly(told), sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def _plainly(value: Any) -> Any:
+    """Numbers as JavaScript has them."""
+    match value:
+        case dict():
+            return {key: _plainly(each) for key, each in cast("dict[str, Any]", value).items()}
+        case list():
+            return [_plainly(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+        case bool():
+            return value
+        case int() | float():
+            return _number(value)
+        case _:
+            return value
+
+
+def _number(value: float) -> float | str:
+    try:
+        return float(value)
+    except OverflowError:
+        return str(value)
 
 
 def without_records(message: Message) -> Message:

@@ -23,14 +23,14 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from palaver.core.canonical import content_hash
-from palaver.core.messages import FlushMarker, Message, SystemMessage, UserMessage
+from palaver.core.messages import AssistantMessage, FlushMarker, Message, SystemMessage, UserMessage
 from palaver.core.parts import File, Inline
 from palaver.dialects.drift import Drift, Watch
 from palaver.dialects.kept import keep
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from palaver.dialects.record import Record
+
+M = TypeVar("M", bound=Message)
 
 COMPACTION: Final = "compaction"
 """The ``source`` of what stands in a model's view in place of what a compaction hid."""
@@ -139,6 +141,12 @@ def hidden_before(sent_at: int | None = None) -> FlushMarker:
     return FlushMarker(reason=COMPACTION, source=COMPACTION, sent_at=sent_at)
 
 
+def copied(message: M) -> M:
+    """A copy of a message that a compaction keeps: what it cost was counted where it stands first."""
+    copy = structs.replace(message, id=None, source=COMPACTION)
+    return structs.replace(copy, usage=None, response_id=None) if isinstance(copy, AssistantMessage) else copy
+
+
 def derived_id(*names: object) -> str:
     """An id that is the same whenever it is made of the same names: a UUID of version 8 (RFC 9562)."""
     text = "\0".join(map(str, names)).encode("utf-8", "surrogatepass")
@@ -228,6 +236,8 @@ class Conversation:
         made = wanted
         if not made or made in self._ids or not _usable(made):
             made = derived_id(self.dialect, self.thread, wanted, self._count)
+        while made in self._ids:  # an id of ours that was written into the file
+            made = derived_id(self.dialect, self.thread, made, self._count)
         self._ids.add(made)
         return made
 

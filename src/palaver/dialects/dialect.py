@@ -17,7 +17,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -62,6 +62,15 @@ class Reading(Protocol):
 
     def end(self) -> Iterable[Step]:
         """Say what is known at the end; every conversation that began ends here at the latest."""
+        ...
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """What a ``Reading`` has beside, where lines that are no objects are of the format (an event stream)."""
+
+    def expects(self, record: Record, /) -> bool:
+        """Whether a line without fields is one of the format: then it is not reported."""
         ...
 
 
@@ -148,11 +157,17 @@ class Dialect(Struct, frozen=True, kw_only=True):
             return self.write(given[0], losses=losses, **options)
         if not self.many:
             raise EncodeError(f"a file of {self.name} holds one conversation, not {len(given)}")
-        parts = [self.write(each, losses=losses, **options) for each in given]
-        return Written(
-            tuple([chunk for part in parts for chunk in part.chunks]),
-            tuple([loss for part in parts for loss in part.losses]),
-            {name: data for part in parts for name, data in part.beside.items()},
+        if self.rendering is None:
+            raise EncodeError(f"{self.name} is only read")
+        return writing.write_many(
+            self.name,
+            given,
+            self.rendering,
+            Options(**options),
+            framing=self.framing,
+            tree=self.tree,
+            history=self.history,
+            losses=losses,
         )
 
 
@@ -165,6 +180,7 @@ class Reader:
         self._framing: Framing = framing
         self._whole: list[bytes] = []
         self._reading = reading
+        self._expects = reading.expects if isinstance(reading, Expecting) else _nothing
         self._watch = watch
 
     def feed(self, data: bytes) -> Iterator[Step]:
@@ -201,11 +217,15 @@ class Reader:
             yield Noted(report)
 
     def _take(self, record: Record) -> Iterable[Step]:
-        if record.flaw is not None and record.flaw != "blank":
+        if record.flaw is not None and record.flaw != "blank" and not self._expects(record):
             self._watch.note(record.flaw, "", record.line)
         if record.glued:
             self._watch.note("glued", "", record.line)
         return self._reading.record(record)
+
+
+def _nothing(_: Record) -> bool:
+    return False
 
 
 def _first_line(data: bytes) -> bytes | None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -27,7 +26,7 @@ from palaver.core.errors import DecodeError
 from palaver.dialects.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from palaver.core.jsontext import Fields
 
@@ -64,6 +63,45 @@ def cut(data: bytes, *keys: str) -> Cut:
     return Cut(_record(0, data[:begin]), tuple(items), _record(TAIL, data[end:]))
 
 
+def span(data: bytes, *path: str | int) -> tuple[int, int] | None:
+    """Where the value that ``path`` leads to stands in a document; ``None`` when it is not there."""
+    keys = [key for key in path if isinstance(key, str)]
+    found = _start(data, keys)
+    if found is None:
+        return None
+    place, value = found
+    if len(keys) == len(path):
+        return place, place + len(value)
+    spans, _ = _items(data, place, value) or ([], 0)
+    number = path[-1]
+    if not isinstance(number, int) or not 0 <= number < len(spans):
+        return None
+    start, end = spans[number]
+    return start + len(lead_of(data[start:end])), end
+
+
+def replaced(data: bytes, values: Mapping[tuple[str | int, ...], bytes]) -> bytes:
+    """Put values in the place of others; paths that lead nowhere are passed over. A number may end a path."""
+    for path, value in values.items():
+        if (found := span(data, *path)) is not None:
+            data = data[: found[0]] + value + data[found[1] :]
+    return data
+
+
+def extended(data: bytes, key: str, items: Sequence[bytes]) -> bytes:
+    """Put items at the end of a list of a document, which gets one where it has none."""
+    found = span(data, key)
+    if found is not None and data[found[1] - 1 : found[1]] == b"]":
+        body = data[found[0] : found[1] - 1].rstrip()
+        made = body + b",".join(items) if body == b"[" else b",".join((body, *items))
+        return data[: found[0]] + made + b"]" + data[found[1] :]
+    made = jsontext.encode(key) + b":[" + b",".join(items) + b"]"
+    if found is not None:  # null
+        return replaced(data, {(key,): b"[" + b",".join(items) + b"]"})
+    end = data.rstrip().rfind(b"}")
+    return data[:end].rstrip() + b"," + made + data[end:]
+
+
 def lead_of(item: bytes) -> bytes:
     """What parts an item from the one before it."""
     found = _LEAD.match(item)
@@ -74,8 +112,7 @@ def _record(at: int, raw: bytes, _whole: bytes = b"") -> Record:
     fields = None
     body = raw[len(lead_of(raw)) :]
     if at not in {0, TAIL} and body.startswith(b"{"):
-        with suppress(DecodeError):
-            fields = jsontext.fields(jsontext.source(body))
+        fields = fields_of(body) or None
     return Record(at, 1, raw, fields)
 
 
@@ -195,8 +232,15 @@ def _after(pattern: re.Pattern[bytes], data: bytes, place: int) -> int:
 
 
 def fields_of(data: bytes) -> Fields:
-    """The fields of a document; empty when it is no object."""
+    """The fields of a document; empty when it is no object, or no text."""
     try:
-        return jsontext.fields(jsontext.source(data))
+        return jsontext.fields(jsontext.source(data)) if _is_text(data) else {}
     except (DecodeError, msgspec.MsgspecError):
         return {}
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False

@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import Raw
 
 from palaver.core import jsontext
 from palaver.core.parts import Reasoning
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    from msgspec import Raw
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import Message
@@ -68,3 +67,12 @@ def wire_of(message: Message, known: Collection[str], otherwise: str) -> str:
     """The wire that a message came by, of those known: that of its reasoning, or that whose fields it keeps."""
     named = [part.wire for part in message.content if isinstance(part, Reasoning) and part.wire]
     return next((each for each in (*named, *message.provider) if each in known), otherwise)
+
+
+def one_line(text: str) -> Raw:
+    """JSON text to stand in a record: as it is, where it is one line that can be encoded, else written anew."""
+    try:
+        raw = text.strip().encode()
+    except UnicodeEncodeError:
+        return jsontext.raw(jsontext.value(text))
+    return Raw(raw) if b"\n" not in raw and b"\r" not in raw else jsontext.raw(jsontext.value(text))

@@ -4,6 +4,7 @@ Rules (dialects.md 17.2):
 
 - Keys stay in their order, and those that we do not know stay at all; new keys go last. What did not change stays byte
   for byte: number text, escapes, spaces.
+- What a tool was given or gave back (``VALUES``) is one value: of an old one that changed, nothing stays.
 - What did change is written with the original's separators, and in ASCII where the original was.
 - An object whose ``type``, ``state`` or ``status`` changed is another object: nothing of the old one stays in it. In a
   list, items are paired from both ends as long as they are equal; what is left between is paired by place where it is
@@ -24,12 +25,13 @@ from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 _COLON: Final = re.compile(rb'"\s*(:\s*)')
 _COMMA: Final = re.compile(rb'(,\s*)"')
 _KINDS: Final = ("type", "state", "status")
 _NAMES: Final = ("id", "toolCallId", "callID", "tool_call_id", "call_id")
+VALUES: Final = frozenset(("args", "arguments", "input", "output", "response", "result", "artifact", "palaver"))
 _ESCAPED: Final = re.compile(rb"\\u(?!00[01])")
 
 
@@ -86,10 +88,10 @@ def _over(old: Raw, new: Raw, style: _Style, *, whole: bool) -> bytes:
     kind = jsontext.kind(old)
     if kind == jsontext.kind(new) == "an object":
         before, after = jsontext.fields(old), jsontext.fields(new)
-        if any(key in before and key in after and before[key] != after[key] for key in _KINDS):
+        if any(_word(before, key) != _word(after, key) for key in _KINDS if key in before and key in after):
             return style.write(new)
         kept = [
-            (key, _over(each, after[key], style, whole=whole) if key in after else bytes(each))
+            (key, _over(each, after[key], style, whole=whole or key in VALUES) if key in after else bytes(each))
             for key, each in before.items()
             if key in after or not whole
         ]
@@ -114,6 +116,10 @@ def _paired(olds: Sequence[Raw], news: Sequence[Raw]) -> list[Raw | None]:
     named = {name: each for each in olds[first : len(olds) - last] if (name := _name(each)) is not None}
     middle = [named.pop(_name(each) or b"", None) for each in news[first : len(news) - last]]
     return [*olds[:first], *middle, *olds[len(olds) - last :]]
+
+
+def _word(fields: Mapping[str, Raw], key: str) -> bytes | None:
+    return bytes(fields[key]) if jsontext.kind(fields[key]) == "a string" else None
 
 
 def _name(item: Raw) -> bytes | None:

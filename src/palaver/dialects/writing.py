@@ -17,7 +17,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 History: TypeAlias = Literal["model", "user", "all"]
 Framing: TypeAlias = Literal["lines", "document", "either"]
-"""``either``: a document where the first line of the file is not a whole object, else lines; written as lines, where
-the conversation did not come from a document."""
+"""``either``: a document where the first line of the file is not a whole object, else lines; a
+conversation that comes from elsewhere is written as a document where its ``Rendering`` has a tail for new ones."""
 
 OnLoss: TypeAlias = Literal["report", "raise"]
 
@@ -131,6 +131,15 @@ class Rendering(Protocol):
         ...
 
 
+@runtime_checkable
+class Continuing(Protocol):
+    """What a ``Rendering`` of a format has beside, where a record can grow: a call and its result share one."""
+
+    def continues(self, before: Sequence[Entry], group: Sequence[Entry], /) -> bool:
+        """Whether what is new belongs into the record of the last messages that have one."""
+        ...
+
+
 def singly(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """Each entry alone: ``Rendering.groups`` of a dialect where a message is a record."""
     for entry in entries:
@@ -152,15 +161,96 @@ def write(
 
     Raises ``NotFoundError`` for a branch that is not there, ``LossError`` when ``losses="raise"`` and there is one.
     """
+    draft = _drafted(dialect, transcript, make, options, framing=framing, tree=tree, history=history)
+    return _written(dialect, [draft], draft.chunks(), losses)
+
+
+def write_many(
+    dialect: str,
+    transcripts: Sequence[Transcript],
+    make: Any,
+    options: Options,
+    *,
+    framing: Framing,
+    tree: bool,
+    history: History,
+    losses: OnLoss = "report",
+) -> Written:
+    """Write several conversations into one file: where they come from one, each record in its place there."""
+    drafts = [
+        _drafted(dialect, each, make, options, framing=framing, tree=tree, history=history) for each in transcripts
+    ]
+    if all(draft.as_lines and draft.native for draft in drafts):
+        placed = [(each.at, each.new, turn, each) for turn, draft in enumerate(drafts) for each in draft.placed]
+        chunks = _lines(
+            [each for *_, each in sorted(placed, key=lambda place: place[:3])], drafts[0].rendering, native=True
+        )
+    else:
+        chunks = _joined(drafts)
+    return _written(dialect, drafts, chunks, losses)
+
+
+class _Draft(NamedTuple):
+    """A conversation as it will be written."""
+
+    writing: Writing
+    rendering: Rendering
+    placed: Sequence[_Placed]
+    native: bool
+    as_lines: bool
+
+    def chunks(self) -> Iterator[bytes]:
+        """The file."""
+        if self.as_lines:
+            return _lines(self.placed, self.rendering, native=self.native)
+        return _document(self.placed, self.rendering)
+
+
+def _joined(drafts: Sequence[_Draft]) -> Iterator[bytes]:
+    """Conversations one behind the other. What is new is an item of a list that was read, or begins on a line."""
+    ends = [draft for draft in drafts if draft.native and any(each.at == documents.TAIL for each in draft.placed)]
+    new = [draft for draft in drafts if draft.as_lines and not draft.native]
+    items = [each.raw for draft in new for each in draft.placed]
+    added = [_Placed(documents.TAIL - 1, _NEW, number, raw) for number, raw in enumerate(items)]
+    broken = False
+    for draft in drafts:
+        fresh = draft.as_lines and not draft.native
+        if fresh and ends:
+            continue
+        if fresh and broken:
+            yield b"\n"
+        last = bool(ends) and draft is ends[-1]
+        placed = [*draft.placed[:-1], *added, draft.placed[-1]] if last else draft.placed
+        for chunk in draft._replace(placed=placed).chunks():
+            broken = not chunk.endswith(b"\n") if chunk else broken
+            yield chunk
+
+
+def _drafted(
+    dialect: str,
+    transcript: Transcript,
+    make: Any,
+    options: Options,
+    *,
+    framing: Framing,
+    tree: bool,
+    history: History,
+) -> _Draft:
     entries, native = _chosen(dialect, transcript, options, tree=tree, history=history)
     writing = Writing(dialect, transcript, entries, options, native=native)
     rendering: Rendering = make(writing)
-    placed = _placed(dialect, writing, rendering)
-    as_lines = framing == "lines" or (framing == "either" and not any(each.at == documents.TAIL for each in placed))
-    chunks = _lines(placed, rendering, native=native) if as_lines else _document(placed, rendering)
-    if losses == "raise" and writing.losses:
-        raise LossError(dialect, writing.losses)
-    return Written(tuple(chunks), writing.losses, writing.beside)
+    placed = _placed(dialect, writing, rendering, lines=framing != "document")
+    document = any(each.at == documents.TAIL for each in placed) or (not native and rendering.tail(None) is not None)
+    as_lines = framing == "lines" or (framing == "either" and not document)
+    return _Draft(writing, rendering, placed, native, as_lines)
+
+
+def _written(dialect: str, drafts: Sequence[_Draft], chunks: Iterable[bytes], losses: OnLoss) -> Written:
+    file = tuple(chunks)
+    lost = tuple([loss for draft in drafts for loss in draft.writing.losses])
+    if losses == "raise" and lost:
+        raise LossError(dialect, lost)
+    return Written(file, lost, {name: data for draft in drafts for name, data in draft.writing.beside.items()})
 
 
 # -- what is written ---------------------------------------------------------------------------------------------------
@@ -232,17 +322,19 @@ class _Placed(NamedTuple):
     raw: bytes
 
 
-def _placed(dialect: str, writing: Writing, rendering: Rendering) -> list[_Placed]:
+def _placed(dialect: str, writing: Writing, rendering: Rendering, *, lines: bool) -> list[_Placed]:
     placed: dict[tuple[int, int, int], _Placed] = {}
     last, number = -1, 0
     on_path = {entry.id for entry in writing.thread.path(writing.options.branch)}
-    for group, pieces in _groups(dialect, writing.entries, rendering):
+    for group, pieces in _continued(_groups(dialect, writing.entries, rendering), rendering):
         number += 1
         if pieces is not None and kept.untouched(dialect, [entry.message for entry in group]):
             raws = [piece.raw for piece in pieces]
         else:
             olds = [] if pieces is None else [_body(piece.raw) for piece in pieces]
-            raws = [on_one_line(raw) for raw in rendering.render(group, olds)]
+            raws = list(rendering.render(group, olds))
+            if lines:  # a line break between tokens, from the arguments of a call or a result, would end the record
+                raws = [raw.replace(b"\n", b" ") for raw in raws]
             if olds and len(raws) == len(olds):
                 raws = [
                     _like(piece.raw, restyled(old, new, whole=writing.whole))
@@ -260,6 +352,23 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering) -> list[_Place
             number += 1
             placed[at, _NEW, number] = _Placed(at, _NEW, number, each)
     return [placed[place] for place in sorted(placed)]
+
+
+def _continued(
+    groups: Iterable[tuple[Sequence[Entry], tuple[kept.Piece, ...] | None]], rendering: Rendering
+) -> Iterable[tuple[Sequence[Entry], tuple[kept.Piece, ...] | None]]:
+    """Put what is new into the record that it goes on from, where the format has such records."""
+    if not isinstance(rendering, Continuing):
+        return groups
+    told = list(groups)
+    last: int | None = None
+    for place, (group, pieces) in enumerate(told):
+        if pieces is None and last is not None and rendering.continues(told[last][0], group):
+            told[last] = ([*told[last][0], *group], told[last][1])
+            told[place] = ((), None)
+        elif not all(is_record(entry) for entry in group):
+            last = place if pieces is not None else None
+    return [each for each in told if each[0]]
 
 
 def _groups(
@@ -297,11 +406,6 @@ def _body(raw: bytes) -> bytes:
     return raw[len(documents.lead_of(raw)) :].removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
 
 
-def on_one_line(raw: bytes) -> bytes:
-    """A record whose values were spread over lines (arguments, as a model or a document wrote them)."""
-    return raw.replace(b"\r", b" ").replace(b"\n", b" ") if b"\n" in raw or b"\r" in raw else raw
-
-
 def _like(old: bytes, new: bytes) -> bytes:
     """Put what stood around a record around what stands in its place."""
     body = _body(old)
@@ -318,7 +422,8 @@ def _lines(placed: Sequence[_Placed], rendering: Rendering, *, native: bool) -> 
         yield each + b"\n"
     for record in placed:
         if record.new == _NEW:
-            yield record.raw + b"\n" if broken else b"\n" + record.raw + b"\n"
+            line = record.raw.replace(b"\n", b" ") + b"\n"  # between tokens: strings escape it
+            yield line if broken else b"\n" + line
             broken = True
         else:
             yield record.raw

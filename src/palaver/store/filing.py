@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from palaver.core import canonical
 from palaver.core.errors import NotFoundError, StoreError, excerpt
@@ -31,7 +31,7 @@ from palaver.dialects.conversation import Began, Ended, Joined, Noted, Step, der
 from palaver.dialects.drift import Drift
 from palaver.store.store import Store, ThreadInfo
 from palaver.threads.people_view import is_shown
-from palaver.threads.thread import Entry
+from palaver.threads.thread import MAIN, Entry
 from palaver.threads.view import RECORD
 
 FILES: Final = "files"
@@ -116,6 +116,7 @@ class Filing:
         """
         taking: dict[str, _Taking] = {}
         done: dict[str, int] = {}
+        first: _Described | None = None
         for step in steps:
             match step:
                 case Began():
@@ -123,22 +124,34 @@ class Filing:
                 case Joined():
                     taking[step.thread].join(step.entry)
                 case Ended():
-                    filed = taking.pop(step.thread).end(step)
+                    filed, described = taking.pop(step.thread).end(step)
                     done[step.thread] = filed.messages
+                    if state is not None and first is None:
+                        first = described  # written with what the file is known by
+                    else:
+                        described.write(self._store)
                     yield filed
                 case Noted():
                     yield step.drift
-        if state is not None and done:
-            self._note(state, digest(), done)
+        if state is not None and first is not None:
+            file = _File(state.size, state.changed_at, state.read_at, digest(), done)
+            files = {**first.metadata.get(FILES, {}), state.path: structs.asdict(file)}
+            structs.replace(first, metadata={**first.metadata, FILES: files}).write(self._store)
+            self._files[state.path] = file
 
-    def _note(self, state: FileState, digest: str, conversations: dict[str, int]) -> None:
-        """Write down in the file's first thread that it was read whole."""
-        file = _File(state.size, state.changed_at, state.read_at, digest, conversations)
-        first = next(iter(conversations))
-        metadata = dict(self._store.info(first).metadata)
-        metadata[FILES] = {**metadata.get(FILES, {}), state.path: structs.asdict(file)}
-        self._store.update(first, metadata=metadata)
-        self._files[state.path] = file
+
+class _Described(Struct, frozen=True):
+    """What a thread is to say of itself, beside what it said before."""
+
+    thread: str
+    title: str | UnsetType | None
+    metadata: Mapping[str, Any]
+    before: Mapping[str, Any]
+
+    def write(self, store: Store) -> None:
+        """Write it, where it is new."""
+        if self.title is not UNSET or self.metadata != self.before:
+            store.update(self.thread, title=self.title, metadata=self.metadata)
 
 
 class _Taking:
@@ -165,13 +178,14 @@ class _Taking:
         if len(self._waiting) >= _SLICE or self._size >= _BYTES:
             self._flush()
 
-    def _flush(self) -> None:
+    def _flush(self, heads: Mapping[str, str | None] | None = None) -> None:
+        """Let what waits join, and set heads where all of their entries have the ids of the file."""
         entries, self._waiting, self._size = self._waiting, [], 0
         messages = sum(RECORD not in entry.message.tags for entry in entries)
         self._messages += messages
         if self._known is None:
             try:
-                self._count(entries, self._store.add(self._thread, entries), messages)
+                self._count(entries, self._store.add(self._thread, entries, branches=heads), messages)
                 return
             except StoreError:
                 if self._begun is None:
@@ -199,19 +213,18 @@ class _Taking:
         self._moved[entry.id] = made
         return structs.replace(placed, id=made)
 
-    def end(self, end: Ended) -> Filed:
-        self._flush()
+    def end(self, end: Ended) -> tuple[Filed, _Described]:
         end = end if end.title is not None else structs.replace(end, title=self._title)
-        heads = {name: self._moved.get(head or "", head) for name, head in end.branches.items()}
         if self._begun is None:
-            heads = {name: head for name, head in heads.items() if head is not None or name == "main"}
-            self._store.add(self._thread, (), branches=heads)
-            metadata = {**end.metadata, HEADS: heads}
-            self._store.update(self._thread, title=end.title, metadata=metadata)
-            return Filed(self._thread, self._messages, self._new, end.title)
+            heads = {name: head for name, head in end.branches.items() if head is not None or name == MAIN}
+            self._flush(heads)
+            described = _Described(self._thread, end.title, {**end.metadata, HEADS: heads}, {})
+            return Filed(self._thread, self._messages, self._new, end.title), described
+        self._flush()
+        heads = {name: self._moved.get(head or "", head) for name, head in end.branches.items()}
         return self._goes_on(end, heads, self._begun)
 
-    def _goes_on(self, end: Ended, heads: Mapping[str, str | None], begun: ThreadInfo) -> Filed:
+    def _goes_on(self, end: Ended, heads: Mapping[str, str | None], begun: ThreadInfo) -> tuple[Filed, _Described]:
         """Move the branches of a thread that was there before, as far as they may move."""
         left = _left(begun.metadata)
         moves: dict[str, str | None] = {}
@@ -230,9 +243,8 @@ class _Taking:
             self._store.add(self._thread, (), branches=moves)
         metadata = {**begun.metadata, **end.metadata, HEADS: {**left, **heads}}
         title = UNSET if begun.title is not None or end.title is None else end.title
-        if title is not UNSET or metadata != begun.metadata:
-            self._store.update(self._thread, title=title, metadata=metadata)
-        return Filed(self._thread, self._messages, self._new, end.title or begun.title, aside)
+        filed = Filed(self._thread, self._messages, self._new, end.title or begun.title, aside)
+        return filed, _Described(self._thread, title, metadata, begun.metadata)
 
     def _holds(self, leaf: str, entry: str) -> bool:
         return any(each.id == entry for each in self._store.path(self._thread, leaf))

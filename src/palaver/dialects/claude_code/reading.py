@@ -269,6 +269,7 @@ class Reading:
         self._place([fields], conversation.head)
         if boundary:
             self._boundary = conversation.head
+            self._calls.clear()  # what is kept behind it is a copy, and stands where it says
         else:
             self._noted(fields, conversation.head)
 
@@ -363,7 +364,8 @@ class Reading:
     def _noted(self, fields: Fields, entry: str | None) -> None:
         """Remember the last thing said on the main line."""
         aside = value(fields, "isSidechain") is True and self._session.agent is None
-        if not aside and value(fields, "isMeta") is not True and "teamName" not in fields:
+        unsaid = value(fields, "isMeta") is True and carrying.SLOT not in fields
+        if not aside and not unsaid and "teamName" not in fields:
             self._last = entry
 
     def _known(self, record: Record) -> None:

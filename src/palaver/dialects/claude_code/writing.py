@@ -32,7 +32,7 @@ from palaver.dialects.documents import lead_of
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import string
 from palaver.dialects.times import iso
-from palaver.dialects.writing import Writing, on_one_line, singly
+from palaver.dialects.writing import Writing, singly
 from palaver.threads.ids import now_ms
 
 if TYPE_CHECKING:
@@ -124,7 +124,8 @@ class Rendering:
             records.append(record)
             own = record["uuid"]
             parent = own if isinstance(own, str) else uuid
-        plain = self._reader.answer([jsontext.fields(on_one_line(jsontext.encode(each))) for each in records])
+        # As it will stand in its line: line breaks between the tokens of arguments become spaces there.
+        plain = self._reader.answer([jsontext.fields(jsontext.encode(each).replace(b"\n", b" ")) for each in records])
         self._carry(records[0], [message], [plain])
         yield from map(jsontext.encode, records)
 
@@ -197,11 +198,11 @@ class Rendering:
             record[carrying.SLOT] = slot
 
     def _compacts(self, entry: Entry) -> bool:
-        """Whether a message is a summary; what a compaction kept stands behind one."""
+        """Whether a message is the summary of a compaction: it stands behind its marker."""
         if not entry.message.is_summary:
             return False
         before = None if entry.parent is None else self._writing.thread.entry(entry.parent).message
-        return before is None or isinstance(before, FlushMarker) or not before.is_summary
+        return isinstance(before, FlushMarker)
 
     def _lose(self, encoded: Encoded, entries: Sequence[Entry | None]) -> None:
         for loss in encoded.losses:
