@@ -186,6 +186,12 @@ def test_a_foreign_conversation_comes_back_equal():
     assert not any("signature of Gemini" in loss.why for loss in written.losses)
 
 
+def test_what_metadata_should_not_hold_is_not_taken():
+    header = {**HEADER, "kind": 10**400, "directories": ["/w", 1], "projectHash": None}
+    session = only(chat(user("a", "one"), header=header)).metadata["session"]
+    assert session["more"] == {"directories": ["/w"]}
+
+
 def added(transcript, parent, *messages):
     path = transcript.thread.path()
     for number, message in enumerate(messages):

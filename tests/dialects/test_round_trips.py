@@ -12,7 +12,19 @@ from palaver.dialects.writing import is_record
 from palaver.threads.accounting import usage_once
 from tests.dialects.samples import FILES, IDS, origin
 
-CARRYING = ("ag_ui", "claude_code", "codex", "langchain", "opencode", "otel_genai", "pi", "vercel_ui")
+CARRYING = (
+    "acp",
+    "ag_ui",
+    "claude_code",
+    "codex",
+    "gemini_cli",
+    "langchain",
+    "opencode",
+    "otel_genai",
+    "pi",
+    "qwen_code",
+    "vercel_ui",
+)
 """The dialects with a place for data of others in every message."""
 
 UNMARKED = frozenset(("ag_ui", "langchain", "otel_genai"))

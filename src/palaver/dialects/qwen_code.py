@@ -1,10 +1,10 @@
 """Qwen Code sessions: JSON Lines, a tree of records (dialects.md 14).
 
 Read: the contents are those of ``google_generate``, as they were sent and received. Records of one answer that follow
-one another are one message; its usage, which grows with them, is that of the largest. A ``tool_result`` is a message
-for each response in it. ``chat_compression`` hides what stands before it; the history that it keeps follows with
-``source="compaction"``. Prompts that nobody typed (``subtype``, ``provenance``) have a ``source``. Other ``system``
-records are records. The last record of a file is its leaf. A sub-agent's file is a thread of its own.
+one another, and count the same prompt, are one message; its usage, which grows, is that of the largest. A
+``tool_result`` is a message for each response in it. ``chat_compression`` hides what stands before it; what it keeps
+follows with ``source="compaction"``. Prompts that nobody typed (``subtype``, ``provenance``) have a ``source``.
+Other ``system`` records are records. The last record of a file is its leaf. A sub-agent's file is a thread of its own.
 
 What it cannot say: system and developer messages and markers (kept in ``system`` records that the program passes over),
 reasoning of other providers as such, why an answer ended, refusals as such, malformed calls.
@@ -23,7 +23,7 @@ from palaver import wires
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, ToolMessage, UserMessage
-from palaver.core.parts import ToolCall
+from palaver.core.parts import AnyPart, ServerToolResult, ToolCall
 from palaver.core.request import Encoded, Request, Response
 from palaver.dialects import carrying, kept
 from palaver.dialects.conversation import (
@@ -38,10 +38,10 @@ from palaver.dialects.conversation import (
 )
 from palaver.dialects.dialect import Dialect, Origin
 from palaver.dialects.drift import Watch
-from palaver.dialects.fields import inner, integer, listed, split, string, value
+from palaver.dialects.fields import inner, integer, listed, one_line, split, string, value
 from palaver.dialects.sight import Head, Sighting
 from palaver.dialects.times import iso, read_time
-from palaver.dialects.writing import Writing, on_one_line
+from palaver.dialects.writing import Writing
 from palaver.threads.ids import is_uuid, now_ms
 from palaver.threads.thread import MAIN
 
@@ -176,7 +176,7 @@ class _Reading:
             else:
                 self._watch.note("record", kind or "without a type", record.line)
             if kind == "assistant" and "message" in fields:
-                if self._answer and string(fields, "parentUuid") != string(self._answer[-1].fields or {}, "uuid"):
+                if self._answer and not _goes_on(self._answer[-1].fields or {}, fields):
                     yield from self._close()
                 self._answer.append(record)
                 return
@@ -290,6 +290,16 @@ class _Reading:
         return [record_message(sent_at), hidden_before(sent_at), *said]
 
 
+def _goes_on(before: Fields, fields: Fields) -> bool:
+    """Whether a record is of the same answer as the one before it: it follows it, and counts the same prompt."""
+    one, other = inner(before, "usageMetadata"), inner(fields, "usageMetadata")
+    prompt = integer(one, "promptTokenCount")
+    if prompt is None or prompt != integer(other, "promptTokenCount") or carrying.SLOT in before:
+        return False
+    named = string(fields, "parentUuid")
+    return named is not None and named == string(before, "uuid") and before.get("model") == fields.get("model")
+
+
 def _total(raw: Any) -> int:
     counts = split(raw)
     return integer(counts, "totalTokenCount") or integer(counts, "candidatesTokenCount") or 0
@@ -377,13 +387,20 @@ class _Rendering:
         self._at = self._at if at is None else at
         record = {**self._base(group, known), **self._said(group)}
         if self._writing.options.carry:
-            plain = self._reader.plain([jsontext.fields(on_one_line(jsontext.encode(record)))])
+            plain = self._read_back(record)
             dated = [*(each.sent_at for each in messages), *[None] * len(plain)]
             plain = [structs.replace(each, sent_at=at) for each, at in zip(plain, dated, strict=False)]
             slot = carrying.carried(messages, plain)
             if slot is not None:
-                record[carrying.SLOT] = slot
-        yield jsontext.encode(record)
+                record[carrying.SLOT] = jsontext.raw(slot)  # by itself: what it escapes leaves the record as it is
+        yield _line(record)
+
+    def _read_back(self, record: dict[str, Any]) -> list[Message]:
+        """What a record says to a reader; nothing where the wire does not read what it wrote."""
+        try:
+            return self._reader.plain([jsontext.fields(_line(record))])
+        except PalaverError:
+            return []
 
     def _base(self, group: Sequence[Entry], old: Fields) -> dict[str, Any]:
         base: dict[str, Any] = {
@@ -430,8 +447,15 @@ class _Rendering:
         return {"subtype": "chat_compression", "systemPayload": payload}
 
     def _answer(self, entry: Entry, message: AssistantMessage) -> dict[str, Any]:
-        encoded = self._wire.encode_response(Response(message))
-        self._lose(encoded, [entry])
+        places = [place for place, part in enumerate(message.content) if _is_sound(part)]
+        for place in sorted({*range(len(message.content))} - {*places}):
+            self._writing.lose("dropped", "server tool result", "not of Gemini's form", entry, place)
+        sound = message.replace(content=[message.content[place] for place in places])
+        encoded = self._wire.encode_response(Response(sound))
+        for loss in encoded.losses:
+            if loss.what not in _NO_LOSS:
+                part = places[loss.part] if loss.part is not None and loss.part < len(places) else None
+                self._writing.lose(loss.kind, loss.what, loss.why, entry, part)
         body = jsontext.fields(encoded.body)
         candidates = listed(body, "candidates")
         parts = listed(inner(split(candidates[0]), "content"), "parts") if candidates else []
@@ -508,6 +532,19 @@ class _Rendering:
             return entry.id
         body = pieces[-1].raw.strip().removeprefix(b"\xef\xbb\xbf")
         return string(jsontext.fields(body), "uuid") if body.startswith(b"{") and jsontext.is_json(body) else None
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    """A record as it is written; arguments and results may hold line breaks between their values."""
+    return bytes(one_line(jsontext.encode(record).decode()))
+
+
+def _is_sound(part: AnyPart) -> bool:
+    """Whether a result of a tool that Google ran is one that the wire knows; other wires' are its own to refuse."""
+    if not isinstance(part, ServerToolResult) or part.wire != WIRE:
+        return True
+    output = split(part.output_json)
+    return any(string(output, key) is not None for key in ("toolType", "outcome"))
 
 
 DIALECT: Final = Dialect(

@@ -123,6 +123,8 @@ class Group(Struct):
     def begins_anew(self, variant: str, named: str | None) -> bool:
         """Whether a chunk with that id is one of another message."""
         known = self.ids.get(variant)
+        if variant == "thought" and known is None:
+            known = self.ids.get("said")  # what is thought behind a text
         return known is not None and named is not None and known != named
 
     def add(self, part: AnyPart, *, thought: bool = False) -> None:

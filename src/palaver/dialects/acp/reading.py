@@ -9,6 +9,7 @@ Rules:
 - ``stopReason`` of the answer to a prompt, and Grok Build's ``turn_completed``, belong to the last answer of the turn.
 - ``session/load`` tells the history again: where the log holds it, what it tells stays a record. So does what tells
   again a message or a call whose id the log held before.
+- What we carry stands in the last update of a message, and ends it.
 - ``usage_update`` says how full the context is: it is no usage. Plans, modes and commands are records.
 
 Stability: experimental.
@@ -248,6 +249,8 @@ class Reading:
         part = self._form.block(fields.get("content"))
         if part is not None:
             last.add(part, thought=variant == "thought")
+        if slot is not None:
+            yield from self._close()
 
     def _call(self, record: Record, fields: Fields, slot: Any, at: int | None) -> Iterator[Step]:
         named = string(fields, "toolCallId")
@@ -265,6 +268,8 @@ class Reading:
         owner.records.append(record)
         owner.slot = slot or owner.slot
         owner.call(named, fields, at)
+        if slot is not None:
+            yield from self._close()
 
     # -- groups --------------------------------------------------------------------------------------------------------
 

@@ -56,6 +56,8 @@ class Rendering:
         self._writing = writing
         self._form = Form(Watch())
         session = session_of(writing.metadata)
+        self._used: set[str] = set()  # ids of calls that were written
+        self._names: dict[str, str] = {}  # those of the message at hand, by their own
         self._session = session.id or writing.thread.id
         times = (entry.message.sent_at for entry in writing.entries)
         first = next((at for at in times if at is not None), None)
@@ -91,6 +93,7 @@ class Rendering:
         """The updates of a group."""
         messages = [entry.message for entry in group]
         first = messages[0]
+        self._names.clear()
         self._at = self._at if first.sent_at is None else first.sent_at
         updates = list(self._updates(group))
         if not updates:
@@ -103,13 +106,15 @@ class Rendering:
         notices = [self._notice(update, at) for update, at in zip(updates, times, strict=True)]
         if self._writing.options.carry:
             slot = carrying.carried(messages, self._plain(notices, messages))
+            if slot is None and isinstance(first, AssistantMessage):
+                slot = {"end": True}  # so that the next answer is another message
             if slot is not None:
-                notices[-1]["params"]["_meta"][carrying.SLOT] = slot
-        yield from map(jsontext.encode, notices)
+                notices[-1]["params"]["_meta"][carrying.SLOT] = jsontext.raw(slot)
+        yield from map(_line, notices)
 
     def _result_at(self, group: Sequence[Entry], named: str) -> int:
         found = (entry.message for entry in group if isinstance(entry.message, ToolMessage))
-        times = [each.sent_at for each in found if (each.tool_call_id or "") == named]
+        times = [each.sent_at for each in found if self._names.get(each.tool_call_id or "") == named]
         return self._at if not times or times[0] is None else times[0]
 
     def _notice(self, update: dict[str, Any], at: int | None = None) -> dict[str, Any]:
@@ -121,7 +126,7 @@ class Rendering:
         """What the updates say to a reader."""
         group: Group | None = None
         for notice in notices:
-            fields = inner(inner(jsontext.fields(jsontext.encode(notice)), "params"), "update")
+            fields = inner(inner(jsontext.fields(_line(notice)), "params"), "update")
             kind = string(fields, "sessionUpdate") or ""
             if kind == "session_info_update":
                 return []
@@ -149,7 +154,10 @@ class Rendering:
                     yield from self._result(each)
             case ToolMessage():
                 self._writing.lose("converted", "tool result", "it answers no call; one is written for it", entry)
-                start = {"toolCallId": message.tool_call_id or entry.id, "title": message.tool_name or "tool"}
+                start = {
+                    "toolCallId": self._named(message.tool_call_id, entry.id),
+                    "title": message.tool_name or "tool",
+                }
                 yield {"sessionUpdate": "tool_call", **start, "kind": "other", "status": "pending"}
                 yield from self._result(entry)
             case _:
@@ -160,6 +168,14 @@ class Rendering:
         for what in [key for key, held in lost.items() if held is not None]:
             self._writing.lose("converted", what, "ACP says it of turns, if at all; carried in _meta", entry)
         yield from self._chunks(entry, "agent_message_chunk")
+
+    def _named(self, called: str | None, otherwise: str) -> str:
+        """The id of a call: its own, where no call before has it; a log knows each call once."""
+        own = called or otherwise
+        if own not in self._names:
+            made = self._names[own] = own if own not in self._used else otherwise
+            self._used.add(made)
+        return self._names[own]
 
     def _chunks(self, entry: Entry, variant: str) -> Iterator[dict[str, Any]]:
         named, any_ = {"messageId": entry.id}, False
@@ -191,7 +207,7 @@ class Rendering:
             self._writing.lose("converted", "tool name", "written as the title", entry, place)
         call: dict[str, Any] = {
             "sessionUpdate": "tool_call",
-            "toolCallId": part.id or f"{entry.id}/{place}",
+            "toolCallId": self._named(part.id, f"{entry.id}/{place}"),
             "title": part.name or "tool",
             "kind": kind if kind in KINDS else "other",
             "status": "pending",
@@ -204,7 +220,10 @@ class Rendering:
         message = entry.message
         if not isinstance(message, ToolMessage):
             return
-        update: dict[str, Any] = {"sessionUpdate": "tool_call_update", "toolCallId": message.tool_call_id or entry.id}
+        update: dict[str, Any] = {
+            "sessionUpdate": "tool_call_update",
+            "toolCallId": self._named(message.tool_call_id, entry.id),
+        }
         update["status"] = "failed" if message.is_error else "completed"
         content: list[Any] = []
         for place, part in enumerate(message.content):
@@ -251,3 +270,8 @@ class Rendering:
             case _:
                 self._writing.lose("dropped", "part", f"ACP has no block for {type(part).__name__}", entry, place)
                 return None
+
+
+def _line(notice: dict[str, Any]) -> bytes:
+    """A notification as it is written; results may hold line breaks between their values."""
+    return bytes(one_line(jsontext.encode(notice).decode()))

@@ -17,7 +17,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
     from palaver.dialects.drift import Watch
 
-_MORE: Final = ("projectHash", "kind", "directories")
+_MORE: Final = ("projectHash", "kind")
 _FOLDER: Final = re.compile(r"(?:^|/)chats/([^/]+)/[^/]+\.jsonl?$")
 
 
 class _Slot(Struct):
     """A message of the list: its last row, and the entry that stands last for it, once it joined."""
 
-    raw: Raw | None
+    fields: Fields | None
     block: _Block
     entry: str | None = None
 
@@ -108,7 +108,7 @@ class Reading:
     def places(self) -> list[tuple[str | None, str | None]]:
         """The list at the end: the id of each message as its row gives it, and the entry that stands last for it."""
         return [
-            (None if slot.raw is None else string(split(slot.raw), "id"), slot.entry) for slot in self._list.values()
+            (None if slot.fields is None else string(slot.fields, "id"), slot.entry) for slot in self._list.values()
         ]
 
     # -- replaying -----------------------------------------------------------------------------------------------------
@@ -121,13 +121,13 @@ class Reading:
             self._rewind(string(fields, "$rewindTo"))
             self._aside(record)
         elif (named := string(fields, "id")) is not None:
-            self._message(named, jsontext.raw(fields), record)
+            self._message(named, fields, record)
         elif "$set" in fields:
             given = inner(fields, "$set")
             self._watch.keys(given, METADATA, "$set", record.line)
             self._describe(given)
             if carried_alone(fields) is not None:
-                self._message(f"$set {record.at}", jsontext.raw(fields), record)
+                self._message(f"$set {record.at}", fields, record)
             else:
                 self._replace(listed(given, "messages"), record)
         else:
@@ -151,22 +151,22 @@ class Reading:
             if found and key == named:
                 break
 
-    def _message(self, named: str, raw: Raw, record: Record) -> None:
+    def _message(self, named: str, fields: Fields, record: Record) -> None:
         slot = self._list.get(named)
         if slot is not None:
-            slot.raw = raw
+            slot.fields = fields
             slot.block.records.append(record)
             return
         block = _Block([record], self._last)
         self._blocks.append(block)
-        self._list[named] = slot = _Slot(raw, block)
+        self._list[named] = slot = _Slot(fields, block)
         block.slots.append(slot)
 
     def _replace(self, given: list[Raw], record: Record) -> None:
         """Take a list in place of the one that was; an empty one changes nothing."""
         same = 0
         for (key, slot), raw in zip(self._list.items(), given, strict=False):
-            if slot.raw is None or string(split(raw), "id") != key or not jsontext.equal(slot.raw, raw):
+            if slot.fields is None or string(split(raw), "id") != key or not _equal(slot.fields, raw):
                 break
             same += 1
         if not given or (same == len(given) and same == len(self._list)):
@@ -177,7 +177,7 @@ class Reading:
         block = _Block([record], self._last)
         self._blocks.append(block)
         for place, raw in enumerate(given[same:]):
-            slot = _Slot(raw, block)
+            slot = _Slot(split(raw), block)
             block.slots.append(slot)
             self._list[string(split(raw), "id") or f"{record.at}/{place}"] = slot
 
@@ -187,7 +187,7 @@ class Reading:
         for item in cut.items:
             block = _Block([item], self._last)
             self._blocks.append(block)
-            self._list[str(item.at)] = slot = _Slot(None if item.fields is None else jsontext.raw(item.fields), block)
+            self._list[str(item.at)] = slot = _Slot(item.fields, block)
             block.slots.append(slot)
         if cut.tail is not None:
             self._aside(cut.tail)
@@ -207,8 +207,8 @@ class Reading:
             ids += [named, *[None] * (len(made) - 1)]
             ends.append(len(group) - 1)
         if not group:
-            first = block.slots[0].raw if block.slots else None
-            at = None if first is None else read_time(value(split(first), "timestamp"))
+            first = block.slots[0].fields if block.slots else None
+            at = None if first is None else read_time(value(first, "timestamp"))
             yield from conversation.record(block.records[0], parent=after, sent_at=at)
             for record in block.records[1:]:
                 yield from conversation.record(record)
@@ -224,9 +224,9 @@ class Reading:
 
     def _said(self, slot: _Slot, line: int) -> tuple[list[Message], str | None]:
         """The messages of a slot, and its id; an empty list when it says nothing."""
-        if slot.raw is None:
+        if slot.fields is None:
             return [], None
-        fields = split(slot.raw)
+        fields = slot.fields
         try:
             made: list[Message] = carried_alone(fields) or self._form.messages(fields, line)
         except PalaverError as error:
@@ -242,7 +242,9 @@ class Reading:
     def _describe(self, fields: Fields) -> None:
         """Take from metadata what it says of the session; the last one wins."""
         known = self._session
-        more = {key: jsontext.value(fields[key]) for key in _MORE if key in fields}
+        more: dict[str, Any] = {key: said for key in _MORE if (said := string(fields, key)) is not None}
+        if folders := [jsontext.text(raw) for raw in listed(fields, "directories") if jsontext.kind(raw) == "a string"]:
+            more["directories"] = folders
         self._session = structs.replace(
             known,
             id=string(fields, "sessionId") or known.id,
@@ -258,6 +260,10 @@ class Reading:
             return None
         parent = found[1] if is_uuid(found[1]) else derived_id(NAME, found[1])
         return None if parent == thread else parent
+
+
+def _equal(fields: Fields, raw: Raw) -> bool:
+    return jsontext.equal(jsontext.raw(fields), raw)
 
 
 def carried_alone(fields: Fields) -> list[Message] | None:

@@ -22,8 +22,9 @@ from msgspec import Raw, structs
 
 from palaver import wires
 from palaver.core import jsontext
+from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from palaver.core.parts import Reasoning, ToolCall
+from palaver.core.parts import AnyPart, Reasoning, ServerToolResult, ToolCall
 from palaver.core.request import Request, Response
 from palaver.core.usage import Usage
 from palaver.dialects import carrying, documents, kept
@@ -118,7 +119,7 @@ class Rendering:
         if not old and self._writing.native:
             yield from self._rewound(group[0])
             self._places.append((string(jsontext.fields(jsontext.encode(row)), "id"), group[-1].id))
-        yield jsontext.encode(row)
+        yield _line(row)
 
     def _rewound(self, entry: Entry) -> Iterator[bytes]:
         """What takes back the end of the list, where a new message does not follow it."""
@@ -170,15 +171,20 @@ class Rendering:
         same = stamp is not None and read_time(stamp) == self._at
         row = {"id": string(old, "id") or first.id, "timestamp": stamp if same else iso(self._at), **said}
         if self._writing.options.carry:
-            plain = self._form.plain(jsontext.fields(jsontext.encode(row)))
-            dated = [
-                structs.replace(each, sent_at=message.sent_at)
-                for each, message in zip(plain, [*messages, *plain[len(messages) :]], strict=False)
-            ]
-            slot = carrying.carried(messages, dated)
-            if slot is not None:
-                row[carrying.SLOT] = slot
+            row |= self._slot(row, messages)
+            row |= self._slot(row, messages)  # a slot with half a character changes how the whole row is read
         return row
+
+    def _slot(self, row: dict[str, Any], messages: Sequence[Message]) -> dict[str, Any]:
+        """What a row carries, seen from how it is read."""
+        try:
+            plain = self._form.plain(jsontext.fields(_line(row)))
+        except PalaverError:  # the wire does not read what it wrote
+            plain = []
+        dated = [*(each.sent_at for each in messages), *[None] * len(plain)]
+        said = [structs.replace(each, sent_at=at) for each, at in zip(plain, dated, strict=False)]
+        slot = carrying.carried(messages, said)
+        return {} if slot is None else {carrying.SLOT: jsontext.raw(slot)}
 
     def _aside(self, entry: Entry) -> dict[str, Any] | None:
         role = entry.message.role
@@ -237,6 +243,9 @@ class Rendering:
             for place, part in enumerate(message.content)
             if not isinstance(part, Reasoning) and not (isinstance(part, ToolCall) and not part.provider_executed)
         ]
+        for place in [place for place in places if not _is_sound(message.content[place])]:
+            self._writing.lose("dropped", "server tool result", "not of Gemini's form", entry, place)
+            places.remove(place)
         rest = message.replace(content=[message.content[place] for place in places], finish_reason=None, usage=None)
         encoded = self._wire.encode_response(Response(rest))
         for loss in encoded.losses:
@@ -306,7 +315,20 @@ class Rendering:
         return found if message.content or isinstance(message, ToolMessage) else []
 
 
+def _line(row: dict[str, Any]) -> bytes:
+    """A row as it is written; results may hold line breaks between their values."""
+    return bytes(one_line(jsontext.encode(row).decode()))
+
+
 def _tokens(usage: Usage) -> dict[str, int]:
     fresh = (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
     counts = {"input": fresh, "output": usage.output or 0, "cached": usage.cache_read or 0}
     return {**counts, "thoughts": usage.reasoning or 0, "tool": 0, "total": usage.total}
+
+
+def _is_sound(part: AnyPart) -> bool:
+    """Whether a result of a tool that Google ran is one that the wire knows; other wires' are its own to refuse."""
+    if not isinstance(part, ServerToolResult) or part.wire != WIRE:
+        return True
+    output = split(part.output_json)
+    return any(string(output, key) is not None for key in ("toolType", "outcome"))
