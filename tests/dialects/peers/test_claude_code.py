@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 
 import pytest
 
 sdk = pytest.importorskip("claude_agent_sdk", reason="the producer's package")
 
+from claude_agent_sdk.testing import run_session_store_conformance  # noqa: E402
+
 from palaver import dialects  # noqa: E402
 from palaver.core.messages import AssistantMessage, ToolMessage  # noqa: E402
 from palaver.dialects.carrying import without_records  # noqa: E402
 from palaver.dialects.claude_code.forms import file_name  # noqa: E402
+from palaver.dialects.claude_code.session_store import SessionStore, SummingSessionStore  # noqa: E402
 from palaver.dialects.conversation import session_of  # noqa: E402
 from palaver.dialects.writing import is_record  # noqa: E402
+from palaver.store.memory import MemoryStore  # noqa: E402
+from palaver.store.sqlite import SQLiteStore  # noqa: E402
 from palaver.threads import for_model  # noqa: E402
 from tests.dialects.samples import FILES, IDS, origin  # noqa: E402
 
@@ -213,3 +219,78 @@ def test_a_reader_by_others_takes_every_record(transcript):
         record = json.loads(line)
         if "uuid" in record:  # a title that a person gave is no record that it knows
             assert factory.create_transcript_entry(record).uuid == record["uuid"]
+
+
+# -- a store of ours as the SDK's --------------------------------------------------------------------------------------
+
+
+def stores(folder):
+    """New adapters, each over a store of its own."""
+    number = count()
+    return lambda: SummingSessionStore(SQLiteStore(folder / f"{next(number)}.db"), sdk.fold_session_summary)
+
+
+@pytest.mark.anyio
+async def test_it_passes_the_sdks_own_suite(tmp_path):
+    await run_session_store_conformance(stores(tmp_path))
+    await run_session_store_conformance(lambda: SessionStore(MemoryStore()))
+
+
+@pytest.mark.anyio
+async def test_a_session_is_imported_resumed_and_told(tmp_path, project):
+    path = next(path for name, path in FILES if name == "claude_code" and path.name == "session.jsonl")
+    (transcript,) = DIALECT.read(path.read_bytes(), origin(path))
+    _, session = placed(project, transcript)
+    sub = next(path for name, path in FILES if name == "claude_code" and path.parent.name == "subagent")
+    folder = project / session / "subagents"
+    folder.mkdir(parents=True)
+    (folder / "agent-b7.jsonl").write_bytes(sub.read_bytes())
+    (folder / "agent-b7.meta.json").write_bytes((sub.parent / "agent-b7.meta.json").read_bytes())
+    store = stores(tmp_path)()
+    for _ in range(2):  # twice: what is there is passed over
+        await sdk.import_session_to_store(session, store, batch_size=3)
+    key = {"project_key": project.name, "session_id": session}
+    lines = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+    loaded = await store.load(key)
+    assert loaded[: len(lines)] == lines
+    assert [each for each in loaded[len(lines) :] if "uuid" in each] == []
+    told = await store.conversation(key)
+    assert [m.text for m in for_model(told.thread.path())] == [m.text for m in for_model(transcript.thread.path())]
+    (info,) = await sdk.list_sessions_from_store(store, directory="/w")
+    assert info.session_id == session
+    read = await sdk.get_session_messages_from_store(store, session, directory="/w")
+    assert [each.uuid for each in read] == [each.uuid for each in sdk.get_session_messages(session)]
+    assert await sdk.list_subagents_from_store(store, session, directory="/w") == ["b7"]
+    agent = session_of((await store.conversation({**key, "subpath": "subagents/agent-b7"})).metadata)
+    assert (agent.agent, agent.call, agent.parent) == ("b7", "toolu_task", session)
+    await store.delete(key)
+    assert await store.load(key) is None
+    assert await store.list_subkeys(key) == []
+
+
+@pytest.mark.anyio
+async def test_odd_entries_come_back_as_they_were():
+    store = SessionStore(MemoryStore())
+    key = {"project_key": "p", "session_id": "s"}
+    entries = [
+        {"type": "x", "uuid": "1", "text": "\ud83d cut \u2028 \x00", "numbers": [5e-06, 2.0, 2**70, -0.0]},
+        {"type": "x", "image": "A" * 5000, "again": "A" * 5000, "empty": {}, "none": None},
+    ]
+    await store.append(key, entries)
+    assert await store.load(key) == entries
+
+
+@pytest.mark.anyio
+async def test_two_processes_write_one_session(tmp_path):
+    """Two adapters with a connection each: what one wrote meanwhile is behind it, and nothing twice."""
+    one, two = (SessionStore(SQLiteStore(tmp_path / "shared.db")) for _ in range(2))
+    key = {"project_key": "p", "session_id": "s"}
+    await one.append(key, [{"type": "x", "uuid": "1"}])
+    await two.append(key, [{"type": "x", "uuid": "1"}, {"type": "x", "uuid": "2"}])
+    await one.append(key, [{"type": "x", "uuid": "2"}, {"type": "x", "uuid": "3"}, {"type": "x"}])
+    assert [each.get("uuid") for each in await two.load(key)] == ["1", "2", "3", None]
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
