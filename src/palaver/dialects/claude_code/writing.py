@@ -79,6 +79,7 @@ class Rendering:
         first = next((at for at in times if at is not None), None)
         self._at = session.started_at or first or now_ms()
         self._uuids: dict[str, str] = {}
+        self._answers: dict[str, str] = {}  # by the id of an answer: the entry that has it
 
     groups = staticmethod(singly)
 
@@ -111,7 +112,10 @@ class Rendering:
         blocks = jsontext.items(body["content"]) or [jsontext.raw({"type": "text", "text": ""})]
         if not message.content:
             self._writing.lose("converted", "assistant", "an empty answer is written as an empty text", entry)
-        named = message.response_id or f"msg_{derived_id(entry.id).replace('-', '')[:24]}"
+        named = message.response_id
+        if not named or (not olds and self._answers.setdefault(named, entry.id) != entry.id):
+            # Records of one id are one answer: an answer that is told twice has another id the second time.
+            named = f"msg_{derived_id(entry.id).replace('-', '')[:24]}"
         request = f"req_{derived_id(named).replace('-', '')[:24]}"
         parent = self._parent(entry)
         records: list[dict[str, Any]] = []
