@@ -69,8 +69,17 @@ def wire_of(message: Message, known: Collection[str], otherwise: str) -> str:
     return next((each for each in (*named, *message.provider) if each in known), otherwise)
 
 
+NO_JSON: Final = "INVALID_JSON"
+"""The key under which text that should be JSON, and is not, stands in an object, as on the wires."""
+
+
 def one_line(text: str) -> Raw:
-    """JSON text to stand in a record: as it is, where it is one line that can be encoded, else written anew."""
+    """JSON text to stand in a record: as it is, where it is one line that can be encoded, else written anew.
+
+    Text that is no JSON (the arguments of a call may be any) stands in an object, under ``NO_JSON``.
+    """
+    if not jsontext.is_json(text):
+        return jsontext.raw({NO_JSON: text})
     try:
         raw = text.strip().encode()
     except UnicodeEncodeError:
