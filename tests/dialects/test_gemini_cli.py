@@ -184,3 +184,29 @@ def test_a_foreign_conversation_comes_back_equal():
     told = {(loss.kind, loss.what) for loss in written.losses}
     assert {("dropped", "reasoning proof"), ("converted", "system")} <= told
     assert not any("signature of Gemini" in loss.why for loss in written.losses)
+
+
+def added(transcript, parent, *messages):
+    path = transcript.thread.path()
+    for number, message in enumerate(messages):
+        transcript.thread.add([type(path[0])(f"n{number}", parent, message)], {"main": f"n{number}"})
+        parent = f"n{number}"
+    return GEMINI.write(transcript)
+
+
+def test_a_message_on_an_older_place_takes_back_what_it_does_not_follow():
+    data = chat(user("a", "one"), model("b", "two"), user("c", "x"), {"$rewindTo": "c"}, user("d", "three"))
+    said = [p.assistant("TWO").replace(sent_at=1), p.user("go on").replace(sent_at=2)]
+    written = added(only(data), "a", *said)
+    assert written.body.startswith(data)
+    assert json.loads(written.body.splitlines()[6]) == {"$rewindTo": "b"}
+    assert len(written.body.splitlines()) == 9
+    assert seen(only(written.body)) == ["one", "TWO", "go on"]
+
+
+def test_a_message_at_the_end_takes_back_nothing():
+    data = chat(user("a", "one"), model("b", "two"), {"$set": {"lastUpdated": "x"}})
+    transcript = only(data)
+    written = added(transcript, transcript.thread.path()[-1].id, p.user("three").replace(sent_at=1))
+    assert b"$rewindTo" not in written.body
+    assert seen(only(written.body)) == ["one", "two", "three"]

@@ -223,6 +223,30 @@ def test_what_an_item_cannot_say_is_carried_and_comes_back():
     assert {"converted"} <= {loss.kind for loss in written.losses}
 
 
+def test_answers_in_a_row_stay_apart():
+    first = AssistantMessage(content=(Text("a"), ToolCall("c", "f")))
+    second = AssistantMessage(content=(Reasoning("hm", None, "proof", "openai_responses"), Text("b")))
+    for told in ([first, second], [p.assistant("a"), p.assistant("b"), first], [second, second]):
+        back = messages(AGENTS.write(transcript_of(told)).body)
+        assert [without_records(each).replace(id=None) for each in back] == told
+    plain = AGENTS.write(transcript_of([first, second]), carry=False)
+    assert "answers in a row" in [loss.what for loss in plain.losses]
+
+
+def test_a_call_that_could_not_be_read_stays_with_the_others():
+    told = [
+        AssistantMessage(content=(ToolCall("c", "f"), MalformedToolCall("{", "bad", "f", "c2"), ToolCall("d", "f"))),
+        AssistantMessage(content=(MalformedToolCall("{", "bad", "f", "c3"), MalformedToolCall("[", "bad", "f", "c4"))),
+        ToolMessage(content=(Text("r"),), tool_call_id="c", tool_name="f"),
+        ToolMessage(content=(Text("of nothing"),)),
+    ]
+    written = AGENTS.write(transcript_of(told))
+    items = json.loads(written.body)
+    assert [each.get("call_id") for each in items] == ["c", "d", None, None, "c", None]
+    assert items[2]["role"] == "assistant"
+    assert [without_records(each).replace(id=None) for each in messages(written.body)] == told
+
+
 def test_reasoning_never_carries_anything():
     told = AssistantMessage(content=(Reasoning("hm", None, "proof", "openai_responses"), Text("a")), model="m")
     reasoning, said = json.loads(AGENTS.write(transcript_of([told])).body)

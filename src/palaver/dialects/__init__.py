@@ -69,6 +69,7 @@ _DIALECTS: Final = {
     "vercel_ui": "palaver.dialects.vercel_ui",
     "atif": "palaver.dialects.atif",
     "inspect": "palaver.dialects.inspect_log",
+    "qwen_code": "palaver.dialects.qwen_code",
 }
 
 

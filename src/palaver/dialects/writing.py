@@ -338,7 +338,7 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering, *, lines: bool
             raws = list(rendering.render(group, olds))
             _note_arguments(writing, group, raws)
             if lines:  # a line break between tokens, from the arguments of a call or a result, would end the record
-                raws = [raw.replace(b"\n", b" ") for raw in raws]
+                raws = [on_one_line(raw) for raw in raws]
             if olds and len(raws) == len(olds):
                 raws = [
                     _like(piece.raw, restyled(old, new, whole=writing.whole))
@@ -439,7 +439,7 @@ def _lines(placed: Sequence[_Placed], rendering: Rendering, *, native: bool) -> 
         yield each + b"\n"
     for record in placed:
         if record.new == _NEW:
-            line = record.raw.replace(b"\n", b" ") + b"\n"  # between tokens: strings escape it
+            line = on_one_line(record.raw) + b"\n"
             yield line if broken else b"\n" + line
             broken = True
         else:
@@ -464,3 +464,8 @@ def _document(placed: Sequence[_Placed], rendering: Rendering) -> Iterator[bytes
     end = rendering.tail(tail)
     if end is not None:
         yield end
+
+
+def on_one_line(raw: bytes) -> bytes:
+    """A record as it stands in a line: strings escape line breaks, so those in it stand between tokens."""
+    return raw.replace(b"\n", b" ")

@@ -132,7 +132,7 @@ UNSAID = (*HOSTED, "custom_tool_call", "apply_patch", "compaction", "item_refere
 def test_the_chat_model_takes_every_item_that_chat_has(name, path):
     for transcript in foreign(name, path):
         items = [item for item in json.loads(DIALECT.write(transcript).body) if not item["type"].startswith(UNSAID)]
-        if any(each in json.dumps(items) for each in ("input_file", "input_audio", "file_id")):
+        if any(each in json.dumps(items) for each in ("input_file", "input_audio", "file_id", ': "encrypted_content"')):
             continue
         assert isinstance(Converter.items_to_messages(items), list)
 

@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 from palaver.dialects.carrying import SLOT
+from palaver.dialects.conversation import Session, Transcript, derived_id, session_of
 from palaver.threads.ids import is_uuid
 
 NAME: Final = "claude_code"
@@ -32,7 +33,7 @@ KEYS: Final = {
     | {
         "subtype", "content", "level", "compactMetadata", "hookCount", "hookInfos", "hookErrors", "stopReason",
         "hasOutput", "preventedContinuation", "durationMs", "cause", "retryInMs", "retryAttempt", "maxRetries",
-        "messageCount", "url",
+        "messageCount", "url", "microcompactMetadata",
     },
     "attachment": CHAIN | {"attachment"},
     "progress": CHAIN | {"data"},
@@ -47,15 +48,8 @@ SESSION: Final = frozenset(
 )  # fmt: skip
 """Records that are no links of the chain."""
 
-TITLES: Final = {"summary": "summary", "ai-title": "aiTitle", "custom-title": "customTitle"}
-"""The records that give a session its title, a weaker one first, and where it stands."""
-
-INJECTED: Final = re.compile(
-    r"\s*<(system-reminder|ide_opened_file|ide_selection|local-command-caveat|local-command-stdout|user-memory-input)>"
-    r".*</\1>\s*",
-    re.DOTALL,
-)
-"""A text that nobody typed, from its first character to its last."""
+TITLES: Final = {"custom-title": "customTitle", "ai-title": "aiTitle"}
+"""The records that give a session its title, a stronger one first, and where it stands."""
 
 _FILE: Final = re.compile(r"(?:.*[/\\])?agent-([^/\\]+)\.jsonl")
 
@@ -66,6 +60,26 @@ def agent_of(name: str) -> str | None:
     return None if found is None else found[1]
 
 
+def thread_of(session: str | None, name: str, agent: str | None = None) -> str:
+    """The id of the thread of a session, or of one of its sub-agents; without a session, of the file."""
+    thread = as_uuid(session) or derived_id(NAME, session or name)
+    return thread if agent is None else derived_id(NAME, thread, agent)
+
+
 def as_uuid(text: str | None) -> str | None:
     """A text, where it is a UUID as the program writes them."""
     return text if text is not None and is_uuid(text) else None
+
+
+def session_id(session: Session, thread: str) -> str:
+    """The id of the session that a thread is written as, and the name of its file."""
+    return as_uuid(session.id) or as_uuid(thread) or derived_id(thread)
+
+
+def file_name(transcript: Transcript) -> str:
+    """The name of the file that a conversation belongs in, from the folder of its project on."""
+    session = session_of(transcript.metadata)
+    named = session_id(session, transcript.thread.id)
+    if session.dialect == NAME and session.agent is not None:
+        return f"{named}/subagents/agent-{session.agent}.jsonl"
+    return f"{named}.jsonl"

@@ -4,14 +4,17 @@ Rules (dialects.md 2):
 
 - The blocks of one response lie in records of their own, with other records between them. A response stays open until
   its writer (the session, a sidechain, a sub-agent) goes on: with another response, a prompt, a compaction. Then it
-  joins as one message, its usage the largest report, under the ``uuid`` of its last record; what came in between
-  follows.
-- The results of its calls stand on one line behind it, in the order in which they came, whichever of its records they
-  name: a plain walk would lose all but one.
-- A child of any record of a group follows the group.
+  joins as one message, its usage the largest report, under the ``uuid`` of its last record.
+- What came in between and hangs on it stands on one line behind it, in the order in which it came: a plain walk would
+  lose all results of parallel calls but one. A result that comes later joins the response that made its call: the one
+  that its parent, else its ``sourceToolAssistantUUID`` names, else the only one of its writer with a call of that id.
+- A child of any record of a group follows the group. One whose parent is not in the file, or comes later, begins anew.
 - A file that is read while a response grows holds it under another ``uuid`` the next time; both are in the tree.
-- ``main`` is what ``last-prompt`` names, else the last record of a user or an assistant that is no sidechain, no team
-  mate's and not ``isMeta``.
+- A ``compact_boundary`` has no parent; its entry follows what ``logicalParentUuid`` names, where that is there, so that
+  people see one path. The view of models begins at it: with the summary, and once more what it says was preserved.
+- A title is what a person gave (``custom-title``), else what a model did (``ai-title``), else a ``summary`` whose leaf
+  is in the file: programs wrote those of other sessions too. One that stands alone is believed.
+- ``links`` says where ``main`` ends; ``told``, what stands there that nobody typed.
 
 Stability: experimental.
 """
@@ -25,31 +28,22 @@ from msgspec import UNSET, Raw, UnsetType, structs
 from palaver import wires
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
-from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from palaver.core.parts import Text
+from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.dialects import carrying
-from palaver.dialects.claude_code.forms import (
-    INJECTED,
-    KEYS,
-    NAME,
-    SESSION,
-    SYNTHETIC,
-    TITLES,
-    WIRE,
-    agent_of,
-    as_uuid,
-)
+from palaver.dialects.claude_code.forms import KEYS, NAME, SESSION, SYNTHETIC, TITLES, WIRE, agent_of, thread_of
+from palaver.dialects.claude_code.links import Links, Standing
+from palaver.dialects.claude_code.preserved import Preserved, Recent
+from palaver.dialects.claude_code.told import Attachments, parted
 from palaver.dialects.conversation import (
     COMPACTION,
     Conversation,
     Session,
     Step,
-    derived_id,
     hidden_before,
     record_message,
 )
 from palaver.dialects.dialect import Origin
-from palaver.dialects.fields import inner, integer, listed, string, value
+from palaver.dialects.fields import inner, integer, string, value
 from palaver.dialects.times import read_time
 from palaver.threads.thread import MAIN
 from palaver.threads.view import PLACEHOLDER
@@ -63,7 +57,7 @@ if TYPE_CHECKING:
 
 _HELD: Final = 4096
 """So many records wait behind an open response, at most."""
-_SAID_BY_HOOKS: Final = frozenset(("hook_additional_context", "hook_blocking_error"))
+_MORE: Final = ("slug", "teamName", "sessionKind", "entrypoint", "forkedFrom")
 
 
 class _Open:
@@ -72,8 +66,20 @@ class _Open:
     def __init__(self, key: tuple[str, str | None]) -> None:
         self.key = key
         self.records: list[Record] = []
-        self.uuids: set[str] = set()
         self.waiting: list[Record] = []
+        self.uuids: set[str] = set()
+
+    def takes(self, key: tuple[str, str | None]) -> bool:
+        """Whether a record is of this response. One that does not name its request is, by the id of the message."""
+        return self.key[0] == key[0] and (self.key[1] == key[1] or None in (self.key[1], key[1]))
+
+
+class _Line:
+    """What hangs on a response: the entry it became, and the records on the line behind it."""
+
+    def __init__(self, entry: str, uuids: set[str]) -> None:
+        self.entry = entry
+        self.uuids = uuids
 
 
 class Reading:
@@ -84,16 +90,19 @@ class Reading:
         self._origin = origin
         self._watch = watch
         self._wire = wires.get(WIRE)
+        self._attachments = Attachments()
+        self._links = Links()
         self._conversation: Conversation | None = None
         self._early: list[Record] = []  # before a record that names the session
         self._session = Session(dialect=NAME)
         self._open: dict[str, _Open] = {}  # by writer
-        self._at: dict[str, str] = {}  # records that joined in the group of another: the entry
-        self._calls: dict[tuple[str, str], str | None] = {}  # writer and call: the response; None when two claim it
+        self._at: dict[str, str] = {}  # by uuid: the entry of a record
+        self._calls: dict[tuple[str, str], tuple[str, ...]] = {}  # by writer and call: the responses that made it
         self._titles: dict[str, str] = {}
-        self._last: str | None = None
-        self._named: str | None = None
-        self._boundary: str | None = None
+        self._summaries: dict[str, str | None] = {}
+        self._boundary: str | None = None  # the last entry behind a boundary that no summary follows yet
+        self._metadata: Fields = {}  # of that boundary
+        self._recent = Recent()
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -107,23 +116,26 @@ class Reading:
                 return
             yield from self._begin(session, fields)
         self._describe(fields)
-        writer = _writer(fields)
+        writer, named = _writer(fields), string(fields, "parentUuid")
+        for other in [each for each, held in self._open.items() if each != writer and named in held.uuids]:
+            yield from self._close(other)
         opened = self._open.get(writer)
-        if string(fields, "type") == "assistant" and (key := _response(fields)) is not None:
-            if opened is not None and opened.key != key:
+        if (key := _response(fields)) is not None:
+            if opened is not None and not opened.takes(key):
                 yield from self._close(writer)
             opened = self._open.setdefault(writer, _Open(key))
             opened.records.append(record)
-            opened.uuids.update(filter(None, [string(fields, "uuid")]))
-            return
-        if opened is None and "uuid" not in fields and self._open:
-            opened = next(reversed(self._open.values()))
-        if opened is not None and not _goes_on(fields) and len(opened.waiting) < _HELD:
+        else:
+            if opened is None and _link_id(fields) is None and self._open:
+                opened = next(reversed(self._open.values()))
+            if opened is None or _goes_on(fields) or len(opened.waiting) >= _HELD:
+                if opened is not None:
+                    yield from self._close(writer)
+                yield from self._join(record)
+                return
             opened.waiting.append(record)
-            return
-        if opened is not None:
-            yield from self._close(writer)
-        yield from self._join(record)
+        if (uuid := _link_id(fields)) is not None:
+            opened.uuids.add(uuid)
 
     def end(self) -> Iterator[Step]:
         """Close what is open, and name the leaf."""
@@ -136,26 +148,27 @@ class Reading:
         conversation = self._conversation
         if conversation is None:
             return
-        main = self._named if self._named in conversation and self._is_leaf(self._named) else self._last
-        main = main or conversation.head
-        title = next((self._titles[kind] for kind in reversed(TITLES) if kind in self._titles), None)
-        yield conversation.ended({MAIN: conversation.tip(main)}, title=title, metadata=self._session.metadata())
+        main = self._at.get(self._links.end() or "", conversation.head)
+        yield conversation.ended({MAIN: conversation.tip(main)}, title=self._title(), metadata=self._session.metadata())
 
-    def _is_leaf(self, entry: str | None) -> bool:
-        """Whether nothing that a person or a model said follows an entry that ``last-prompt`` names."""
-        return entry == self._last or entry is None or self._last is None
+    def _title(self) -> str | None:
+        told = [each for each, leaf in self._summaries.items() if leaf in self._links]
+        summary = told[-1] if told else next(iter(self._summaries), None) if len(self._summaries) == 1 else None
+        return next((self._titles[kind] for kind in TITLES if kind in self._titles), summary)
 
     def _begin(self, session: str | None, fields: Fields) -> Iterator[Step]:
         agent = agent_of(self._origin.name)
         if agent is None and value(fields, "isSidechain") is True:
             agent = string(fields, "agentId")
-        thread = as_uuid(session) or derived_id(NAME, session or self._origin.name)
-        parent, call = None, None
+        name = self._origin.name
+        parent, call, more = None, None, dict[str, Any]()
         if agent is not None:
-            parent, thread = thread, derived_id(NAME, thread, agent)
-            call = string(_beside(self._origin, f"agent-{agent}.meta.json"), "toolUseId")
-        self._session = Session(dialect=NAME, id=session, parent=parent, call=call, agent=agent)
-        self._conversation = Conversation(NAME, thread)
+            meta = _beside(self._origin, f"agent-{agent}.meta.json")
+            parent = thread_of(session, name, string(meta, "parentAgentId"))
+            call = string(meta, "toolUseId")
+            more = {key: jsontext.value(meta[key]) for key in ("agentType", "worktreePath") if key in meta}
+        self._session = Session(dialect=NAME, id=session, parent=parent, call=call, agent=agent, more=more)
+        self._conversation = Conversation(NAME, thread_of(session, name, agent))
         yield self._conversation.began()
         early, self._early = self._early, []
         for record in early:
@@ -163,17 +176,39 @@ class Reading:
             yield from self._join(record)
 
     def _describe(self, fields: Fields) -> None:
-        """Take from a record what it says of the session; the last one wins, but for where it began."""
+        """Take from a record what it says of the session: in its file's order, as the leaf is the last there."""
+        kind = string(fields, "type")
+        if (uuid := _link_id(fields)) is not None:
+            self._links.add(uuid, string(fields, "parentUuid"), self._standing(fields, kind))
+        elif kind == "last-prompt":
+            self._links.name(string(fields, "leafUuid"))
+        elif kind == "summary" and (summary := string(fields, "summary")) is not None:
+            self._summaries.pop(summary, None)
+            self._summaries[summary] = string(fields, "leafUuid")
+        elif kind in TITLES and (title := string(fields, TITLES[kind])) is not None:
+            self._titles[kind] = title
+        elif kind == "tag" and (tag := string(fields, "tag")) is not None:
+            self._session = structs.replace(self._session, more={**self._session.more, "tag": tag})
         if "cwd" not in fields and "version" not in fields:
             return
         known = self._session
+        more = {key: jsontext.value(fields[key]) for key in _MORE if key in fields and key not in known.more}
         self._session = structs.replace(
             known,
             cwd=known.cwd or string(fields, "cwd"),
             program=string(fields, "version") or known.program,
             branch=string(fields, "gitBranch") or known.branch,
             started_at=known.started_at or read_time(value(fields, "timestamp")),
+            more={**known.more, **more} if more else known.more,
         )
+
+    def _standing(self, fields: Fields, kind: str | None) -> Standing:
+        if kind not in {"user", "assistant"}:
+            return "link"
+        if self._session.agent is not None:
+            return "main"
+        aside = value(fields, "isSidechain") is True or value(fields, "isMeta") is True or "teamName" in fields
+        return "aside" if aside else "main"
 
     # -- responses -----------------------------------------------------------------------------------------------------
 
@@ -181,33 +216,42 @@ class Reading:
         """Let an open response join, and what waited behind it."""
         opened = self._open.pop(writer)
         yield from self._answer(writer, opened.records)
+        first = string(opened.records[0].fields or {}, "uuid")
+        entry = self._at.get(first or "")
+        uuids = {uuid for each in opened.records if (uuid := string(each.fields or {}, "uuid")) is not None}
+        line = None if entry is None else _Line(entry, uuids)
         for record in opened.waiting:
-            yield from self._join(record)
+            yield from self._join(record, line)
 
     def _answer(self, writer: str, records: Sequence[Record]) -> Iterator[Step]:
         conversation = self._conversation
-        first, last = records[0].fields, records[-1].fields
-        if conversation is None or first is None or last is None:
+        if conversation is None:
+            return
+        held = [record.fields or {} for record in records]
+        try:
+            group = self._restored([self.answer(held)], held[0])
+        except PalaverError as error:
+            if len(records) > 1:  # one that cannot be read does not take the others with it
+                for record in records:
+                    yield from self._answer(writer, [record])
+                return
+            self._watch.note("value", str(error), records[0].line)
+            yield from self._link(records[0])
             return
         for record in records:
             self._known(record)
-        try:
-            group = self._restored([self.answer([record.fields or {} for record in records])], first)
-        except PalaverError as error:
-            self._watch.note("value", str(error), records[0].line)
-            for record in records:
-                yield from self._link(record)
-            return
-        uuid = string(last, "uuid")
-        yield from conversation.join(group, records, ids=[uuid], parent=self._parent(first, records[0].line))
-        joined = conversation.head
-        self._place([record.fields or {} for record in records], joined)
-        for call in group[0].tool_calls:
-            known = self._calls.get((writer, call.id), joined)
-            self._calls[writer, call.id] = joined if known == joined else None
-        self._noted(first, joined)
-        if self._session.model is None and isinstance(group[0], AssistantMessage):
-            self._session = structs.replace(self._session, model=group[0].model)
+        uuid = string(held[-1], "uuid")
+        yield from conversation.join(group, records, ids=[uuid], parent=self._parent(held[0], records[0].line))
+        joined = conversation.head or ""
+        self._place(held, joined)
+        self._recent.add(uuid or joined, group, sum(len(record.raw) for record in records))
+        for message in group:
+            for call in (*message.tool_calls, *message.malformed_tool_calls):
+                made = self._calls.get((writer, call.id or ""), ())
+                self._calls[writer, call.id or ""] = made if joined in made else (*made, joined)
+        named = next((each.model for each in group if isinstance(each, AssistantMessage)), None)
+        if self._session.model is None and named != SYNTHETIC:
+            self._session = structs.replace(self._session, model=named)
 
     def answer(self, records: Sequence[Fields]) -> AssistantMessage:
         """The message of a response. Raises ``DecodeError``."""
@@ -233,8 +277,8 @@ class Reading:
 
     # -- everything else -----------------------------------------------------------------------------------------------
 
-    def _join(self, record: Record) -> Iterator[Step]:
-        """Let a record join that is no part of a response."""
+    def _join(self, record: Record, line: _Line | None = None) -> Iterator[Step]:
+        """Let a record join that is no part of a response; ``line`` is that of the response behind which it waited."""
         conversation, fields = self._conversation, record.fields
         if conversation is None:
             return
@@ -242,57 +286,83 @@ class Reading:
             yield from conversation.record(record)
             return
         self._known(record)
-        kind = string(fields, "type")
-        if "uuid" not in fields:
-            self._session_record(fields, kind)
-            yield from conversation.record(record, sent_at=read_time(value(fields, "timestamp")))
-            return
         try:
             group = self._restored(self.said(fields), fields)
         except PalaverError as error:
             self._watch.note("value", str(error), record.line)
             group = []
         if not group:
-            yield from self._link(record)
+            yield from self._link(record, line)
             return
-        boundary = kind == "system" and string(fields, "subtype") == "compact_boundary"
+        if _link_id(fields) is None:
+            before = conversation.tip(conversation.head)
+            yield from conversation.join(group, [record], parent=before)
+            conversation.lengthen(before if before is not None else UNSET)
+            return
         parent = self._parent(fields, record.line)
-        if kind == "user" and value(fields, "isCompactSummary") is True and parent != self._boundary:
-            group = [hidden_before(group[0].sent_at), *group]
-        results = [message for message in group if isinstance(message, ToolMessage)]
-        owner = self._owner(fields, results) if results else None
+        kept: Preserved | None = None
+        if value(fields, "isCompactSummary") is True:
+            kept = self._recent.preserved(self._metadata, self._at)
+            marker = [] if parent == self._boundary else [hidden_before(group[0].sent_at)]
+            copies = [structs.replace(each, source=COMPACTION, id=None) for each in kept.messages]
+            group = [*marker, *group, *copies]
         ids = [*[None] * (len(group) - 1), string(fields, "uuid")]
-        before = parent if owner is None else conversation.tip(owner)
-        yield from conversation.join(group, [record], ids=ids, parent=before)
-        if owner is not None:
-            conversation.lengthen(before)
-        self._place([fields], conversation.head)
-        if boundary:
-            self._boundary = conversation.head
-            self._calls.clear()  # what is kept behind it is a copy, and stands where it says
+        behind = self._behind(fields, () if kept is not None else group, line)
+        if behind is None:
+            yield from conversation.join(group, [record], ids=ids, parent=parent)
         else:
-            self._noted(fields, conversation.head)
+            yield from conversation.join(group, [record], ids=ids, parent=behind)
+            conversation.lengthen(behind)
+        self._place([fields], conversation.head or "")
+        if kept is not None:
+            self._compacted(kept)
+            return
+        self._recent.add(string(fields, "uuid") or "", group, len(record.raw))
+        if _is_boundary(fields):
+            self._boundary, self._metadata = conversation.head, inner(fields, "compactMetadata")
+            self._calls.clear()  # what is kept behind it is a copy, and stands where it says
+        elif string(fields, "type") == "attachment" and parent == self._boundary:
+            self._boundary = conversation.head
 
-    def _link(self, record: Record) -> Iterator[Step]:
-        """Let a record join that nobody said, as a link of the chain."""
+    def _compacted(self, kept: Preserved) -> None:
+        """Go on behind a compaction: what follows a record that it preserved follows what stands in its place."""
+        head = self._conversation.head if self._conversation is not None else None
+        for uuid in kept.uuids:
+            self._at[uuid] = head or ""
+        self._recent.compacted(kept)
+        self._metadata, self._boundary = {}, None
+
+    def _link(self, record: Record, line: _Line | None = None) -> Iterator[Step]:
+        """Let a record join that nobody said; one with a ``uuid`` as a link of the chain."""
         conversation, fields = self._conversation, record.fields or {}
         if conversation is None:
             return
-        sent_at = read_time(value(fields, "timestamp"))
+        sent_at, uuid = read_time(value(fields, "timestamp")), _link_id(fields)
+        if uuid is None:
+            yield from conversation.record(record, sent_at=sent_at)
+            return
         parent = self._parent(fields, record.line)
-        yield from conversation.record(record, id=string(fields, "uuid"), parent=parent, sent_at=sent_at)
-        self._place([fields], conversation.head)
+        behind = self._behind(fields, (), line)
+        follows = parent if behind is None else behind
+        yield from conversation.record(record, id=uuid, parent=follows, sent_at=sent_at)
+        if behind is not None:
+            conversation.lengthen(behind)
+        self._place([fields], conversation.head or "")
+        if parent == self._boundary and parent is not None:
+            self._boundary = conversation.head
 
     def said(self, fields: Fields) -> list[Message]:
-        """The messages of a record of the chain; empty when it says nothing. Raises ``DecodeError``."""
+        """The messages of a record that is no answer; empty when it says nothing. Raises ``DecodeError``."""
         sent_at = read_time(value(fields, "timestamp"))
         match string(fields, "type"):
-            case "user":
+            case "user" if "uuid" in fields:
                 return self._user(fields, sent_at)
-            case "system" if string(fields, "subtype") == "compact_boundary":
+            case "system" if _is_boundary(fields):
                 return [record_message(sent_at), hidden_before(sent_at)]
-            case "attachment":
-                return _attached(inner(fields, "attachment"), sent_at)
+            case "attachment" if "uuid" in fields:
+                return self._attachments.told(inner(fields, "attachment"), sent_at)
+            case "queue-operation":
+                return self._attachments.queued(fields, sent_at)
             case _:
                 return []
 
@@ -301,14 +371,12 @@ class Reading:
         if body is None:
             return []
         read = self._wire.decode_request(b'{"messages":[%b]}' % bytes(body)).messages
-        if value(fields, "isCompactSummary") is True:
-            source = COMPACTION
-        elif value(fields, "isMeta") is True:
-            source = "meta"
-        else:
-            source = None
         agent = string(fields, "agentName")
-        return [structs.replace(each, sent_at=sent_at, source=source or _injected(each), agent=agent) for each in read]
+        if value(fields, "isCompactSummary") is True:
+            return [structs.replace(each, sent_at=sent_at, source=COMPACTION, agent=agent) for each in read]
+        source = "meta" if value(fields, "isMeta") is True else None
+        stamped = [structs.replace(each, sent_at=sent_at, agent=agent) for each in read]
+        return [each for message in stamped for each in parted(message, source)]
 
     def _restored(self, group: list[Any], fields: Fields) -> list[Any]:
         slot = fields.get(carrying.SLOT)
@@ -317,56 +385,47 @@ class Reading:
         found = carrying.restored(group, jsontext.value(slot))
         return group if found is None else list(found)
 
-    def _session_record(self, fields: Fields, kind: str | None) -> None:
-        """Take what a record says of the session; the last one wins."""
-        if kind in TITLES:
-            title = string(fields, TITLES[kind])
-            if title is not None:
-                self._titles[kind] = title
-        if kind == "last-prompt":
-            leaf = string(fields, "leafUuid")
-            self._named = self._at.get(leaf or "", leaf)
-
     # -- the tree ------------------------------------------------------------------------------------------------------
 
     def _parent(self, fields: Fields, line: int) -> str | UnsetType | None:
         """The entry that a record follows."""
         conversation = self._conversation
-        named = string(fields, "parentUuid")
-        if named is None and (logical := string(fields, "logicalParentUuid")) is not None:
-            named = logical  # so that people see one path; models begin at the boundary
+        named = string(fields, "parentUuid") or string(fields, "logicalParentUuid")
         if named is None:
-            summary = value(fields, "isCompactSummary") is True
-            return UNSET if summary else None
+            return UNSET if value(fields, "isCompactSummary") is True else None
         found = self._at.get(named, named)
         if conversation is not None and found not in conversation:
             self._watch.note("link", "parentUuid", line)
             return None
         return found
 
+    def _behind(self, fields: Fields, group: Sequence[Message], line: _Line | None) -> str | None:
+        """The end of the line behind a response, for what belongs there; else ``None``."""
+        conversation = self._conversation
+        if conversation is None:
+            return None
+        entry = self._owner(fields, [each for each in group if isinstance(each, ToolMessage)])
+        if line is not None and string(fields, "parentUuid") in line.uuids:
+            entry = line.entry
+            line.uuids.update(filter(None, [string(fields, "uuid")]))
+        return None if entry is None else conversation.tip(entry)
+
     def _owner(self, fields: Fields, results: Sequence[ToolMessage]) -> str | None:
         """The response whose calls these results answer; ``None`` when it cannot be told."""
         writer = _writer(fields)
-        claimed = [self._calls.get((writer, result.tool_call_id or "")) for result in results]
+        claimed = [self._calls.get((writer, result.tool_call_id or ""), ()) for result in results]
         for key in ("parentUuid", "sourceToolAssistantUUID"):
             found = self._at.get(string(fields, key) or "")
-            if found is not None and found in claimed:
+            if found is not None and any(found in made for made in claimed):
                 return found
-        return claimed[0] if claimed and claimed[0] is not None else None
+        return next((made[0] for made in claimed if len(made) == 1), None)
 
-    def _place(self, records: Sequence[Fields], entry: str | None) -> None:
+    def _place(self, records: Sequence[Fields], entry: str) -> None:
         """Remember where the records of a group went."""
         for fields in records:
             uuid = string(fields, "uuid")
-            if uuid is not None and entry is not None:
+            if uuid is not None:
                 self._at[uuid] = entry
-
-    def _noted(self, fields: Fields, entry: str | None) -> None:
-        """Remember the last thing said on the main line."""
-        aside = value(fields, "isSidechain") is True and self._session.agent is None
-        unsaid = value(fields, "isMeta") is True and carrying.SLOT not in fields
-        if not aside and not unsaid and "teamName" not in fields:
-            self._last = entry
 
     def _known(self, record: Record) -> None:
         """Report what the tables do not have."""
@@ -376,6 +435,8 @@ class Reading:
             self._watch.keys(fields, KEYS[kind], kind, record.line)
         elif kind not in SESSION:
             self._watch.note("record", kind or "without a type", record.line)
+        if kind == "attachment" and not self._attachments.knows(attached := inner(fields, "attachment")):
+            self._watch.note("record", f"attachment {string(attached, 'type')}", record.line)
 
 
 def _writer(fields: Fields) -> str:
@@ -384,20 +445,36 @@ def _writer(fields: Fields) -> str:
     return f"{side} {string(fields, 'agentId') or ''}"
 
 
+def _link_id(fields: Fields) -> str | None:
+    """The ``uuid`` of a link of the chain; some programs give records of a session one too."""
+    return None if string(fields, "type") in SESSION else string(fields, "uuid")
+
+
+def _is_boundary(fields: Fields) -> bool:
+    return string(fields, "subtype") == "compact_boundary" and string(fields, "type") == "system" and "uuid" in fields
+
+
 def _response(fields: Fields) -> tuple[str, str | None] | None:
-    """What makes records of one response: its id and that of its request; ``None`` without an id."""
+    """What makes records of one response: its id and that of its request. Without an id, a record is one alone."""
+    if string(fields, "type") != "assistant" or "message" not in fields or "uuid" not in fields:
+        return None
+    message = fields["message"]
+    if jsontext.kind(message) != "an object":
+        return None
     named = string(inner(fields, "message"), "id")
-    return None if named is None else (named, string(fields, "requestId"))
+    return (f"uuid {string(fields, 'uuid')}" if named is None else named), string(fields, "requestId")
 
 
 def _goes_on(fields: Fields) -> bool:
     """Whether a record ends the response before it: a prompt or a compaction, not a result or what stands beside."""
     match string(fields, "type"):
+        case "user" if value(fields, "isMeta") is True:
+            return False
         case "user":
             content = inner(fields, "message").get("content")
             return content is None or b'"tool_result"' not in memoryview(content).tobytes()
         case "system":
-            return string(fields, "subtype") == "compact_boundary"
+            return _is_boundary(fields)
         case "assistant":
             return True
         case _:
@@ -406,32 +483,6 @@ def _goes_on(fields: Fields) -> bool:
 
 def _generated(usage: Raw) -> int:
     return integer(jsontext.fields(usage), "output_tokens") or 0 if jsontext.kind(usage) == "an object" else 0
-
-
-def _injected(message: Message) -> str | None:
-    """Says where a text comes from that nobody typed."""
-    if not isinstance(message, UserMessage) or not message.content:
-        return None
-    texts = [part.text for part in message.content if isinstance(part, Text)]
-    found = [INJECTED.fullmatch(text) for text in texts]
-    return found[0][1] if len(texts) == len(message.content) and all(found) and found[0] else None
-
-
-def _attached(fields: Fields, sent_at: int | None) -> list[Message]:
-    """What an attachment tells the model."""
-    kind = string(fields, "type")
-    if kind == "queued_command":
-        text = string(fields, "prompt")
-        return [] if text is None else [UserMessage(content=(Text(text),), sent_at=sent_at)]
-    if kind not in _SAID_BY_HOOKS:
-        return []
-    lines = [string(fields, "content"), *(_line(each) for each in listed(fields, "content"))]
-    text = "\n".join(filter(None, [*lines, string(fields, "blockingError")]))
-    return [UserMessage(content=(Text(text),), source="hook", sent_at=sent_at)] if text else []
-
-
-def _line(raw: Raw) -> str | None:
-    return jsontext.text(raw) if jsontext.kind(raw) == "a string" else None
 
 
 def _beside(origin: Origin, name: str) -> Fields:

@@ -104,6 +104,13 @@ class Reading:
         main = conversation.tip(None if last is None else last.entry)
         yield conversation.ended({MAIN: main}, title=self._title, metadata=self._session.metadata())
 
+    @property
+    def places(self) -> list[tuple[str | None, str | None]]:
+        """The list at the end: the id of each message as its row gives it, and the entry that stands last for it."""
+        return [
+            (None if slot.raw is None else string(split(slot.raw), "id"), slot.entry) for slot in self._list.values()
+        ]
+
     # -- replaying -----------------------------------------------------------------------------------------------------
 
     def _replay(self, record: Record) -> None:

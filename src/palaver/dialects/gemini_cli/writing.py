@@ -4,6 +4,7 @@ Rules:
 
 - A line of metadata, then a line for each message; an answer and the results of its calls share one. What comes new
   stands behind what is there; what was edited is written in the place of its last row.
+- Where a new message does not follow the end of the list, a ``$rewindTo`` stands before it.
 - Proof of reasoning has no place. What the program has no message for (system messages, markers) is kept in a change
   of the metadata, which it passes over. In the one document of older versions there is no such place.
 
@@ -13,6 +14,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,11 +28,14 @@ from palaver.core.request import Request, Response
 from palaver.core.usage import Usage
 from palaver.dialects import carrying, documents, kept
 from palaver.dialects.conversation import derived_id, session_of
+from palaver.dialects.dialect import Origin
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import inner, listed, one_line, split, string
 from palaver.dialects.gemini_cli.forms import NAME, NOTICES, WIRE, Form, usage_of
+from palaver.dialects.gemini_cli.reading import Reading
+from palaver.dialects.record import Lines
 from palaver.dialects.times import iso, read_time
-from palaver.dialects.writing import Writing
+from palaver.dialects.writing import Writing, is_record
 from palaver.threads.ids import now_ms
 from palaver.threads.view import PLACEHOLDER
 
@@ -108,8 +113,50 @@ class Rendering:
             self._writing.lose("dropped", "edit", "a list that was set whole is not written anew", group[0])
             return
         row = self._row(group, before)
-        if row is not None:
-            yield jsontext.encode(row)
+        if row is None:
+            return
+        if not old and self._writing.native:
+            yield from self._rewound(group[0])
+            self._places.append((string(jsontext.fields(jsontext.encode(row)), "id"), group[-1].id))
+        yield jsontext.encode(row)
+
+    def _rewound(self, entry: Entry) -> Iterator[bytes]:
+        """What takes back the end of the list, where a new message does not follow it."""
+        parent, thread = entry.parent, self._writing.thread
+        while parent is not None and is_record(thread.entry(parent)):
+            parent = thread.entry(parent).parent
+        ends = [end for _, end in self._places]
+        after = ends.index(parent) + 1 if parent in ends else 0 if parent is None else len(ends)
+        if after == len(ends):
+            return
+        named = self._places[after][0]
+        if self._document or named is None:
+            self._writing.lose("dropped", "branch", "the messages that it does not follow cannot be taken back", entry)
+            return
+        del self._places[after:]
+        yield jsontext.encode({"$rewindTo": named})
+
+    @cached_property
+    def _places(self) -> list[tuple[str | None, str | None]]:
+        """The list that the file holds: ids of rows, and the last entry of each."""
+        reading = Reading(Origin(), Watch())
+        pieces: list[kept.Piece] = []
+        group: list[Message] = []
+        for message in [*(entry.message for entry in self._writing.entries), None]:
+            if group and (message is None or kept.follows(message, NAME) is None):
+                pieces += kept.records_of(NAME, group) or ()
+                group = []
+            if message is not None and (group or kept.leads(message, NAME)):
+                group.append(message)
+        lines = Lines()
+        pieces.sort(key=lambda piece: piece.at)
+        records = [*lines.feed(b"".join([piece.raw for piece in pieces])), *lines.finish()]
+        for record in records:
+            for _ in reading.record(record):
+                pass
+        for _ in reading.end():
+            pass
+        return reading.places
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 

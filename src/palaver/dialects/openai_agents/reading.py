@@ -4,7 +4,8 @@ Rules (dialects.md 9):
 
 - A document is a list of items; else each line is an item. Items are those of ``openai_responses``.
 - The items that a model made in a row are one message, as long as ``provider_data.response_id``, or the response of a
-  run in which they stand, does not differ. It stays open over blank lines.
+  run in which they stand, does not differ. It stays open over blank lines. What is carried says where it stands in
+  its message, and of how many items that is.
 - ``provider_data`` stays with its item. Its model and response id are those of the message.
 - The state of a run is one record: the messages of its input, then those of its generated items. Usage and response
   ids are those of ``model_responses``.
@@ -26,11 +27,13 @@ from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.dialects import carrying, documents
 from palaver.dialects.conversation import Conversation, Session, derived_id
-from palaver.dialects.fields import inner, listed, split, string, value
+from palaver.dialects.fields import inner, integer, listed, split, string, value
 from palaver.dialects.openai_agents.forms import (
+    AT,
     FAKE_ID,
     GENERATED,
     HELD,
+    ITEMS,
     LOCKED,
     NAME,
     ORIGINAL,
@@ -140,8 +143,12 @@ class Reading:
             self._watch.note("value", str(error), record.line)
             group = []
         if _is_made(group):
-            if self._open and _differ(self._open[-1][1], item):
+            kept = _going_on([each for _, each in self._open], item)
+            if kept < len(self._open):
+                split_at = len(self._open) - kept
+                self._open, rest = self._open[:split_at], self._open[split_at:]
                 yield from self.close()
+                self._open = rest
             self._open.append((record, item))
             return
         yield from self.close()
@@ -319,6 +326,23 @@ def _response_of(item: Raw) -> str | None:
     return string(inner(split(item), HELD), "response_id")
 
 
+def _extent(item: Raw) -> tuple[int, int] | None:
+    """Where an item that carries something stands in its message, and how many items that has."""
+    slot = inner(inner(split(item), HELD), carrying.SLOT)
+    at, count = integer(slot, AT), integer(slot, ITEMS)
+    return None if at is None or count is None or not 0 <= at < count else (at, count)
+
+
+def _going_on(run: Sequence[Raw], item: Raw) -> int:
+    """How many of the items of a message that is open, from the last one on, are of the message of the next item."""
+    if not run:
+        return 0
+    if (extent := _extent(item)) is not None:
+        return min(extent[0], len(run))
+    ends = [at - found[0] + found[1] for at, each in enumerate(run) if (found := _extent(each)) is not None]
+    return 0 if (ends and len(run) >= ends[-1]) or _differ(run[-1], item) else len(run)
+
+
 def _differ(one: Raw, other: Raw) -> bool:
     before, after = _response_of(one), _response_of(other)
     return before is not None and after is not None and before != after
@@ -347,9 +371,10 @@ def _runs(items: Sequence[Raw], responses: dict[str, _Response]) -> Iterator[lis
         made = is_made(item)
         before, after = (_owner(run[-1], responses), _owner(item, responses)) if run else (None, None)
         parted = before is not None and after is not None and before.number != after.number
-        if run and (not made or parted or not is_made(run[-1]) or _differ(run[-1], item)):
-            yield run
-            run = []
+        kept = 0 if not made or parted or (run and not is_made(run[-1])) else _going_on(run, item)
+        if run and kept < len(run):
+            yield run[: len(run) - kept]
+            run = run[len(run) - kept :]
         run.append(item)
     if run:
         yield run

@@ -15,6 +15,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
@@ -23,7 +24,7 @@ from palaver import wires
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, ToolMessage, UserMessage
-from palaver.core.parts import Text, ToolCall
+from palaver.core.parts import MalformedToolCall, ServerToolResult, Text, ToolCall
 from palaver.core.request import Request
 from palaver.dialects import carrying
 from palaver.dialects.conversation import session_of
@@ -31,11 +32,14 @@ from palaver.dialects.dialect import Origin
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import inner, listed, split, string
 from palaver.dialects.openai_agents.forms import (
+    AT,
     FAKE_ID,
     GENERATED,
     HELD,
+    ITEMS,
     ORIGINAL,
     RUN_ITEMS,
+    TYPES,
     WIRE,
     is_run,
     item_ids,
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
     from palaver.threads.thread import Entry
 
 _NO_LOSS: Final = frozenset(("model", "tool call ids"))
+_MALFORMED: Final = "malformed tool call"
 _FIRST: Final = UserMessage(content=(Text("-"),))
 
 
@@ -66,6 +71,9 @@ class Rendering:
         self._writing = writing
         self._wire = wires.get(WIRE)
         self._reader = Reading(Origin(), Watch())
+        written = [each for each in writing.entries if not isinstance(each.message, RescueMarker | FlushMarker)]
+        pairs = [pair for pair in pairwise(written) if all(isinstance(each.message, AssistantMessage) for each in pair)]
+        self._answers = {each.id for pair in pairs for each in pair}
         self._named: dict[str, Fields] = {}
         self._is_run = session_of(writing.metadata).more.get("form") == "run_state" and writing.native
 
@@ -87,7 +95,7 @@ class Rendering:
         if found and is_run(found):
             yield self._run(group, found)
             return
-        items = [item for entry in group for item in self._items(entry)]
+        items = [item for entry in group for item in self._items(entry, strict=not old)]
         befores = [jsontext.fields(each) for each in old] if len(old) == len(items) else [None] * len(items)
         for item, before in zip(items, befores, strict=True):
             easy = before is not None and "type" not in before and item.keys() == {"type", "role", "content"}
@@ -95,13 +103,17 @@ class Rendering:
 
     # -- items ---------------------------------------------------------------------------------------------------------
 
-    def _items(self, entry: Entry) -> list[Fields]:
-        """The items of a message, with what they cannot say."""
+    def _items(self, entry: Entry, *, strict: bool = True) -> list[Fields]:
+        """The items of a message, with what they cannot say; ``strict``, those of a type that is known alone."""
         message = entry.message
         if isinstance(message, RescueMarker | FlushMarker):
             self._writing.lose("dropped", message.role, "a list of items has no markers", entry)
             return []
         items = [_clean(each) for each in self._encoded(entry)]
+        for item in items if strict else ():
+            if (kind := string(item, "type")) not in TYPES:
+                self._writing.lose("dropped", f"item {kind}", "the SDK has no such item", entry)
+        items = [item for item in items if not strict or string(item, "type") in TYPES]
         if not items:
             self._writing.lose("dropped", "message", "it says nothing that an item can hold", entry)
             return []
@@ -114,7 +126,7 @@ class Rendering:
         before: list[Message] = [_FIRST]
         after: list[Message] = []
         calls: tuple[ToolCall, ...] = ()
-        if isinstance(message, ToolMessage):
+        if isinstance(message, ToolMessage) and message.tool_call_id is not None:
             calls = (self._called(message),)
             before.append(AssistantMessage(content=calls))
         if isinstance(message, AssistantMessage):
@@ -127,9 +139,10 @@ class Rendering:
             return []
         for loss in encoded.losses:
             if loss.what not in _NO_LOSS and loss.message in {None, len(before)}:
-                self._writing.lose(loss.kind, loss.what, loss.why, entry, loss.part)
-        items = jsontext.items(jsontext.fields(encoded.body).get("input", jsontext.raw([])))
-        return items[1 + len(calls) : len(items) - len(after)]
+                why = "told as text of the answer" if loss.what == _MALFORMED else loss.why
+                self._writing.lose(loss.kind, loss.what, why, entry, loss.part)
+        items = jsontext.items(jsontext.fields(encoded.body).get("input", jsontext.raw([])))[1 + len(calls) :]
+        return [each for item in items for each in _answered(message, item)] if after or _told(message) else items
 
     def _called(self, result: ToolMessage) -> ToolCall:
         """The call that a result answers, of the kind that it was."""
@@ -153,14 +166,25 @@ class Rendering:
         if told and slot is not None:
             kind: LossKind = "converted" if self._writing.options.carry else "dropped"
             self._writing.lose(kind, "usage and model", "items have no place for them", entry)
-        if slot is None or not self._writing.options.carry:
+        beside = self._beside(entry)
+        if not self._writing.options.carry:
+            if beside:
+                self._writing.lose("approximated", "answers in a row", "items do not say where one ends", entry)
+            return
+        if slot is None and not beside:
             return
         place = next((at for at, each in enumerate(items) if string(each, "type") != "reasoning"), None)
         if place is None:
             self._writing.lose("dropped", "usage and model", "reasoning alone can carry nothing", entry)
             return
-        held = {**inner(items[place], HELD), carrying.SLOT: slot}
+        extent: dict[str, Any] = {AT: place, ITEMS: len(items)} if isinstance(message, AssistantMessage) else {}
+        carry: dict[str, Any] = {**(slot or {}), **extent}
+        held: dict[str, Any] = {**inner(items[place], HELD), carrying.SLOT: carry}
         items[place] = jsontext.fields(jsontext.encode({**items[place], HELD: held}))
+
+    def _beside(self, entry: Entry) -> bool:
+        """Whether an answer stands beside another, with which it would be read as one."""
+        return entry.id in self._answers and not self._writing.is_native(entry.id)
 
     def _known(self, message: Message, plain: Message, *, known: bool) -> Message:
         """What an item is read as, with what its run says beside."""
@@ -203,6 +227,27 @@ class Rendering:
         name = entry.message.agent or string(inner(old, "current_agent"), "name") or "agent"
         wrapped: dict[str, Any] = {"type": RUN_ITEMS.get(kind, ended), "agent": {"name": name}}
         return wrapped | ({"output": item["output"]} if "output" in item else {})
+
+
+def _told(message: Message) -> bool:
+    """Whether the wire tells a call that could not be read as what the user says."""
+    return any(isinstance(part, MalformedToolCall) for part in message.content)
+
+
+def _answered(message: Message, item: Raw) -> Iterator[Raw]:
+    """An item of an answer: none of the results that stood behind its calls, and nothing in the name of the user."""
+    fields = split(item)
+    own = [part.tool_call_id for part in message.content if isinstance(part, ServerToolResult)]
+    if (string(fields, "type") or "").endswith("call_output") and string(fields, "call_id") not in own:
+        return
+    if string(fields, "role") != "user":
+        yield item
+        return
+    said: Any = [
+        {"type": "output_text", "text": split(each).get("text", ""), "annotations": []}
+        for each in listed(fields, "content")
+    ]
+    yield jsontext.raw({**fields, "role": "assistant", "content": said or fields.get("content", "")})
 
 
 def _ids(item: Fields) -> Iterator[str]:
