@@ -13,9 +13,13 @@ from palaver import dialects
 from palaver.core.parts import Text
 from palaver.dialects.carrying import without_records
 from palaver.dialects.conversation import Session, Transcript
+from palaver.dialects.drift import Drift
 from palaver.dialects.writing import chosen_history, is_record
 from palaver.testing import strategies
 from palaver.threads.thread import MAIN, Entry, Thread
+
+NO_BASE64 = Drift(kind="value", name="media", count=1)
+"""What is reported of generated media whose base64 is none."""
 
 SLOW = list(HealthCheck)
 NAMES = dialects.names()
@@ -45,7 +49,7 @@ def sample():
     """Conversations with branches: each message follows one that joined before it, mostly the last one."""
     chance = random.Random(8)
     made = []
-    for _ in range(200):
+    for _ in range(120):
         thread = Thread("0192f0c4-7777-7000-8000-00000000000a")
         ids = []
         for place, message in enumerate(chance.choices(messages(), k=chance.randint(1, 6))):
@@ -83,7 +87,7 @@ def check_any_conversation_is_written_and_read_back(dialect, transcript):
     if dialect.reading is None or not written.body:
         return
     again, drift = dialect.read_with_drift(written.body)
-    assert [each for each in drift if each.kind != "link"] == []
+    assert [each for each in drift if each.kind != "link" and each != NO_BASE64] == []
     if again and dialect.fidelity == "bytes":
         assert dialect.write_many(again).body == written.body
 
@@ -131,3 +135,35 @@ def check_what_has_a_free_slot_gives_any_message_back(dialect, transcript):
     written = dialect.write(transcript, history="all")
     (back,) = dialect.read(written.body)
     assert main_of(back) == main_of(transcript)
+
+
+@pytest.mark.law(6)
+@pytest.mark.parametrize("name", BOTH)
+def test_damaged_files_are_read_and_written_back(name):
+    """Cut, spliced, turned over, lines doubled and moved: nothing is raised, and no byte is lost."""
+    dialect = dialects.get(name)
+    chance = random.Random(name)
+    bodies = [body for each in sample()[:40] if (body := dialect.write(each).body)]
+    for body in bodies:
+        for _ in range(4):
+            damaged = damage(body, chance.choice(bodies), chance)
+            found = dialect.read(damaged)
+            if found and dialect.fidelity == "bytes":
+                assert dialect.write_many(found).body == damaged
+
+
+def damage(body, other, chance):
+    start, end = sorted(chance.choices(range(len(body) + 1), k=2))
+    lines = body.splitlines(keepends=True)
+    place = chance.randrange(len(lines))
+    return chance.choice(
+        (
+            body[:end],
+            body[start:],
+            body[:start] + other[-end:],
+            body[:start] + bytes([chance.randrange(256)]) + body[start + 1 :],
+            body[:start] + chance.choice((b"[", b"}", b'"', b"\\", b"null", b"\n", b"\x00", b"1e999")) + body[end:],
+            b"".join((*lines[: place + 1], *lines[place:])),
+            b"".join((*lines[place:], *lines[:place])),
+        )
+    )

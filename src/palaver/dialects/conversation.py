@@ -112,7 +112,8 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def metadata(self) -> dict[str, Any]:
         """Give it as the metadata of a thread."""
-        return {SESSION: msgspec.to_builtins(self)}
+        held = structs.asdict(self)  # what ``more`` holds stays as it is: numbers know how they were written
+        return {SESSION: {name: each for name, each in held.items() if each not in (None, "", {})}}
 
 
 def session_of(metadata: Mapping[str, Any]) -> Session:

@@ -21,10 +21,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 
 from msgspec import Struct
 
+from palaver.core import jsontext
 from palaver.core.errors import LossError
 from palaver.core.messages import DeveloperMessage, SystemMessage
+from palaver.core.parts import ToolCall
 from palaver.core.request import Loss
 from palaver.dialects import documents, kept
+from palaver.dialects.fields import NO_JSON
 from palaver.dialects.restyle import restyled
 from palaver.threads.model_view import for_model
 from palaver.threads.people_view import is_shown
@@ -333,6 +336,7 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering, *, lines: bool
         else:
             olds = [] if pieces is None else [_body(piece.raw) for piece in pieces]
             raws = list(rendering.render(group, olds))
+            _note_arguments(writing, group, raws)
             if lines:  # a line break between tokens, from the arguments of a call or a result, would end the record
                 raws = [on_one_line(raw) for raw in raws]
             if olds and len(raws) == len(olds):
@@ -352,6 +356,19 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering, *, lines: bool
             number += 1
             placed[at, _NEW, number] = _Placed(at, _NEW, number, each)
     return [placed[place] for place in sorted(placed)]
+
+
+def _note_arguments(writing: Writing, group: Sequence[Entry], raws: Sequence[bytes]) -> None:
+    """Write into the receipt which arguments are no JSON, and stand inside of an object now (``one_line``)."""
+    calls = [
+        (entry, place)
+        for entry in group
+        for place, part in enumerate(entry.message.content)
+        if isinstance(part, ToolCall) and part.arguments_json.strip() and not jsontext.is_json(part.arguments_json)
+    ]
+    if calls and any(NO_JSON.encode() in raw for raw in raws):
+        for entry, place in calls:
+            writing.lose("converted", "arguments", "not JSON; sent inside a JSON object", entry, place)
 
 
 def _continued(

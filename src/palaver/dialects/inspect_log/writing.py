@@ -43,7 +43,7 @@ from palaver.core.usage import Usage
 from palaver.dialects import carrying
 from palaver.dialects.conversation import derived_id, session_of
 from palaver.dialects.drift import Watch
-from palaver.dialects.fields import inner, listed, split, string
+from palaver.dialects.fields import as_json, inner, listed, split, string
 from palaver.dialects.inspect_log import forms
 from palaver.dialects.inspect_log.forms import NAME
 from palaver.dialects.inspect_log.lenient import fields_of
@@ -255,16 +255,16 @@ class Rendering:
             if not (jsontext.is_json(text) and text.startswith("{")):
                 self._lose("malformed_tool_call", "arguments are an object", entry, place)
                 text = "{}"
-            return {**call, "arguments": Raw(text.encode()), "parse_error": part.reason, "type": "function"}
+            return {**call, "arguments": as_json(text), "parse_error": part.reason, "type": "function"}
         if part.provider_executed:
             return None
         text = part.arguments_json.strip() or "{}"
         if part.custom:
-            return {**call, "arguments": {"input": Raw(text.encode())}, "type": "custom"}
+            return {**call, "arguments": {"input": as_json(text)}, "type": "custom"}
         if not text.startswith("{"):
             self._lose("tool call", "arguments are an object", entry, place)
-            return {**call, "arguments": {"input": Raw(text.encode())}, "type": "function"}
-        return {**call, "arguments": Raw(text.encode()), "type": "function"}
+            return {**call, "arguments": {"input": as_json(text)}, "type": "function"}
+        return {**call, "arguments": as_json(text), "type": "function"}
 
     def _result(self, message: ToolMessage) -> dict[str, Any]:
         said: dict[str, Any] = {}
