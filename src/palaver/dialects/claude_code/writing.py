@@ -106,6 +106,11 @@ class Rendering:
                 for each in entry.message.tool_calls:
                     self._called.setdefault(each.id, entry.id)
 
+        self._followed: set[str] = set()  # entries behind which something is said: a boundary needs that
+        for entry in reversed(writing.thread.entries):
+            if isinstance(entry.message, UserMessage | AssistantMessage | ToolMessage) or entry.id in self._followed:
+                self._followed.update(filter(None, [entry.parent]))
+
     groups = staticmethod(singly)
 
     def head(self) -> Iterator[bytes]:
@@ -200,7 +205,7 @@ class Rendering:
     def _other(self, entry: Entry, old: Fields) -> dict[str, Any]:
         message = entry.message
         uuid, parent = self._uuid(entry), self._parent(entry)
-        if isinstance(message, FlushMarker) and _is_boundary(message):
+        if isinstance(message, FlushMarker) and _is_boundary(message) and entry.id in self._followed:
             return self._boundary(message, uuid, parent, old)
         if isinstance(message, UserMessage | ToolMessage):
             record = {**self._base("user", uuid, parent, old), "message": self._body([entry])}
