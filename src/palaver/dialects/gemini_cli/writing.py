@@ -22,6 +22,7 @@ from msgspec import Raw, structs
 
 from palaver import wires
 from palaver.core import jsontext
+from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import Reasoning, ToolCall
 from palaver.core.request import Request, Response
@@ -170,7 +171,10 @@ class Rendering:
         same = stamp is not None and read_time(stamp) == self._at
         row = {"id": string(old, "id") or first.id, "timestamp": stamp if same else iso(self._at), **said}
         if self._writing.options.carry:
-            plain = self._form.plain(jsontext.fields(jsontext.encode(row)))
+            try:
+                plain = self._form.plain(jsontext.fields(jsontext.encode(row)))
+            except PalaverError:  # a block that its own wire does not take
+                return self._aside(*group)
             dated = [
                 structs.replace(each, sent_at=message.sent_at)
                 for each, message in zip(plain, [*messages, *plain[len(messages) :]], strict=False)
@@ -180,13 +184,14 @@ class Rendering:
                 row[carrying.SLOT] = slot
         return row
 
-    def _aside(self, entry: Entry) -> dict[str, Any] | None:
+    def _aside(self, *group: Entry) -> dict[str, Any] | None:
+        entry = group[0]
         role = entry.message.role
         if self._document or not self._writing.options.carry:
             self._writing.lose("dropped", role, "Gemini CLI has no such message", entry)
             return None
         self._writing.lose("converted", role, "no such message; kept in a change of the metadata", entry)
-        return {"$set": {carrying.SLOT: carrying.carried([entry.message], [])}}
+        return {"$set": {carrying.SLOT: carrying.carried([each.message for each in group], [])}}
 
     def _said(self, group: Sequence[Entry], old: Fields) -> dict[str, Any] | None:
         message = group[0].message
