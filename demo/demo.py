@@ -11,6 +11,7 @@
 7. An agent with tools, over HTTP: its model is a recording that a server on this machine plays. It waits for an
    approval, is gone on with from the store, and its thread is shown.
 8. A long watch of the harbour: what fills the window of its model, what a compaction takes out, and its undoing.
+9. A session that another agent left in a file: recognised, shown, carried on elsewhere, kept, and given back as it was.
 """
 
 import contextlib
@@ -34,6 +35,7 @@ from palaver import (
     Text,
     ToolMessage,
     assistant,
+    dialects,
     tool,
     tool_call,
     user,
@@ -42,16 +44,21 @@ from palaver import (
 from palaver.agent import Agent, Run, Running, approve, compact, undo
 from palaver.cli import branches, demo_model, filling, receipt, render, source, stores
 from palaver.cli.compact import told as compacted
+from palaver.cli.figures import count
 from palaver.cli.screen import console
 from palaver.cli.telling import Teller
 from palaver.context import DEFAULT, contents
+from palaver.dialects.conversation import Transcript
+from palaver.dialects.writing import chosen_history
 from palaver.models import LanguageModel
 from palaver.models.replay import replay
 from palaver.store import Query, Store, open_store
+from palaver.store.filing import Filed, Filing
 from palaver.store.intake import Intake
 from palaver.stream.narrate import narrate
-from palaver.threads import for_model
+from palaver.threads import for_model, usage_once
 
+SESSIONS = Path(__file__).parent / "sessions"
 CONVERSATIONS = Path(__file__).parent / "conversations"
 SHIPS = ("The Aurora", "The Meridian", "The Fulmar", "The Anne of Tönning", "The Kestrel", "The Nordstrand")
 WINDOW = 8_000
@@ -284,6 +291,38 @@ async def fit(out: Console, store: Store) -> None:
     out.print(f"  {len(thread.path())} messages again: nothing was lost")
 
 
+def session(out: Console, store: Store) -> None:
+    """Read a session of another agent, write it for a second one, keep it, and give it back."""
+    place = SESSIONS / "tides.jsonl"
+    data = place.read_bytes()
+    (detected,) = dialects.detect(data, place.name)
+    dialect = dialects.get(detected.dialect)
+    (transcript,), drift = dialect.read_with_drift(data)
+    command(out, "show demo/sessions/tides.jsonl")
+    thread = transcript.thread
+    tokens = usage_once(entry.message for entry in thread.entries).total
+    branched = ", ".join(thread.branches)
+    out.print(Line(f"  {dialect.title}: {transcript.title}; {tokens:,} tokens; branches {branched}", "bold"))
+    messages = [entry.message for entry in chosen_history(thread.path(), "all")]
+    for drawn in render.spoken(messages, render.View()):
+        out.print(drawn)
+    for each in drift:
+        out.print(Line(f"  {each}: kept", "yellow"))
+    out.print()
+    for target in ("codex", "pi", "openai_messages"):
+        written = dialects.get(target).write(transcript)
+        command(out, f"convert demo/sessions/tides.jsonl --to {target}")
+        size = count(len(written.body), "byte")
+        lost = f"{count(len(written.losses), 'thing')} on the receipt" if written.losses else "nothing lost"
+        out.print(Line(f"  {size}, {lost}"))
+    command(out, "import demo/sessions; palaver export e8d31 --as claude_code")
+    reader = dialect.reader()
+    taken = [each for each in Filing(store).take([*reader.feed(data), *reader.finish()]) if isinstance(each, Filed)]
+    kept = store.load(taken[0].thread)
+    back = dialect.write(Transcript(kept, metadata=store.info(kept.id).metadata)).body
+    out.print(Line("  the same file, byte for byte" if back == data else "  failed: another file", "green"))
+
+
 def main() -> int:
     out = console()
     found = {name: load(name) for name in NAMES}
@@ -321,11 +360,13 @@ def main() -> int:
             agent(out, store)
             heading(out, 8, "A full window: what fills it, what is taken out, and back")
             anyio.run(fit, out, store)
+            heading(out, 9, "A session that another agent left: carried on elsewhere, kept, and given back")
+            session(out, store)
     out.print()
     out.print(
         Line(
             "Try it: palaver chat --model demo, palaver show FILE, palaver context FILE, palaver convert FILE "
-            "--to WIRE.",
+            "--to WIRE, palaver dialects.",
             "dim",
         )
     )

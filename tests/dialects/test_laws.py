@@ -138,14 +138,18 @@ def test_a_store_gives_back_what_the_file_said(name, path, tmp_path):
 def test_a_conversation_goes_to_every_dialect(name, path, target):
     """What is written is of the dialect, is read back without drift, and says the same but for its receipt."""
     dialect, other = dialects.get(name), dialects.get(target)
-    for transcript in dialect.read(path.read_bytes(), origin(path)):
+    given, known = dialect.read_with_drift(path.read_bytes(), origin(path))
+    odd = {
+        each.name.rpartition(" ")[2] for each in known
+    }  # blocks of a wire that nobody knows go to where that wire is
+    for transcript in given:
         written = other.write(transcript)
         if other.reading is None or not said(transcript):
             continue
         found = dialects.detect(written.body, f"x{other.extension}")
         assert target in [each.dialect for each in found]
         transcripts, drift = other.read_with_drift(written.body)
-        assert name == target or [each for each in drift if each.kind != "link"] == []
+        assert name == target or [each for each in drift if each.kind != "link" and each.name not in odd] == []
         if other.fidelity == "bytes":
             assert other.write_many(transcripts).body == written.body
         texts = "".join(message.text for each in transcripts for message in said(each))

@@ -48,21 +48,28 @@ __all__ = [
 ]
 
 _DIALECTS: Final = {
-    "claude_code": "palaver.dialects.claude_code",
-    "codex": "palaver.dialects.codex",
-    "openai_messages": "palaver.dialects.openai_messages",
     "agent_swarm_kit": "palaver.dialects.agent_swarm_kit",
+    "kairo": "palaver.dialects.kairo",
+    "kairo_a2a": "palaver.dialects.kairo_a2a",
     "codebuff": "palaver.dialects.codebuff",
     "deepagents": "palaver.dialects.deepagents",
     "deepagents_log": "palaver.dialects.deepagents_log",
-    "kairo": "palaver.dialects.kairo",
-    "kairo_a2a": "palaver.dialects.kairo_a2a",
-    "ag_ui": "palaver.dialects.ag_ui",
+    "claude_code": "palaver.dialects.claude_code",
+    "codex": "palaver.dialects.codex",
+    "openai_messages": "palaver.dialects.openai_messages",
+    "pi": "palaver.dialects.pi",
+    "atif": "palaver.dialects.atif",
+    "openai_agents": "palaver.dialects.openai_agents",
+    "vercel_ui": "palaver.dialects.vercel_ui",
     "langchain": "palaver.dialects.langchain",
     "otel_genai": "palaver.dialects.otel_genai",
     "opencode": "palaver.dialects.opencode",
-    "pi": "palaver.dialects.pi",
-    "vercel_ui": "palaver.dialects.vercel_ui",
+    "gemini_cli": "palaver.dialects.gemini_cli",
+    "qwen_code": "palaver.dialects.qwen_code",
+    "inspect": "palaver.dialects.inspect_log",
+    "ag_ui": "palaver.dialects.ag_ui",
+    "acp": "palaver.dialects.acp",
+    "hf_sts": "palaver.dialects.hf_sts",
 }
 
 

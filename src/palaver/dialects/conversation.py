@@ -23,14 +23,14 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from palaver.core.canonical import content_hash
-from palaver.core.messages import FlushMarker, Message, SystemMessage, UserMessage
+from palaver.core.messages import AssistantMessage, FlushMarker, Message, SystemMessage, UserMessage
 from palaver.core.parts import File, Inline
 from palaver.dialects.drift import Drift, Watch
 from palaver.dialects.kept import keep
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from palaver.dialects.record import Record
+
+M = TypeVar("M", bound=Message)
 
 COMPACTION: Final = "compaction"
 """The ``source`` of what stands in a model's view in place of what a compaction hid."""
@@ -110,7 +112,8 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def metadata(self) -> dict[str, Any]:
         """Give it as the metadata of a thread."""
-        return {SESSION: msgspec.to_builtins(self)}
+        held = structs.asdict(self)  # what ``more`` holds stays as it is: numbers know how they were written
+        return {SESSION: {name: each for name, each in held.items() if each not in (None, "", {})}}
 
 
 def session_of(metadata: Mapping[str, Any]) -> Session:
@@ -137,6 +140,12 @@ def record_message(sent_at: int | None = None) -> SystemMessage:
 def hidden_before(sent_at: int | None = None) -> FlushMarker:
     """The marker behind which a model's view begins after a compaction."""
     return FlushMarker(reason=COMPACTION, source=COMPACTION, sent_at=sent_at)
+
+
+def copied(message: M) -> M:
+    """A copy of a message that a compaction keeps: what it cost was counted where it stands first."""
+    copy = structs.replace(message, id=None, source=COMPACTION)
+    return structs.replace(copy, usage=None, response_id=None) if isinstance(copy, AssistantMessage) else copy
 
 
 def derived_id(*names: object) -> str:

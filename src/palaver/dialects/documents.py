@@ -26,7 +26,7 @@ from palaver.core.errors import DecodeError
 from palaver.dialects.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from palaver.core.jsontext import Fields
 
@@ -61,6 +61,45 @@ def cut(data: bytes, *keys: str) -> Cut:
     begin = end if not spans else spans[0][0]
     items = [_record(number, data[start:stop], data) for number, (start, stop) in enumerate(spans, 1)]
     return Cut(_record(0, data[:begin]), tuple(items), _record(TAIL, data[end:]))
+
+
+def span(data: bytes, *path: str | int) -> tuple[int, int] | None:
+    """Where the value that ``path`` leads to stands in a document; ``None`` when it is not there."""
+    keys = [key for key in path if isinstance(key, str)]
+    found = _start(data, keys)
+    if found is None:
+        return None
+    place, value = found
+    if len(keys) == len(path):
+        return place, place + len(value)
+    spans, _ = _items(data, place, value) or ([], 0)
+    number = path[-1]
+    if not isinstance(number, int) or not 0 <= number < len(spans):
+        return None
+    start, end = spans[number]
+    return start + len(lead_of(data[start:end])), end
+
+
+def replaced(data: bytes, values: Mapping[tuple[str | int, ...], bytes]) -> bytes:
+    """Put values in the place of others; paths that lead nowhere are passed over. A number may end a path."""
+    for path, value in values.items():
+        if (found := span(data, *path)) is not None:
+            data = data[: found[0]] + value + data[found[1] :]
+    return data
+
+
+def extended(data: bytes, key: str, items: Sequence[bytes]) -> bytes:
+    """Put items at the end of a list of a document, which gets one where it has none."""
+    found = span(data, key)
+    if found is not None and data[found[1] - 1 : found[1]] == b"]":
+        body = data[found[0] : found[1] - 1].rstrip()
+        made = body + b",".join(items) if body == b"[" else b",".join((body, *items))
+        return data[: found[0]] + made + b"]" + data[found[1] :]
+    made = jsontext.encode(key) + b":[" + b",".join(items) + b"]"
+    if found is not None:  # null
+        return replaced(data, {(key,): b"[" + b",".join(items) + b"]"})
+    end = data.rstrip().rfind(b"}")
+    return data[:end].rstrip() + b"," + made + data[end:]
 
 
 def lead_of(item: bytes) -> bytes:

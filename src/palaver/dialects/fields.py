@@ -69,10 +69,24 @@ def wire_of(message: Message, known: Collection[str], otherwise: str) -> str:
     return next((each for each in (*named, *message.provider) if each in known), otherwise)
 
 
-def one_line(text: str) -> Raw:
-    """JSON text to stand in a record: as it is, where it is one line that can be encoded, else written anew."""
+NO_JSON: Final = "INVALID_JSON"
+"""The key under which text that should be JSON, and is not, stands in an object, as on the wires."""
+
+
+def as_json(text: str) -> Raw:
+    """JSON text to stand in a document: as it is, where it can be encoded, else written anew.
+
+    Text that is no JSON (the arguments of a call may be any) stands in an object, under ``NO_JSON``.
+    """
+    if not jsontext.is_json(text):
+        return jsontext.raw({NO_JSON: text})
     try:
-        raw = text.strip().encode()
+        return Raw(text.strip().encode())
     except UnicodeEncodeError:
         return jsontext.raw(jsontext.value(text))
-    return Raw(raw) if b"\n" not in raw and b"\r" not in raw else jsontext.raw(jsontext.value(text))
+
+
+def one_line(text: str) -> Raw:
+    """JSON text to stand in a line: as ``as_json`` has it, written anew where it has several lines."""
+    raw = as_json(text)
+    return raw if b"\n" not in bytes(raw) and b"\r" not in bytes(raw) else jsontext.raw(jsontext.value(raw))

@@ -51,6 +51,7 @@ from palaver.dialects.conversation import (
     Conversation,
     Session,
     Step,
+    copied,
     derived_id,
     hidden_before,
     record_message,
@@ -61,7 +62,7 @@ from palaver.dialects.drift import Watch
 from palaver.dialects.fields import inner, integer, one_line, string, value, wire_of
 from palaver.dialects.sight import Head, Sighting
 from palaver.dialects.times import iso, read_time
-from palaver.dialects.writing import Writing, singly
+from palaver.dialects.writing import Writing
 from palaver.threads.ids import is_uuid, now_ms
 
 if TYPE_CHECKING:
@@ -243,9 +244,11 @@ class _Reading:
             return
         if kind == "compaction":
             kept = self._tail(fields)
-            said = [structs.replace(each, source=COMPACTION, id=None) for _, _, each in kept if each is not None]
-            self._kept = [("", -1, group[0]), *kept, (named or "", self._index, None)]
-            group = [record_message(sent_at), hidden_before(sent_at), *group, *said]
+            said = [copied(each) for _, _, each in kept if each is not None]
+            summary = group[-1]
+            self._kept = [("", -1, summary), *kept, (named or "", self._index, None)]
+            marker = group[:-1] or [hidden_before(sent_at)]
+            group = [record_message(sent_at), *marker, summary, *said]
         else:
             self._kept += [(named or "", self._index, each) for each in group]
         # The id of a compaction is that of its last message: what names it as its parent follows all of them.
@@ -432,7 +435,14 @@ class _Rendering:
         """The time of what has none of its own: that of what stands before it."""
         self._reader = _Reading(Origin(), Watch())
 
-    groups = staticmethod(singly)
+    def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+        """A message alone; the marker of a compaction with the summary behind it, which are one entry."""
+        place = 0
+        while place < len(entries):
+            marked = _marks(entries[place]) and place + 1 < len(entries) and self._compacts(entries[place + 1])
+            end = place + 1 + (marked and entries[place + 1].parent == entries[place].id)
+            yield entries[place:end]
+            place = end
 
     def head(self) -> Iterator[bytes]:
         """The header."""
@@ -451,10 +461,14 @@ class _Rendering:
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
         """The entry of a message."""
+        marker = next((entry for entry in group if _marks(entry)), None)
+        if marker is not None and (summary := _behind(group, marker)) is not None:
+            yield jsontext.encode(self._entry(summary, old[0] if old else None, marker=marker))
+            return
         for entry, before in zip(group, (*old, *[None] * len(group)), strict=False):
             yield jsontext.encode(self._entry(entry, before))
 
-    def _entry(self, entry: Entry, old: bytes | None) -> dict[str, Any]:
+    def _entry(self, entry: Entry, old: bytes | None, *, marker: Entry | None = None) -> dict[str, Any]:
         message = entry.message
         at = self._at = self._at if message.sent_at is None else message.sent_at
         known: Fields = {} if old is None else jsontext.fields(old)
@@ -468,21 +482,24 @@ class _Rendering:
             return {"type": "custom", **place, "customType": carrying.SLOT, "data": slot}
         record: dict[str, Any] = {"type": "message", **place, "message": said}
         if self._compacts(entry):
-            summary = {"summary": message.text, "firstKeptEntryId": place.get("id"), "tokensBefore": 0}
-            record = {"type": "compaction", **place, **summary}
+            kept = {"firstKeptEntryId": place.get("id"), "tokensBefore": 0}
+            kept |= {key: known[key] for key in (*kept, "firstKeptEntryIndex") if key in known}
+            record = {"type": "compaction", **place, "summary": message.text, **kept}
         if self._writing.options.carry:
             plain = self._reader.plain(jsontext.fields(jsontext.encode(record)))
-            slot = carrying.carried([message], [structs.replace(each, sent_at=message.sent_at) for each in plain])
+            lead = [] if marker is None or _is_plain(marker.message) else [marker.message]
+            messages = [structs.replace(each, sent_at=message.sent_at) for each in plain]
+            slot = carrying.carried([*lead, message], messages)
             if slot is not None:
                 record[carrying.SLOT] = slot
         return record
 
     def _compacts(self, entry: Entry) -> bool:
-        """Whether a message is a summary; what a compaction kept stands behind one."""
+        """Whether a message is the summary of a compaction: it stands behind its marker."""
         if not isinstance(entry.message, UserMessage) or not entry.message.is_summary:
             return False
         before = None if entry.parent is None else self._writing.thread.entry(entry.parent).message
-        return before is None or isinstance(before, FlushMarker) or not before.is_summary
+        return isinstance(before, FlushMarker)
 
     def _said(self, entry: Entry, at: int, old: Fields) -> dict[str, Any] | None:
         message = entry.message
@@ -580,6 +597,21 @@ class _Rendering:
         self._taken.add(short)
         self._ids[entry] = short
         return short
+
+
+def _marks(entry: Entry) -> bool:
+    """Whether an entry is the marker of a compaction."""
+    return isinstance(entry.message, FlushMarker) and entry.message.source == COMPACTION
+
+
+def _behind(group: Sequence[Entry], marker: Entry) -> Entry | None:
+    """The summary behind a marker."""
+    return next((each for each in group if each.parent == marker.id), None)
+
+
+def _is_plain(marker: Message) -> bool:
+    """Whether a marker says no more than that a compaction was here."""
+    return structs.replace(carrying.without_records(marker), id=None, sent_at=None) == hidden_before()
 
 
 DIALECT: Final = Dialect(

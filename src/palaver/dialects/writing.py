@@ -21,10 +21,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 
 from msgspec import Struct
 
+from palaver.core import jsontext
 from palaver.core.errors import LossError
 from palaver.core.messages import DeveloperMessage, SystemMessage
+from palaver.core.parts import ToolCall
 from palaver.core.request import Loss
 from palaver.dialects import documents, kept
+from palaver.dialects.fields import NO_JSON
 from palaver.dialects.restyle import restyled
 from palaver.threads.model_view import for_model
 from palaver.threads.people_view import is_shown
@@ -186,7 +189,7 @@ def write_many(
             [each for *_, each in sorted(placed, key=lambda place: place[:3])], drafts[0].rendering, native=True
         )
     else:
-        chunks = (chunk for draft in drafts for chunk in draft.chunks())
+        chunks = _joined(drafts)
     return _written(dialect, drafts, chunks, losses)
 
 
@@ -204,6 +207,26 @@ class _Draft(NamedTuple):
         if self.as_lines:
             return _lines(self.placed, self.rendering, native=self.native)
         return _document(self.placed, self.rendering)
+
+
+def _joined(drafts: Sequence[_Draft]) -> Iterator[bytes]:
+    """Conversations one behind the other. What is new is an item of a list that was read, or begins on a line."""
+    ends = [draft for draft in drafts if draft.native and any(each.at == documents.TAIL for each in draft.placed)]
+    new = [draft for draft in drafts if draft.as_lines and not draft.native]
+    items = [each.raw for draft in new for each in draft.placed]
+    added = [_Placed(documents.TAIL - 1, _NEW, number, raw) for number, raw in enumerate(items)]
+    broken = False
+    for draft in drafts:
+        fresh = draft.as_lines and not draft.native
+        if fresh and ends:
+            continue
+        if fresh and broken:
+            yield b"\n"
+        last = bool(ends) and draft is ends[-1]
+        placed = [*draft.placed[:-1], *added, draft.placed[-1]] if last else draft.placed
+        for chunk in draft._replace(placed=placed).chunks():
+            broken = not chunk.endswith(b"\n") if chunk else broken
+            yield chunk
 
 
 def _drafted(
@@ -313,8 +336,9 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering, *, lines: bool
         else:
             olds = [] if pieces is None else [_body(piece.raw) for piece in pieces]
             raws = list(rendering.render(group, olds))
+            _note_arguments(writing, group, raws)
             if lines:  # a line break between tokens, from the arguments of a call or a result, would end the record
-                raws = [raw.replace(b"\n", b" ") for raw in raws]
+                raws = [on_one_line(raw) for raw in raws]
             if olds and len(raws) == len(olds):
                 raws = [
                     _like(piece.raw, restyled(old, new, whole=writing.whole))
@@ -332,6 +356,19 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering, *, lines: bool
             number += 1
             placed[at, _NEW, number] = _Placed(at, _NEW, number, each)
     return [placed[place] for place in sorted(placed)]
+
+
+def _note_arguments(writing: Writing, group: Sequence[Entry], raws: Sequence[bytes]) -> None:
+    """Write into the receipt which arguments are no JSON, and stand inside of an object now (``one_line``)."""
+    calls = [
+        (entry, place)
+        for entry in group
+        for place, part in enumerate(entry.message.content)
+        if isinstance(part, ToolCall) and part.arguments_json.strip() and not jsontext.is_json(part.arguments_json)
+    ]
+    if calls and any(NO_JSON.encode() in raw for raw in raws):
+        for entry, place in calls:
+            writing.lose("converted", "arguments", "not JSON; sent inside a JSON object", entry, place)
 
 
 def _continued(
@@ -402,7 +439,7 @@ def _lines(placed: Sequence[_Placed], rendering: Rendering, *, native: bool) -> 
         yield each + b"\n"
     for record in placed:
         if record.new == _NEW:
-            line = record.raw.replace(b"\n", b" ") + b"\n"  # between tokens: strings escape it
+            line = on_one_line(record.raw) + b"\n"
             yield line if broken else b"\n" + line
             broken = True
         else:
@@ -427,3 +464,8 @@ def _document(placed: Sequence[_Placed], rendering: Rendering) -> Iterator[bytes
     end = rendering.tail(tail)
     if end is not None:
         yield end
+
+
+def on_one_line(raw: bytes) -> bytes:
+    """A record as it stands in a line: strings escape line breaks, so those in it stand between tokens."""
+    return raw.replace(b"\n", b" ")

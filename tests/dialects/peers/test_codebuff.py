@@ -1,33 +1,30 @@
 """Codebuff's own SDK takes what we write: it turns our messages into those it sends, and checks them as it does.
 
-The SDK is looked for in ``CODEBUFF_MODULES``, a ``node_modules`` with ``@codebuff/sdk``. What it does with a history is
-not among what it exports, so a copy of its bundle that exports it is loaded.
+What it does with a history is not among what it exports, so a copy of its bundle that exports it is loaded.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from palaver import dialects
+from tests.dialects.peers.node import MODULES
 from tests.dialects.samples import FILES, IDS, origin
 
-MODULES = Path(os.environ.get("CODEBUFF_MODULES", "node_modules")).absolute()
 BUNDLE = MODULES / "@codebuff" / "sdk" / "dist" / "index.mjs"
 NODE = shutil.which("node")
-SKIPPED = "no node" if NODE is None else f"no @codebuff/sdk in {MODULES} (CODEBUFF_MODULES)"
+SKIPPED = "no node" if NODE is None else f"no @codebuff/sdk in {MODULES} (PALAVER_NODE_PEERS)"
 pytestmark = pytest.mark.skipif(NODE is None or not BUNDLE.is_file(), reason=SKIPPED)
 
 CODEBUFF = dialects.get("codebuff")
 PROGRAM = """
 import { readFileSync } from 'node:fs'
 import { convertCbToModelMessages as convert, withMessageHistory } from './sdk.mjs'
-const given = JSON.parse(readFileSync(0, 'utf8'))
+const given = JSON.parse(readFileSync('given.json', 'utf8'))
 const state = { sessionState: { mainAgentState: { messageHistory: [] } }, output: {} }
 console.log(JSON.stringify(given.map((messages) => {
   const run = withMessageHistory({ runState: state, messages })
@@ -51,10 +48,10 @@ def sdk(tmp_path_factory):
     (folder / "run.mjs").write_text(PROGRAM, encoding="utf-8")
 
     def run(conversations):
+        (folder / "given.json").write_text(json.dumps(conversations), encoding="utf-8")
         done = subprocess.run(
             [str(NODE), "run.mjs"],
             cwd=folder,
-            input=json.dumps(conversations),
             capture_output=True,
             text=True,
             check=True,

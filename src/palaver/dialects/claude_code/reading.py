@@ -208,7 +208,8 @@ class Reading:
             return "link"
         if self._session.agent is not None:
             return "main"
-        aside = value(fields, "isSidechain") is True or value(fields, "isMeta") is True or "teamName" in fields
+        unsaid = value(fields, "isMeta") is True and carrying.SLOT not in fields
+        aside = value(fields, "isSidechain") is True or unsaid or "teamName" in fields
         return "aside" if aside else "main"
 
     # -- responses -----------------------------------------------------------------------------------------------------
@@ -322,6 +323,7 @@ class Reading:
         self._recent.add(string(fields, "uuid") or "", group, len(record.raw))
         if _is_boundary(fields):
             self._boundary, self._metadata = conversation.head, inner(fields, "compactMetadata")
+            self._calls.clear()  # what is kept behind it is a copy, and stands where it says
         elif string(fields, "type") == "attachment" and parent == self._boundary:
             self._boundary = conversation.head
 

@@ -25,6 +25,7 @@ from msgspec import Raw, structs
 
 from palaver import wires
 from palaver.core import jsontext
+from palaver.core.errors import PalaverError
 from palaver.core.messages import (
     AssistantMessage,
     FlushMarker,
@@ -43,7 +44,7 @@ from palaver.dialects.documents import lead_of
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import inner, listed, string, value
 from palaver.dialects.times import iso
-from palaver.dialects.writing import Writing, is_record, singly
+from palaver.dialects.writing import Writing, is_record, on_one_line, singly
 from palaver.threads.ids import now_ms
 from palaver.threads.view import DISCARDED, PLACEHOLDER
 
@@ -109,6 +110,11 @@ class Rendering:
                 for each in entry.message.tool_calls:
                     self._called.setdefault(each.id, entry.id)
 
+        self._followed: set[str] = set()  # entries behind which something is said: a boundary needs that
+        for entry in reversed(writing.thread.entries):
+            if isinstance(entry.message, UserMessage | AssistantMessage | ToolMessage) or entry.id in self._followed:
+                self._followed.update(filter(None, [entry.parent]))
+
     groups = staticmethod(singly)
 
     def head(self) -> Iterator[bytes]:
@@ -166,7 +172,11 @@ class Rendering:
                 record["isApiErrorMessage"] = True
             records.append(record)
             parent = uuids[place]
-        plain = self._reader.answer([jsontext.fields(jsontext.encode(each)) for each in records])
+        try:
+            plain = self._reader.answer([jsontext.fields(on_one_line(jsontext.encode(each))) for each in records])
+        except PalaverError:  # a block that its own wire does not take
+            yield jsontext.encode(self._other(entry, {}))
+            return
         self._carry(records[0], [message], [structs.replace(plain, tags=(PLACEHOLDER,) if shown else ())])
         yield from map(jsontext.encode, records)
 
@@ -206,7 +216,7 @@ class Rendering:
     def _other(self, entry: Entry, old: Fields) -> dict[str, Any]:
         message = entry.message
         uuid, parent = self._uuid(entry), self._parent(entry)
-        if isinstance(message, FlushMarker) and _is_boundary(message):
+        if isinstance(message, FlushMarker) and _is_boundary(message) and entry.id in self._followed:
             return self._boundary(message, uuid, parent, old)
         if isinstance(message, UserMessage | ToolMessage):
             record = {**self._base("user", uuid, parent, old), "message": self._body([entry])}
@@ -248,7 +258,7 @@ class Rendering:
         return record
 
     def _plain(self, record: dict[str, Any]) -> Sequence[Message]:
-        return self._reader.said(jsontext.fields(jsontext.encode(record)))
+        return self._reader.said(jsontext.fields(on_one_line(jsontext.encode(record))))
 
     def _body(self, entries: Sequence[Entry]) -> object:
         """The wire's message of prompts and results; a request is made around them, which is then left out."""
@@ -313,11 +323,11 @@ class Rendering:
             record[carrying.SLOT] = slot
 
     def _compacts(self, entry: Entry) -> bool:
-        """Whether a message is a summary; what a compaction kept stands behind one."""
+        """Whether a message is the summary of a compaction: it stands behind its marker."""
         if not entry.message.is_summary:
             return False
         before = None if entry.parent is None else self._writing.thread.entry(entry.parent).message
-        return before is None or isinstance(before, FlushMarker) or not before.is_summary
+        return isinstance(before, FlushMarker)
 
     def _lose(self, encoded: Encoded, entries: Sequence[Entry | None]) -> None:
         for loss in encoded.losses:

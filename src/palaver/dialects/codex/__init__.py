@@ -1,10 +1,12 @@
 """Codex rollouts: JSON Lines, also packed with Zstandard (dialects.md 3).
 
 Read: ``reading`` says how lines become messages. Items are those of ``openai_responses``. The files are linear: turns
-that were rolled back stay as branches.
+that were rolled back stay as branches. Both histories are kept: what the program put in for the model has a ``source``,
+what only people were shown is a placeholder. ``base_instructions`` are the system message.
 
-What it cannot say: branches (the one that was asked for is written), markers, audio, video, refusals and citations
-as far as the wire's items cannot, reasoning of other providers (its proof binds it).
+What it cannot say: branches (the one that was asked for is written), files, audio, video, refusals as such, reasoning
+and server tools of other providers (their proof binds them), error flags, and markers that hide less than all before
+them. What is lost to the program is carried in the line, under ``palaver``: its types pass over keys they do not know.
 
 A rollout is named ``rollout-<time>-<id>.jsonl``, in a folder for each day.
 
@@ -14,7 +16,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from palaver.dialects.codex.forms import ITEMS, NAME, TYPES
 from palaver.dialects.codex.reading import Reading
@@ -29,11 +31,12 @@ def sees(head: Head) -> Sighting | None:
     """A first line ``session_meta`` with a payload; or lines with time, type and payload; or the file's name."""
     first = head.first
     if first.get("type") == "session_meta" and isinstance(first.get("payload"), dict):
-        return Sighting(1.0, "paginated" if "paginated" in first["payload"].values() else "legacy")
+        mode: Any = first["payload"].get("history_mode")
+        return Sighting(1.0, mode if isinstance(mode, str) else "legacy")
     if first.get("type") in TYPES and "payload" in first and "timestamp" in first:
         return Sighting(0.9)
     bare = "type" not in first and "id" in first and "timestamp" in first and "instructions" in first
-    if _NAME.fullmatch(head.name) and (bare or first.get("type") in TYPES | ITEMS):
+    if _NAME.fullmatch(head.name) and (bare or first.get("type") in {*TYPES, *ITEMS}):
         return Sighting(0.9)
     return Sighting(0.7) if bare and all(line.get("type") in ITEMS for line in head.lines[1:4]) else None
 
@@ -49,11 +52,18 @@ DIALECT: Final = Dialect(
     history="all",
     keeps=(
         "rolled back turns",
+        "what the model and what people saw",
         "reasoning with proof",
         "usage of each call, model of each turn",
         "images",
         "arguments as they were written",
         "compactions",
     ),
-    loses=("branches", "markers", "other providers' reasoning (kept beside)", "audio, video"),
+    loses=(
+        "branches",
+        "files, audio, video",
+        "other providers' reasoning and server tools (kept beside)",
+        "error flags (kept beside)",
+        "markers that hide a part (kept beside)",
+    ),
 )

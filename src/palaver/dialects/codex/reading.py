@@ -2,33 +2,54 @@
 
 Rules (dialects.md 3):
 
-- The items that a model made in a row are one message. It stays open until the model is heard again behind results, or
-  somebody else speaks; a ``token_count`` with new totals is its usage. Results and what else came wait behind it.
-- In a legacy file the response items are the conversation; ``user_message`` and ``agent_message`` events repeat it for
-  the screen, and stay records. In a paginated file ``item_completed`` events are the prompts and answers, and the
-  messages among the response items stay records; reasoning, calls and results are items in both.
+- The items that a model made in a row are one message. It stays open until the model is heard again behind results, a
+  ``token_count`` with new totals or a ``turn_context``, or until somebody else speaks. Results and other lines wait
+  behind it.
+- ``user_message`` and ``agent_message`` events repeat the items for the screen (in a paginated file ``item_completed``
+  does). An event and an item that say the same are one message, each counted once, whichever comes first; the event's
+  line belongs to its message. An event that no item repeats by the end of its turn was shown to people only, and is a
+  placeholder; so is an error.
 - What the program put in for the model (``<environment_context>`` and the like) has a ``source``: people do not see it.
+  In a paginated file so has any prompt that no event tells.
+- Usage is the ``last_token_usage`` of the first count with new totals behind an answer, or its ``token_usage_record``;
+  lines that a sub-agent's file copied (``subagent_history_start_ordinal``) are not counted again.
 - ``compacted`` hides what stands before it; its ``replacement_history`` follows, in older files its message.
-- ``thread_rolled_back`` takes the last turns back: what follows goes on before them, and they stay as a branch.
-- The files of sub-agents name their parent. Lines that a fork copied are read like any other.
+- ``thread_rolled_back`` takes the last prompts back: what follows goes on before them, and they stay as a branch.
+- What a fork copied is read like anything else: the model saw it. ``turns`` in the session tells which turns a file
+  has, so that two files can be compared.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw, structs
 
-from palaver import wires
 from palaver.core import jsontext
-from palaver.core.errors import PalaverError
-from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from palaver.core.errors import DecodeError, PalaverError
+from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from palaver.core.parts import Text
-from palaver.core.usage import Usage
 from palaver.dialects import carrying
-from palaver.dialects.codex.forms import EVENTS, INJECTED, ITEMS, LINE, MADE, NAME, RESULTS, TYPES, WIRE, read_usage
+from palaver.dialects.codex.forms import (
+    ENDS,
+    EVENTS,
+    ITEMS,
+    LINE,
+    NAME,
+    PAYLOADS,
+    RESULTS,
+    TYPES,
+    UNKNOWN,
+    UNSAID,
+    injected,
+    read_usage,
+)
+from palaver.dialects.codex.items import Items, is_made
+from palaver.dialects.codex.opened import Open, claimed
 from palaver.dialects.conversation import (
     COMPACTION,
     Conversation,
@@ -42,15 +63,31 @@ from palaver.dialects.dialect import Origin
 from palaver.dialects.fields import inner, integer, listed, split, string, value
 from palaver.dialects.times import read_time
 from palaver.threads.ids import is_uuid
+from palaver.threads.view import PLACEHOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from palaver.core.jsontext import Fields
     from palaver.dialects.drift import Watch
     from palaver.dialects.record import Record
 
-_HELD = 4096
+_HELD: Final = 4096
+"""So many lines wait behind an open message, at most."""
+_EARLY: Final = 64
+_RECENT: Final = 64
+"""So many messages that no event has told yet are remembered, and so many events that no item has."""
+_ROLES: Final = {
+    "user_message": "user",
+    "agent_message": "assistant",
+    "UserMessage": "user",
+    "AgentMessage": "assistant",
+}
+_MORE: Final = (
+    "session_id", "originator", "source", "thread_source", "model_provider", "history_mode", "history_base",
+    "forked_from_id", "subagent_history_start_ordinal", "git",
+)  # fmt: skip
+_NAMED: Final = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl(?:\.zst)?$")
 
 
 class Reading:
@@ -60,263 +97,480 @@ class Reading:
         """Begin before the first line."""
         self._origin = origin
         self._watch = watch
-        self._wire = wires.get(WIRE)
+        self._items = Items()
         self._conversation: Conversation | None = None
+        self._early: list[Record] = []
         self._session = Session(dialect=NAME)
+        self._described = False
         self._title: str | None = None
         self._model: str | None = None
         self._paginated = False
-        self._open: list[tuple[Record, Raw]] = []  # lines of a message that may not have ended, and their items
-        self._usage: Usage | None = None
-        self._total: Any = None
-        self._waiting: list[Record] = []
-        self._heard = False  # whether results came behind what is open
+        self._own_from = 0  # the ordinal of the first line that is no copy
+        self._total: bytes | None = None
+        self._open: Open | None = None
+        self._loose: list[tuple[str, str, Record]] = []  # events that no item has repeated yet: role, text
+        self._recent: deque[tuple[str, list[frozenset[str]]]] = deque(maxlen=_RECENT)
         self._names: dict[str, str] = {}  # of the tools called, by the id of the call
-        self._turns: list[str | None] = []  # what stood before each turn
+        self._turns: list[str | None] = []  # what stood before each prompt
+        self._turn_ids: dict[str, None] = {}
+
+    # -- lines ---------------------------------------------------------------------------------------------------------
 
     def record(self, record: Record) -> Iterator[Step]:
         """Read the next line."""
         if self._conversation is None:
-            yield from self._begin(record)
-        fields = record.fields or {}
-        kind = string(fields, "type")
-        item = self._item(fields, kind)
-        if item is not None and self._made(item):
-            if self._heard:
+            if record.fields is None and len(self._early) < _EARLY:
+                self._early.append(record)
+                return
+            yield from self._begin(record.fields or {})
+        fields = record.fields
+        if fields is None:
+            yield from self._aside(record)
+            return
+        kind, payload = _parted(fields)
+        self._known(fields, kind, payload, record.line)
+        match kind:
+            case "response_item":
+                yield from self._item(record, fields, payload)
+            case "event_msg":
+                yield from self._event(record, fields, payload)
+            case "session_meta":
+                yield from self._meta(record, fields, payload)
+            case "compacted":
+                yield from self._compacted(record, fields, payload)
+            case "inter_agent_communication" if (text := string(payload, "content")) is not None:
                 yield from self._close()
-            self._open.append((record, item))
-            return
-        if self._open and self._is_count(fields, kind):
-            self._count(inner(inner(fields, "payload"), "info"))
-            self._waiting.append(record)
-            if self._usage is not None:
-                yield from self._close()
-            return
-        if self._open and len(self._waiting) < _HELD and not self._speaks(item, kind, fields):
-            self._heard = self._heard or (item is not None and string(split(item), "type") in RESULTS)
-            self._waiting.append(record)
-            return
-        yield from self._close()
-        yield from self._join(record, item)
+                said = UserMessage(content=(Text(text),), agent=string(payload, "author"), source="agent_message")
+                yield from self._prompt(said, record, fields)
+            case "turn_context":
+                yield from self._turn(record, payload)
+            case "token_usage_record":
+                if not self._spent(record, payload.get("usage"), string(payload, "response_id"), fields):
+                    yield from self._aside(record)
+            case _:
+                yield from self._aside(record)
 
     def end(self) -> Iterator[Step]:
         """Close what is open."""
-        yield from self._close()
+        if self._conversation is None:
+            if not self._early:
+                return
+            yield from self._begin({})
+        yield from self._settle()
         if self._conversation is not None:
-            session = structs.replace(self._session, model=self._session.model or self._model)
+            more = dict(self._session.more)
+            if self._turn_ids and ("forked_from_id" in more or self._session.parent is not None):
+                more["turns"] = list(self._turn_ids)
+            session = structs.replace(self._session, more=more)
             yield self._conversation.ended(title=self._title, metadata=session.metadata())
 
-    # -- what a line is ------------------------------------------------------------------------------------------------
-
-    def _item(self, fields: Fields, kind: str | None) -> Raw | None:
-        """The response item that a line holds, or is in the oldest files; ``None`` for any other line."""
-        payload = fields.get("payload")
-        if payload is None:
-            return jsontext.raw(fields) if kind in ITEMS else None
-        if kind == "response_item":
-            said = string(split(payload), "type") == "message" and string(split(payload), "role") != "developer"
-            return None if self._paginated and said else payload
-        if kind == "event_msg" and self._paginated:
-            return _completed(split(payload))
-        return None
-
-    def _made(self, item: Raw) -> bool:
-        fields = split(item)
-        kind = string(fields, "type")
-        return kind in MADE or (kind == "message" and string(fields, "role") == "assistant")
-
-    def _speaks(self, item: Raw | None, kind: str | None, fields: Fields) -> bool:
-        """Whether a line ends what a model said before it."""
-        if item is not None:
-            return string(split(item), "type") not in RESULTS
-        event = string(inner(fields, "payload"), "type")
-        return kind == "compacted" or (kind == "event_msg" and event in {"thread_rolled_back", "turn_aborted"})
-
-    def _is_count(self, fields: Fields, kind: str | None) -> bool:
-        return kind == "event_msg" and string(inner(fields, "payload"), "type") == "token_count"
-
-    def _count(self, info: Fields) -> None:
-        """Take the usage of the call that just ended; totals that repeat say nothing new."""
-        total = value(info, "total_token_usage")
-        if "last_token_usage" in info and (total is None or total != self._total):
-            self._usage = read_usage(info["last_token_usage"])
-        self._total = total if total is not None else self._total
-
-    # -- joining -------------------------------------------------------------------------------------------------------
-
-    def _begin(self, record: Record) -> Iterator[Step]:
-        fields = record.fields or {}
-        meta = inner(fields, "payload") if string(fields, "type") == "session_meta" else fields
-        named = string(meta, "id")
-        self._paginated = string(meta, "history_mode") == "paginated"
-        git = inner(meta, "git")
-        source = inner(inner(inner(meta, "source"), "subagent"), "thread_spawn")
-        more: dict[str, Any] = {
-            key: value(meta, key) for key in ("forked_from_id", "originator", "model_provider") if key in meta
-        }
-        self._session = Session(
-            dialect=NAME,
-            id=named,
-            format=string(meta, "history_mode"),
-            program=string(meta, "cli_version"),
-            cwd=string(meta, "cwd"),
-            branch=string(git, "branch"),
-            started_at=read_time(value(meta, "timestamp")),
-            parent=string(meta, "parent_thread_id") or string(source, "parent_thread_id"),
-            more=more,
-        )
+    def _begin(self, fields: Fields) -> Iterator[Step]:
+        kind, payload = _parted(fields)
+        named = string(payload, "id") if kind == "session_meta" else None
+        if named is None and (found := _NAMED.search(self._origin.name)):
+            named = found[1]
         thread = named if named is not None and is_uuid(named) else derived_id(NAME, named or self._origin.name)
+        self._session = structs.replace(self._session, id=named)
         self._conversation = Conversation(NAME, thread)
         yield self._conversation.began()
+        early, self._early = self._early, []
+        for record in early:
+            yield from self._conversation.record(record)
+
+    def _describe(self, meta: Fields) -> None:
+        """Take what the first ``session_meta`` says; a second one is the copied head of another file."""
+        self._described = True
+        self._paginated = string(meta, "history_mode") == "paginated"
+        self._own_from = integer(meta, "subagent_history_start_ordinal") or 0
+        spawned = inner(inner(inner(meta, "source"), "subagent"), "thread_spawn")
+        self._session = Session(
+            dialect=NAME,
+            id=self._session.id or string(meta, "id"),
+            format=string(meta, "history_mode") or "legacy",
+            program=string(meta, "cli_version"),
+            cwd=string(meta, "cwd"),
+            branch=string(inner(meta, "git"), "branch"),
+            started_at=read_time(value(meta, "timestamp")),
+            parent=string(meta, "parent_thread_id") or string(spawned, "parent_thread_id"),
+            agent=string(meta, "agent_nickname") or string(spawned, "agent_nickname") or string(spawned, "agent_role"),
+            more={key: value(meta, key) for key in _MORE if key in meta},
+        )
+
+    def _meta(self, record: Record, fields: Fields, payload: Fields) -> Iterator[Step]:
+        if self._described:
+            yield from self._aside(record)
+            return
+        self._describe(payload)
+        if value(payload, "history_base") is not None:
+            self._watch.note("link", "history_base", record.line)
+        text = string(inner(payload, "base_instructions"), "text")
+        if text is None or self._conversation is None:
+            yield from self._aside(record)
+            return
+        group = _restored([SystemMessage(content=(Text(text),))], fields)
+        yield from self._conversation.join(_timed(group, fields), [record])
+
+    def _turn(self, record: Record, payload: Fields) -> Iterator[Step]:
+        model = string(payload, "model") or self._model
+        self._model = None if model == UNKNOWN else model
+        known = self._session
+        cwd, model = known.cwd or string(payload, "cwd"), known.model or self._model
+        self._session = structs.replace(known, cwd=cwd, model=model)
+        if (turn := string(payload, "turn_id")) is not None:
+            self._turn_ids[turn] = None
+        if self._open is not None:
+            self._open.ended = True
+        yield from self._aside(record)
+
+    def _aside(self, record: Record) -> Iterator[Step]:
+        """A line that nobody said: behind what is open, where something is."""
+        if self._open is None and self._conversation is not None:
+            yield from self._later(record)
+        elif self._open is not None:
+            self._open.waiting.append(record)
+            if len(self._open.waiting) >= _HELD:
+                yield from self._close()
+
+    # -- items ---------------------------------------------------------------------------------------------------------
+
+    def _item(self, record: Record, fields: Fields, payload: Fields) -> Iterator[Step]:
+        item = fields.get("payload") or jsontext.raw(fields)
+        kind = string(payload, "type")
+        if kind in UNSAID:
+            yield from self._kept(record, fields) if carrying.SLOT in fields else self._aside(record)
+        elif is_made(item):
+            if self._open is None or self._open.role != "assistant" or self._open.ended:
+                yield from self._close()
+                self._open = Open("assistant", self._model)
+            self._add(self._open, record, item)
+        elif kind in RESULTS or kind == "tool_search_output":
+            if self._open is not None:
+                self._open.ended = True
+            yield from self._aside(record)
+        elif kind == "message" and string(payload, "role") == "user":
+            yield from self._close()
+            yield from self._settle("assistant")
+            self._open = Open("user")
+            self._add(self._open, record, item)
+        else:
+            yield from self._close()
+            yield from self._later(record)
+
+    def _add(self, opened: Open, record: Record, item: Raw) -> None:
+        opened.add(record, item)
+        for loose in list(self._loose):
+            role, text, line = loose
+            if role == opened.role and opened.claim(text):
+                opened.beside.append(line)
+                self._loose.remove(loose)
 
     def _close(self) -> Iterator[Step]:
-        """Let what a model said join, and what waited behind it."""
-        opened, self._open, self._heard = self._open, [], False
-        waiting, self._waiting = self._waiting, []
-        usage, self._usage = self._usage, None
-        if opened:
-            yield from self._answer(opened, usage)
-        for record in waiting:
-            yield from self._join(record, self._item(record.fields or {}, string(record.fields or {}, "type")))
+        """Let an open message join, and what waited behind it."""
+        opened, self._open = self._open, None
+        if opened is None:
+            return
+        bad = self._unread(opened)
+        items = [(record, item) for record, item in opened.items if record.at not in bad]
+        if items:
+            yield from self._joined(opened, items)
+        else:
+            bad.update((record.at, record) for record in opened.beside)
+        for record in sorted([*bad.values(), *opened.waiting], key=lambda each: each.at):
+            yield from self._later(record, said=record.at not in bad)
 
-    def _answer(self, opened: Sequence[tuple[Record, Raw]], usage: Usage | None) -> Iterator[Step]:
+    def _unread(self, opened: Open) -> dict[int, Record]:
+        """The lines of items that cannot be read, by their number."""
+        bad: dict[int, Record] = {}
+        try:
+            self._items.read([item for _, item in opened.items])
+        except DecodeError:
+            for record, item in opened.items:
+                try:
+                    self._items.read([item])
+                except DecodeError as error:
+                    self._watch.note("value", str(error), record.line)
+                    bad[record.at] = record
+        return bad
+
+    def _joined(self, opened: Open, items: list[tuple[Record, Raw]]) -> Iterator[Step]:
+        fields = items[0][0].fields or {}
+        group = self._items.read([item for _, item in items])
+        if opened.role == "assistant":
+            usage = None if opened.usage is None else read_usage(opened.usage)
+            group = [_answered(each, opened.model, usage, opened) for each in group]
+        else:
+            group = [self._sourced(each, opened) for each in group]
+        group = _timed(_restored(group, fields), items[-1][0].fields or {})
+        if opened.claims:
+            self._recent.append((opened.role, opened.claims))
+        records = sorted([*(record for record, _ in items), *opened.beside], key=lambda each: each.at)
         conversation = self._conversation
-        records = [record for record, _ in opened]
-        for record in records:
-            self._known(record)
         if conversation is None:
             return
-        fields = records[0].fields or {}
-        sent_at = read_time(value(records[-1].fields or {}, "timestamp"))
-        try:
-            group = self.messages([item for _, item in opened])
-        except PalaverError as error:
-            self._watch.note("value", str(error), records[0].line)
-            for record in records:
-                yield from conversation.record(record)
-            return
-        group = [_answered(each, self._model, usage, sent_at) for each in group]
-        group = self._restored(group, fields)
         for message in group:
             self._names.update((call.id, call.name) for call in message.tool_calls)
+            if isinstance(message, UserMessage) and _begins_turn(message):
+                self._turns.append(conversation.head)
         yield from conversation.join(group, records)
 
-    def _join(self, record: Record, item: Raw | None) -> Iterator[Step]:
+    def _sourced(self, message: Message, opened: Open) -> Message:
+        """Say where a prompt comes from that nobody typed."""
+        if not isinstance(message, UserMessage) or opened.told:
+            return message
+        texts = [part.text for part in message.content if isinstance(part, Text)]
+        source = injected(texts) or ("context" if self._paginated else None)
+        return structs.replace(message, source=source)
+
+    def _later(self, record: Record, *, said: bool = True) -> Iterator[Step]:
+        """Let a line join that belongs to no open message: a result, what a developer says, or nothing."""
         conversation, fields = self._conversation, record.fields
         if conversation is None:
             return
-        if fields is None:
-            yield from conversation.record(record)
-            return
-        self._known(record)
-        kind = string(fields, "type")
-        sent_at = read_time(value(fields, "timestamp"))
-        try:
-            group = self._said(fields, kind, item, sent_at)
-            group = self._restored(group, fields)
-        except PalaverError as error:
-            self._watch.note("value", str(error), record.line)
-            group = []
-        if group and isinstance(group[0], UserMessage) and group[0].source is None:
-            self._turns.append(conversation.head)
-        if group:
-            yield from conversation.join(group, [record])
-        else:
+        sent_at = None if fields is None else read_time(value(fields, "timestamp"))
+        group: list[Message] = []
+        if said and fields is not None:
+            kind, payload = _parted(fields)
+            item = fields.get("payload") or jsontext.raw(fields)
+            if kind == "response_item" and not is_made(item) and string(payload, "type") not in UNSAID:
+                try:
+                    group = [self._named(each) for each in self._items.read([item])]
+                except PalaverError as error:
+                    self._watch.note("value", str(error), record.line)
+        if not group or fields is None:
             yield from conversation.record(record, sent_at=sent_at)
-        self._noted(fields, kind)
+        elif isinstance(group[0], UserMessage) and _begins_turn(group[0]):
+            yield from self._prompt(group[0], record, fields)
+        else:
+            yield from conversation.join(_timed(_restored(group, fields), fields), [record])
 
-    def _said(self, fields: Fields, kind: str | None, item: Raw | None, sent_at: int | None) -> list[Message]:
-        """The messages of a line that no model made; empty when it says nothing."""
-        if kind == "compacted":
-            payload = inner(fields, "payload")
-            items = listed(payload, "replacement_history")
-            text = UserMessage(content=(Text(string(payload, "message") or ""),))
-            shown = self.messages(items) if items else [text]
-            kept = [structs.replace(each, source=COMPACTION, sent_at=sent_at) for each in shown]
-            return [record_message(sent_at), hidden_before(sent_at), *kept]
-        if item is None:
-            return []
-        return [structs.replace(self.placed(each), sent_at=sent_at) for each in self.messages([item])]
-
-    def messages(self, items: Sequence[Raw]) -> list[Message]:
-        """The messages of items in a row. Raises ``DecodeError``."""
-        return list(self._wire.decode_request(b'{"input":[%b]}' % b",".join(map(bytes, items))).messages)
-
-    def placed(self, message: Message) -> Message:
-        """Say where a text comes from that nobody typed, and which tool a result is of."""
-        if isinstance(message, UserMessage) and (found := INJECTED.match(message.text)) is not None:
-            return structs.replace(message, source=found[1] or "instructions")
+    def _named(self, message: Message) -> Message:
+        """A result with the name of its tool."""
         if isinstance(message, ToolMessage) and message.tool_name is None:
             return structs.replace(message, tool_name=self._names.get(message.tool_call_id or ""))
         return message
 
-    def _restored(self, group: list[Any], fields: Fields) -> list[Any]:
-        slot = fields.get(carrying.SLOT)
-        found = None if slot is None else carrying.restored(group, jsontext.value(slot))
-        return group if found is None else list(found)
+    def _prompt(self, message: Message, record: Record, fields: Fields) -> Iterator[Step]:
+        """Let a line join with which a turn begins."""
+        if self._conversation is not None:
+            self._turns.append(self._conversation.head)
+            yield from self._conversation.join(_timed(_restored([message], fields), fields), [record])
 
-    def _noted(self, fields: Fields, kind: str | None) -> None:
-        """Take what a line says of the session."""
-        payload = inner(fields, "payload")
-        if kind == "turn_context":
-            self._model = string(payload, "model") or self._model
-            self._session = structs.replace(self._session, cwd=self._session.cwd or string(payload, "cwd"))
-        if kind != "event_msg":
+    def _kept(self, record: Record, fields: Fields) -> Iterator[Step]:
+        """Let a line join that the program passes over, and that carries what it could not be told."""
+        yield from self._close()
+        group = _restored([], fields)
+        if not group:
+            yield from self._later(record)
+        elif self._conversation is not None:
+            yield from self._conversation.join(_timed(group, fields), [record])
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def _event(self, record: Record, fields: Fields, payload: Fields) -> Iterator[Step]:
+        kind = string(payload, "type") or ""
+        told = inner(payload, "item") if kind == "item_completed" else payload
+        role = _ROLES.get(string(told, "type") or "")
+        if role is not None and (kind == "item_completed") == self._paginated:
+            yield from self._told(record, fields, role, _told(told))
             return
-        match string(payload, "type"):
+        match kind:
+            case "token_count":
+                if self._count(record, inner(payload, "info"), fields):
+                    return
             case "thread_name_updated":
                 self._title = string(payload, "thread_name") or string(payload, "name") or self._title
-            case "thread_rolled_back":
-                self._roll_back(integer(payload, "num_turns") or 0)
-            case "token_count":
-                self._count(inner(payload, "info"))
-                self._usage = None
+            case "turn_aborted" if self._open is not None and not self._open.ended:
+                self._open.aborted = string(payload, "reason") or "aborted"
             case _:
                 pass
+        if kind not in {"thread_rolled_back", "error"}:
+            yield from self._aside(record)
+        if kind in ENDS:
+            yield from self._settle()
+        elif kind == "thread_rolled_back":
+            yield from self._settle()
+            yield from self._rolled_back(record, integer(payload, "num_turns") or 0)
+        elif kind == "error":
+            yield from self._close()
+            yield from self._shown("assistant", string(payload, "message") or "", record, failed=True)
 
-    def _roll_back(self, turns: int) -> None:
-        conversation = self._conversation
-        if conversation is not None and turns > 0 and self._turns:
-            conversation.head = self._turns[-turns] if turns <= len(self._turns) else self._turns[0]
-            del self._turns[-turns:]
+    def _told(self, record: Record, fields: Fields, role: str, text: str) -> Iterator[Step]:
+        """Find the item that an event repeats."""
+        if carrying.SLOT in fields:
+            yield from self._close()
+            yield from self._shown(role, text, record)
+        elif self._open is not None and self._open.role == role and self._open.claim(text):
+            self._open.beside.append(record)
+        elif any(each == role and claimed(claims, text) for each, claims in self._recent):
+            yield from self._aside(record)
+        else:
+            self._loose.append((role, text, record))
+            if len(self._loose) > _RECENT:
+                yield from self._settle()
 
-    def _known(self, record: Record) -> None:
-        """Report what the tables do not have."""
+    def _settle(self, role: str | None = None) -> Iterator[Step]:
+        """Close what is open; events that no item has repeated were shown to people only."""
+        yield from self._close()
+        loose, self._loose = self._loose, []
+        for each, text, record in loose:
+            if role is None or each == role:
+                yield from self._shown(each, text, record)
+            else:
+                self._loose.append((each, text, record))
+
+    def _shown(self, role: str, text: str, record: Record, *, failed: bool = False) -> Iterator[Step]:
         fields = record.fields or {}
-        kind = string(fields, "type")
-        if "payload" not in fields:
-            if kind is not None and kind not in ITEMS:
-                self._watch.note("record", kind, record.line)
+        group = _timed(_restored([shown(role, text, failed=failed)], fields), fields)
+        if self._conversation is not None:
+            yield from self._conversation.join(group, [record])
+
+    def _count(self, record: Record, info: Fields, fields: Fields) -> bool:
+        """Take the usage of the call that just ended; totals that repeat say nothing new."""
+        taken = False
+        total = info.get("total_token_usage")
+        normal = None if total is None or jsontext.is_null(total) else jsontext.normal(total)
+        if normal is None or normal != self._total:
+            taken = self._spent(record, info.get("last_token_usage"), None, fields)
+        self._total = normal or self._total
+        return taken
+
+    def _spent(self, record: Record, usage: Raw | None, response: str | None, fields: Fields) -> bool:
+        """Take the usage of what is open; whether the line is a part of it now."""
+        opened = self._open
+        if opened is None or opened.role != "assistant" or usage is None or jsontext.kind(usage) != "an object":
+            return False
+        opened.ended = True
+        opened.response = opened.response or response
+        if opened.usage is not None or (integer(fields, "ordinal") or 0) < self._own_from:
+            return False
+        opened.usage = usage
+        opened.beside.append(record)
+        return True
+
+    # -- what was hidden -----------------------------------------------------------------------------------------------
+
+    def _compacted(self, record: Record, fields: Fields, payload: Fields) -> Iterator[Step]:
+        yield from self._settle()
+        conversation = self._conversation
+        if conversation is None:
             return
-        self._watch.keys(fields, LINE, "line", record.line)
-        payload = string(inner(fields, "payload"), "type") or ""
+        sent_at = read_time(value(fields, "timestamp"))
+        group = self.in_place(payload, record.line)
+        shown_now = _timed(_restored([hidden_before(sent_at), *group], fields), fields)
+        self._turns.clear()
+        self._recent.clear()
+        before = None
+        for step in conversation.join([record_message(sent_at), *shown_now], [record]):
+            if isinstance(step.entry.message, UserMessage) and _begins_turn(step.entry.message, COMPACTION):
+                self._turns.append(before)
+            before = step.entry.id
+            yield step
+
+    def in_place(self, payload: Fields, line: int = 0) -> list[Message]:
+        """What a model sees in place of what a compaction hid."""
+        if "replacement_history" in payload and not jsontext.is_null(payload["replacement_history"]):
+            items = [
+                each for each in listed(payload, "replacement_history") if string(split(each), "type") not in UNSAID
+            ]
+            said = self._items.read_well(items, lambda error: self._watch.note("value", str(error), line))
+        else:
+            said = [UserMessage(content=(Text(string(payload, "message") or ""),))]
+        return [structs.replace(each, source=COMPACTION) for each in said]
+
+    def reads(self, item: Raw) -> bool:
+        """Whether an item in place of what was hidden says anything."""
+        return not _is_unsaid(item) and bool(self._items.read_well([item]))
+
+    def _rolled_back(self, record: Record, turns: int) -> Iterator[Step]:
+        conversation = self._conversation
+        if conversation is None:
+            return
+        if turns <= 0 or not self._turns:
+            yield from self._later(record)
+            return
+        before = self._turns[-turns] if turns <= len(self._turns) else self._turns[0]
+        del self._turns[-turns:]
+        yield from conversation.record(
+            record, parent=before, sent_at=read_time(value(record.fields or {}, "timestamp"))
+        )
+
+    # -- drift ---------------------------------------------------------------------------------------------------------
+
+    def _known(self, fields: Fields, kind: str | None, payload: Fields, line: int) -> None:
+        """Report what the tables do not have."""
+        if "payload" not in fields:
+            if kind not in {"response_item", "session_meta"} and "record_type" not in fields:
+                self._watch.note("record", kind or "without a type", line)
+            return
+        self._watch.keys(fields, LINE, "line", line)
+        said = string(payload, "type") or ""
         if kind not in TYPES:
-            self._watch.note("record", kind or "without a type", record.line)
-        elif kind == "response_item" and payload not in ITEMS:
-            self._watch.note("block", f"response_item {payload}", record.line)
-        elif kind == "event_msg" and payload not in EVENTS:
-            self._watch.note("block", f"event_msg {payload}", record.line)
+            self._watch.note("record", kind or "without a type", line)
+        elif kind == "response_item":
+            if said in ITEMS:
+                self._watch.keys(payload, ITEMS[said], said, line)
+            else:
+                self._watch.note("block", f"response_item {said}", line)
+        elif kind == "event_msg" and said not in EVENTS:
+            self._watch.note("block", f"event_msg {said}", line)
+        elif kind in PAYLOADS:
+            self._watch.keys(payload, PAYLOADS[kind], kind, line)
 
 
-def _answered(message: Message, model: str | None, usage: Usage | None, sent_at: int | None) -> Message:
+def shown(role: str, text: str, *, failed: bool = False) -> Message:
+    """What people were shown, and no model sees."""
+    content = (Text(text),)
+    if role == "user":
+        return UserMessage(content=content, tags=(PLACEHOLDER,))
+    return AssistantMessage(content=content, tags=(PLACEHOLDER,), finish_reason="error" if failed else None)
+
+
+def _parted(fields: Fields) -> tuple[str | None, Fields]:
+    """The kind of a line and its payload; the oldest files have items, and a head without a type, bare."""
+    kind = string(fields, "type")
+    if "payload" in fields:
+        return kind, split(fields["payload"])
+    if kind in ITEMS:
+        return "response_item", fields
+    return ("session_meta" if kind is None and "id" in fields and "timestamp" in fields else kind), fields
+
+
+def _restored(group: list[Any], fields: Fields) -> list[Any]:
+    slot = fields.get(carrying.SLOT)
+    found = None if slot is None else carrying.restored(group, jsontext.value(slot))
+    return group if found is None else list(found)
+
+
+def _timed(group: list[Any], fields: Fields) -> list[Any]:
+    sent_at = read_time(value(fields, "timestamp"))
+    return [structs.replace(each, sent_at=sent_at) if each.sent_at is None else each for each in group]
+
+
+def _answered(message: Message, model: str | None, usage: Any, opened: Open) -> Message:
     """Give an answer what the lines around it say."""
     if not isinstance(message, AssistantMessage):
-        return structs.replace(message, sent_at=sent_at)
-    return structs.replace(message, model=message.model or model, usage=message.usage or usage, sent_at=sent_at)
+        return message
+    told = structs.replace(message, model=model, usage=usage, response_id=opened.response)
+    if opened.aborted is None:
+        return told
+    return structs.replace(told, finish_reason="other", finish_reason_raw=opened.aborted)
 
 
-def _completed(payload: Fields) -> Raw | None:
-    """The item that a paginated file tells by an event: a prompt or an answer."""
-    if string(payload, "type") != "item_completed":
-        return None
-    item = inner(payload, "item")
-    kind = string(item, "type")
-    texts = [split(each) for each in listed(item, "content")]
-    said = [string(each, "text") or "" for each in texts if "text" in each]
-    if kind == "UserMessage":
-        content = [{"type": "input_text", "text": text} for text in said]
-        return jsontext.raw({"type": "message", "role": "user", "content": content})
-    if kind == "AgentMessage":
-        answer = [{"type": "output_text", "text": text} for text in said]
-        return jsontext.raw({"type": "message", "role": "assistant", "content": answer})
-    return None
+def _is_unsaid(item: Raw) -> bool:
+    return string(split(item), "type") in UNSAID
+
+
+def _begins_turn(message: UserMessage, source: str | None = None) -> bool:
+    """Whether a rollback counts a prompt: it was typed, or another agent said it."""
+    if message.source == "agent_message":
+        return True
+    texts = [part.text for part in message.content if isinstance(part, Text)]
+    return message.source == source and (source is None or injected(texts) is None)
+
+
+def _told(fields: Fields) -> str:
+    """The text of an event, or of the item that one says is complete."""
+    message = string(fields, "message")
+    if message is not None:
+        return message
+    return "".join(filter(None, [string(split(each), "text") for each in listed(fields, "content")]))

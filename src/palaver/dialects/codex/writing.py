@@ -2,11 +2,15 @@
 
 Rules:
 
-- Legacy history: ``session_meta`` first, and before each prompt a ``turn_context``. A prompt and an answer are response
-  items, and once more events, without which a session is not listed. Usage is a ``token_count`` behind its answer.
-- Items are those of the wire: what it cannot say is in its receipt, and so in ours. System and developer messages are
-  developer items.
-- A compaction is a ``compacted`` line with what the model sees in place of what it hid.
+- Legacy history: ``session_meta`` first, with the system message that leads as ``base_instructions``; before each
+  prompt a ``turn_context`` with the model that answers it. A prompt and an answer are response items, and once more
+  events, without which a session is not listed. Usage is a ``token_count`` behind its answer.
+- Items are those of the wire, cut to what the program's own types read (``strict``): one unknown word in a line, and it
+  drops the line. What the wire or the program cannot say is in the receipt. Later system messages are the developer's.
+- A compaction, and any marker that hides all before it, is a ``compacted`` line with what the model sees instead.
+- What was shown to people only is an event without an item. What is nothing to the program (other markers, discarded
+  answers) is an item ``other``, which it reads and passes over, and which carries it.
+- An edited message keeps its lines, the events that repeat it too, where there are as many of each as before.
 
 Stability: experimental.
 """
@@ -15,10 +19,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from palaver import wires
-from palaver.core import jsontext
+from palaver.core import canonical, jsontext
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -29,29 +33,37 @@ from palaver.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from palaver.core.parts import ToolCall
-from palaver.core.request import Request
+from palaver.core.parts import Opaque, Text, ToolCall
+from palaver.core.request import Request, Response
 from palaver.core.usage import Usage
 from palaver.dialects import carrying
-from palaver.dialects.codex.forms import NAME, WIRE, write_usage
-from palaver.dialects.codex.reading import Reading
-from palaver.dialects.conversation import COMPACTION, derived_id, session_of
+from palaver.dialects.codex.forms import NAME, UNKNOWN, WIRE, injected, read_usage, write_usage
+from palaver.dialects.codex.items import Items, is_made, texts_of
+from palaver.dialects.codex.reading import Reading, shown
+from palaver.dialects.codex.strict import ids_of, strict, told_plainly, with_calls, with_text
+from palaver.dialects.conversation import derived_id, hidden_before, session_of
 from palaver.dialects.dialect import Origin
 from palaver.dialects.drift import Watch
-from palaver.dialects.fields import split, string
+from palaver.dialects.fields import inner, listed, split, string
 from palaver.dialects.times import iso
 from palaver.dialects.writing import Writing
 from palaver.threads.ids import is_uuid, now_ms
+from palaver.threads.view import DISCARDED, PLACEHOLDER, RECORD, scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from msgspec import Raw
 
+    from palaver.core.jsontext import Fields
+    from palaver.core.request import Encoded
     from palaver.threads.thread import Entry
 
 _VERSION: Final = "0.60.0"
 _NO_LOSS: Final = frozenset(("model", "tool call ids"))
+_ASKED: Final = UserMessage(content=(Text("."),))
+"""Stands before what is given to the wire, which wants a prompt; it is left out again."""
+_LINE: Final = ("timestamp", "ordinal")
 
 
 class Rendering:
@@ -61,30 +73,70 @@ class Rendering:
         """Begin a rollout, or go on with one."""
         self._writing = writing
         self._wire = wires.get(WIRE)
-        self._session = session_of(writing.metadata)
+        self._items = Items()
         self._reader = Reading(Origin(), Watch())
+        self._session = session_of(writing.metadata)
         times = (entry.message.sent_at for entry in writing.entries)
         first = next((at for at in times if at is not None), None)
         self._at = self._session.started_at or first or now_ms()
-        models = (e.message.model for e in writing.entries if isinstance(e.message, AssistantMessage))
-        self._model = next((each for each in models if each is not None), self._session.model or "unknown")
-        self._total = Usage()
-        self._turns = 0
+        self._instructions: Entry | None = None
+        self._calls: dict[str, tuple[int, ToolCall]] = {}  # by id, with the place of the answer
+        self._places: dict[str, int] = {}
+        self._models: dict[str, str] = {}
+        self._model: str | None = None  # that of the last turn
+        self._totals: dict[str, Usage] = {}
+        self._before: dict[str, Message] = {}
+        self._look()
+
+    def _look(self) -> None:
+        """Learn what lines say of others: calls that results answer, the model of each turn, the sum of usage."""
+        total, before = Usage(), None
+        for place, entry in enumerate(self._writing.entries):
+            message = entry.message
+            for call in message.tool_calls:
+                self._calls.setdefault(call.id, (place, call))
+            self._places[entry.id] = place
+            if isinstance(message, AssistantMessage) and message.usage is not None:
+                total = total + message.usage
+                self._totals[entry.id] = total
+            if before is not None:
+                self._before[entry.id] = before
+            before = before if RECORD in message.tags else message
+        answers = [e.message for e in self._writing.entries if isinstance(e.message, AssistantMessage)]
+        known = (each.model for each in reversed(answers) if each.model is not None)
+        model = next(known, self._session.model or UNKNOWN)
+        for entry in reversed(self._writing.entries):
+            if isinstance(entry.message, AssistantMessage) and entry.message.model is not None:
+                model = entry.message.model
+            self._models[entry.id] = model
+
+    # -- the frame -----------------------------------------------------------------------------------------------------
 
     def head(self) -> Iterator[bytes]:
         """The line that begins a rollout."""
         own = self._session.dialect == NAME
         named = self._session.id or self._writing.thread.id
-        meta = {
-            "id": named if is_uuid(named) else derived_id(named),
-            "timestamp": iso(self._at),
+        named = named if is_uuid(named) else derived_id(named)
+        meta: dict[str, Any] = {
+            "id": named,
+            "session_id": named,
+            "timestamp": iso(self._started()),
             "cwd": self._session.cwd or "/",
             "originator": "codex_cli_rs",
             "cli_version": self._session.program if own and self._session.program else _VERSION,
             "source": "cli",
             "model_provider": "openai",
         }
-        yield self._line("session_meta", meta)
+        line = {"timestamp": iso(self._started()), "type": "session_meta", "payload": meta}
+        if self._instructions is not None:
+            message = self._instructions.message
+            meta["base_instructions"] = {"text": message.text}
+            self._carry(line, [message], [SystemMessage(content=(Text(message.text),))])
+        yield jsontext.encode(line)
+
+    def _started(self) -> int:
+        times = (entry.message.sent_at for entry in self._writing.entries)
+        return self._session.started_at or next((at for at in times if at is not None), self._at)
 
     def tail(self, old: bytes | None) -> None:
         """Lines have none."""
@@ -94,141 +146,372 @@ class Rendering:
         place = 0
         while place < len(entries):
             end = place + 1
-            if _compacts(entries[place].message):
+            leads = entries[place].message.is_summary and self._writing.entries[0] is entries[place]
+            if _hides(entries[place].message) or leads:
                 while end < len(entries) and _stands_in(entries[end].message):
                     end += 1
             yield entries[place:end]
             place = end
 
     def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
-        """The lines of a message; those of its items alone where it had lines before."""
+        """The lines of a message, or of a compaction."""
+        olds = [jsontext.fields(each) for each in old]
         entry = group[0]
         self._at = self._at if entry.message.sent_at is None else entry.message.sent_at
-        if any(_compacts(each.message) for each in group):
-            yield self._compacted([each for each in group if _stands_in(each.message)])
+        lines = list(self._lines(group, olds))
+        if olds:
+            lines = _in_place(lines, olds)
+        elif lines and self._session.dialect == NAME and self._session.format == "paginated" and self._writing.native:
+            self._writing.lose("approximated", "ordinal", "a paginated file goes on without numbers", entry)
+        for line in lines:
+            yield jsontext.encode(line)
+
+    def _lines(self, group: Sequence[Entry], olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
+        entry, message = group[0], group[0].message
+        if olds and string(olds[0], "type") == "session_meta":
+            meta = {"base_instructions": {"text": message.text}}
+            line = self._line("session_meta", meta)
+            self._carry(line, [message], [SystemMessage(content=(Text(message.text),))])
+            yield line
+        elif len(group) > 1 or _hides(message) or RECORD in message.tags or self._leads(entry):
+            yield self._compacted([each for each in group if RECORD not in each.message.tags], olds)
+        elif isinstance(message, RescueMarker | FlushMarker) or DISCARDED in message.tags:
+            yield from self._unsaid(entry)
+        elif PLACEHOLDER in message.tags:
+            yield from self._shown(entry, olds)
+        elif isinstance(message, AssistantMessage):
+            yield from self._answer(entry, message, new=not olds)
+        elif isinstance(message, UserMessage):
+            yield from self._prompt(entry, message, olds)
+        elif isinstance(message, SystemMessage) and self._begins(entry) and not olds:
+            self._instructions = entry
+        else:
+            yield from self._other(entry, message, olds)
+
+    def _leads(self, entry: Entry) -> bool:
+        return entry.message.is_summary and self._writing.entries[0] is entry
+
+    def _begins(self, entry: Entry) -> bool:
+        """Whether a system message is what a new file begins with."""
+        return not self._writing.native and self._writing.entries[0] is entry
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def _answer(self, entry: Entry, message: AssistantMessage, *, new: bool) -> Iterator[dict[str, Any]]:
+        said, raws = with_calls(told_plainly(message), entry.id)
+        encoded = self._wire.encode_response(Response(said))
+        self._lose(encoded, [entry])
+        made = jsontext.items(jsontext.fields(encoded.body).get("output", jsontext.raw([])))
+        items = [with_text(item, raws) for each in made if (item := self._strict(each, entry)) is not None]
+        if not items:
+            items = [jsontext.raw({"type": "message", "role": "assistant", "content": []})]
+            self._writing.lose("converted", "assistant", "written as an empty answer", entry)
+        follows = isinstance(self._before.get(entry.id), AssistantMessage)
+        if new and (follows or self._model != self._models[entry.id]):
+            yield self._turn(entry)  # parts it from the answer before, and says whose it is
+        lines = [self._line("response_item", item) for item in items]
+        spent = None if message.usage is None or not message.usage.total else write_usage(message.usage)
+        model = self._models[entry.id]
+        known: dict[str, Any] = {"model": None if model == UNKNOWN else model}
+        if spent is not None:
+            known["usage"] = read_usage(jsontext.raw(spent))
+        read = [_but(each, known) for each in self._items.read_well(items)]
+        self._carry(lines[0], [message], read if new else [_as_told(each, message) for each in read])
+        yield from lines
+        for item in filter(is_made, items):
+            yield from self._told("agent_message", filter(None, texts_of(item)))
+        if spent is not None:
+            yield self._line("event_msg", self._count(entry, spent) if new else _recount(message.usage, spent))
+
+    def _count(self, entry: Entry, spent: object) -> dict[str, Any]:
+        info = {"total_token_usage": write_usage(self._totals[entry.id]), "last_token_usage": spent}
+        return {"type": "token_count", "info": {**info, "model_context_window": None}, "rate_limits": None}
+
+    def _told(self, kind: str, texts: Any) -> Iterator[dict[str, Any]]:
+        for text in texts:
+            yield self._line("event_msg", {"type": kind, "message": text})
+
+    def _prompt(self, entry: Entry, message: UserMessage, olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
+        if olds and string(inner(olds[0], "payload"), "type") == "agent_message":
+            content = [_told_by_agent(part) for part in message.content if isinstance(part, Text | Opaque)]
+            yield self._line("response_item", {"type": "agent_message", "content": content})
             return
+        typed = message.source is None and message.mode != "tool"
+        if typed and not olds:
+            yield self._turn(entry)
+        item = self._item(entry, message)
+        texts = texts_of(item)
+        source = None if typed else injected(texts)
+        plain = [structs.replace(each, source=source) for each in self._items.read_well([item])]
+        line = self._line("response_item", item)
+        self._carry(line, [message], [_as_told(each, message) for each in plain] if olds else plain)
+        yield line
+        if typed:
+            images = [] if olds else [each.data_uri for each in message.images if each.data_uri is not None]
+            yield self._event_of_prompt("".join(texts), images)
+
+    def _event_of_prompt(self, text: str, images: Sequence[str]) -> dict[str, Any]:
+        told: dict[str, Any] = {"type": "user_message", "message": text}
+        if images:
+            told["images"] = images
+        return self._line("event_msg", told)
+
+    def _other(self, entry: Entry, message: Message, olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
+        """A result, or what a developer says."""
+        was = inner(olds[0], "payload") if olds else {}
+        if isinstance(message, ToolMessage) and inner(was, "output"):  # an older file
+            output = {**inner(was, "output"), "content": message.text, "success": not message.is_error}
+            yield self._line("response_item", {**was, "output": output})
+            return
+        item = self._item(entry, message)
+        plain = self._items.read_well([item])
+        if isinstance(message, ToolMessage):
+            call = self._call(entry, message.tool_call_id)
+            plain = [structs.replace(each, tool_name=None if call is None else call.name) for each in plain]
+        plain = [_as_told(each, message) for each in plain] if olds else plain
+        line = self._line("response_item", item)
+        self._carry(line, [message], plain)
+        yield line
+
+    def _shown(self, entry: Entry, olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
+        """What people were shown, and no model sees."""
         message = entry.message
-        if isinstance(message, RescueMarker | FlushMarker):
+        role = "user" if isinstance(message, UserMessage) else "assistant"
+        if len(message.text) == 0 and not olds:
+            yield from self._unsaid(entry)
+            return
+        kind = "user_message" if role == "user" else "agent_message"
+        told = {"type": kind, "message": message.text}
+        if olds:
+            was = inner(olds[0], "payload")
+            kind = string(was, "type") or kind
+            told = {"message": message.text} if kind != "item_completed" else {}
+        line = self._line("event_msg", told)
+        if not olds:
+            line[carrying.SLOT] = self._slot([message], [shown(role, message.text)]) or True
+        yield line
+
+    def _unsaid(self, entry: Entry) -> Iterator[dict[str, Any]]:
+        """What the program passes over."""
+        message = entry.message
+        if not self._writing.options.carry:
             self._writing.lose("dropped", message.role, "a rollout has no such line", entry)
             return
-        items = self._items(group)
-        lines = [self._record("response_item", item) for item in items]
-        if not old or carrying.SLOT in jsontext.fields(old[0]):
-            self._carry(lines, group, items)
-        if old:
-            for line, before in zip(lines, (*map(jsontext.fields, old), *[{}] * len(lines)), strict=False):
-                yield jsontext.encode(line | {key: before[key] for key in ("timestamp", "ordinal") if key in before})
-            return
-        yield from self._told(message, lines)
+        self._writing.lose("converted", message.role, "kept in a line that the program passes over", entry)
+        line = self._line("response_item", {"type": "other"})
+        self._carry(line, [message], [])
+        yield line
 
-    def _told(self, message: Message, lines: Sequence[dict[str, Any]]) -> Iterator[bytes]:
-        """The lines of a new message, with those that the screen is drawn from."""
-        typed = isinstance(message, UserMessage) and message.source is None
-        if typed:
-            self._turns += 1
-            turn = derived_id(self._writing.thread.id, "turn", self._turns)
-            context = {"turn_id": turn, "cwd": self._session.cwd or "/", "approval_policy": "on-request"}
-            sandbox = {"sandbox_policy": {"type": "read-only"}, "model": self._model, "summary": "auto"}
-            yield self._line("turn_context", {**context, **sandbox})
-        yield from map(jsontext.encode, lines)
-        if typed:
-            images = [each.data_uri for each in message.images if each.data_uri is not None]
-            yield self._line("event_msg", {"type": "user_message", "message": message.text, "images": images})
-        if isinstance(message, AssistantMessage):
-            if message.text:
-                yield self._line("event_msg", {"type": "agent_message", "message": message.text})
-            if message.usage is not None:
-                yield self._count(message.usage)
+    def _compacted(self, group: Sequence[Entry], olds: Sequence[Fields]) -> dict[str, Any]:
+        kept = [each for each in group if not isinstance(each.message, FlushMarker | RescueMarker)]
+        prompts = (each.message for each in kept if isinstance(each.message, UserMessage))
+        summary = next((each.text for each in prompts), "")
+        payload: dict[str, Any] = {"message": summary}
+        was = inner(olds[0], "payload") if olds else {}
+        if not olds or "replacement_history" in was:
+            payload["replacement_history"] = self._among(listed(was, "replacement_history"), self._encoded(kept))
+        if "replacement_history" in was:
+            del payload["message"]
+        line = self._line("compacted", payload)
+        plain = [hidden_before(), *self._reader.in_place(split(jsontext.raw(payload)))]
+        if not olds or carrying.SLOT in olds[0]:
+            self._carry(line, [each.message for each in group], plain)
+        return line
 
-    def _count(self, usage: Usage) -> bytes:
-        self._total = self._total + usage
-        info = {"total_token_usage": write_usage(self._total), "last_token_usage": write_usage(usage)}
-        return self._line("event_msg", {"type": "token_count", "info": {**info, "model_context_window": None}})
+    def _among(self, olds: Sequence[Raw], items: list[Raw]) -> list[Raw]:
+        """Items with those among them that nobody could read, where the others are as many as they were."""
+        read = [self._reader.reads(each) for each in olds]
+        if sum(read) != len(items):
+            return items
+        left = iter(items)
+        return [next(left) if known else old for old, known in zip(olds, read, strict=True)]
 
-    def _items(self, group: Sequence[Entry]) -> list[Raw]:
-        """The items of messages. A result is given a call to answer, which is then left out."""
-        messages = [_developer(each.message) for each in group]
-        results = [each for each in messages if isinstance(each, ToolMessage) and each.tool_call_id is not None]
-        calls = tuple([self._called(each) for each in results])
-        before = [AssistantMessage(content=calls)] if calls else []
-        asked = [each for each in messages if isinstance(each, AssistantMessage)]
-        pending = [call for each in asked for call in each.tool_calls if not call.provider_executed]
-        after = [ToolMessage(tool_call_id=call.id, tool_name=call.name) for call in pending]
-        encoded = self._wire.encode_request(Request(messages=(*before, *messages, *after)))
+    # -- items ---------------------------------------------------------------------------------------------------------
+
+    def _encoded(self, entries: Sequence[Entry]) -> list[Raw]:
+        """The items of messages that belong together."""
+        messages = [told_plainly(_developer(each.message)) for each in entries]
+        encoded = self._wire.encode_request(Request(messages=(_ASKED, *messages)))
+        self._lose(encoded, [None, *entries])
+        made = jsontext.items(jsontext.fields(encoded.body)["input"])[1:]
+        return [item for each in made if (item := self._strict(each, *entries)) is not None]
+
+    def _item(self, entry: Entry, message: Message) -> Raw:
+        """The item of a message that no model made. A result is given a call to answer, which is then left out."""
+        plain = told_plainly(_developer(message))
+        if isinstance(message, SystemMessage):
+            self._writing.lose("converted", "system", "written as the developer's", entry)
+        before: list[Message] = [_ASKED]
+        if isinstance(plain, ToolMessage):
+            plain = plain if plain.tool_call_id else plain.replace(tool_call_id=derived_id(entry.id))
+            named = plain.tool_call_id or ""
+            call = self._call(entry, named)
+            before.append(AssistantMessage(content=(_called(named, plain, call),)))
+        encoded = self._wire.encode_request(Request(messages=(*before, plain)))
+        self._lose(encoded, [*[None] * len(before), entry])
+        made = jsontext.items(jsontext.fields(encoded.body).get("input", jsontext.raw([])))
+        found = self._strict(made[-1], entry) if len(made) > len(before) else None
+        if found is not None:
+            return found
+        self._writing.lose("dropped", message.role, "the program could not read it", entry)
+        if isinstance(plain, ToolMessage):
+            return jsontext.raw({"type": "function_call_output", "call_id": plain.tool_call_id, "output": ""})
+        return jsontext.raw({"type": "message", "role": plain.role, "content": []})
+
+    def _call(self, entry: Entry, named: str | None) -> ToolCall | None:
+        """The call that a result answers, where it was made before."""
+        place, call = self._calls.get(named or "", (0, None))
+        return call if place < self._places[entry.id] else None
+
+    def _strict(self, item: Raw, *entries: Entry) -> Raw | None:
+        ids = frozenset[str]().union(*(ids_of(each.message) for each in entries))
+        entry = entries[0] if entries else None
+        return strict(item, ids, lambda what, why: self._writing.lose("dropped", what, why, entry))
+
+    def _lose(self, encoded: Encoded, entries: Sequence[Entry | None]) -> None:
         for loss in encoded.losses:
-            place = None if loss.message is None else loss.message - len(before)
-            if loss.what not in _NO_LOSS and (place is None or 0 <= place < len(group)):
-                entry = None if place is None else group[place]
+            place = loss.message
+            entry = entries[place] if place is not None and place < len(entries) else None
+            if loss.what not in _NO_LOSS and (place is None or entry is not None):
                 self._writing.lose(loss.kind, loss.what, loss.why, entry, loss.part)
-        items = jsontext.items(jsontext.fields(encoded.body).get("input", jsontext.raw([])))
-        return [_whole(each) for each in items[len(calls) : len(items) - len(after)]]
 
-    def _called(self, result: ToolMessage) -> ToolCall:
-        """The call that a result answers, of the kind that it was."""
-        named = result.tool_call_id or ""
-        for entry in reversed(self._writing.entries):
-            for call in entry.message.tool_calls:
-                if call.id == named:
-                    return call
-        return ToolCall(named, result.tool_name or "tool")
+    # -- lines ---------------------------------------------------------------------------------------------------------
 
-    def _compacted(self, kept: Sequence[Entry]) -> bytes:
-        summary = next((each.message.text for each in kept), "")
-        items = [item for each in kept for item in self._items([each])]
-        record = self._record("compacted", {"message": summary, "replacement_history": items})
-        return jsontext.encode(record)
+    def _turn(self, entry: Entry) -> dict[str, Any]:
+        """The line that begins a turn; the sandbox in the words of older and newer versions."""
+        self._model = self._models[entry.id]
+        return self._line(
+            "turn_context",
+            {
+                "turn_id": derived_id(self._writing.thread.id, "turn", entry.id),
+                "cwd": self._session.cwd or "/",
+                "approval_policy": "on-request",
+                "sandbox_policy": {"type": "read-only", "mode": "read-only"},
+                "model": self._model,
+                "summary": "auto",
+            },
+        )
 
-    def _carry(self, lines: Sequence[dict[str, Any]], group: Sequence[Entry], items: Sequence[Raw]) -> None:
-        if not lines or not self._writing.options.carry:
-            return
-        read = self._reader.messages(items)
-        messages = [each.message for each in group]
-        one = messages[0]
-        known = {"model": one.model, "usage": one.usage} if isinstance(one, AssistantMessage) else {}
-        plain = [structs.replace(self._reader.placed(each), sent_at=one.sent_at) for each in read]
-        if known:
-            plain = [structs.replace(each, **known) if isinstance(each, AssistantMessage) else each for each in plain]
-        slot = carrying.carried(messages, plain)
-        if slot is not None:
-            lines[0][carrying.SLOT] = slot
-
-    def _record(self, kind: str, payload: object) -> dict[str, Any]:
+    def _line(self, kind: str, payload: object) -> dict[str, Any]:
         return {"timestamp": iso(self._at), "type": kind, "payload": payload}
 
-    def _line(self, kind: str, payload: object) -> bytes:
-        return jsontext.encode(self._record(kind, payload))
+    def _carry(self, line: dict[str, Any], messages: Sequence[Message], plain: Sequence[Message]) -> None:
+        if (slot := self._slot(messages, plain)) is not None:
+            line[carrying.SLOT] = slot
+
+    def _slot(self, messages: Sequence[Message], plain: Sequence[Message]) -> dict[str, Any] | None:
+        if not self._writing.options.carry or list(map(_values, messages)) == list(map(_values, plain)):
+            return None
+        return carrying.carried(messages, plain)
 
 
-def _whole(item: Raw) -> Raw:
-    """An item with what the wire may leave out and a rollout does not: the type of a message, its content as a list."""
-    fields = split(item)
-    if "role" not in fields:
-        return item
-    content = fields.get("content")
-    if content is not None and jsontext.kind(content) == "a string":
-        kind = "output_text" if string(fields, "role") == "assistant" else "input_text"
-        fields["content"] = jsontext.raw([{"type": kind, "text": jsontext.text(content)}])
-    return jsontext.raw({"type": "message", **fields})
+def _in_place(lines: list[dict[str, Any]], olds: Sequence[Fields]) -> list[dict[str, Any]]:
+    """New lines in the order of the old ones; as they are, where there are not as many of each kind."""
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, old in enumerate(olds):
+        places.setdefault(_kind(old), []).append(place)
+    found: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        split_line = {key: jsontext.raw(each) for key, each in line.items()}
+        waiting = places.get(_kind(split_line))
+        if not waiting:
+            if _kind(split_line)[0] == "event_msg" and len(olds) < len(lines):
+                continue  # what is repeated for the screen has a line of its own elsewhere, or none
+            return lines
+        place = waiting.pop(0)
+        old = olds[place]
+        found[place] = line | {key: old[key] for key in _LINE if key in old}
+        if string(old, "type") == "token_usage_record":
+            usage = inner(inner(split_line, "payload"), "info").get("last_token_usage")
+            found[place] |= {"type": "token_usage_record", "payload": {"usage": usage}}
+        elif "payload" not in old:
+            found[place] = dict(split(split_line["payload"]))
+        elif _kind(old) == ("event_msg", "item"):
+            found[place]["payload"] = _completed(split(old["payload"]), split(split_line["payload"]))
+    if len(found) != len(olds):
+        return lines
+    return [found[place] for place in sorted(found)]
 
 
-def _compacts(message: Message) -> bool:
-    return isinstance(message, FlushMarker) and message.source == COMPACTION
+def _recount(usage: Usage | None, spent: object) -> dict[str, Any]:
+    """What an edit says of a count: the sum of all is not its own, and what did not change stays."""
+    raw = UNSET if usage is None else usage.raw_json
+    same = raw is not UNSET and jsontext.kind(raw) == "an object" and read_usage(raw) == usage
+    return {"type": "token_count", "info": {"last_token_usage": raw if same else spent}}
+
+
+def _kind(line: Fields) -> tuple[str, str]:
+    """What a line is to its message: an item, what repeats one, or what it cost."""
+    kind = string(line, "type") or ""
+    if "payload" not in line:
+        return "response_item", ""
+    said = string(inner(line, "payload"), "type") or ""
+    if kind == "token_usage_record" or said == "token_count":
+        return "event_msg", "count"
+    return kind, "" if kind != "event_msg" else "item"
+
+
+def _completed(old: Fields, new: Fields) -> Raw:
+    """The payload of an event that tells a whole item, with another text."""
+    if string(old, "type") != "item_completed":
+        return jsontext.raw(new)
+    item = inner(old, "item")
+    content = [split(each) for each in listed(item, "content")]
+    if "message" not in new or len([each for each in content if "text" in each]) != 1:
+        return jsontext.raw(old)
+    told = [each | {"text": new["message"]} if "text" in each else each for each in content]
+    whole: dict[str, Any] = {**item, "content": told}
+    return jsontext.raw({**old, "item": whole})
+
+
+_FROM_LINES: Final = (
+    "model", "usage", "response_id", "finish_reason", "finish_reason_raw", "source", "agent", "tool_name", "tags",
+)  # fmt: skip
+"""What a message has from the lines around its own: an edit of its own leaves them be."""
+
+
+def _as_told(plain: Message, message: Message) -> Message:
+    """What an edited line says, beside what other lines say of its message."""
+    if type(plain) is not type(message):
+        return plain
+    told = {key: getattr(message, key) for key in _FROM_LINES if hasattr(message, key)}
+    return structs.replace(plain, **told)
+
+
+def _values(message: Message) -> bytes:
+    """What a message says, in whatever order its fields are."""
+    said = structs.replace(carrying.without_records(message), id=None, sent_at=None)
+    return jsontext.normal(canonical.encode(said))
+
+
+def _but(message: Message, known: dict[str, Any]) -> Message:
+    return structs.replace(message, **known) if isinstance(message, AssistantMessage) else message
+
+
+def _told_by_agent(part: Text | Opaque) -> Any:
+    return {"type": "input_text", "text": part.text} if isinstance(part, Text) else part.raw_json
+
+
+def _hides(message: Message) -> bool:
+    """Whether a marker hides all that stands before it."""
+    return isinstance(message, FlushMarker | RescueMarker) and scope_of(message) == "thread"
 
 
 def _stands_in(message: Message) -> bool:
     """Whether a message stands in a model's view in place of what a compaction hid."""
-    return message.source == COMPACTION and not _compacts(message)
+    return message.is_summary and not isinstance(message, FlushMarker | RescueMarker)
+
+
+def _called(named: str, result: ToolMessage, call: ToolCall | None) -> ToolCall:
+    """A call for a result to answer, of the kind that decides how the result is written."""
+    if call is None:
+        return ToolCall(named, result.tool_name or "tool")
+    searched = string(split(jsontext.raw(call.provider.get(WIRE, {}))), "@@type") == "tool_search_call"
+    if searched and not call.provider_executed:
+        return call
+    return ToolCall(named, call.name or "tool", '""' if call.custom else "{}", custom=call.custom)
 
 
 def _developer(message: Message) -> Message:
     """A rollout keeps what a system message says as the developer's."""
-    if not isinstance(message, SystemMessage):
-        return message
-    return DeveloperMessage(content=message.content)
-
-
-def written_name(meta: Raw) -> str:
-    """The name that the program gives the file of a session, from its ``session_meta``: its time and its id."""
-    fields = split(meta)
-    stamp = (string(fields, "timestamp") or "").partition(".")[0].replace(":", "-")
-    return f"rollout-{stamp}-{string(fields, 'id') or ''}.jsonl"
+    return DeveloperMessage(content=message.content) if isinstance(message, SystemMessage) else message

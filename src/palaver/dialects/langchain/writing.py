@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
@@ -48,6 +48,7 @@ from palaver.core.parts import (
 )
 from palaver.core.usage import Usage
 from palaver.dialects import carrying, kept
+from palaver.dialects.conversation import hidden_before
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import inner, listed, one_line, split, string, wire_of
 from palaver.dialects.langchain.forms import (
@@ -205,6 +206,8 @@ class Rendering:
                     "status": "error" if message.is_error else "success",
                 }
             case FlushMarker() if message.scope in {None, "thread"}:
+                if structs.replace(carrying.without_records(message), id=None, sent_at=None) != hidden_before():
+                    self._writing.lose("approximated", message.role, "what it says beyond that it hides is gone", entry)
                 return "remove", {**data, "id": REMOVE_ALL}
             case FlushMarker() | RescueMarker():
                 self._writing.lose("dropped", message.role, "LangChain has no such mark", entry)
@@ -330,7 +333,8 @@ class _Written:
                 if part.wire == NAME:
                     return cast("dict[str, Any]", {**jsontext.fields(part.raw_json)}) if _is_block(part) else None
                 lose("converted", "opaque", f"a block of {part.wire}, written as non_standard", self._entry, place)
-                return {"type": "non_standard", "value": part.raw_json}
+                whole = jsontext.kind(part.raw_json) == "an object"  # LangChain looks into it as into one
+                return {"type": "non_standard", "value": part.raw_json if whole else {"value": part.raw_json}}
             case Media():
                 return self._medium(place, part)
 

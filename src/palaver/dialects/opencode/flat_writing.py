@@ -34,7 +34,7 @@ from palaver.core.parts import (
 from palaver.dialects import carrying, packages
 from palaver.dialects.conversation import COMPACTION
 from palaver.dialects.drift import Watch
-from palaver.dialects.fields import inner, listed, split, string
+from palaver.dialects.fields import as_json, inner, listed, split, string
 from palaver.dialects.opencode import forms
 from palaver.dialects.opencode.flat import Flat
 from palaver.dialects.opencode.forms import NAME
@@ -131,7 +131,7 @@ def _block(
             served = _served(entry, part)
             if isinstance(part, MalformedToolCall):
                 return [{**made, "state": old.get("state") or {"status": "streaming", "input": part.raw}}]
-            given = Raw((part.arguments_json.strip() or "{}").encode())
+            given = as_json(part.arguments_json.strip() or "{}")
             if part.provider_executed:
                 made["executed"] = True
             if served is not None:

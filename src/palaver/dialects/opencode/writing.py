@@ -43,7 +43,7 @@ from palaver.dialects import carrying, packages
 from palaver.dialects.conversation import COMPACTION, session_of
 from palaver.dialects.dialect import Origin
 from palaver.dialects.drift import Watch
-from palaver.dialects.fields import inner, listed, split, string, wire_of
+from palaver.dialects.fields import as_json, inner, listed, split, string, wire_of
 from palaver.dialects.opencode import forms
 from palaver.dialects.opencode.flat_writing import flat_record
 from palaver.dialects.opencode.forms import NAME
@@ -358,7 +358,7 @@ class Rendering:
                 return {**made, "state": {"status": "pending", "input": {}, "raw": part.raw}}
             failed = structs.replace(message, is_error=True)
             return {**made, "state": self._state(answer, Raw(b"{}"), failed)}
-        given = Raw((part.arguments_json.strip() or "{}").encode())
+        given = as_json(part.arguments_json.strip() or "{}")
         if jsontext.kind(given) != "an object":
             self._writing.lose(
                 "approximated", "tool_call", "arguments that are no object are written into one", entry, place

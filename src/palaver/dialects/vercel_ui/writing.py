@@ -51,7 +51,7 @@ from palaver.core.usage import Usage
 from palaver.dialects import carrying, packages
 from palaver.dialects.dialect import Origin
 from palaver.dialects.drift import Watch
-from palaver.dialects.fields import inner, listed, split, string
+from palaver.dialects.fields import as_json, inner, listed, split, string
 from palaver.dialects.packages import AnyMedia
 from palaver.dialects.restyle import restyled
 from palaver.dialects.vercel_ui import forms
@@ -468,7 +468,7 @@ def _served(part: ServerToolResult) -> dict[str, Any]:
 
 
 def _input(part: ToolCall) -> dict[str, Any]:
-    return {"input": Raw((part.arguments_json.strip() or "{}").encode())}
+    return {"input": as_json(part.arguments_json.strip() or "{}")}
 
 
 def _provider(part: AnyPart, key: str) -> dict[str, Any]:

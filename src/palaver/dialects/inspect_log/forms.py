@@ -1,0 +1,104 @@
+"""Names and keys of Inspect's logs, version 2.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from palaver.core.messages import FinishReason
+
+NAME: Final = "inspect"
+VERSION: Final = 2
+
+LOG: Final = frozenset(
+    (
+        *("version", "status", "eval", "plan", "results", "stats", "error", "invalidated", "log_updates"),
+        *("config_updates", "tags", "metadata", "samples", "reductions"),
+    )
+)
+SAMPLE: Final = frozenset(
+    (
+        *("id", "epoch", "input", "choices", "target", "description", "sandbox", "files", "setup", "messages"),
+        *("output", "scores", "metadata", "store", "events", "timelines", "model_usage", "role_usage"),
+        *("model_fallbacks", "started_at", "completed_at", "total_time", "working_time", "uuid", "invalidation"),
+        *("error", "error_retries", "attachments", "events_data", "limit", "turn_count", "message_limit"),
+        *("token_limit", "time_limit", "working_limit", "cost_limit", "score", "transcript", "checkpoints"),
+    )
+)
+_MESSAGE: Final = frozenset(("id", "role", "content", "source", "metadata"))
+MESSAGES: Final[Mapping[str, frozenset[str]]] = {
+    "system": _MESSAGE,
+    "user": _MESSAGE | {"tool_call_id"},
+    "assistant": _MESSAGE | {"tool_calls", "model"},
+    "tool": _MESSAGE | {"tool_call_id", "function", "error", "tool_error"},
+}
+"""What a message of each role may hold."""
+
+_CONTENT: Final = frozenset(("type", "internal"))
+CONTENT: Final[Mapping[str, frozenset[str]]] = {
+    "text": _CONTENT | {"text", "refusal", "citations", "cache_breakpoint"},
+    "reasoning": _CONTENT | {"reasoning", "summary", "signature", "redacted"},
+    "tool_use": _CONTENT | {"tool_type", "id", "name", "context", "arguments", "result", "error"},
+    "image": _CONTENT | {"image", "detail"},
+    "audio": _CONTENT | {"audio", "format"},
+    "video": _CONTENT | {"video", "format"},
+    "document": _CONTENT | {"document", "filename", "mime_type", "citations"},
+    "data": _CONTENT | {"data"},
+}
+CALL: Final = frozenset(("id", "function", "arguments", "parse_error", "view", "type"))
+
+EVENTS: Final = frozenset(
+    (
+        *("anchor", "approval", "branch", "checkpoint", "compaction", "error", "info", "input", "interrupt"),
+        *("logger", "model", "sample_init", "sample_limit", "sandbox", "score", "score_edit", "span_begin"),
+        *("span_end", "state", "step", "store", "subtask", "tool"),
+    )
+)
+"""Kinds of events. None becomes a message: ``messages`` is what they led to."""
+
+WIRES: Final[Mapping[str, str]] = {
+    "anthropic": "anthropic_messages",
+    "openai": "openai_responses",
+    "openai-api": "openai_responses",
+    "azureai": "openai_responses",
+    "google": "google_generate",
+    "vertex": "google_generate",
+    "bedrock": "bedrock_converse",
+}
+"""The wire that a model is reached by, by what stands before the slash in its name; it is what made the proof of its
+reasoning."""
+
+FINISH: Final[Mapping[str, FinishReason]] = {
+    "stop": "stop",
+    "max_tokens": "length",
+    "model_length": "length",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+}
+STOPS: Final[Mapping[str, str]] = {
+    "stop": "stop",
+    "length": "max_tokens",
+    "tool_calls": "tool_calls",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+}
+
+AUDIO: Final[Mapping[str, str]] = {
+    "wav": "audio/wav",
+    "mp3": "audio/mpeg",
+}
+VIDEO: Final[Mapping[str, str]] = {
+    "mp4": "video/mp4",
+    "mpeg": "video/mpeg",
+    "mov": "video/quicktime",
+}
+FORMATS: Final[Mapping[str, Mapping[str, str]]] = {"audio": AUDIO, "video": VIDEO}
+
+ATTACHMENT: Final = "attachment://"
+FAILURE: Final = "error"
+"""The key of a message's metadata that holds the kind of a tool's failure and what it said."""

@@ -1,0 +1,248 @@
+"""Reads records of any shape into conversations.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Raw
+
+from palaver import wires
+from palaver.core import jsontext
+from palaver.core.errors import PalaverError
+from palaver.dialects import documents
+from palaver.dialects.conversation import Conversation, Session, derived_id
+from palaver.dialects.fields import inner
+from palaver.dialects.kept import keep
+from palaver.dialects.openai_messages import images, sharegpt
+from palaver.dialects.openai_messages.shapes import NAME, RESPONSES, WIRE, Shape, bare, list_shape, shape_of
+from palaver.dialects.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from palaver.core.jsontext import Fields
+    from palaver.core.messages import Message
+    from palaver.dialects.conversation import Step
+    from palaver.dialects.dialect import Origin
+    from palaver.dialects.drift import Watch
+    from palaver.dialects.record import Flaw
+
+Said: TypeAlias = "tuple[list[Message], list[list[Message]], int]"
+"""The messages of a record, what its other branches say, and how many messages those share with the first."""
+
+
+class Reading:
+    """Reads a file."""
+
+    def __init__(self, origin: Origin, watch: Watch) -> None:
+        """Begin before the first record."""
+        self._origin = origin
+        self._watch = watch
+        self._conversation: Conversation | None = None
+        self._early: list[Record] = []
+        self._seen: dict[bytes, int] = {}
+        self._one: bool | None = None  # whether the file is one conversation
+
+    def record(self, record: Record) -> Iterator[Step]:
+        """Read the next conversation, message or document."""
+        if record.fields is None and record.raw.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in {b"[", b"{"} and record.at == 0:
+            yield from self._document(record)
+            return
+        yield from self._line(record)
+
+    def end(self) -> Iterator[Step]:
+        """End the last conversation."""
+        if self._conversation is None and self._early:
+            yield from self._begin(b"".join(record.raw for record in self._early))
+        yield from self._ended()
+
+    def _document(self, record: Record) -> Iterator[Step]:
+        """A list of conversations or of messages, or one conversation."""
+        body = record.raw.lstrip(b"\xef\xbb\xbf \t\r\n")
+        cut = documents.cut(record.raw) if body.startswith(b"[") else documents.Cut(record)
+        if cut.tail is None:
+            fields = documents.fields_of(record.raw)
+            lists = [] if fields else _lists(record.raw)
+            for each in lists or [record if not fields else Record(0, 1, record.raw, fields)]:
+                if each.flaw is not None and each.flaw != "blank":
+                    self._watch.note(each.flaw, "", each.line)
+                yield from self._line(each)
+            return
+        self._early.append(cut.head)
+        for item in cut.items:
+            yield from self._line(item)
+        if self._conversation is None:
+            yield from self._begin(record.raw)
+        if self._conversation is not None:
+            yield from self._conversation.record(cut.tail)
+
+    def _line(self, record: Record) -> Iterator[Step]:
+        fields = record.fields
+        shape = list_shape(record.raw) if fields is None else shape_of(fields)
+        if shape is None:
+            if record.flaw is None:
+                self._watch.note("record", ", ".join(fields or ()) or "no object", record.line)
+            if self._conversation is None:
+                self._early.append(record)
+            else:
+                yield from self._conversation.record(record)
+            return
+        self._one = shape == "message" if self._one is None else self._one
+        if self._conversation is None or not (self._one and shape == "message"):
+            yield from self._ended()
+            yield from self._begin(record.raw)
+        conversation = self._conversation
+        if conversation is None:
+            return
+        yield from self._said(conversation, record, shape)
+
+    def _begin(self, raw: bytes) -> Iterator[Step]:
+        digest = sha256(raw.strip(b" ,\t\r\n")).digest()
+        count = self._seen[digest] = self._seen.get(digest, 0) + 1
+        self._conversation = Conversation(NAME, derived_id(NAME, digest.hex(), count))
+        yield self._conversation.began()
+        early, self._early = self._early, []
+        for record in early:
+            yield from self._conversation.record(record)
+
+    def _ended(self) -> Iterator[Step]:
+        if self._conversation is not None:
+            yield self._conversation.ended(metadata=Session(dialect=NAME).metadata())
+            self._conversation = None
+
+    def expects(self, record: Record) -> bool:
+        """Whether a line that is no object is a list of messages."""
+        return list_shape(record.raw) is not None
+
+    def _said(self, conversation: Conversation, record: Record, shape: Shape) -> Iterator[Step]:
+        try:
+            group, others, shared = said(record.fields or {}, shape, record.raw)
+        except PalaverError as error:
+            self._watch.note("value", str(error), record.line)
+            group, others, shared = [], [], 0
+        if not group:
+            yield from conversation.record(record)
+            return
+        # One group, so that an answer that was rejected is seen to be edited as well.
+        messages = list(keep(NAME, [*group, *(each for other in others for each in other)], [record]))
+        place = conversation.head
+        for number, step in enumerate(conversation.join(messages[: len(group)]), 1):
+            yield step
+            if number == shared:
+                place = step.entry.id
+        main, begun = conversation.head, len(group)
+        for other in others:
+            yield from conversation.join(messages[begun : begun + len(other)], parent=place)
+            begun += len(other)
+        conversation.head = main
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+
+
+def said(fields: Fields, shape: Shape, raw: bytes) -> Said:
+    """What a record says. Raises ``PalaverError`` where it holds what it should not."""
+    if shape == "list":
+        return messages_of(bare(raw)), [], 0
+    group, others, shared = _SHAPES[shape](fields)
+    if "images" not in fields:
+        return group, others, shared
+    _, before = images.placed(group[:shared], fields)
+    return images.placed(group, fields)[0], [images.placed(each, fields, before)[0] for each in others], shared
+
+
+def _lists(data: bytes) -> list[Record]:
+    """The lines of a file whose first line is a list of messages; none for any other."""
+    lines = data.split(b"\n")
+    if len(lines) == 1 or list_shape(lines[0]) is None:
+        return []
+    ended = [*(line + b"\n" for line in lines[:-1]), *([lines[-1]] if lines[-1] else [])]
+    return [Record(at, at + 1, line, documents.fields_of(line) or None, _flaw(line)) for at, line in enumerate(ended)]
+
+
+def _flaw(line: bytes) -> Flaw | None:
+    """What is wrong with a line."""
+    if not line.strip():
+        return "blank"
+    if jsontext.is_json(line.strip()):
+        return None
+    return "garbage" if line.endswith(b"\n") else "torn"
+
+
+def messages_of(raw: bytes | Raw, wire: str = WIRE, key: str = "messages") -> list[Message]:
+    """A list of messages of a wire. Raises ``DecodeError``."""
+    return list(wires.get(wire).decode_request(b'{"%b":%b}' % (key.encode(), bytes(raw))).messages)
+
+
+def column(fields: Fields, key: str, role: str) -> list[Message]:
+    """A column: a list of messages, or a text."""
+    raw = fields.get(key)
+    if raw is None or jsontext.is_null(raw):
+        return []
+    if jsontext.kind(raw) == "a string":
+        return messages_of(jsontext.encode([{"role": role, "content": jsontext.text(raw)}]))
+    return messages_of(raw)
+
+
+def _of_messages(fields: Fields) -> Said:
+    return messages_of(fields["messages"]), [], 0
+
+
+def _of_message(fields: Fields) -> Said:
+    return messages_of(b"[%b]" % jsontext.encode(fields)), [], 0
+
+
+def _of_completion(fields: Fields) -> Said:
+    return [*column(fields, "prompt", "user"), *column(fields, "completion", "assistant")], [], 0
+
+
+def _of_chosen(fields: Fields) -> Said:
+    asked = column(fields, "prompt", "user")
+    return _parted([*asked, *column(fields, "chosen", "assistant")], [*asked, *column(fields, "rejected", "assistant")])
+
+
+def _of_preference(fields: Fields) -> Said:
+    asked = column(inner(fields, "input"), "messages", "user")
+    chosen = column(fields, "preferred_output", "assistant")
+    return _parted([*asked, *chosen], [*asked, *column(fields, "non_preferred_output", "assistant")])
+
+
+def _of_batch(fields: Fields) -> Said:
+    body = inner(fields, "body")
+    if "messages" in body:
+        return messages_of(body["messages"]), [], 0
+    if "input" in body:
+        return messages_of(body["input"], RESPONSES, "input"), [], 0
+    answered = inner(fields, "response").get("body")
+    if answered is None or jsontext.kind(answered) != "an object":
+        return [], [], 0
+    wire = RESPONSES if "output" in jsontext.fields(answered) else WIRE
+    response = wires.get(wire).decode_response(bytes(answered))
+    return [response.message], [[each] for each in response.alternatives], 0
+
+
+def _of_sharegpt(fields: Fields) -> Said:
+    return sharegpt.read(fields), [], 0
+
+
+def _parted(one: list[Message], other: list[Message]) -> Said:
+    """Two conversations that begin alike."""
+    shared = 0
+    while shared < min(len(one), len(other)) and one[shared] == other[shared]:
+        shared += 1
+    return one, [other[shared:]] if other[shared:] else [], shared
+
+
+_SHAPES: Final[Mapping[Shape, Callable[[Fields], Said]]] = {
+    "messages": _of_messages,
+    "message": _of_message,
+    "completion": _of_completion,
+    "chosen": _of_chosen,
+    "preference": _of_preference,
+    "batch": _of_batch,
+    "sharegpt": _of_sharegpt,
+}

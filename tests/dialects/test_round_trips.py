@@ -1,0 +1,85 @@
+"""There and back: what a dialect with a free slot was given, it gives back as it was (dialects.md 17.4)."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from palaver import dialects
+from palaver.core.messages import FlushMarker, RescueMarker
+from palaver.dialects.carrying import without_records
+from palaver.dialects.writing import is_record
+from palaver.threads.accounting import usage_once
+from tests.dialects.samples import FILES, IDS, origin
+
+CARRYING = (
+    "acp",
+    "ag_ui",
+    "claude_code",
+    "codex",
+    "gemini_cli",
+    "langchain",
+    "opencode",
+    "otel_genai",
+    "pi",
+    "qwen_code",
+    "vercel_ui",
+)
+"""The dialects with a place for data of others in every message."""
+
+UNMARKED = frozenset(("ag_ui", "langchain", "otel_genai"))
+"""Those that have nothing a marker could be, and say so in their receipt. LangChain has one of several."""
+
+PAIRS = [
+    pytest.param(name, path, target, id=f"{label}-by-{target}")
+    for (name, path), label in zip(FILES, IDS, strict=True)
+    for target in CARRYING
+]
+
+
+def told(transcript, *, marked=True):
+    """What a conversation says, ids and times aside."""
+    return [
+        structs.replace(without_records(entry.message), id=None, sent_at=None)
+        for entry in transcript.thread.path()
+        if not is_record(entry) and (marked or not isinstance(entry.message, FlushMarker | RescueMarker))
+    ]
+
+
+@pytest.mark.law(5)
+@pytest.mark.parametrize(("name", "path", "by"), PAIRS)
+def test_what_was_carried_comes_back(name, path, by):
+    """By way of another dialect, and from there into its own: the same messages."""
+    dialect, other = dialects.get(name), dialects.get(by)
+    for transcript in dialect.read(path.read_bytes(), origin(path)):
+        marked = by not in UNMARKED
+        said = told(transcript, marked=marked)
+        if not said:
+            continue
+        written = other.write(transcript, history="all")
+        (back,) = other.read(written.body)
+        assert told(back, marked=marked) == said
+        markers = [entry for entry in transcript.thread.path() if isinstance(entry.message, RescueMarker)]
+        if markers and not marked:
+            assert [loss.what for loss in written.losses].count("rescue") == len(markers)
+        home = dialect.write(back, history="all")
+        if name not in CARRYING:
+            continue
+        again = dialect.read(home.body)
+        assert [told(each, marked=name not in UNMARKED and marked) for each in again] == [
+            told(back, marked=name not in UNMARKED and marked)
+        ]
+
+
+@pytest.mark.parametrize(("name", "path", "by"), PAIRS)
+def test_an_answer_costs_once_by_whatever_way_it_came(name, path, by):
+    """Compactions keep copies of answers; a copy costs nothing."""
+    dialect, other = dialects.get(name), dialects.get(by)
+    for transcript in dialect.read(path.read_bytes(), origin(path)):
+        if not told(transcript):
+            continue
+        (back,) = other.read(other.write(transcript, history="all").body)
+        first, second = (
+            usage_once(message.replace(id=None) for message in told(each)).total for each in (transcript, back)
+        )
+        assert first == second
