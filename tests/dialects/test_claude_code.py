@@ -182,6 +182,18 @@ def test_a_result_whose_parent_is_none_of_the_response_is_found_by_source_or_cal
         assert calls_and_results(messages) == [("a", "b"), "a", "b"]
 
 
+def test_a_result_behind_a_prompt_that_follows_its_call_stays_there():
+    records = (
+        user(1, None, "go"),
+        answer(2, 1, "m", call("a")),
+        answer(3, 2, "m", call("b"), stop="tool_use"),
+        result(4, 3, "a", "A"),
+        user(5, 4, "steer"),
+    )
+    for late in (result(6, 5, "b", "B"), result(6, 5, "b", "B", sourceToolAssistantUUID=uuid(3))):
+        assert texts(for_model(path(*records, late, user(7, 6, "next")))) == ["go", "", "A", "steer", "B", "next"]
+
+
 def test_a_call_that_two_responses_claim_moves_no_result_by_its_id_alone():
     records = (
         user(1, None, "go"),

@@ -15,10 +15,15 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Standing: TypeAlias = Literal["link", "aside", "main"]
 """A record that nobody said; one beside the conversation; one of it."""
+
+FAR: Final = 1024
 
 
 class _Node(NamedTuple):
@@ -58,6 +63,15 @@ class Links:
     def __contains__(self, uuid: object) -> bool:
         """Whether there was a record of that id."""
         return uuid in self._nodes
+
+    def above(self, uuid: str | None) -> Iterator[str]:
+        """The records from one up to its root, ``FAR`` of them at most."""
+        for _ in range(FAR):
+            if uuid is None:
+                return
+            yield uuid
+            node = self._nodes.get(uuid)
+            uuid = None if node is None else node.parent
 
     def end(self) -> str | None:
         """The terminal at which the conversation goes on; ``None`` when nothing was said."""

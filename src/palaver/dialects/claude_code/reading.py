@@ -7,7 +7,8 @@ Rules (dialects.md 2):
   joins as one message, its usage the largest report, under the ``uuid`` of its last record.
 - What came in between and hangs on it stands on one line behind it, in the order in which it came: a plain walk would
   lose all results of parallel calls but one. A result that comes later joins the response that made its call: the one
-  that its parent, else its ``sourceToolAssistantUUID`` names, else the only one of its writer with a call of that id.
+  that its parent, else its ``sourceToolAssistantUUID`` names, else the only one of its writer with a call of that id,
+  unless it hangs on it already, behind what was said in between.
 - A child of any record of a group follows the group. One whose parent is not in the file, or comes later, begins anew.
 - A file that is read while a response grows holds it under another ``uuid`` the next time; both are in the tree.
 - A ``compact_boundary`` has no parent; its entry follows what ``logicalParentUuid`` names, where that is there, so that
@@ -414,14 +415,19 @@ class Reading:
         return None if entry is None else conversation.tip(entry)
 
     def _owner(self, fields: Fields, results: Sequence[ToolMessage]) -> str | None:
-        """The response whose calls these results answer; ``None`` when it cannot be told."""
-        writer = _writer(fields)
+        """The response to which these results have to be moved; ``None`` when it cannot be told, or they are there."""
+        writer, parent = _writer(fields), string(fields, "parentUuid")
         claimed = [self._calls.get((writer, result.tool_call_id or ""), ()) for result in results]
-        for key in ("parentUuid", "sourceToolAssistantUUID"):
-            found = self._at.get(string(fields, key) or "")
+        for place, key in enumerate((parent, string(fields, "sourceToolAssistantUUID"))):
+            found = self._at.get(key or "")
             if found is not None and any(found in made for made in claimed):
-                return found
-        return next((made[0] for made in claimed if len(made) == 1), None)
+                return found if place == 0 or not self._is_below(parent, found) else None
+        found = next((made[0] for made in claimed if len(made) == 1), None)
+        return None if found is None or self._is_below(parent, found) else found
+
+    def _is_below(self, uuid: str | None, entry: str) -> bool:
+        """Whether a record hangs on an entry, with others between them or without."""
+        return any(self._at.get(each) == entry for each in self._links.above(uuid))
 
     def _place(self, records: Sequence[Fields], entry: str) -> None:
         """Remember where the records of a group went."""
