@@ -1,14 +1,17 @@
 """Claude Code sessions: JSON Lines, a tree of records (dialects.md 2).
 
-Read: ``reading`` says how records become messages. Provider blocks are those of ``anthropic_messages``. Texts that a
-hook or the program put in have a ``source``: models see them, people do not. An answer that the program itself wrote
-(an error) is a placeholder. Notices, progress and snapshots stay records. A sub-agent's file is a thread of its own,
-whose ``parent`` is the session's.
+Read: ``reading`` says how records become messages, ``links`` where the conversation ends, ``told`` what nobody typed,
+``preserved`` what stands behind a compaction. Provider blocks are those of ``anthropic_messages``. Texts that a hook or
+the program put in have a ``source``: models see them, people do not. An answer that the program itself wrote (an error)
+is a placeholder. Notices, progress and snapshots stay records. A sub-agent's file is a thread of its own, whose
+``parent`` is the session's. What the UI keeps beside a result (``toolUseResult``) stays in its record.
 
-What it cannot say: system and developer messages and markers (kept in records that the program passes over), reasoning
-of other providers (its proof binds it), audio, video, malformed calls (told as text), refusals as such.
+What it cannot say: system and developer messages, discarded answers and markers other than a flush (kept in records
+that the program passes over), reasoning of other providers (its proof binds it), audio, video, malformed calls (inside
+an object), results that answer no call (told as text), refusals as such.
 
-A session's file is named by its session, ``<sessionId>.jsonl``, in a folder named after the working directory.
+A session's file is named by its session (``file_name``), in a folder named after the working directory.
+``session_store`` serves the SDK of the same vendor.
 
 Stability: experimental.
 """
@@ -17,11 +20,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from palaver.dialects.claude_code.forms import KEYS, NAME, SESSION
+from palaver.dialects.claude_code.forms import KEYS, NAME, SESSION, file_name
 from palaver.dialects.claude_code.reading import Reading
 from palaver.dialects.claude_code.writing import Rendering
 from palaver.dialects.dialect import Dialect
 from palaver.dialects.sight import Head, Sighting
+
+__all__ = ["DIALECT", "file_name", "sees"]
 
 _LEAST: Final = 0.7
 
@@ -63,6 +68,6 @@ DIALECT: Final = Dialect(
         "system prompts, markers (kept beside)",
         "other providers' reasoning (kept beside)",
         "audio, video",
-        "malformed calls (as text)",
+        "malformed calls (in an object)",
     ),
 )
