@@ -15,6 +15,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from sys import intern
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class Links:
 
     def add(self, uuid: str, parent: str | None, standing: Standing) -> None:
         """Take the next record."""
-        self._nodes.pop(uuid, None)
-        self._nodes[uuid] = _Node(parent, standing)
+        self._nodes.pop(uuid, None)  # one string for each id: a long file has many records
+        self._nodes[intern(uuid)] = _Node(None if parent is None else intern(parent), standing)
         if standing == "main":
             self._named = None
 

@@ -22,6 +22,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from sys import intern
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw, structs
@@ -434,7 +435,7 @@ class Reading:
         for fields in records:
             uuid = string(fields, "uuid")
             if uuid is not None:
-                self._at[uuid] = entry
+                self._at[intern(uuid)] = intern(entry)
 
     def _known(self, record: Record) -> None:
         """Report what the tables do not have."""
