@@ -207,8 +207,7 @@ class Reading:
             return "link"
         if self._session.agent is not None:
             return "main"
-        unsaid = value(fields, "isMeta") is True and carrying.SLOT not in fields
-        aside = value(fields, "isSidechain") is True or unsaid or "teamName" in fields
+        aside = value(fields, "isSidechain") is True or value(fields, "isMeta") is True or "teamName" in fields
         return "aside" if aside else "main"
 
     # -- responses -----------------------------------------------------------------------------------------------------
