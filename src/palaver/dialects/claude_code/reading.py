@@ -210,8 +210,7 @@ class Reading:
             return "link"
         if self._session.agent is not None:
             return "main"
-        unsaid = value(fields, "isMeta") is True and carrying.SLOT not in fields
-        aside = value(fields, "isSidechain") is True or unsaid or "teamName" in fields
+        aside = value(fields, "isSidechain") is True or value(fields, "isMeta") is True or "teamName" in fields
         return "aside" if aside else "main"
 
     # -- responses -----------------------------------------------------------------------------------------------------
@@ -250,9 +249,10 @@ class Reading:
         joined = conversation.head or ""
         self._place(held, joined)
         self._recent.add(uuid or joined, group, sum(len(record.raw) for record in records))
-        for call in (*plain.tool_calls, *plain.malformed_tool_calls):  # by the id that the file gives it
-            made = self._calls.get((writer, call.id or ""), ())
-            self._calls[writer, call.id or ""] = made if joined in made else (*made, joined)
+        calls = [*(call.id for call in plain.tool_calls), *(call.id or "" for call in plain.malformed_tool_calls)]
+        for call in calls:  # by the id that the file gives it
+            made = self._calls.get((writer, call), ())
+            self._calls[writer, call] = made if joined in made else (*made, joined)
         named = next((each.model for each in group if isinstance(each, AssistantMessage)), None)
         if self._session.model is None and named != SYNTHETIC:
             self._session = structs.replace(self._session, model=named)

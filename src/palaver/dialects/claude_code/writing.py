@@ -25,7 +25,6 @@ from msgspec import Raw, structs
 
 from palaver import wires
 from palaver.core import jsontext
-from palaver.core.errors import PalaverError
 from palaver.core.messages import (
     AssistantMessage,
     FlushMarker,
@@ -172,11 +171,7 @@ class Rendering:
                 record["isApiErrorMessage"] = True
             records.append(record)
             parent = uuids[place]
-        try:
-            plain = self._reader.answer([jsontext.fields(on_one_line(jsontext.encode(each))) for each in records])
-        except PalaverError:  # a block that its own wire does not take
-            yield jsontext.encode(self._other(entry, {}))
-            return
+        plain = self._reader.answer([jsontext.fields(on_one_line(jsontext.encode(each))) for each in records])
         self._carry(records[0], [message], [structs.replace(plain, tags=(PLACEHOLDER,) if shown else ())])
         yield from map(jsontext.encode, records)
 
