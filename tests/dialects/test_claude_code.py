@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from msgspec import Raw
 
 import palaver as p
 from palaver import dialects
@@ -824,6 +825,15 @@ def test_what_says_nothing_says_so():
     ]
     assert [each.content for each in back(result)] == [p.user("").content, ()]
     assert {loss.what for loss in result.losses} >= {"user", "assistant"}
+
+
+@pytest.mark.parametrize("raw", [b'"x"', b"5", b'{"type":"text","text":5}', b'{"type":"tool_use"}', b'{"type":"new"}'])
+def test_a_block_that_its_own_wire_does_not_take_is_kept_aside(raw):
+    block = p.Opaque("anthropic_messages", Raw(raw))
+    messages = (p.user("q"), p.assistant("a", block), p.user("b", block))
+    _, result = written(*messages)
+    assert [each.content for each in back(result)] == [each.content for each in messages]
+    assert bool(result.losses) == (raw != b'{"type":"new"}')
 
 
 def test_a_result_without_a_call_is_told_as_text():

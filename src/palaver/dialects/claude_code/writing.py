@@ -25,6 +25,7 @@ from msgspec import Raw, structs
 
 from palaver import wires
 from palaver.core import jsontext
+from palaver.core.errors import DecodeError
 from palaver.core.messages import (
     AssistantMessage,
     FlushMarker,
@@ -73,6 +74,7 @@ _EMPTY: Final = "(no content)"
 """What the program itself writes where there is nothing to say."""
 
 _KEPT: Final = "the program writes its own; kept in a record that it passes over"
+_REFUSED: Final = "holds a block that the provider does not take; kept in a record that is passed over"
 _PASSED: Final = {
     "rescue": "no such record; kept in one that is passed over, and what it hides is seen",
     "flush": "no such record; kept in one that is passed over, and what it hides is seen",
@@ -130,20 +132,26 @@ class Rendering:
         olds = [jsontext.fields(each) for each in old]
         times = (entry.message.sent_at for entry in group)
         self._at = next((at for at in times if at is not None), self._at)
-        first = group[0].message
+        try:
+            records = self._records(group, olds)
+        except DecodeError:  # a block of the wire's own that it does not take
+            records = [self._aside(entry, {}, _REFUSED) for entry in group]
+        yield from map(jsontext.encode, records)
+
+    def _records(self, group: Sequence[Entry], olds: Sequence[Fields]) -> list[dict[str, Any]]:
+        first, old = group[0].message, olds[0] if olds else {}
         if len(group) > 1:
-            yield jsontext.encode(self._shared(group, olds[0] if olds else {}))
-        elif isinstance(first, AssistantMessage) and DISCARDED not in first.tags:
-            yield from self._answer(group[0], first, olds)
-        else:
-            record = self._other(group[0], olds[0] if olds else {})
-            yield jsontext.encode(record)
-            if (record["type"] != "user" or "isMeta" in record) and group[0].id == self._main and not old:
-                yield jsontext.encode({"type": "last-prompt", "leafUuid": record["uuid"], "sessionId": self._session})
+            return [self._shared(group, old)]
+        if isinstance(first, AssistantMessage) and DISCARDED not in first.tags:
+            return self._answer(group[0], first, olds)
+        record = self._other(group[0], old)
+        if (record["type"] != "user" or "isMeta" in record) and group[0].id == self._main and not olds:
+            return [record, {"type": "last-prompt", "leafUuid": record["uuid"], "sessionId": self._session}]
+        return [record]
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
-    def _answer(self, entry: Entry, message: AssistantMessage, olds: Sequence[Fields]) -> Iterator[bytes]:
+    def _answer(self, entry: Entry, message: AssistantMessage, olds: Sequence[Fields]) -> list[dict[str, Any]]:
         said = self._with_own_calls(entry, message)
         shown = PLACEHOLDER in message.tags
         encoded = self._wire.encode_response(Response(said.replace(model=SYNTHETIC) if shown else said))
@@ -173,7 +181,7 @@ class Rendering:
             parent = uuids[place]
         plain = self._reader.answer([jsontext.fields(on_one_line(jsontext.encode(each))) for each in records])
         self._carry(records[0], [message], [structs.replace(plain, tags=(PLACEHOLDER,) if shown else ())])
-        yield from map(jsontext.encode, records)
+        return records
 
     def _response_id(self, entry: Entry, message: AssistantMessage) -> str:
         """The id of a response, which no other has in this file."""
@@ -221,11 +229,15 @@ class Rendering:
                 record["isMeta"] = True
             self._carry(record, [message], self._plain(record))
             return record
-        self._writing.lose("converted", message.role, _PASSED.get(message.role, _KEPT), entry)
+        return self._aside(entry, old, _PASSED.get(message.role, _KEPT))
+
+    def _aside(self, entry: Entry, old: Fields, why: str) -> dict[str, Any]:
+        """A record that the program passes over; what it would have said is carried in it."""
+        self._writing.lose("converted" if self._writing.options.carry else "dropped", entry.message.role, why, entry)
         kept_in: dict[str, Any] = {"subtype": "palaver", "content": "", "level": "info", "isMeta": True}
-        record = {**self._base("system", uuid, parent, old), **kept_in}
+        record = {**self._base("system", self._uuid(entry), self._parent(entry), old), **kept_in}
         if self._writing.options.carry:
-            record[carrying.SLOT] = carrying.carried([message], [])
+            record[carrying.SLOT] = carrying.carried([entry.message], [])
         return record
 
     def _boundary(self, message: FlushMarker, uuid: str, parent: str | None, old: Fields) -> dict[str, Any]:
