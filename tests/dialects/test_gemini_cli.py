@@ -216,3 +216,32 @@ def test_a_message_at_the_end_takes_back_nothing():
     written = added(transcript, transcript.thread.path()[-1].id, p.user("three").replace(sent_at=1))
     assert b"$rewindTo" not in written.body
     assert seen(only(written.body)) == ["one", "two", "three"]
+
+
+def test_a_call_that_is_told_in_the_content_too_is_one_call():
+    call = {"id": "c1", "name": "look", "args": {"x": 1}}
+    result = {"functionResponse": {"id": "c1", "name": "look", "response": {"output": "seen"}}}
+    rows = [
+        {
+            "sessionId": "s",
+            "projectHash": "h",
+            "startTime": "2026-01-02T03:04:05Z",
+            "lastUpdated": "2026-01-02T03:04:05Z",
+        },
+        {"id": "1", "timestamp": "2026-01-02T03:04:05Z", "type": "user", "content": "Look."},
+        {
+            "id": "2",
+            "timestamp": "2026-01-02T03:04:06Z",
+            "type": "gemini",
+            "content": [{"text": "I look."}, {"functionCall": call}],
+            "toolCalls": [{**call, "result": [result], "status": "success", "timestamp": "2026-01-02T03:04:06Z"}],
+        },
+        {"id": "3", "timestamp": "2026-01-02T03:04:07Z", "type": "user", "content": [result]},
+    ]
+    data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    dialect = dialects.get("gemini_cli")
+    (transcript,) = dialect.read(data)
+    told = [entry.message for entry in transcript.thread.path() if "record" not in entry.message.tags]
+    assert [message.role for message in told] == ["user", "assistant", "tool"]
+    assert len(told[1].tool_calls) == 1
+    assert dialect.write(transcript).body == data

@@ -131,6 +131,8 @@ class Form:
         content: list[Any] = list(said.content)
         if value(fields, "content") == "" and (thoughts or calls):
             content = []
+        listed_once = {string(call, "id") for call in calls}  # the program may tell a call in the content too
+        content = [each for each in content if not (isinstance(each, ToolCall) and each.id in listed_once)]
         made: list[AssistantPart] = [*thoughts, *content]
         results: list[Message] = []
         for place, call in enumerate(calls):

@@ -23,7 +23,7 @@ from msgspec import Struct, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
-from palaver.core.messages import Message
+from palaver.core.messages import Message, ToolMessage
 from palaver.dialects import carrying, documents
 from palaver.dialects.conversation import Conversation, Session, Step, derived_id, record_message
 from palaver.dialects.dialect import Origin
@@ -73,6 +73,7 @@ class Reading:
         self._records: list[Record] = []
         self._blocks: list[_Block] = []
         self._list: dict[str, _Slot] = {}
+        self._answered: set[str | None] = set()  # calls whose results were told
         self._session = Session(dialect=NAME)
         self._title: str | None = None
 
@@ -232,6 +233,11 @@ class Reading:
         except PalaverError as error:
             self._watch.note("value", str(error), line)
             made = []
+        results = [each.tool_call_id for each in made if isinstance(each, ToolMessage)]
+        ours = carrying.SLOT in fields
+        if results and not ours and string(fields, "type") == "user" and {*results} <= self._answered:
+            made = [] if len(results) == len(made) else made  # the answer before it has told these results already
+        self._answered.update(each for each in results if each)
         if not self._session.model and made:
             model = getattr(made[0], "model", None)
             self._session = structs.replace(self._session, model=model)
