@@ -1,0 +1,54 @@
+"""pi sessions, versions 1 to 3 (dialects.md 6).
+
+Read: an entry with a message is a message; ``bashExecution`` is what the user is told to have run, ``custom`` messages
+and summaries of branches are user messages with a ``source``. A ``compaction`` hides what stands before it: its
+summary and the entries that it kept follow with ``source="compaction"``. ``thinkingSignature`` and
+``thoughtSignature`` are the proof of the wire that ``api`` names. Aborted turns stay as they are.
+
+What it cannot say: system and developer messages (pi writes its own prompt; they are kept in ``custom`` entries, which
+pi never sends), audio, video and files, citations, refusals as such, markers, arguments that are no JSON object (they
+become text). pi reads version 3, which is what is written; all branches are.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from palaver.dialects.dialect import Dialect
+from palaver.dialects.pi.forms import NAME
+from palaver.dialects.pi.reading import Reading
+from palaver.dialects.pi.writing import Rendering
+from palaver.dialects.sight import Head, Sighting
+
+
+def sees(head: Head) -> Sighting | None:
+    """A header of type ``session`` with ``id`` and ``cwd``; with ``harness`` it is HF STS."""
+    first = head.first
+    if first.get("type") != "session" or "harness" in first or "id" not in first:
+        return None
+    version = first.get("version", 1)
+    return Sighting(1.0 if "cwd" in first else 0.7, str(version))
+
+
+DIALECT: Final = Dialect(
+    name=NAME,
+    title="pi sessions",
+    fidelity="bytes",
+    sees=sees,
+    reading=Reading,
+    rendering=Rendering,
+    tree=True,
+    resumes=True,
+    history="all",
+    keeps=(
+        "branches",
+        "reasoning with proof",
+        "usage and model of each answer",
+        "images",
+        "tool errors",
+        "compactions",
+    ),
+    loses=("system prompts (kept beside)", "audio, video, files", "citations", "malformed calls (as text)", "markers"),
+)
