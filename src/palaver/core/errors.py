@@ -19,6 +19,11 @@
     ├── ToolError         a tool could not do what it was called for (told to the model)
     ├── RunError          a run did not complete; holds the run      (see its outcome)
     ├── SummaryError      a summary is empty, or wins nothing        (the model's fault; nothing was changed)
+    ├── SwarmError        a swarm cannot do what was asked           (the caller's fault)
+    │   ├── TurnError       a turn came to no answer; names the tool (the tool's fault, or its deadline's)
+    │   ├── NavigationError  an agent may not be changed to          (the caller's fault)
+    │   ├── ClosedError     the session is over                      (the caller's fault)
+    │   └── BusyError       more waits already than may wait         (passes)
     ├── StreamError       a stream ended badly; holds what came      (the network's, or the provider's)
     ├── StoreError        a thread or store cannot do what was asked (the caller's fault)
     │   ├── NotFoundError   no thread, branch, entry or blob by that name
@@ -52,7 +57,7 @@ def excerpt(text: str, limit: int = _EXCERPT) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
-Category: TypeAlias = Literal["message", "format", "model", "tool", "run", "context", "store", "usage"]
+Category: TypeAlias = Literal["message", "format", "model", "tool", "run", "context", "store", "swarm", "usage"]
 
 
 class PalaverError(Exception):
@@ -252,6 +257,43 @@ class SummaryError(PalaverError):
 
     error_code = "summary"
     category = "context"
+
+
+class SwarmError(PalaverError):
+    """A swarm cannot do what was asked: an agent that it has not, a name that is reserved, a tool that no list has."""
+
+    error_code = "swarm"
+    category = "swarm"
+
+
+class TurnError(SwarmError):
+    """A turn came to no answer. ``tool`` names the tool that is to blame, where one is (K5)."""
+
+    error_code = "turn"
+
+    def __init__(self, reason: str, *, tool: str | None = None) -> None:
+        """Keep the tool's name."""
+        super().__init__(reason)
+        self.tool = tool
+
+
+class NavigationError(SwarmError):
+    """The conversation may not go to that agent: the swarm does not have it, or it was there since the last message."""
+
+    error_code = "navigation"
+
+
+class ClosedError(SwarmError):
+    """The session, the bus or the worker is closed."""
+
+    error_code = "closed"
+
+
+class BusyError(SwarmError):
+    """More is waiting already than may wait; the same may succeed later."""
+
+    error_code = "busy"
+    retryable = True
 
 
 class StreamError(PalaverError):

@@ -1,0 +1,4 @@
+"""Swarms: many agents in one conversation.
+
+Stability: experimental.
+"""

@@ -1,0 +1,111 @@
+"""What happens in a swarm, as events: where, of which kind, whose, what went in and what came out.
+
+Rules (agent-swarm-kit.md 4):
+
+- ``source`` says which part speaks, ``type`` what happened. The nine sources of ``SOURCES`` are the swarm's own; an
+  application publishes under topics of its own.
+- ``client`` names whose conversation it is; what is shared by all clients happens to the client ``shared``, which no
+  client may be called.
+- ``input`` and ``output`` hold JSON values, and messages of ours under ``message``, which are written canonically.
+- An event has an id (UUID version 7), by which a second delivery is known. A bus that keeps events sets ``place``, which
+  grows with each event that it took.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, structs
+
+from palaver.core import canonical
+from palaver.core.errors import DecodeError, SwarmError
+from palaver.core.messages import Message
+from palaver.threads.ids import now_ms, uuid7
+
+SOURCES: Final = (
+    "agent",
+    "compute",
+    "execution",
+    "history",
+    "policy",
+    "session",
+    "state",
+    "storage",
+    "swarm",
+)
+"""The sources that a swarm speaks under; reserved."""
+
+SHARED: Final = "shared"
+"""The client of what belongs to all clients."""
+
+_MESSAGE: Final = "message"
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One thing that happened. ``name`` is that of a state, storage, policy or compute; ``run`` the turn it happened in.
+
+    ``sent_at`` is Unix milliseconds.
+    """
+
+    source: str
+    type: str
+    client: str
+    swarm: str | None = None
+    agent: str | None = None
+    name: str | None = None
+    thread: str | None = None
+    run: str | None = None
+    input: Mapping[str, Any] = {}
+    output: Mapping[str, Any] = {}
+    id: str = msgspec.field(default_factory=uuid7)
+    sent_at: int = msgspec.field(default_factory=now_ms)
+    place: int | None = None
+
+    def at(self, place: int) -> Event:
+        """The same event at a place in a bus."""
+        return structs.replace(self, place=place)
+
+    def __str__(self) -> str:
+        """``agent emit-output client=ann agent=sales``."""
+        named = ("client", "swarm", "agent", "name")
+        told = [f"{each}={getattr(self, each)}" for each in named if getattr(self, each) is not None]
+        return " ".join([self.source, self.type, *told])
+
+
+def encode(event: Event) -> bytes:
+    """Write an event as one JSON object, without its place. Raises ``SwarmError`` for values that are not JSON."""
+    try:
+        bare = structs.replace(event, place=None, input=_plain(event.input), output=_plain(event.output))
+        return _ENCODER.encode(bare)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise SwarmError(f"event {event.source} {event.type}: {error}") from error
+
+
+def decode(data: bytes) -> Event:
+    """Read an event. Raises ``DecodeError``."""
+    try:
+        event = _DECODER.decode(data)
+        return structs.replace(event, input=_rich(event.input), output=_rich(event.output))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise DecodeError(str(error), source="event") from error
+
+
+def _plain(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(values.get(_MESSAGE), Message):
+        return values
+    return {**values, _MESSAGE: {"@message": canonical.encode(values[_MESSAGE]).decode()}}
+
+
+def _rich(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    told = values.get(_MESSAGE)
+    if not isinstance(told, dict) or set(told) != {"@message"}:
+        return values
+    return {**values, _MESSAGE: canonical.decode(told["@message"].encode())}
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(Event)

@@ -1,0 +1,68 @@
+"""The thread of one client, as a swarm writes it.
+
+Rules:
+
+- One append at a time, in the order of asking; ``append`` returns when the messages are kept. What was begun is
+  finished, also when the caller is cancelled.
+- Whoever shares a thread shares its log: two swarms of one realm, or two sessions of one client.
+- ``pushed`` is told every message that joined, records left out, one by one and in order.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from palaver.agent.journal import AnyThread, Journal
+from palaver.core.messages import Message
+from palaver.store.stored import StoredThread
+from palaver.threads.thread import Entry, Path
+from palaver.threads.view import RECORD
+
+
+class Log:
+    """The one place where a client's thread grows. Raises ``StoreError`` as its store does."""
+
+    def __init__(self, thread: AnyThread) -> None:
+        """Write to a thread, on its main branch."""
+        self.thread = thread
+        self._journal = Journal(thread)
+        self._kept = isinstance(thread, StoredThread)
+        self._lock = anyio.Lock()
+        self._token = 0
+
+    @property
+    def id(self) -> str:
+        """The id of the thread."""
+        return self.thread.id
+
+    @property
+    def path(self) -> Path:
+        """All of it, records included; costs what is new."""
+        return self._journal.path
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """What was said, markers included, records left out. Costs the length of the thread."""
+        return tuple([each.message for each in self.path if RECORD not in each.message.tags])
+
+    async def append(
+        self, messages: Sequence[Message], pushed: Callable[[Message], None] | None = None
+    ) -> tuple[Entry, ...]:
+        """Let messages join, all or none, and tell ``pushed`` of each."""
+        if not self._kept:
+            self._token += 1
+            entries = await self._journal.append(messages, self._token)
+        else:
+            with anyio.CancelScope(shield=True):
+                async with self._lock:
+                    self._token += 1
+                    entries = await self._journal.append(messages, self._token)
+        if pushed is not None:
+            for entry in entries:
+                if RECORD not in entry.message.tags:
+                    pushed(entry.message)
+        return entries

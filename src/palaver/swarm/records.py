@@ -1,0 +1,169 @@
+"""Named values that a swarm keeps in threads: the active agent, states, items of a storage, bans.
+
+Rules (ADR 17: what a runtime must remember is a record in its thread):
+
+- A value has a ``kind`` (``navigation``, ``state``, ``storage:notes``, ``bans``) and a ``name``; the last record of both wins, and a
+  record without a value removes it. So a value is kept, forked, exported and deleted with its thread, in one append.
+- Values are JSON. What cannot be written raises ``SwarmError``, and nothing is changed.
+- ``Records`` of a client stand in the client's own thread, which one process at a time writes. ``SharedRecords`` stand in a
+  thread that any process may write to: ``refresh`` takes in what others wrote.
+- Reading costs nothing; a write costs one append; opening costs the length of the thread, once.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import anyio
+import msgspec
+
+from palaver.core.errors import SwarmError
+from palaver.core.messages import Message, SystemMessage
+from palaver.store.in_thread import in_thread
+from palaver.store.memory import MemoryStore
+from palaver.store.store import Store
+from palaver.swarm.log import Log
+from palaver.threads.thread import Entry
+from palaver.threads.view import RECORD
+
+SOURCE: Final = "swarm"
+"""The ``source`` of such a record."""
+
+_Key = tuple[str, str]
+
+
+class Values(Protocol):
+    """Named values, as everything that keeps some asks for them."""
+
+    @abstractmethod
+    def get(self, kind: str, name: str, default: Any = None) -> Any:
+        """The value, or ``default`` where there is none."""
+        ...
+
+    @abstractmethod
+    def all(self, kind: str) -> Mapping[str, Any]:
+        """All values of a kind, by name, in the order in which they were first kept."""
+        ...
+
+    @abstractmethod
+    async def put(self, kind: str, name: str, value: Any) -> None:
+        """Keep a value; when this has returned, it is kept. Raises ``SwarmError``, ``StoreError``."""
+        ...
+
+    @abstractmethod
+    async def remove(self, kind: str, name: str) -> None:
+        """Remove a value, if it is there."""
+        ...
+
+    @abstractmethod
+    async def refresh(self) -> None:
+        """Take in what other processes wrote."""
+        ...
+
+
+def record(kind: str, name: str, value: Any) -> SystemMessage:
+    """The message that keeps a value. Raises ``SwarmError`` when it is not JSON."""
+    return _record({"kind": kind, "name": name, "value": _checked(kind, name, value)})
+
+
+def _record(payload: dict[str, Any]) -> SystemMessage:
+    return SystemMessage(source=SOURCE, tags=(RECORD,), mode="tool").replace(payload=payload)
+
+
+def _checked(kind: str, name: str, value: Any) -> Any:
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise SwarmError(f"{kind} {name!r}: the value is not JSON: {error}") from error
+
+
+class _Table:
+    """What records say, by kind and name."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, dict[str, Any]] = {}
+
+    def read(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            if message.source == SOURCE and RECORD in message.tags and isinstance(message.payload, Mapping):
+                told: Mapping[str, Any] = message.payload
+                values = self._kinds.setdefault(str(told.get("kind")), {})
+                if "value" in told:
+                    values[str(told.get("name"))] = told["value"]
+                else:
+                    values.pop(str(told.get("name")), None)
+
+    def get(self, kind: str, name: str, default: Any = None) -> Any:
+        return self._kinds.get(kind, {}).get(name, default)
+
+    def all(self, kind: str) -> Mapping[str, Any]:
+        return dict(self._kinds.get(kind, {}))
+
+
+class Records(_Table, Values):
+    """Values in a thread that this process alone writes: a client's."""
+
+    def __init__(self, log: Log) -> None:
+        """Read what the thread holds."""
+        super().__init__()
+        self._log = log
+        self.read(entry.message for entry in log.path)
+
+    async def put(self, kind: str, name: str, value: Any) -> None:
+        await self._keep(record(kind, name, value))
+
+    async def remove(self, kind: str, name: str) -> None:
+        if name in self.all(kind):
+            await self._keep(_record({"kind": kind, "name": name}))
+
+    async def _keep(self, message: Message) -> None:
+        await self._log.append([message])
+        self.read([message])
+
+    async def refresh(self) -> None:
+        """Nobody else writes here."""
+
+
+class SharedRecords(_Table, Values):
+    """Values in a thread that any process may write to. ``load`` makes one."""
+
+    def __init__(self, store: Store, thread: str) -> None:
+        """Know nothing yet."""
+        super().__init__()
+        self._store, self._thread, self._seen = store, thread, 0
+        self._blocks = not isinstance(store, MemoryStore)
+        self._lock = anyio.Lock()
+
+    @classmethod
+    async def load(cls, store: Store, thread: str) -> SharedRecords:
+        """Read a thread; it is begun where it does not exist. Raises ``StoreError``."""
+        made = cls(store, thread)
+        await made._call(store.open, thread)
+        await made.refresh()
+        return made
+
+    async def _call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._blocks:
+            return await in_thread(function, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    async def put(self, kind: str, name: str, value: Any) -> None:
+        await self._keep(record(kind, name, value))
+
+    async def remove(self, kind: str, name: str) -> None:
+        await self._keep(_record({"kind": kind, "name": name}))
+
+    async def _keep(self, message: Message) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._call(self._store.append, self._thread, [message])
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        async with self._lock:
+            new: Sequence[Entry] = await self._call(self._store.read, self._thread, start=self._seen)
+            self._seen += len(new)
+            self.read(entry.message for entry in new)
