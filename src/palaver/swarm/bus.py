@@ -86,8 +86,11 @@ class Since(Struct, frozen=True):
 class Subscription(Protocol):
     """The events that somebody asked for, as they come. Closed by ``close``, by leaving its block, or with the bus."""
 
-    dropped: int
-    """How many events were lost because nobody took them in time."""
+    @property
+    @abstractmethod
+    def dropped(self) -> int:
+        """How many events were lost because nobody took them in time."""
+        ...
 
     @abstractmethod
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -115,7 +118,11 @@ class Subscription(Protocol):
 class Listener(Protocol):
     """A function that is called with each event, one at a time. What it raises is logged, and stops nothing."""
 
-    dropped: int
+    @property
+    @abstractmethod
+    def dropped(self) -> int:
+        """How many events were lost because it was called too slowly."""
+        ...
 
     @abstractmethod
     def close(self) -> None:
