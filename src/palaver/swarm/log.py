@@ -49,18 +49,22 @@ class Log:
         """What was said, markers included, records left out. Costs the length of the thread."""
         return tuple([each.message for each in self.path if RECORD not in each.message.tags])
 
+    async def _append(self, messages: Sequence[Message]) -> tuple[Entry, ...]:
+        if not self._kept:
+            self._token += 1
+            return await self._journal.append(messages, self._token)
+        entries: tuple[Entry, ...] = ()
+        with anyio.CancelScope(shield=True):
+            async with self._lock:
+                self._token += 1
+                entries = await self._journal.append(messages, self._token)
+        return entries
+
     async def append(
         self, messages: Sequence[Message], pushed: Callable[[Message], None] | None = None
     ) -> tuple[Entry, ...]:
         """Let messages join, all or none, and tell ``pushed`` of each."""
-        if not self._kept:
-            self._token += 1
-            entries = await self._journal.append(messages, self._token)
-        else:
-            with anyio.CancelScope(shield=True):
-                async with self._lock:
-                    self._token += 1
-                    entries = await self._journal.append(messages, self._token)
+        entries = await self._append(messages)
         if pushed is not None:
             for entry in entries:
                 if RECORD not in entry.message.tags:
