@@ -133,3 +133,7 @@ class LiveSwarm:
         if self._group is None:
             raise ClosedError(f"the swarm {self.swarm.name!r} is not running")
         self._group.start_soon(function, *arguments)
+
+    async def refused(self, text: str) -> str | None:  # noqa: ARG002 (no policies yet)
+        """What a policy says instead of passing a text on."""
+        return None

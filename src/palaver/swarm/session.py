@@ -505,8 +505,8 @@ class Session(Commits):
 
     async def refused_input(self, text: str) -> str | None:
         """What a policy says instead of passing a message on; ``None`` when all pass it."""
-        return None if not self.swarm.policies or not text else None
+        return await self.live.refused(text)
 
     async def refused_output(self, text: str) -> str | None:
         """What a policy says instead of an answer; ``None`` when all pass it."""
-        return None if not self.swarm.policies or not text else None
+        return await self.live.refused(text)
