@@ -5,13 +5,13 @@ Rules:
 - Events are sent in the order of publishing, up to ``WINDOW`` of them ahead of their acknowledgements. One connection
   carries them in that order and the server takes them in that order, so what a broken connection leaves unwritten is an
   end of the row, never its middle.
-- On a new connection everything that is not acknowledged is sent again, from the oldest on. What had been written after
-  all is known to the server by its id and left out: no event is written twice, nor behind one that came later.
+- On a new connection everything that is not acknowledged is sent again, from the oldest on. What had been written
+  after all is known to the server by its id and left out: nothing is written twice, nor behind what came later.
 - An event that the server refuses for good is given up; anything else is tried again.
 - When ``limit`` events wait, the next one is given up. ``flush`` says how many were.
 
-The order can break where a server takes one event and refuses an earlier one for a reason that passes: in a cluster, when
-the stream's leader changes between two events of one client.
+The order can break where a server takes one event and refuses an earlier one for a reason that passes: in a cluster,
+when the stream's leader changes between two events of one client.
 
 Stability: experimental.
 """

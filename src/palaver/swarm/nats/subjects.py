@@ -3,7 +3,7 @@
 Rules:
 
 - A token keeps ASCII letters, digits, ``-`` and ``_``; every other byte of its UTF-8 is ``=`` and two hexadecimal
-  digits, and empty text is ``=``. So different texts have different tokens, and none holds a dot, a blank or a wildcard.
+  digits, and empty text is ``=``. So different texts have different tokens, without a dot, a blank or a wildcard.
 - What would be longer than 200 characters is ``==`` and its SHA-256; a subject is no longer than a server takes.
 
 Stability: experimental.
