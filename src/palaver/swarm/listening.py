@@ -49,6 +49,7 @@ class Subscribed:
         self.inbox = inbox
         self._bus = bus
         self._entered = False
+        self._given = 0
 
     @property
     def dropped(self) -> int:
@@ -60,20 +61,18 @@ class Subscribed:
         self.inbox.close()
         self._bus.let_go(self)
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncIterator[Event]:
         """The events, until it is closed. Raises ``BusyError`` under ``fail``."""
         if not self._entered:
             raise SwarmError("a subscription is entered (async with) before its events are read")
-        given = 0
-        while True:
-            try:
-                event = await self.inbox.take()
-            except StopAsyncIteration:
-                return
-            yield event
-            given += 1
-            if not given % _BREATH:
-                await checkpoint()
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event; now and then others may run first."""
+        self._given += 1
+        if not self._given % _BREATH:
+            await checkpoint()
+        return await self.inbox.take()
 
     async def __aenter__(self) -> Self:
         """Be ready: every event published from here on is seen."""
