@@ -12,9 +12,16 @@ try:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
     from nats.errors import Error as NatsError
-    from nats.errors import NoRespondersError
     from nats.js import JetStreamContext
-    from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+    from nats.js.api import (
+        AckPolicy,
+        ConsumerConfig,
+        DeliverPolicy,
+        DiscardPolicy,
+        RetentionPolicy,
+        StorageType,
+        StreamConfig,
+    )
     from nats.js.errors import APIError, NotFoundError
 except ImportError as error:
     raise SwarmError(
@@ -35,7 +42,6 @@ __all__ = [
     "JetStreamContext",
     "Msg",
     "NatsError",
-    "NoRespondersError",
     "NotFoundError",
     "RetentionPolicy",
     "StorageType",

@@ -40,7 +40,6 @@ from palaver.swarm.nats.driver import (
     ConsumerConfig,
     DiscardPolicy,
     Msg,
-    NoRespondersError,
     NotFoundError,
     RetentionPolicy,
     StorageType,
@@ -228,9 +227,9 @@ class Intake:
         self._given = Signal()
 
     async def run(self) -> None:
-        """Take turns, over one connection after another, until cancelled, or until somebody with a greater fence does."""
+        """Take turns, over one connection after another, until cancelled; or until a greater fence takes them."""
         link = self._queue.link
-        while not self._closed:
+        while True:
             connection = await link.ready()
             try:
                 await self._follow(connection)
@@ -350,7 +349,7 @@ class Intake:
 
     def _take(self, stage: _Stage, message: Msg) -> None:
         stage.heard_at = anyio.current_time()
-        if stage.over.is_set() or not message.reply or message.headers and "Status" in message.headers:
+        if stage.over.is_set() or not message.reply or (message.headers and "Status" in message.headers):
             return
         sequence = message.metadata.sequence
         stage.came += 1
