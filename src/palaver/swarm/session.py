@@ -27,13 +27,14 @@ import anyio
 
 from palaver.core.errors import ClosedError, NavigationError, SwarmError, TurnError
 from palaver.core.messages import AssistantMessage, Message, Mode, UserMessage
+from palaver.core.pairs import client_calls
 from palaver.core.parts import Text
 from palaver.swarm.agent import SwarmAgent
 from palaver.swarm.commits import Commits
 from palaver.swarm.events import SOURCES, Event
 from palaver.swarm.navigator import Navigator
 from palaver.swarm.place import CALL, CURRENT, LOGGER, Place, watched
-from palaver.swarm.records import Records
+from palaver.swarm.records import Records, kept_by
 from palaver.swarm.seat import Seat
 from palaver.swarm.turn import Turn
 from palaver.threads.agent_view import AgentView
@@ -88,8 +89,6 @@ class Session(Commits):
             self.navigator = Navigator(self.swarm.name, names, self.swarm.default, self.records)
             for entry in self.log.path:
                 self._remember(entry.message)
-            for turn, answer in self.records.all(_ANSWERED).items():
-                self._know(turn, answer)
         except BaseException:
             self.live.leave(self)
             raise
@@ -214,7 +213,7 @@ class Session(Commits):
         self._drop()
         try:
             if turn.named:
-                await self.records.put(_ANSWERED, turn.id, "")
+                await self._keep_answer(turn.id, "")
         finally:
             for name in names:
                 self.tell("agent", "commit-cancel-output", name)
@@ -270,12 +269,14 @@ class Session(Commits):
             banned = await self.refused_input(text)
             if banned is not None:
                 turn.resolve(banned)
+                await self._keep_answer(run, banned)
                 return banned
             turn.executions.append((text, active, mode))
             await watched("on_execute", self.swarm.on_execute, self, text, mode)
             self.tell("swarm", "get-agent-name", output={"activeAgent": active})
             self.tell("swarm", "get-agent", output={"agentName": active, "result": active})
             answer = await self._answer(turn, text, mode, resumed=known is None)
+            await self._keep_answer(run, answer)
             self.tell("swarm", "get-agent-name", output={"activeAgent": self.navigator.active})
             self._answered(turn, text, answer)
             return answer
@@ -284,8 +285,6 @@ class Session(Commits):
             for _, agent, _ in turn.executions[1:]:
                 self.tell("execution", "commit-execution-end", agent)
             self.tell("execution", "commit-execution-end")
-            if run is not None and turn.error is None:
-                self._know(run, turn.answer)
             self.turn = None
 
     def _answered(self, turn: Turn, text: str, answer: str) -> None:
@@ -330,15 +329,23 @@ class Session(Commits):
 
     # -- named turns -------------------------------------------------------------------------------------------------
 
+    async def _keep_answer(self, run: str | None, answer: str) -> None:
+        """Keep the answer of a named turn where no message of the log is it; a session that is over answers none."""
+        if run is not None and self._begun.get(run) is None and not self._over:
+            await self.records.put(_ANSWERED, run, answer)
+            self._know(run, answer)
+
     def _remember(self, message: Message) -> None:
-        """Know a named turn that the log holds: begun, or answered."""
+        """Know a named turn that the log holds: begun, or answered by a message or a record."""
+        kept = kept_by(message)
+        if kept is not None and kept[0] == _ANSWERED:
+            self._know(kept[1], str(kept[2]))
         turn = message.metadata.get(_TURN) if message.metadata else None
         if isinstance(turn, str):
-            shown = isinstance(message, AssistantMessage) and DISCARDED not in (message.tags or ())
-            if shown and not getattr(message, "tool_calls", ()):
-                self._know(turn, message.text)
-            elif isinstance(message, UserMessage):
+            if isinstance(message, UserMessage):
                 self._begun.setdefault(turn, None)
+            elif isinstance(message, AssistantMessage) and _answers(message):
+                self._know(turn, message.text)
 
     def _know(self, turn: str, answer: str) -> None:
         self._begun[turn] = answer
@@ -457,6 +464,7 @@ class Session(Commits):
         await self.log.append(messages, self._pushed)
 
     def _pushed(self, message: Message) -> None:
+        self._remember(message)
         self.tell("history", "push", message.agent, input={"message": message})
 
     def tell(self, source: str, type: str, agent: str | None = None, **more: Any) -> None:
@@ -508,3 +516,8 @@ class Session(Commits):
     async def refused_output(self, text: str) -> str | None:
         """What a policy says instead of an answer; ``None`` when all pass it."""
         return await self.live.refused(text)
+
+
+def _answers(message: AssistantMessage) -> bool:
+    """Whether an agent's message was shown, and calls nothing."""
+    return not (DISCARDED in message.tags or client_calls(message) or message.malformed_tool_calls)
