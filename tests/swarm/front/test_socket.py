@@ -121,7 +121,7 @@ async def test_a_binary_frame_closes_it(office):
 
 async def test_a_slow_reader_is_closed_with_the_reason(office):
     limits = Limits(events=8, patience=5)
-    async with office(limits=limits) as o, connect(o.ws("ann"), proxy=None, max_queue=1) as ws:
+    async with office(limits=limits) as o, connect(o.ws("ann"), proxy=None, max_queue=1, compression=None) as ws:
         session = await o.live.open("ann")
         (reader,) = [each for each in o.live.bus._open if each.where.client == "ann"]
         while not reader.inbox.closed:
@@ -137,7 +137,7 @@ async def test_a_slow_reader_is_closed_with_the_reason(office):
 
 async def test_a_reader_that_takes_nothing_is_left_after_a_while(office):
     limits = Limits(events=1000, patience=0.2)
-    async with office(limits=limits) as o, connect(o.ws("ann"), proxy=None, max_queue=1) as ws:
+    async with office(limits=limits) as o, connect(o.ws("ann"), proxy=None, max_queue=1, compression=None) as ws:
         session = await o.live.open("ann")
         (reader,) = [each for each in o.live.bus._open if each.where.client == "ann"]
         for _ in range(200):

@@ -98,7 +98,7 @@ class Socket:
     async def _hear(self, text: str, tasks: TaskGroup) -> None:
         try:
             self._turns.gate.admit(self._client)
-            if len(text) > self._turns.limits.body:
+            if len(text.encode(errors="replace")) > self._turns.limits.body:
                 raise too_large(self._turns.limits)  # noqa: TRY301 (told as every refusal)
             if _is_cancel(text):
                 await self._turns.desk.cancel(self._client)
