@@ -75,7 +75,7 @@ class Workers:
 
     async def _keep(self, number: int) -> None:
         pause = 0.0
-        while not self._stopping:
+        while True:
             began = anyio.current_time()
             pid, code = await self._run(number)
             if self._stopping:

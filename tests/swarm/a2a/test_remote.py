@@ -138,11 +138,14 @@ async def test_a_remote_agent_answers(streaming):
 
 
 async def test_what_it_speaks_is_told_as_it_comes():
-    async with theirs() as (url, _), talking(url) as session:
-        async with session.live.bus.subscribe(Where(type="delta")) as events:
-            await session.complete("hi")
-            events.close()
-            assert [event.output["text"] async for event in events] == ["you ", "said ", "hi"]
+    async with (
+        theirs() as (url, _),
+        talking(url) as session,
+        session.live.bus.subscribe(Where(type="delta")) as events,
+    ):
+        await session.complete("hi")
+        events.close()
+        assert [event.output["text"] async for event in events] == ["you ", "said ", "hi"]
 
 
 async def test_a_client_keeps_its_context_after_a_restart():

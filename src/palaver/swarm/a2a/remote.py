@@ -143,7 +143,7 @@ def _name(place: Place, text: str) -> str:
     """The name of a message: the same when the same is asked again in a turn that broke off."""
     if place.run is None:
         return uuid7()
-    return sha256("\0".join((place.run, place.agent, text)).encode(errors="replace")).hexdigest()
+    return sha256(f"{place.run}/{place.agent}/{text}".encode(errors="replace")).hexdigest()
 
 
 async def _cancel(client: Client, task: str, context: ClientCallContext) -> None:
