@@ -14,7 +14,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -45,8 +46,7 @@ class LiveSwarm:
         self._own_bus = bus is None
         self.bus: Bus = LocalBus() if bus is None else bus
         self._sessions: dict[str, Session] = {}
-        self._logs: dict[str, tuple[Log, int]] = {}
-        self._opening: dict[str, anyio.Lock] = {}
+        self._alone: dict[str, tuple[anyio.Lock, int]] = {}
         self._group: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
@@ -82,6 +82,21 @@ class LiveSwarm:
         session = Session(self, client)
         await session.__aenter__()
         return session
+
+    @asynccontextmanager
+    async def alone(self, client: str) -> AsyncGenerator[None]:
+        """Wait until nobody else in here has this client: one after the other, in the order of asking."""
+        lock, waiting = self._alone.get(client, (anyio.Lock(), 0))
+        self._alone[client] = (lock, waiting + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._alone[client]
+            if waiting == 1:
+                del self._alone[client]
+            else:
+                self._alone[client] = (lock, waiting - 1)
 
     def get(self, client: str) -> Session | None:
         """The session that a client has just now."""
