@@ -17,7 +17,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
@@ -62,7 +62,8 @@ def name_of(check: Check) -> str:
 
 def said(number: int, client: str = "ann", **fields: Any) -> Event:
     """An event with a number."""
-    return Event(**({"source": "agent", "type": "run", "client": client, "input": {"n": number}} | fields))
+    values: dict[str, Any] = {"source": "agent", "type": "run", "client": client, "input": {"n": number}}
+    return Event(**values | fields)
 
 
 def numbers(events: list[Event]) -> list[int]:
@@ -135,15 +136,16 @@ async def every_field_filters(make: Make) -> None:
     """A filter admits what is equal in all that it names, live and from what was kept."""
     fields = ("client", "source", "type", "swarm", "agent", "run", "name")
     bare = {"client": "c", "source": "s", "type": "t"}
-    given: list[Mapping[str, str]] = [bare, *({**bare, field: f"other {field}"} for field in fields)]
+    given: list[dict[str, Any]] = [bare, *({**bare, field: f"other {field}"} for field in fields)]
     async with make() as bus:
-        wheres = [Where(**{field: f"other {field}"}) for field in fields]
+        named: list[dict[str, Any]] = [{field: f"other {field}"} for field in fields]
+        wheres = [Where(**each) for each in named]
         both = Where(client="c", source="s", type="other type")
         opened = [bus.subscribe(where) for where in (*wheres, both)]
         for each in opened:
             await each.__aenter__()
         for number, values in enumerate(given):
-            bus.publish(Event(**values, input={"n": number}))
+            bus.publish(said(number, **values))
         await bus.flush()
         expected = [*range(1, len(fields) + 1), fields.index("type") + 1]
         for each, number in zip(opened, expected, strict=True):
@@ -511,7 +513,14 @@ async def messages_survive(make: Make) -> None:
         assistant("a", ToolCall("c1", "f", ' {"b": 1.0}'), agent="sales", metadata={}),
         tool("t", tool_call_id="c1", is_error=True),
     )
-    values = {"text": "ä\x00", "none": None, "list": [1, {"x": []}], "big": 2**53, "part": 0.5, "yes": True}
+    values: dict[str, Any] = {
+        "text": "ä\x00",
+        "none": None,
+        "list": [1, {"x": []}],
+        "big": 2**53,
+        "part": 0.5,
+        "yes": True,
+    }
     async with make() as bus, bus.subscribe() as events:
         for message in messages:
             bus.publish(Event(source="history", type="push", client="ann", input={"message": message, "mode": "user"}))

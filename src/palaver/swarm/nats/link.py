@@ -82,6 +82,11 @@ class Connection:
             ping_interval=_PING,
         )
 
+    async def forget(self, stream: str, consumer: str | None) -> None:
+        """Let the server remove a consumer, now rather than soon; does not wait until it has."""
+        if consumer is not None:
+            await self.client.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{consumer}", reply=self.client.new_inbox())
+
     async def close(self) -> None:
         """Let go; waits no longer than it must."""
         self.down.set()
