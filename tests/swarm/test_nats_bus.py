@@ -12,7 +12,8 @@ import pytest
 
 from palaver.core.errors import BusyError, SwarmError, TransportError
 from palaver.swarm.bus import Since, Where
-from palaver.swarm.nats import NatsBus
+from palaver.swarm.events import encode
+from palaver.swarm.nats import NatsBus, feed
 from palaver.swarm.nats.subjects import pattern, subject, token
 from palaver.testing.buses import ODD, PATIENCE, numbers, said, take, until
 from tests.swarm.nats_server import URL, PrivateServer, fresh_stream, open_bus
@@ -169,8 +170,9 @@ async def test_what_is_no_event_is_passed_over(stream, anyio_backend, caplog):
 @pytest.mark.server
 @pytest.mark.row("ASK-23")
 @pytest.mark.parametrize("kills", [1, 3])
-async def test_a_server_that_is_killed_loses_nothing(server, anyio_backend, kills):
+async def test_a_server_that_is_killed_loses_nothing(server, anyio_backend, kills, monkeypatch):
     """Killed in mid-publication and begun again on the same files: all events, in order, each once."""
+    monkeypatch.setattr(feed, "REMEMBERED", 0)  # each goes on exactly where it was
     clients, count = ("ann", "bob", "cid"), 3000
     heard = []
 
@@ -209,6 +211,44 @@ async def test_a_server_that_is_killed_loses_nothing(server, anyio_backend, kill
         for client in clients:
             assert numbers([event for event in seen if event.client == client]) == list(range(count))
     assert info.state.messages == size
+
+
+@pytest.mark.anyio
+@pytest.mark.server
+@pytest.mark.row("ASK-23")
+async def test_a_connection_that_breaks_again_and_again_neither_loses_nor_doubles(stream, anyio_backend, monkeypatch):
+    """What was written and not yet acknowledged is sent again; the server knows it by its id."""
+    monkeypatch.setattr(feed, "REMEMBERED", 0)
+    async with open_bus(stream) as bus, bus.subscribe(size=5000) as events:
+        for number in range(5000):
+            bus.publish(said(number))
+        for _ in range(8):
+            connection = await bus._link.ready()
+            left = len(bus._outbox)
+            await until(lambda mark=left: len(bus._outbox) < mark or not mark)
+            bus._link.fail(connection, OSError("cut by a test"))
+        with anyio.fail_after(PATIENCE):
+            await bus.flush()
+        assert numbers(await take(events, 5000)) == list(range(5000))
+        info = await (await bus._link.ready()).streams.stream_info(stream["stream"])
+        assert info.state.messages == 5000
+
+
+@pytest.mark.anyio
+@pytest.mark.server
+@pytest.mark.row("ASK-23")
+async def test_an_event_that_the_server_holds_twice_is_seen_once(stream, anyio_backend):
+    event = said(1)
+    async with open_bus(stream) as bus, bus.subscribe() as events:
+        streams = (await bus._link.ready()).streams
+        for _ in range(2):  # without an id for the server, as if it had forgotten it
+            await streams.publish(subject(stream["prefix"], "ann", "agent"), encode(event))
+        bus.publish(said(2))
+        assert numbers(await take(events, 2)) == [1, 2]
+        for _ in range(2):
+            bus.publish(said(3, id="three"))
+        await bus.flush()
+        assert (await streams.stream_info(stream["stream"])).state.messages == 4
 
 
 @pytest.mark.anyio

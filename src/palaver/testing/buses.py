@@ -487,6 +487,16 @@ async def the_end_of_a_bus_is_told(make: Make) -> None:
         await bus.__aenter__()
 
 
+async def listeners_hear_the_rest_at_the_end(make: Make) -> None:
+    """What was published just before a bus ended is heard by those who listen."""
+    heard: list[int] = []
+    async with make() as bus:
+        await bus.listen(lambda event: heard.append(event.input["n"]))
+        for number in range(200):
+            bus.publish(said(number))
+    assert heard == list(range(200))
+
+
 async def an_error_or_a_cancellation_goes_through(make: Make) -> None:
     """The block's own error comes out as it is, and a cancelled block does not wait for its listeners."""
     bus = make()
@@ -594,6 +604,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     a_subscription_can_be_closed,
     a_listener_can_be_closed,
     the_end_of_a_bus_is_told,
+    listeners_hear_the_rest_at_the_end,
     an_error_or_a_cancellation_goes_through,
     messages_survive,
     clients_may_have_odd_names,
