@@ -82,7 +82,7 @@ def encode(event: Event) -> bytes:
     try:
         bare = structs.replace(event, place=None, input=_plain(event.input), output=_plain(event.output))
         return _ENCODER.encode(bare)
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise SwarmError(f"event {event.source} {event.type}: {error}") from error
 
 

@@ -16,6 +16,7 @@ import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
+from itertools import count as counter
 from typing import TYPE_CHECKING, Final, Self
 
 import anyio
@@ -49,6 +50,7 @@ class Subscribed:
         self.inbox = inbox
         self._bus = bus
         self._entered = False
+        self._given = 0
 
     @property
     def dropped(self) -> int:
@@ -60,20 +62,18 @@ class Subscribed:
         self.inbox.close()
         self._bus.let_go(self)
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncIterator[Event]:
         """The events, until it is closed. Raises ``BusyError`` under ``fail``."""
         if not self._entered:
             raise SwarmError("a subscription is entered (async with) before its events are read")
-        given = 0
-        while True:
-            try:
-                event = await self.inbox.take()
-            except StopAsyncIteration:
-                return
-            yield event
-            given += 1
-            if not given % _BREATH:
-                await checkpoint()
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event; now and then others may run first."""
+        self._given += 1
+        if not self._given % _BREATH:
+            await checkpoint()
+        return await self.inbox.take()
 
     async def __aenter__(self) -> Self:
         """Be ready: every event published from here on is seen."""
@@ -120,7 +120,9 @@ class Heard:
     async def work(self) -> None:
         """Call the function with one event at a time, until it is closed."""
         inbox = self._events.inbox
-        while True:
+        for number in counter(1):
+            if not number % _BREATH:
+                await checkpoint()
             try:
                 event = await inbox.take()
             except StopAsyncIteration:
@@ -135,8 +137,6 @@ class Heard:
                 waits = self._handler(event)
                 if inspect.isawaitable(waits):
                     await waits
-                else:
-                    await checkpoint()
             except Exception:  # noqa: BLE001 (whatever an application raises stops nothing)
                 _log.exception("a listener of the bus failed on %s", event)
             finally:

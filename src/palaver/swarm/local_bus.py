@@ -121,10 +121,13 @@ class LocalBus(ListeningBus):
 
 def _writable(event: Event) -> bool:
     """Whether an event can be written for certain, as is seen without writing it."""
-    if not (event.client.isascii() and event.source.isascii() and event.type.isascii()):
+    e = event
+    if not f"{e.source}{e.type}{e.client}{e.swarm}{e.agent}{e.name}{e.thread}{e.run}{e.id}".isascii():
         return False
     for values in (event.input, event.output):
         for name, value in values.items():
+            if not name.isascii():
+                return False
             if isinstance(value, str):
                 if not value.isascii():
                     return False
