@@ -3,7 +3,8 @@
 Rules (ADR 17: what a runtime must remember is a record in its thread):
 
 - A value has a ``kind`` (``navigation``, ``state``, ``storage:notes``, ``bans``) and a ``name``; the last record of both wins, and a
-  record without a value removes it. So a value is kept, forked, exported and deleted with its thread, in one append.
+  record without a value removes it, and one without a name all values of its kind. So a value is kept, forked, exported and
+  deleted with its thread, in one append.
 - Values are JSON. What cannot be written raises ``SwarmError``, and nothing is changed.
 - ``Records`` of a client stand in the client's own thread, which one process at a time writes. ``SharedRecords`` stand in a
   thread that any process may write to: ``refresh`` takes in what others wrote.
@@ -60,6 +61,11 @@ class Values(Protocol):
         ...
 
     @abstractmethod
+    async def remove_all(self, kind: str) -> None:
+        """Remove all values of a kind, all or none of them."""
+        ...
+
+    @abstractmethod
     async def refresh(self) -> None:
         """Take in what other processes wrote."""
         ...
@@ -92,7 +98,9 @@ class _Table:
             if message.source == SOURCE and RECORD in message.tags and isinstance(message.payload, Mapping):
                 told: Mapping[str, Any] = message.payload
                 values = self._kinds.setdefault(str(told.get("kind")), {})
-                if "value" in told:
+                if "name" not in told:
+                    values.clear()
+                elif "value" in told:
                     values[str(told.get("name"))] = told["value"]
                 else:
                     values.pop(str(told.get("name")), None)
@@ -119,6 +127,10 @@ class Records(_Table, Values):
     async def remove(self, kind: str, name: str) -> None:
         if name in self.all(kind):
             await self._keep(_record({"kind": kind, "name": name}))
+
+    async def remove_all(self, kind: str) -> None:
+        if self.all(kind):
+            await self._keep(_record({"kind": kind}))
 
     async def _keep(self, message: Message) -> None:
         await self._log.append([message])
@@ -156,6 +168,9 @@ class SharedRecords(_Table, Values):
 
     async def remove(self, kind: str, name: str) -> None:
         await self._keep(_record({"kind": kind, "name": name}))
+
+    async def remove_all(self, kind: str) -> None:
+        await self._keep(_record({"kind": kind}))
 
     async def _keep(self, message: Message) -> None:
         with anyio.CancelScope(shield=True):
