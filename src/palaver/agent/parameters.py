@@ -113,8 +113,10 @@ def _path(steps: Iterable[object]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
-def parameters_of(function: Callable[..., Any], name: str, *, strict: bool = False) -> Parameters:
-    """Read the signature, the types and the docstring of a function.
+def parameters_of(
+    function: Callable[..., Any], name: str, *, strict: bool = False, context: type = ToolContext
+) -> Parameters:
+    """Read the signature, the types and the docstring of a function; ``context`` is a type that no model gives.
 
     Raises ``MessageError``, naming the tool and the parameter, for what a model cannot be told.
     """
@@ -127,7 +129,7 @@ def parameters_of(function: Callable[..., Any], name: str, *, strict: bool = Fal
             shown = _UNNAMED[each.kind].format(each.name)
             raise MessageError(f"the tool {name!r}: the parameter “{shown}” has no name that a model could use")
         bare, description = _unwrapped(types.get(each.name, Any))
-        if bare is ToolContext:
+        if bare is context:
             contexts.append(each.name)
         else:
             listed.append(Parameter(each.name, bare, each.default, description or text.parameters.get(each.name)))

@@ -10,9 +10,10 @@ What is promised:
   ``BusyError``.
 - *In order.* The events of one client come to each subscription in the order in which they were published by one
   process. A handler (``listen``) is called with one event at a time, in that order.
-- *At least once, seen once.* What was published when ``flush`` returned reaches every subscription that has room for it,
-  also when a connection broke in between; a second delivery of an event (its ``id``) is left out.
-- *From a point.* ``since`` begins with what was kept behind that place, or that time, as far back as the bus keeps events.
+- *At least once, seen once.* What was published when ``flush`` returned reaches every subscription that has room for
+  it, also when a connection broke in between; a second delivery of an event (its ``id``) is left out.
+- *From a point.* ``since`` begins with what was kept behind that place, or that time, as far back as the bus keeps
+  events.
 
 What is not promised: any order between clients; that an event is kept when the process dies before ``flush`` returned.
 
@@ -77,7 +78,10 @@ EVERYTHING = Where()
 
 
 class Since(Struct, frozen=True):
-    """Where to begin: behind a ``place``, or with what was sent at a ``time`` (Unix ms) or later. Neither: the oldest."""
+    """Where to begin: behind a ``place``, or with what was sent at a ``time`` (Unix ms) or later.
+
+    Neither: the oldest.
+    """
 
     place: int | None = None
     time: int | None = None
@@ -86,8 +90,11 @@ class Since(Struct, frozen=True):
 class Subscription(Protocol):
     """The events that somebody asked for, as they come. Closed by ``close``, by leaving its block, or with the bus."""
 
-    dropped: int
-    """How many events were lost because nobody took them in time."""
+    @property
+    @abstractmethod
+    def dropped(self) -> int:
+        """How many events were lost because nobody took them in time."""
+        ...
 
     @abstractmethod
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -115,7 +122,11 @@ class Subscription(Protocol):
 class Listener(Protocol):
     """A function that is called with each event, one at a time. What it raises is logged, and stops nothing."""
 
-    dropped: int
+    @property
+    @abstractmethod
+    def dropped(self) -> int:
+        """How many events were lost because it was called too slowly."""
+        ...
 
     @abstractmethod
     def close(self) -> None:
@@ -133,7 +144,10 @@ class Bus(Protocol):
 
     @abstractmethod
     def publish(self, event: Event) -> None:
-        """Say what happened. Never waits; raises ``SwarmError`` for what cannot be written, ``ClosedError`` at its end."""
+        """Say what happened.
+
+        Never waits; raises ``SwarmError`` for what cannot be written, ``ClosedError`` at its end.
+        """
         ...
 
     @abstractmethod
@@ -172,7 +186,11 @@ class Bus(Protocol):
 
     @abstractmethod
     async def once(
-        self, where: Where = EVERYTHING, *, since: Since | None = None, timeout: float | None = None
+        self,
+        where: Where = EVERYTHING,
+        *,
+        since: Since | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 (a bus ends too, and says which it was)
     ) -> Event:
         """Wait for one event. Raises ``TimeoutError`` after ``timeout`` seconds, ``ClosedError`` when the bus ends."""
         ...

@@ -7,8 +7,8 @@ Rules (agent-swarm-kit.md 4):
 - ``client`` names whose conversation it is; what is shared by all clients happens to the client ``shared``, which no
   client may be called.
 - ``input`` and ``output`` hold JSON values, and messages of ours under ``message``, which are written canonically.
-- An event has an id (UUID version 7), by which a second delivery is known. A bus that keeps events sets ``place``, which
-  grows with each event that it took.
+- An event has an id (UUID version 7), by which a second delivery is known. A bus that keeps events sets ``place``,
+  which grows with each event that it took.
 
 Stability: experimental.
 """
@@ -46,8 +46,9 @@ _MESSAGE: Final = "message"
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One thing that happened. ``name`` is that of a state, storage, policy or compute; ``run`` the turn it happened in.
+    """One thing that happened.
 
+    ``name`` is that of a state, storage, policy or compute; ``run`` its turn.
     ``sent_at`` is Unix milliseconds.
     """
 
@@ -101,10 +102,11 @@ def _plain(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _rich(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    told = values.get(_MESSAGE)
-    if not isinstance(told, dict) or set(told) != {"@message"}:
-        return values
-    return {**values, _MESSAGE: canonical.decode(told["@message"].encode())}
+    match values.get(_MESSAGE):
+        case {"@message": str(written), **rest} if not rest:
+            return {**values, _MESSAGE: canonical.decode(written.encode())}
+        case _:
+            return values
 
 
 _ENCODER: Final = msgspec.json.Encoder()

@@ -2,12 +2,12 @@
 
 Rules (ADR 17: what a runtime must remember is a record in its thread):
 
-- A value has a ``kind`` (``navigation``, ``state``, ``storage:notes``, ``bans``) and a ``name``; the last record of both wins, and a
-  record without a value removes it, and one without a name all values of its kind. So a value is kept, forked, exported and
-  deleted with its thread, in one append.
+- A value has a ``kind`` (``navigation``, ``state``, ``storage:notes``, ``bans``) and a ``name``; the last record of
+  both wins, a record without a value removes it, and one without a name removes all of its kind. So a value is kept,
+  forked, exported and deleted with its thread, in one append.
 - Values are JSON. What cannot be written raises ``SwarmError``, and nothing is changed.
-- ``Records`` of a client stand in the client's own thread, which one process at a time writes. ``SharedRecords`` stand in a
-  thread that any process may write to: ``refresh`` takes in what others wrote.
+- ``Records`` of a client stand in the client's own thread, which one process at a time writes. ``SharedRecords``
+  stand in a thread that any process may write to: ``refresh`` takes in what others wrote.
 - Reading costs nothing; a write costs one append; opening costs the length of the thread, once.
 
 Stability: experimental.
@@ -95,8 +95,8 @@ class _Table:
 
     def read(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            if message.source == SOURCE and RECORD in message.tags and isinstance(message.payload, Mapping):
-                told: Mapping[str, Any] = message.payload
+            if message.source == SOURCE and RECORD in message.tags:
+                told: Mapping[str, Any] = message.payload or {}
                 values = self._kinds.setdefault(str(told.get("kind")), {})
                 if "name" not in told:
                     values.clear()
@@ -122,13 +122,16 @@ class Records(_Table, Values):
         self.read(entry.message for entry in log.path)
 
     async def put(self, kind: str, name: str, value: Any) -> None:
+        """Keep a value, in one append."""
         await self._keep(record(kind, name, value))
 
     async def remove(self, kind: str, name: str) -> None:
+        """Remove a value, in one append."""
         if name in self.all(kind):
             await self._keep(_record({"kind": kind, "name": name}))
 
     async def remove_all(self, kind: str) -> None:
+        """Remove all values of a kind, in one append, if there are any."""
         if self.all(kind):
             await self._keep(_record({"kind": kind}))
 
@@ -164,12 +167,15 @@ class SharedRecords(_Table, Values):
         return function(*args, **kwargs)
 
     async def put(self, kind: str, name: str, value: Any) -> None:
+        """Keep a value, in one append."""
         await self._keep(record(kind, name, value))
 
     async def remove(self, kind: str, name: str) -> None:
+        """Remove a value, in one append."""
         await self._keep(_record({"kind": kind, "name": name}))
 
     async def remove_all(self, kind: str) -> None:
+        """Remove all values of a kind, in one append."""
         await self._keep(_record({"kind": kind}))
 
     async def _keep(self, message: Message) -> None:
@@ -178,6 +184,7 @@ class SharedRecords(_Table, Values):
             await self.refresh()
 
     async def refresh(self) -> None:
+        """Read what joined the thread since."""
         async with self._lock:
             new: Sequence[Entry] = await self._call(self._store.read, self._thread, start=self._seen)
             self._seen += len(new)

@@ -1,0 +1,181 @@
+"""An agent of a swarm: a model, what it is told, what it may call, and what may become of its answers.
+
+Rules (agent-swarm-kit.md 3):
+
+- An agent is a description and holds no conversation. It sees of the client's thread what ``threads.AgentView`` gives
+  it: its prompt, the swarm's instructions, its own ``system`` texts and what ``dynamic`` gives, the model's
+  ``flags``, the system messages committed for it, and the last ``keep`` messages of the dialogue.
+- ``tools`` are offered in their order, navigation first; ``sources`` give more of them, asked for each call of the
+  model, and one that fails is left out (K12). Of one answer the last ``max_tool_calls`` calls are run, or the one
+  that navigates (K11).
+- ``map`` changes an answer as it came, ``map_calls`` its calls, ``transform`` its text; ``validate`` says why an
+  answer must not be shown. What any of them raises is the error of the turn.
+- ``rescue`` says what happens to an answer that may not be shown, or calls what is not there
+  (``palaver.swarm.rescue``).
+- ``on_model_error``: a model that fails raises from the turn, or a placeholder is shown instead; either way nothing
+  of it is kept (K13).
+- ``hooks`` only look on. ``operator`` makes it a person: asked in the model's place, with no model.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from palaver.core.errors import MessageError
+from palaver.core.messages import AssistantMessage, Message
+from palaver.core.parts import ToolCall
+from palaver.core.request import Settings
+from palaver.swarm.output import not_empty
+from palaver.swarm.place import Place
+from palaver.swarm.rescue import PLACEHOLDERS, Flush, Rescue
+from palaver.swarm.tool import AnySwarmTool, SwarmTool, as_tool
+from palaver.threads.agent_view import KEEP
+
+if TYPE_CHECKING:
+    from palaver.core.messages import Scope
+    from palaver.models.language_model import LanguageModel
+
+Text: TypeAlias = "str | Callable[[Place], str | Awaitable[str]]"
+Source: TypeAlias = "Callable[[Place], Awaitable[Sequence[AnySwarmTool]] | Sequence[AnySwarmTool]]"
+Operator: TypeAlias = "Callable[[Place, str], Awaitable[str]]"
+OnModelError: TypeAlias = Literal["raise", "placeholder"]
+
+MAX_TOOL_CALLS: Final = 1
+"""How many calls of one answer are run, where nothing else is said."""
+
+
+class Hooks:
+    """Looks on at an agent: override what you need, plain or asynchronous.
+
+    Whatever is raised is logged, and disturbs nothing.
+    """
+
+    def on_init(self, place: Place) -> Any:
+        """The agent is used in a session for the first time."""
+
+    def on_execute(self, place: Place, text: str, mode: str) -> Any:
+        """Something is said to it."""
+
+    def on_run(self, place: Place, text: str) -> Any:
+        """It is asked without a trace in the log."""
+
+    def on_output(self, place: Place, text: str) -> Any:
+        """Its answer is shown."""
+
+    def on_assistant_message(self, place: Place, text: str) -> Any:
+        """An answer of its own, or one that was committed for it, joins the log."""
+
+    def on_user_message(self, place: Place, text: str) -> Any:
+        """A user message is committed."""
+
+    def on_system_message(self, place: Place, text: str) -> Any:
+        """A system message is committed."""
+
+    def on_developer_message(self, place: Place, text: str) -> Any:
+        """A developer message is committed."""
+
+    def on_tool_output(self, place: Place, call: str, text: str) -> Any:
+        """The result of a call is committed."""
+
+    def on_tool_request(self, place: Place, calls: Sequence[ToolCall]) -> Any:
+        """Calls are committed."""
+
+    def on_flush(self, place: Place) -> Any:
+        """A flush is committed."""
+
+    def on_resurrect(self, place: Place, mode: str, reason: str) -> Any:
+        """A rescue begins."""
+
+    def on_tool_error(self, place: Place, call: ToolCall, error: Exception) -> Any:
+        """A tool raised."""
+
+    def on_after_tool_calls(self, place: Place, calls: Sequence[ToolCall]) -> Any:
+        """The tools of a batch have committed, or were stopped."""
+
+    def on_completion(self, place: Place, messages: Sequence[Message], answer: AssistantMessage) -> Any:
+        """The model answered."""
+
+    def on_dispose(self, place: Place) -> Any:
+        """The session ends, or another agent took over."""
+
+
+class SwarmAgent:
+    """What an agent of a swarm is. Changing one is a copy: ``agent.replace(keep=30)``."""
+
+    def __init__(
+        self,
+        name: str,
+        model: LanguageModel | None = None,
+        *,
+        prompt: Text = "",
+        system: Iterable[str] = (),
+        dynamic: Callable[[Place], Iterable[str] | Awaitable[Iterable[str]]] | None = None,
+        flags: Iterable[str] = (),
+        tools: Iterable[AnySwarmTool] = (),
+        sources: Iterable[Source] = (),
+        keep: int | None = KEEP,
+        where: Callable[[Message], bool] | None = None,
+        max_tool_calls: int = MAX_TOOL_CALLS,
+        map: Callable[[AssistantMessage], Any] | None = None,
+        map_calls: Callable[[Sequence[ToolCall]], Any] | None = None,
+        transform: Callable[[str], Any] | None = None,
+        validate: Callable[[str], Any] = not_empty,
+        rescue: Rescue = Flush(),  # noqa: B008 (frozen)
+        rescue_scope: Scope = "turn",
+        placeholders: Sequence[str] = PLACEHOLDERS,
+        on_model_error: OnModelError = "raise",
+        hooks: Hooks | None = None,
+        operator: Operator | None = None,
+        operator_timeout: float | None = None,
+        states: Iterable[Any] = (),
+        storages: Iterable[Any] = (),
+        depends_on: Iterable[str] = (),
+        settings: Settings = Settings(),  # noqa: B008 (frozen)
+        provider: Mapping[str, Mapping[str, Any]] | None = None,
+        stream: bool = False,
+        description: str = "",
+    ) -> None:
+        """Describe an agent.
+
+        ``states`` and ``storages`` are what its tools may use, by description or by name; ``depends_on`` names the
+        agents that it may hand over to, for drawings. With ``stream`` the text of an answer is told as it comes, in
+        events ``agent delta``: for agents whose answers nothing changes. ``operator_timeout`` is in seconds; after it
+        the answer is ``""``. Raises ``MessageError`` for an agent with neither a model nor an operator, or without a
+        name.
+        """
+        self._given = {key: value for key, value in locals().items() if key != "self"}
+        if not name:
+            raise MessageError("an agent needs a name")
+        if (model is None) == (operator is None):
+            raise MessageError(f"the agent {name!r} needs a model, or an operator in its place")
+        if not placeholders:
+            raise MessageError(f"the agent {name!r} needs a placeholder")
+        self.name, self.model, self.prompt, self.description = name, model, prompt, description
+        self.system, self.dynamic, self.flags = tuple(system), dynamic, tuple(flags)
+        self.tools: tuple[SwarmTool, ...] = tuple([as_tool(each) for each in tools])
+        self.sources = tuple(sources)
+        self.keep, self.where, self.max_tool_calls = keep, where, max_tool_calls
+        self.map, self.map_calls, self.transform, self.validate = map, map_calls, transform, validate
+        self.rescue, self.rescue_scope, self.placeholders = rescue, rescue_scope, tuple(placeholders)
+        self.on_model_error: OnModelError = on_model_error
+        self.hooks = hooks or Hooks()
+        self.operator, self.operator_timeout = operator, operator_timeout
+        self.states = frozenset(_names(states))
+        self.storages = frozenset(_names(storages))
+        self.depends_on = tuple(depends_on)
+        self.settings, self.provider, self.stream = settings, dict(provider or {}), stream
+
+    def replace(self, **changes: Any) -> SwarmAgent:
+        """Give an edited copy."""
+        return SwarmAgent(**{**self._given, **changes})
+
+    def __repr__(self) -> str:
+        """Show the name and the tools."""
+        return f"SwarmAgent({self.name!r}, tools={[each.name for each in self.tools]})"
+
+
+def _names(given: Iterable[Any]) -> list[str]:
+    return [each if isinstance(each, str) else each.name for each in given]

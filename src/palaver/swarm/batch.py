@@ -1,0 +1,229 @@
+"""The calls of one answer: which of them are run, and how.
+
+Rules (agent-swarm-kit.md 3.1, K5, K11):
+
+- First the batch is made, without running anything: calls without an id get one, ``map_calls`` changes the list,
+  equal ids are refused, one call that navigates or commits an action wins over all others, of the rest the last
+  ``max_tool_calls`` stay.
+- Then tools begin in order, each when the one before has committed, and may still be running. A stop, an error, a
+  cancel or a change of agent skips those that have not begun, and sets ``cancelled`` for those that have.
+- A batch is settled when its last call has committed, or it was halted; ``on_after_tool_calls`` is told once.
+- When every tool has returned and none has gone on with the turn, the model is asked again where one of them returns
+  its result; else the turn fails, and the error names the tool. A tool that defers has until the turn's deadline.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from msgspec import Struct, structs
+
+from palaver.agent.outputs import error_output
+from palaver.core.errors import TurnError, excerpt
+from palaver.core.messages import AssistantMessage
+from palaver.core.pairs import client_calls
+from palaver.core.parts import ToolCall
+from palaver.swarm.call import Call
+from palaver.swarm.place import CALL, LOGGER, Place, watched
+from palaver.swarm.tool import FIRST, SwarmTool
+
+if TYPE_CHECKING:
+    from palaver.swarm.seat import Seat
+    from palaver.swarm.turn import Turn
+
+_LETTERS: Final = string.digits + string.ascii_lowercase
+_ID_LENGTH: Final = 9
+
+
+class Planned(Struct, frozen=True):
+    """A call that passed every check: the tool it means, and its arguments as the tool takes them."""
+
+    call: ToolCall
+    tool: SwarmTool
+    arguments: Any
+
+
+# -- pure ------------------------------------------------------------------------------------------------------------
+
+
+def call_id() -> str:
+    """An id for a call: ``call_`` and nine letters."""
+    return "call_" + "".join(secrets.choice(_LETTERS) for _ in range(_ID_LENGTH))
+
+
+def normalised(message: AssistantMessage) -> AssistantMessage:
+    """An answer whose calls all have an id."""
+    if all(call.id for call in client_calls(message)):
+        return message
+    return message.replace(content=[_named(part) for part in message.content])
+
+
+def _named(part: Any) -> Any:
+    if isinstance(part, ToolCall) and not part.id and not part.provider_executed:
+        return structs.replace(part, id=call_id())
+    return part
+
+
+def duplicate(calls: Iterable[ToolCall]) -> str | None:
+    """An id that two calls share."""
+    seen: set[str] = set()
+    for call in calls:
+        if call.id in seen:
+            return call.id
+        seen.add(call.id)
+    return None
+
+
+def chosen(calls: Sequence[ToolCall], offered: Mapping[str, SwarmTool], limit: int) -> list[ToolCall]:
+    """The calls to run: the first that wins over the rest, else the last ``limit`` (K11)."""
+    if limit <= 0:
+        return []
+    for call in calls:
+        tool = offered.get(call.name)
+        if tool is not None and tool.kind in FIRST:
+            return [call]
+    return list(calls[-limit:])
+
+
+def with_calls(message: AssistantMessage, calls: Sequence[ToolCall]) -> AssistantMessage:
+    """An answer with these calls, and no others that are run here; what they share with it stays where it was."""
+    left = {call.id: call for call in calls}
+    content: list[Any] = []
+    for part in message.content:
+        if not isinstance(part, ToolCall) or part.provider_executed:
+            content.append(part)
+        elif (call := left.pop(part.id, None)) is not None:
+            content.append(call)
+    return message.replace(content=(*content, *left.values()))
+
+
+def ordered(tools: Iterable[SwarmTool]) -> dict[str, SwarmTool]:
+    """Tools by name as they are offered: the first of a name, navigation first, one that commits an action."""
+    found: dict[str, SwarmTool] = {}
+    commits = False
+    for tool in sorted(tools, key=lambda each: each.kind != "navigation"):
+        if tool.name in found or (tool.kind == "commit" and commits):
+            continue
+        commits = commits or tool.kind == "commit"
+        found[tool.name] = tool
+    return found
+
+
+def shown(call: ToolCall) -> str:
+    """A call in the reason of a rescue."""
+    return f"name={call.name} arguments={excerpt(call.arguments_json, 200)}"
+
+
+# -- running ---------------------------------------------------------------------------------------------------------
+
+
+class Batch:
+    """The calls of one answer, while they run."""
+
+    def __init__(self, seat: Seat, turn: Turn, place: Place, planned: Sequence[Planned], said: str) -> None:
+        """Stand ready."""
+        self._seat, self.turn, self._place = seat, turn, place
+        self._planned = tuple(planned)
+        self.calls = tuple([each.call for each in planned])
+        self.said = said
+        self._begun: list[tuple[Call, Planned]] = []
+        self._release = anyio.Event()
+        self._left = anyio.Event()
+        self._open = 0
+        self._halted = self._settled = False
+
+    def halt(self) -> None:
+        """Begin no more tools, and tell those that run."""
+        self._halted = True
+        for call, _ in self._begun:
+            call.cancelled.set()
+        self._release.set()
+
+    async def released(self, call: Call) -> None:
+        """A call has committed: the next may begin."""
+        if not self._begun or self._begun[-1][0] is not call:
+            return
+        if call.is_last:
+            await self._settle()
+        self._release.set()
+
+    async def run(self) -> None:
+        """Run the calls, and see that the turn goes on."""
+        session = self._seat.session
+        for place, planned in enumerate(self._planned):
+            if self._halted:
+                break
+            call = Call(self, planned.call, self._place, is_last=place == len(self._planned) - 1)
+            self._begun.append((call, planned))
+            self._release = anyio.Event()
+            self._open += 1
+            self.turn.running[call] = planned.tool.name
+            session.spawn(self.turn, self._run_one, call, planned)
+            await self._release.wait()
+        await self._settle()
+        while self._open:
+            self._left = anyio.Event()
+            await self._left.wait()
+        await self._go_on()
+
+    async def _settle(self) -> None:
+        if not self._settled:
+            self._settled = True
+            await watched("on_after_tool_calls", self._seat.agent.hooks.on_after_tool_calls, self._place, self.calls)
+
+    async def _run_one(self, call: Call, planned: Planned) -> None:
+        CALL.set(call)
+        tool = planned.tool
+        try:
+            value = await tool.run(call, planned.arguments)
+            if tool.returns and not call.committed:
+                await call.commit_own(value)
+            await watched("on_after_call", tool.on_after_call, self._place, planned.call)
+        except Exception as error:  # noqa: BLE001 (whatever a tool raises is told, and ends nothing else)
+            await self._failed(call, planned, error)
+        finally:
+            self.turn.running.pop(call, None)
+            self._open -= 1
+            if not tool.defers and self._begun[-1][0] is call:
+                self._release.set()
+            self._left.set()
+
+    async def _failed(self, call: Call, planned: Planned, error: Exception) -> None:
+        session, turn = self._seat.session, self.turn
+        if error is turn.error:  # what the tool waited for has failed; that is known already
+            return
+        text = f"{type(error).__name__}: {error}"
+        session.tell("agent", "tool-error", self._place.agent, input={"toolId": call.id}, output={"error": text})
+        if turn.over:
+            LOGGER.warning("the tool %r raised when its turn was over: %s", call.name, text)
+            return
+        if planned.tool.returns:
+            try:
+                await call.commit_own(error_output(error))
+            except Exception as failure:  # noqa: BLE001 (the store failed)
+                turn.fail(failure)
+            return
+        await watched("on_call_error", planned.tool.on_call_error, self._place, planned.call, error)
+        await watched("on_tool_error", self._seat.agent.hooks.on_tool_error, self._place, planned.call, error)
+        self.halt()
+        await self._seat.rescued(turn, self._place, f"Function call failed with error: {shown(planned.call)}")
+
+    async def _go_on(self) -> None:
+        """Nobody runs any more: where nobody went on with the turn, ask the model again, or let the turn fail."""
+        turn = self.turn
+        if turn.over or any(call.continued for call, _ in self._begun):
+            return
+        if any(planned.tool.defers for _, planned in self._begun):
+            return
+        if any(planned.tool.returns for _, planned in self._begun):
+            await self._seat.session.seat().go_on(turn)
+            return
+        name = self._begun[-1][1].tool.name if self._begun else ""
+        reason = f"the tool {name!r} returned, and neither executed nor emitted anything: its turn has no answer"
+        turn.fail(TurnError(reason, tool=name))

@@ -1,0 +1,142 @@
+"""The call of a tool, as the tool sees it.
+
+Rules (agent-swarm-kit.md 3.1, 3.7):
+
+- ``commit`` keeps the result and lets the next tool of the batch begin; ``execute`` says something to the active
+  agent and gives what it answers; ``emit`` answers the turn with a text; ``stop`` skips the rest of the batch.
+- ``cancelled`` is set when nobody waits for the tool any more: the turn was cancelled, the batch stopped or failed,
+  the agent changed. The tool is not interrupted; it looks, or waits, for it.
+- What a tool asks of the session goes through ``session``, and belongs to its turn.
+- ``flush`` hides what was said from this agent alone; from all of them where ``scope="thread"`` asks for it (K8).
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import anyio
+
+from palaver.agent.outputs import output_of
+from palaver.agent.tool import Output, ToolContext
+from palaver.core.messages import Scope, ToolMessage
+from palaver.core.parts import Text, ToolCall
+
+if TYPE_CHECKING:
+    from palaver.swarm.batch import Batch
+    from palaver.swarm.place import Place
+    from palaver.swarm.session import Session
+    from palaver.swarm.turn import Turn
+
+
+class Call:
+    """One call.
+
+    ``calls`` are all of its batch, ``said`` what the model said with them; ``is_last`` that none follows it.
+    """
+
+    def __init__(self, batch: Batch, call: ToolCall, place: Place, *, is_last: bool) -> None:
+        """Stand ready."""
+        self._batch = batch
+        self.call, self.place, self.is_last = call, place, is_last
+        self.calls: Sequence[ToolCall] = batch.calls
+        self.said: str = batch.said
+        self.cancelled = anyio.Event()
+        self.continued = False
+        """Whether it went on with the turn."""
+        self.committed = False
+        """Whether its result is kept."""
+
+    @property
+    def id(self) -> str:
+        """The id that the model gave the call."""
+        return self.call.id
+
+    @property
+    def name(self) -> str:
+        """The name that the model called."""
+        return self.call.name
+
+    @property
+    def client(self) -> str:
+        """Whose conversation it is."""
+        return self.place.client
+
+    @property
+    def agent(self) -> str:
+        """The agent that called it."""
+        return self.place.agent
+
+    @property
+    def session(self) -> Session:
+        """The session; what is asked of it from here belongs to this turn."""
+        return self.place.session
+
+    async def commit(self, content: object = "", *, is_error: bool = False) -> None:
+        """Keep the result, and let the next tool begin.
+
+        Nothing happens when the agent is not the active one any more.
+        """
+        await self._commit(content, is_error=is_error, agent=self.agent)
+
+    async def commit_own(self, content: object) -> None:
+        """Keep the result of a tool that returns, whoever is active by now."""
+        await self._commit(content, is_error=False, agent=None)
+
+    async def _commit(self, content: object, *, is_error: bool, agent: str | None) -> None:
+        output = output_of(content) if content != "" else Output(content=(Text(""),))
+        message = ToolMessage(
+            content=output.content,
+            tool_call_id=self.id,
+            tool_name=self.name,
+            is_error=is_error or output.is_error,
+            agent=self.agent,
+            mode="tool",
+        )
+        if output.metadata:
+            message = message.replace(metadata=output.metadata)
+        await self.session.keep_tool_output(message, agent=agent, call=self)
+
+    async def execute(self, text: str = "") -> str:
+        """Say something to the active agent, as its tools do; give the turn's answer."""
+        return await self.session.execute(text, call=self)
+
+    async def emit(self, text: str) -> bool:
+        """Answer the turn with a text, without asking the model; give whether somebody waited for it."""
+        return await self.session.emit(text, call=self)
+
+    @property
+    def turn(self) -> Turn:
+        """The turn that it belongs to."""
+        return self._batch.turn
+
+    async def stop(self) -> None:
+        """Let no more tools of the batch begin."""
+        await self.session.commit_stop_tools(agent=self.agent)
+
+    async def flush(self, scope: Scope = "agent") -> None:
+        """Hide what was said so far."""
+        await self.session.commit_flush(agent=self.agent, scope=scope)
+
+    async def released(self) -> None:
+        """The result is kept: the next of the batch may begin. Called by the session."""
+        self.committed = True
+        await self._batch.released(self)
+
+    def tool_context(self) -> ToolContext:
+        """What a tool that returns may know."""
+        place = self.place
+        return ToolContext(
+            call=self.call,
+            agent=place.agent,
+            run=place.run or "",
+            thread=place.session.log.id,
+            path=place.session.log.path,
+            values=place.session.values,
+            emit=lambda value: place.session.tell("agent", "tool-progress", place.agent, input={"value": value}),
+            show=lambda _: None,
+            idempotency_key=f"{place.run}:{self.id}",
+            host=self,
+        )

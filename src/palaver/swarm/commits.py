@@ -1,0 +1,245 @@
+"""What joins a client's log without asking a model: commits, and what is read back.
+
+Rules (agent-swarm-kit.md 2.1, 2.6, 3.7):
+
+- The text of user, system, developer and assistant messages is trimmed; what a tool gave is not. An event carries the
+  text as it was given.
+- With ``agent``, a commit is for that agent alone: nothing happens, and ``False`` (or ``None``) is given, when it is
+  not the active one. Without, it is for whoever is active.
+- Nothing here asks a model. A hook is called before, an event published after.
+- A result must answer a call that is in the log (K20), unless ``allow_unknown`` says otherwise.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from palaver.agent.outputs import output_of
+from palaver.core.errors import SwarmError
+from palaver.core.factories import flush, tool_call
+from palaver.core.messages import (
+    AssistantMessage,
+    DeveloperMessage,
+    Message,
+    Mode,
+    Scope,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from palaver.core.pairs import client_calls
+from palaver.core.parts import Text, ToolCall
+from palaver.swarm.batch import call_id
+from palaver.swarm.place import CALL, CURRENT, watched
+
+if TYPE_CHECKING:
+    from palaver.swarm.call import Call
+    from palaver.swarm.log import Log
+    from palaver.swarm.place import Place
+    from palaver.swarm.seat import Seat
+
+
+class Commits:
+    """The part of a session that writes to the log, and reads it."""
+
+    log: Log
+
+    # -- what a session gives -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def active_seat(self, agent: str | None) -> Seat | None:
+        """The active agent's seat; ``None`` when ``agent`` names another.
+
+        Raises ``NavigationError`` for an unknown one.
+        """
+
+    @abstractmethod
+    def place(self, agent: str, *, payload: Any = None, run: str | None = None) -> Place:
+        """What hooks are told."""
+
+    @abstractmethod
+    def tell(self, source: str, type: str, agent: str | None = None, **more: Any) -> None:
+        """Publish an event."""
+
+    @abstractmethod
+    async def keep(self, *messages: Message) -> None:
+        """Let messages join the log."""
+
+    # -- commits ------------------------------------------------------------------------------------------------------
+
+    async def commit_user(
+        self, text: str, *, mode: Mode = "user", payload: Any = None, agent: str | None = None
+    ) -> bool:
+        """Add what the user said. Without ``payload``, that of the turn that this belongs to is taken."""
+        seat = self.active_seat(agent)
+        if seat is None:
+            return False
+        name = seat.agent.name
+        message = UserMessage(content=(Text(text.strip()),), agent=name, mode=mode)
+        turn = CURRENT.get()
+        if payload is None and turn is not None and not turn.over:
+            payload = turn.payload
+        if mode == "user":
+            message = message.replace(payload=payload)
+        await watched("on_user_message", seat.agent.hooks.on_user_message, self.place(name), text)
+        return await self._committed(message, name, "commit-user-message", {"message": text})
+
+    async def commit_assistant(self, text: str, *, agent: str | None = None) -> bool:
+        """Add what the agent said."""
+        seat = self.active_seat(agent)
+        if seat is None:
+            return False
+        name = seat.agent.name
+        message = AssistantMessage(content=(Text(text.strip()),), agent=name, mode="tool")
+        await watched("on_assistant_message", seat.agent.hooks.on_assistant_message, self.place(name), text)
+        return await self._committed(message, name, "commit-assistant-message", {"message": text})
+
+    async def commit_system(self, text: str, *, agent: str | None = None) -> bool:
+        """Add what the agent alone is told, before all of its dialogue."""
+        seat = self.active_seat(agent)
+        if seat is None:
+            return False
+        name = seat.agent.name
+        message = SystemMessage(content=(Text(text.strip()),), agent=name, mode="tool")
+        await watched("on_system_message", seat.agent.hooks.on_system_message, self.place(name), text)
+        return await self._committed(message, name, "commit-system-message", {"message": text})
+
+    async def commit_developer(self, text: str, *, agent: str | None = None) -> bool:
+        """Add what all agents are told, in its place in the dialogue."""
+        seat = self.active_seat(agent)
+        if seat is None:
+            return False
+        name = seat.agent.name
+        message = DeveloperMessage(content=(Text(text.strip()),), agent=name, mode="tool")
+        await watched("on_developer_message", seat.agent.hooks.on_developer_message, self.place(name), text)
+        return await self._committed(message, name, "commit-developer-message", {"message": text})
+
+    async def commit_tool_output(
+        self, call: str, content: object, *, agent: str | None = None, allow_unknown: bool = False
+    ) -> bool:
+        """Add the result of a call, by its id. Raises ``SwarmError`` for an id that no call has."""
+        found = self._call_named(call)
+        if found is None and not allow_unknown:
+            raise SwarmError(f"no call {call!r} is in the log of {self.log.id!r}; its result would answer nothing")
+        output = output_of(content)
+        message = ToolMessage(
+            content=(Text(""),) if content == "" else output.content,
+            tool_call_id=call,
+            tool_name=found,
+            is_error=output.is_error,
+            mode="tool",
+        )
+        running = CALL.get()
+        mine = running if running is not None and running.id == call else None
+        return await self.keep_tool_output(message, agent=agent, call=mine)
+
+    async def keep_tool_output(self, message: ToolMessage, *, agent: str | None, call: Call | None) -> bool:
+        """Add a result, and let the next tool of its batch begin."""
+        seat = self.active_seat(agent)
+        if seat is None:
+            return False
+        name = message.agent or seat.agent.name
+        answered = message.tool_call_id or ""
+        await watched("on_tool_output", seat.agent.hooks.on_tool_output, self.place(name), answered, message.text)
+        kept = {"toolId": answered, "content": message.text}
+        await self._committed(message.replace(agent=name), name, "commit-tool-output", kept)
+        if call is not None:
+            await call.released()
+        return True
+
+    async def commit_tool_request(
+        self, calls: Iterable[tuple[str, Mapping[str, Any]]], *, agent: str | None = None
+    ) -> Sequence[str] | None:
+        """Add calls, as if the agent's model had made them; give their ids.
+
+        Raises ``MessageError`` for odd arguments.
+        """
+        seat = self.active_seat(agent)
+        if seat is None:
+            return None
+        name = seat.agent.name
+        made: list[ToolCall] = []
+        for tool, arguments in calls:
+            made.append(tool_call(tool, arguments, id=call_id()))
+        message = AssistantMessage(content=(Text(""), *made), agent=name, mode="tool")
+        await watched("on_tool_request", seat.agent.hooks.on_tool_request, self.place(name), made)
+        told = [{"toolName": each.name, "params": dict(each.arguments)} for each in made]
+        await self._committed(message, name, "commit-tool-request", {"request": told})
+        return [each.id for each in made]
+
+    async def commit_flush(self, *, agent: str | None = None, scope: Scope = "thread") -> bool:
+        """Hide what was said so far: from all agents, or (``scope="agent"``) from the active one."""
+        seat = self.active_seat(agent)
+        if seat is None:
+            return False
+        name = seat.agent.name
+        await watched("on_flush", seat.agent.hooks.on_flush, self.place(name))
+        marker = flush(agent=name, mode="tool") if scope == "thread" else flush(agent=name, mode="tool", scope=scope)
+        return await self._committed(marker, name, "commit-flush", {})
+
+    async def commit_stop_tools(self, *, agent: str | None = None) -> bool:
+        """Let no more tools of what runs begin."""
+        seat = self.active_seat(agent)
+        if seat is None:
+            return False
+        seat.halt()
+        return await self._committed(None, seat.agent.name, "commit-stop-tools", {})
+
+    async def _committed(self, message: Message | None, agent: str, type: str, input: Mapping[str, Any]) -> bool:
+        if message is not None:
+            await self.keep(message)
+        self.tell("agent", type, agent, input=input)
+        self.tell("session", type, input=input)
+        return True
+
+    def _call_named(self, id: str) -> str | None:
+        """The tool that a call in the log means. Looks from the end."""
+        for entry in reversed(self.log.path):
+            for call in client_calls(entry.message):
+                if call.id == id:
+                    return call.name
+        return None
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Everything that is in the log, in order, markers included."""
+        return self.log.messages
+
+    @property
+    def user_history(self) -> tuple[Message, ...]:
+        """What the user said."""
+        return tuple([each for each in self.messages if isinstance(each, UserMessage) and each.mode == "user"])
+
+    @property
+    def assistant_history(self) -> tuple[Message, ...]:
+        """What the agents said."""
+        return tuple([each for each in self.messages if isinstance(each, AssistantMessage)])
+
+    @property
+    def last_user(self) -> str | None:
+        """The last text of the user."""
+        return next((m.text for m in self._backwards() if isinstance(m, UserMessage) and m.mode == "user"), None)
+
+    @property
+    def last_assistant(self) -> str | None:
+        """The last text of an agent."""
+        return next((each.text for each in self._backwards() if isinstance(each, AssistantMessage)), None)
+
+    @property
+    def last_tool(self) -> str | None:
+        """The last result of a tool."""
+        return next((each.text for each in self._backwards() if isinstance(each, ToolMessage)), None)
+
+    @property
+    def last_system(self) -> str | None:
+        """The last system message that was committed."""
+        return next((each.text for each in self._backwards() if isinstance(each, SystemMessage)), None)
+
+    def _backwards(self) -> Iterable[Message]:
+        return reversed(self.messages)

@@ -1,0 +1,303 @@
+"""What every bus is made of: subscriptions over inboxes, and a task for each listener.
+
+Rules:
+
+- A bus says how events come into an inbox (``_attach``, ``_detach``); the rest of the contract is here, once.
+- The tasks of the listeners are children of the bus's block, and end with it. What a handler raises is logged.
+- At its end a bus first flushes, and waits until its listeners have heard what there is, ``grace`` seconds at most;
+  handlers may publish meanwhile. A block that is cancelled waits for nothing.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final, Self
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from palaver.core.errors import BusyError, ClosedError, SwarmError
+from palaver.swarm.bus import EVERYTHING, QUEUE, Handler, Overflow, Since, Where
+from palaver.swarm.events import Event
+from palaver.swarm.inbox import Inbox
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from anyio.abc import TaskGroup
+
+GRACE: Final = 5.0
+"""So many seconds a bus waits, at its end, for those who listen."""
+
+_log = logging.getLogger("palaver.swarm")
+_BREATH: Final = 64
+"""So many events are given without letting anybody else run."""
+
+
+class Subscribed:
+    """The events that somebody asked a bus for (``Subscription``)."""
+
+    def __init__(self, bus: ListeningBus, where: Where, since: Since | None, inbox: Inbox) -> None:
+        """Belong to a bus; nothing comes before it is entered."""
+        self.where = where
+        self.since = since
+        self.inbox = inbox
+        self._bus = bus
+        self._entered = False
+
+    @property
+    def dropped(self) -> int:
+        """How many events were lost because nobody took them in time."""
+        return self.inbox.dropped
+
+    def close(self) -> None:
+        """Take no more; what waits can still be read."""
+        self.inbox.close()
+        self._bus.let_go(self)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """The events, until it is closed. Raises ``BusyError`` under ``fail``."""
+        if not self._entered:
+            raise SwarmError("a subscription is entered (async with) before its events are read")
+        given = 0
+        while True:
+            try:
+                event = await self.inbox.take()
+            except StopAsyncIteration:
+                return
+            yield event
+            given += 1
+            if not given % _BREATH:
+                await checkpoint()
+
+    async def __aenter__(self) -> Self:
+        """Be ready: every event published from here on is seen."""
+        if self._entered:
+            raise SwarmError("a subscription is entered once")
+        self._entered = True
+        await self._bus.take_in(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+class Heard:
+    """A function that is called with each event (``Listener``)."""
+
+    def __init__(self, bus: ListeningBus, events: Subscribed, handler: Handler, *, once: bool) -> None:
+        """Call ``handler`` with events; with ``once``, with the first alone."""
+        self._bus, self._events, self._handler, self._once = bus, events, handler, once
+
+    @property
+    def dropped(self) -> int:
+        """How many events were lost because it was called too slowly."""
+        return self._events.dropped
+
+    def close(self) -> None:
+        """Call it no more, also not with what waits."""
+        self._events.inbox.close(discard=True)
+        self._events.close()
+
+    async def idle(self) -> None:
+        """Wait until it has been called with everything that was published before."""
+        await self._bus.caught_up(self._events)
+        await self._events.inbox.idle()
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is being called, or will be at once."""
+        return self._events.inbox.busy
+
+    async def work(self) -> None:
+        """Call the function with one event at a time, until it is closed."""
+        inbox = self._events.inbox
+        while True:
+            try:
+                event = await inbox.take()
+            except StopAsyncIteration:
+                return
+            except BusyError as error:
+                _log.warning("a listener of the bus was closed: %s", error)
+                self._events.close()
+                return
+            if self._once:
+                self.close()
+            try:
+                waits = self._handler(event)
+                if inspect.isawaitable(waits):
+                    await waits
+                else:
+                    await checkpoint()
+            except Exception:  # noqa: BLE001 (whatever an application raises stops nothing)
+                _log.exception("a listener of the bus failed on %s", event)
+            finally:
+                inbox.done()
+
+
+class ListeningBus(ABC):
+    """The part of a bus that all buses share."""
+
+    def __init__(self, grace: float) -> None:
+        """Begin with nobody listening; ``grace`` is how long the end may wait for those who do."""
+        self._closed: str | None = "the bus has not been entered"
+        self._grace = grace
+        self._tasks: TaskGroup | None = None
+        self._open: dict[Subscribed, None] = {}
+        self._heard: dict[Heard, None] = {}
+
+    @abstractmethod
+    async def _attach(self, events: Subscribed) -> None:
+        """Let events come into the inbox of a subscription, from now on or from its ``since``."""
+
+    @abstractmethod
+    def _detach(self, events: Subscribed) -> None:
+        """Let no more come. May be called twice, and for what was never attached."""
+
+    @abstractmethod
+    async def flush(self) -> None:
+        """Wait until everything published is kept."""
+
+    @abstractmethod
+    async def _begin(self, tasks: TaskGroup) -> None:
+        """Connect; ``tasks`` are ended with the bus."""
+
+    @abstractmethod
+    async def _end(self) -> None:
+        """Let go; nothing comes and nothing goes any more."""
+
+    @abstractmethod
+    async def caught_up(self, events: Subscribed) -> None:
+        """Wait until what is kept has come into the inbox of a subscription."""
+
+    # -- for subscriptions -------------------------------------------------------------------------------------------
+
+    async def take_in(self, events: Subscribed) -> None:
+        """Begin a subscription. Raises ``ClosedError``."""
+        if self._closed is not None:
+            raise ClosedError(self._closed)
+        self._open[events] = None
+        try:
+            await self._attach(events)
+        except BaseException:
+            events.close()
+            raise
+
+    def let_go(self, events: Subscribed) -> None:
+        """End a subscription."""
+        if events in self._open:
+            del self._open[events]
+            self._detach(events)
+
+    # -- for users ---------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        where: Where = EVERYTHING,
+        *,
+        since: Since | None = None,
+        size: int = QUEUE,
+        overflow: Overflow = "drop_oldest",
+    ) -> Subscribed:
+        """Ask for events: ``async with bus.subscribe(…) as events: async for event in events``."""
+        return Subscribed(self, where, since, Inbox(size, overflow))
+
+    async def listen(
+        self,
+        handler: Handler,
+        where: Where = EVERYTHING,
+        *,
+        since: Since | None = None,
+        size: int = QUEUE,
+        overflow: Overflow = "drop_oldest",
+        once: bool = False,
+    ) -> Heard:
+        """Let a function, plain or asynchronous, be called with events; with ``once``, with the first alone."""
+        events = self.subscribe(where, since=since, size=size, overflow=overflow)
+        await events.__aenter__()
+        heard = Heard(self, events, handler, once=once)
+        if self._tasks is None or self._closed is not None:
+            events.close()
+            raise ClosedError("the bus was closed meanwhile")
+        self._heard[heard] = None
+        self._tasks.start_soon(self._work, heard)
+        return heard
+
+    async def once(
+        self,
+        where: Where = EVERYTHING,
+        *,
+        since: Since | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 (the contract's)
+    ) -> Event:
+        """Wait for one event. Raises ``TimeoutError`` after ``timeout`` seconds, ``ClosedError`` when the bus ends."""
+        with anyio.fail_after(timeout):
+            async with self.subscribe(where, since=since, size=1, overflow="drop_newest") as events:
+                async for event in events:
+                    return event
+        raise ClosedError("the bus was closed before such an event came")
+
+    async def _work(self, heard: Heard) -> None:
+        try:
+            await heard.work()
+        finally:
+            heard.close()
+            del self._heard[heard]
+
+    async def __aenter__(self) -> Self:
+        """Connect and begin."""
+        if self._tasks is not None:
+            raise SwarmError("a bus is entered once")
+        self._tasks = await anyio.create_task_group().__aenter__()
+        try:
+            await self._begin(self._tasks)
+        except BaseException:
+            self._tasks.cancel_scope.cancel()
+            await self._tasks.__aexit__(None, None, None)
+            raise
+        self._closed = None
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Flush, give the listeners the rest, close every subscription, and let go."""
+        assert self._tasks is not None  # noqa: S101 (left only after it was entered)
+        try:
+            if kind is None or issubclass(kind, Exception):
+                await self._wind_up()
+        finally:
+            self._closed = "the bus is closed"
+            for events in list(self._open):
+                events.close()
+            try:
+                await self._end()
+            finally:
+                self._tasks.cancel_scope.cancel()
+                await self._tasks.__aexit__(None, None, None)
+
+    async def _wind_up(self) -> None:
+        with anyio.move_on_after(self._grace) as grace:
+            busy = True
+            while busy:
+                await self._flush_or_say()
+                for heard in list(self._heard):
+                    await heard.idle()
+                busy = any(heard.busy for heard in self._heard)  # a handler may have published
+            await self._flush_or_say()
+        if grace.cancelled_caught:
+            _log.warning("the bus was closed before everything was written, or heard by all who listen")
+
+    async def _flush_or_say(self) -> None:
+        try:
+            await self.flush()
+        except BusyError as error:
+            _log.warning("at the end of the bus: %s", error)

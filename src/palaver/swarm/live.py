@@ -1,0 +1,135 @@
+"""A swarm at work: its sessions, its bus, its store, and the tasks that run for it.
+
+Rules:
+
+- One session for each client at a time; a session that has closed leaves nothing behind. Clients are called neither
+  ``shared`` nor nothing.
+- Everything that runs beside a turn runs in the swarm's own group of tasks, and ends with it.
+- Without a store a conversation lives as long as its session. With one it is opened again where it ended, with active
+  agent, stack, states, storages and bans.
+- A bus that is given is entered already and stays open; without one the swarm has a bus of its own.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from palaver.core.errors import ClosedError, SwarmError
+from palaver.swarm.bus import Bus
+from palaver.swarm.events import SHARED, Event
+from palaver.swarm.local_bus import LocalBus
+from palaver.swarm.log import Log, open_log
+from palaver.swarm.place import LOGGER
+from palaver.swarm.session import Session
+from palaver.threads.thread import Thread
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from palaver.store.store import Store
+    from palaver.swarm.swarm import Swarm
+
+
+class LiveSwarm:
+    """A swarm that has been started. ``bus`` carries its events."""
+
+    def __init__(self, swarm: Swarm, *, store: Store | None = None, bus: Bus | None = None) -> None:
+        """Stand ready; ``async with`` begins."""
+        self.swarm, self.store = swarm, store
+        self._own_bus = bus is None
+        self.bus: Bus = LocalBus() if bus is None else bus
+        self._sessions: dict[str, Session] = {}
+        self._logs: dict[str, tuple[Log, int]] = {}
+        self._opening: dict[str, anyio.Lock] = {}
+        self._group: TaskGroup | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begin."""
+        if self._own_bus:
+            await self.bus.__aenter__()
+        self._group = anyio.create_task_group()
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close every session, and end."""
+        group, self._group = self._group, None
+        with anyio.CancelScope(shield=True):
+            for session in tuple(self._sessions.values()):
+                await session.close()
+        if group is not None:
+            group.cancel_scope.cancel()
+            await group.__aexit__(None, None, None)
+        if self._own_bus:
+            await self.bus.__aexit__(None, None, None)
+
+    # -- sessions ----------------------------------------------------------------------------------------------------
+
+    def session(self, client: str) -> Session:
+        """The session of a client: ``async with live.session("ann") as session``."""
+        return Session(self, client)
+
+    async def open(self, client: str) -> Session:
+        """Open the session of a client; ``close`` ends it. Raises as ``Session`` does."""
+        session = Session(self, client)
+        await session.__aenter__()
+        return session
+
+    def get(self, client: str) -> Session | None:
+        """The session that a client has just now."""
+        return self._sessions.get(client)
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Who has a session."""
+        return tuple(self._sessions)
+
+    def enter(self, session: Session) -> None:
+        """Take a session in. Raises ``SwarmError`` when its client has one already, or may not be called that."""
+        if self._group is None:
+            raise ClosedError(f"the swarm {self.swarm.name!r} is not started")
+        client = session.client
+        if not client or client == SHARED:
+            raise SwarmError(f"no client may be called {client!r}")
+        if client in self._sessions:
+            raise SwarmError(f"the client {client!r} has a session of the swarm {self.swarm.name!r} already")
+        self._sessions[client] = session
+
+    def leave(self, session: Session) -> None:
+        """Forget a session."""
+        if self._sessions.get(session.client) is session:
+            del self._sessions[session.client]
+
+    async def log(self, client: str) -> Log:
+        """Open the log of a client. Raises ``StoreError``."""
+        thread = f"{self.swarm.realm}/{client}"
+        if self.store is None:
+            return Log(Thread(thread))
+        return await open_log(self.store, thread)
+
+    # -- what sessions use -------------------------------------------------------------------------------------------
+
+    def publish(self, event: Event) -> None:
+        """Say what happened; a bus that cannot take it disturbs nothing."""
+        try:
+            self.bus.publish(event)
+        except Exception:  # noqa: BLE001 (whatever a bus raises is told, and a turn goes on)
+            LOGGER.exception("the event %s was not published", event)
+
+    def spawn(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
+        """Run something in the swarm's group of tasks. Raises ``ClosedError`` when it has ended."""
+        if self._group is None:
+            raise ClosedError(f"the swarm {self.swarm.name!r} is not running")
+        self._group.start_soon(function, *arguments)
+
+    async def refused(self, text: str) -> str | None:  # noqa: ARG002 (no policies yet)
+        """What a policy says instead of passing a text on."""
+        return None

@@ -1,0 +1,66 @@
+"""What happens when a model talks nonsense: it says nothing that can be shown, calls what is not there, a tool raises.
+
+Rules (agent-swarm-kit.md 3.5, 3.6, K8, K13):
+
+- ``Flush`` asks no model again: a placeholder is shown at once. ``Recomplete`` asks once more, telling the model what
+  to do. ``Custom`` asks a function of yours. What passes the checks is shown; otherwise a placeholder is.
+- A marker with the reason stands in the log; it hides the failed turn (``rescue_scope="turn"``), or all that was said
+  before (``"thread"``; then the model is told to start the conversation). The placeholder stands in the log too,
+  tagged, and is sent to no model.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
+
+from msgspec import Struct
+
+from palaver.core.messages import AssistantMessage
+from palaver.swarm.place import Place
+
+PLACEHOLDERS: Final = (
+    "Sorry, I missed that. Could you say it again?",
+    "I did not catch that. Could you repeat it?",
+    "Something went wrong on my side. Could you repeat your message?",
+    "I am sorry, I lost the thread. What were you asking?",
+    "Could you please rephrase that?",
+)
+"""What is shown in place of an answer, one of these at random, where nothing else is said."""
+
+START: Final = "Start the conversation"
+"""What the model is told behind a marker that hides the whole thread."""
+
+RECOMPLETE: Final = (
+    "Your last answer could not be used. Analyse the last tool call message, if there is one, and what was asked; "
+    "then send a corrected answer."
+)
+"""What ``Recomplete`` tells the model."""
+
+
+class Flush(Struct, frozen=True):
+    """Show a placeholder at once."""
+
+
+class Recomplete(Struct, frozen=True):
+    """Ask the model once more."""
+
+    prompt: str = RECOMPLETE
+
+
+class Custom(Struct, frozen=True):
+    """Ask a function for the answer; what it raises is the error of the turn."""
+
+    answer: Callable[[Place, str], str | AssistantMessage | Awaitable[str | AssistantMessage]]
+    """Gets the place and the reason."""
+
+
+Rescue: TypeAlias = Flush | Recomplete | Custom
+
+
+def placeholder(given: Sequence[str]) -> str:
+    """One of the placeholders."""
+    return random.choice(given)  # noqa: S311 (an apology is no secret)

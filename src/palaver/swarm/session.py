@@ -1,0 +1,510 @@
+"""A client's session in a swarm: messages in, answers out, one turn after the other.
+
+Rules (agent-swarm-kit.md 5.1 to 5.5):
+
+- ``complete`` is a message of the client, ``execute`` one of the program's. Turns of one client are strictly first
+  in, first out, and each gets its own answer; clients do not wait for each other. What is asked from inside a running
+  turn (a tool's own code, and the tasks that it begins) joins that turn (K2).
+- Every turn ends: with an answer, an error, or by its deadline (K5), which names the tool that has not returned.
+- The answer is the next output of any agent, so agents hand a conversation over in mid-turn. ``emit`` answers in the
+  agent's place, ``cancel`` with ``""``; a change of agent from outside answers a turn whose model is being asked with
+  ``""``.
+- ``run`` asks the active agent and leaves the log as it was.
+- A message whose turn has a name (``run=``) is answered once: said again, its answer is given again, and what broke
+  off is gone on with.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVarTuple
+
+import anyio
+
+from palaver.core.errors import ClosedError, NavigationError, SwarmError, TurnError
+from palaver.core.messages import AssistantMessage, Message, Mode, UserMessage
+from palaver.core.parts import Text
+from palaver.swarm.agent import SwarmAgent
+from palaver.swarm.commits import Commits
+from palaver.swarm.events import SOURCES, Event
+from palaver.swarm.navigator import Navigator
+from palaver.swarm.place import CALL, CURRENT, LOGGER, Place, watched
+from palaver.swarm.records import Records
+from palaver.swarm.seat import Seat
+from palaver.swarm.turn import Turn
+from palaver.threads.agent_view import AgentView
+from palaver.threads.view import DISCARDED
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from palaver.swarm.call import Call
+    from palaver.swarm.live import LiveSwarm
+
+P = TypeVarTuple("P")
+
+_UNKNOWN: Final = object()
+_KNOWN: Final = 256
+"""How many named turns back an answer is known."""
+_TURN: Final = "turn"
+_ANSWERED: Final = "answered"
+"""The kind of the records of named turns whose answer is no message."""
+
+
+class Session(Commits):
+    """One client in one swarm. Made by ``LiveSwarm.session``; entered by ``async with``, or by ``LiveSwarm.open``."""
+
+    def __init__(self, live: LiveSwarm, client: str) -> None:
+        """Stand ready to be opened."""
+        self.live, self.swarm, self.client = live, live.swarm, client
+        self.values: dict[str, Any] = {}
+        """What the tools of this session share, as long as it lasts."""
+        self.turn: Turn | None = None
+        """The turn under way."""
+        self._queue = anyio.Lock()
+        self._moving = anyio.Lock()
+        self._waiting = 0
+        self._seats: dict[str, Seat] = {}
+        self._views: dict[str, AgentView] = {}
+        self._cells: dict[tuple[str, str], Any] = {}
+        self._begun: OrderedDict[str, str | None] = OrderedDict()
+        self._scopes: set[anyio.CancelScope] = set()
+        self._over = False
+        self._open = False
+
+    # -- opening and closing -----------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Open. Raises ``SwarmError`` when the client has a session already, and ``StoreError``."""
+        self.live.enter(self)
+        try:
+            self.log = await self.live.log(self.client)
+            self.records = Records(self.log)
+            names = self.swarm.agents
+            self.navigator = Navigator(self.swarm.name, names, self.swarm.default, self.records)
+            for entry in self.log.path:
+                self._remember(entry.message)
+            for turn, answer in self.records.all(_ANSWERED).items():
+                self._know(turn, answer)
+        except BaseException:
+            self.live.leave(self)
+            raise
+        self._open = True
+        self.tell("session", "connect")
+        await watched("on_open", self.swarm.on_open, self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Answer whoever waits with ``""``, cancel what runs, and let go of everything. Closing twice is allowed."""
+        if self._over or not self._open:
+            return
+        self._over = True
+        turn = self.turn
+        if turn is not None:
+            turn.resolve("")
+        self._drop()
+        for scope in tuple(self._scopes):
+            scope.cancel()
+        with anyio.CancelScope(shield=True):
+            for seat in self._seats.values():
+                await watched("on_dispose", seat.agent.hooks.on_dispose, self.place(seat.agent.name))
+            await watched("on_close", self.swarm.on_close, self)
+        self._seats.clear()
+        self._cells.clear()
+        self.live.leave(self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is over."""
+        return self._over
+
+    def _check(self) -> None:
+        if self._over or not self._open:
+            raise ClosedError(f"the session of {self.client!r} is {'over' if self._over else 'not open yet'}")
+
+    # -- turns -------------------------------------------------------------------------------------------------------
+
+    async def complete(self, text: str, payload: Any = None, *, run: str | None = None) -> str:
+        """Say something as the client, and wait for the answer.
+
+        ``payload`` is kept with the message, and known to hooks and tools; ``run`` names the turn. Gives ``""`` when
+        the turn was cancelled or the session closed. Raises what the model raised, ``TurnError``, ``StoreError``,
+        ``ClosedError``.
+        """
+        self._check()
+        own = self._own()
+        if own is not None:
+            return await self._join(own, text, "user")
+        async with self._queued():
+            if self._over:
+                return ""
+            self.navigator.route.clear()
+            return await self._turn(text, "user", payload, run)
+
+    async def execute(self, text: str, *, agent: str | None = None, call: Call | None = None) -> str:
+        """Say something as the program does, and wait for the answer; inside a turn, for the answer of that turn.
+
+        Gives ``""`` when ``agent`` is not the active one, and to a call whose turn is over. Raises as ``complete``.
+        """
+        self._check()
+        if call is not None and call.turn.over:
+            return ""
+        own = self._own() if call is None else call.turn
+        if own is not None:
+            if agent is not None and self.active_seat(agent) is None:
+                return ""
+            return await self._join(own, text, "tool", call)
+        async with self._queued():
+            if self._over or (agent is not None and self.active_seat(agent) is None):
+                return ""
+            return await self._turn(text, "tool", None, None)
+
+    async def run(self, text: str, payload: Any = None, *, agent: str | None = None) -> str:
+        """Ask the active agent without a trace in the log and without tools. ``""`` when it may not be shown."""
+        self._check()
+        seat = self.active_seat(agent)
+        if seat is None:
+            return ""
+        result = await seat.run(text, payload)
+        self.tell("session", "run", input={"message": text}, output={"result": result})
+        return result
+
+    async def emit(self, text: str, *, agent: str | None = None, call: Call | None = None) -> bool:
+        """Answer the turn under way with a text, which is kept as the agent's; give whether somebody waited for it."""
+        self._check()
+        seat = self.active_seat(agent)
+        if seat is None:
+            return False
+        turn = call.turn if call is not None else self.turn
+        self._continued(call)
+        refused = await self.refused_output(text)
+        said = text if refused is None else refused
+        claimed = turn is not None and turn.claim()
+        if turn is not None and claimed:
+            self._drop(halt=call is None)
+            message = AssistantMessage(content=(Text(said),), agent=seat.agent.name, mode="tool", source="emit")
+            try:
+                await self.keep(message.replace(metadata={_TURN: turn.id}) if turn.named else message)
+            except BaseException as error:
+                turn.break_off(error if isinstance(error, Exception) else TurnError("the turn was interrupted"))
+                raise
+            turn.give(said)
+        if refused is None:
+            await watched("on_emit", self.swarm.on_emit, self, said)
+            self.tell("session", "emit", input={"message": said})
+        return claimed
+
+    async def cancel(self) -> bool:
+        """Answer the turn under way with ``""``; what its model still says is kept, and nobody is sent it."""
+        self._check()
+        turn = self.turn
+        if turn is None or not turn.claim():
+            return False
+        names = list(self._seats)
+        self._drop()
+        try:
+            if turn.named:
+                await self.records.put(_ANSWERED, turn.id, "")
+        finally:
+            for name in names:
+                self.tell("agent", "commit-cancel-output", name)
+            turn.give("")
+        self.tell("swarm", "cancel-output")
+        return True
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return self._waiting > 0
+
+    @property
+    def payload(self) -> Any:
+        """What came with the message of the turn that the running code belongs to."""
+        turn = self._own()
+        return None if turn is None else turn.payload
+
+    def _own(self) -> Turn | None:
+        """The turn of this session that the running code belongs to."""
+        turn = CURRENT.get()
+        return turn if turn is not None and turn is self.turn and not turn.over else None
+
+    @asynccontextmanager
+    async def _queued(self) -> AsyncGenerator[None]:
+        """Wait for one's place in the queue."""
+        self._waiting += 1
+        try:
+            async with self._queue:
+                yield
+        finally:
+            self._waiting -= 1
+
+    async def _join(self, turn: Turn, text: str, mode: Mode, call: Call | None = None) -> str:
+        """Say something inside a turn, and wait for its answer."""
+        self._continued(call)
+        active = self.navigator.active
+        turn.executions.append((text, active, mode))
+        self.tell("execution", "commit-execution-begin", active)
+        await self.seat().execute(turn, text, mode)
+        return await turn.wait()
+
+    async def _turn(self, text: str, mode: Mode, payload: Any, run: str | None) -> str:
+        known = self._begun.get(run, _UNKNOWN) if run is not None else _UNKNOWN
+        turn = Turn(mode, payload, id=run, limit=self.swarm.nested)
+        self.turn = turn
+        active = self.navigator.active
+        self.tell("execution", "commit-execution-begin")
+        try:
+            if isinstance(known, str):
+                self._answered(turn, text, known)
+                return known
+            banned = await self.refused_input(text)
+            if banned is not None:
+                turn.resolve(banned)
+                return banned
+            turn.executions.append((text, active, mode))
+            await watched("on_execute", self.swarm.on_execute, self, text, mode)
+            self.tell("swarm", "get-agent-name", output={"activeAgent": active})
+            self.tell("swarm", "get-agent", output={"agentName": active, "result": active})
+            answer = await self._answer(turn, text, mode, resumed=known is None)
+            self.tell("swarm", "get-agent-name", output={"activeAgent": self.navigator.active})
+            self._answered(turn, text, answer)
+            return answer
+        finally:
+            turn.resolve("")
+            for _, agent, _ in turn.executions[1:]:
+                self.tell("execution", "commit-execution-end", agent)
+            self.tell("execution", "commit-execution-end")
+            if run is not None and turn.error is None:
+                self._know(run, turn.answer)
+            self.turn = None
+
+    def _answered(self, turn: Turn, text: str, answer: str) -> None:
+        self.tell("swarm", "wait-for-output", output={"result": answer})
+        told = turn.executions or [(text, None, turn.mode)]
+        for said, _, mode in told:
+            self.tell("session", "execute", input={"message": said, "mode": mode}, output={"result": answer})
+
+    async def _answer(self, turn: Turn, text: str, mode: Mode, *, resumed: bool) -> str:
+        """Let the active agent hear it, and wait for what any of them says."""
+        seat = self.seat()
+        token = CURRENT.set(turn)
+        try:
+            if resumed:
+                self.spawn(turn, seat.go_on, turn)
+            else:
+                self.spawn(turn, seat.execute, turn, text, mode)
+        finally:
+            CURRENT.reset(token)
+        try:
+            with anyio.move_on_after(self.swarm.deadline):
+                return await turn.wait()
+            if turn.fail(self._overdue(turn)):
+                turn.abort()
+            return await turn.wait()
+        except BaseException as error:
+            turn.resolve("")
+            self._drop()
+            if not isinstance(error, Exception):  # the caller was cancelled: nobody wants the answer
+                turn.abort()
+            raise
+
+    def _overdue(self, turn: Turn) -> TurnError:
+        blamed = turn.blamed
+        which = f": the tool {blamed!r} has not gone on with it" if blamed else ""
+        return TurnError(f"no answer within {self.swarm.deadline:g} seconds{which}", tool=blamed)
+
+    def _continued(self, call: Call | None) -> None:
+        call = call or CALL.get()
+        if call is not None and call.session is self:
+            call.continued = True
+
+    # -- named turns -------------------------------------------------------------------------------------------------
+
+    def _remember(self, message: Message) -> None:
+        """Know a named turn that the log holds: begun, or answered."""
+        turn = message.metadata.get(_TURN) if message.metadata else None
+        if isinstance(turn, str):
+            shown = isinstance(message, AssistantMessage) and DISCARDED not in (message.tags or ())
+            if shown and not getattr(message, "tool_calls", ()):
+                self._know(turn, message.text)
+            elif isinstance(message, UserMessage):
+                self._begun.setdefault(turn, None)
+
+    def _know(self, turn: str, answer: str) -> None:
+        self._begun[turn] = answer
+        self._begun.move_to_end(turn)
+        while len(self._begun) > _KNOWN:
+            self._begun.popitem(last=False)
+
+    # -- agents ------------------------------------------------------------------------------------------------------
+
+    @property
+    def agent(self) -> str:
+        """The name of the active agent."""
+        return self.navigator.active
+
+    def seat(self, name: str | None = None) -> Seat:
+        """The active agent's seat."""
+        name = name or self.navigator.active
+        seat = self._seats.get(name)
+        if seat is None or seat.gone:
+            new = seat is None
+            seat = self._seats[name] = Seat(self, self.swarm.agents[name])
+            if new:
+                self.spawn(None, watched, "on_init", seat.agent.hooks.on_init, self.place(name))
+        return seat
+
+    def active_seat(self, agent: str | None) -> Seat | None:
+        """The active agent's seat; ``None`` when ``agent`` names another.
+
+        Raises ``NavigationError`` for an unknown one.
+        """
+        self._check()
+        if agent is not None and agent not in self.swarm.agents:
+            raise NavigationError(f"the swarm {self.swarm.name!r} has no agent {agent!r}")
+        if agent is not None and agent != self.navigator.active:
+            return None
+        return self.seat()
+
+    def view(self, agent: SwarmAgent) -> AgentView:
+        """What an agent sees of the log; made once."""
+        view = self._views.get(agent.name)
+        if view is None:
+            view = self._views[agent.name] = AgentView(agent.name, keep=agent.keep, where=agent.where)
+        return view
+
+    async def change_to(self, agent: str | SwarmAgent) -> bool:
+        """Let another agent speak from here on.
+
+        ``False`` for an agent that is not of this swarm. Raises ``NavigationError`` for a name that nobody has, and
+        for one that was visited since the client's last message (``Swarm(recursion="refuse")`` gives ``False`` for
+        it).
+        """
+        self._check()
+        name = agent if isinstance(agent, str) else agent.name
+        if name not in self.swarm.agents:
+            if isinstance(agent, str):
+                raise NavigationError(f"the swarm {self.swarm.name!r} has no agent {name!r}")
+            LOGGER.warning("the agent %r is not of the swarm %r; nothing is changed", name, self.swarm.name)
+            return False
+        async with self._moving:
+            try:
+                self.navigator.enter(name)
+            except NavigationError:
+                if self.swarm.recursion == "refuse":
+                    return False
+                raise
+            await self._move(name)
+            return True
+
+    async def change_to_default(self) -> bool:
+        """Go to the swarm's default agent. Raises as ``change_to`` does."""
+        return await self.change_to(self.swarm.default)
+
+    async def change_to_previous(self) -> bool:
+        """Go back to the agent before; ``False`` when that is the active one."""
+        self._check()
+        async with self._moving:
+            name = self.navigator.previous()
+            if name == self.navigator.active:
+                return False
+            await self._move(name)
+            return True
+
+    async def _move(self, name: str) -> None:
+        waiting = any(seat.asking for seat in self._seats.values())
+        turn = self.turn
+        within = self._own() is not None
+        await self.navigator.move(name)
+        left = self._seats.get(name), [seat.agent for seat in self._seats.values()]
+        self._drop()
+        for each in (name, *(other for other in self.swarm.agents if other != name)):
+            self.tell("agent", "commit-agent-change", each)
+        for agent in left[1]:
+            await watched("on_dispose", agent.hooks.on_dispose, self.place(agent.name))
+        self._seats.clear()
+        self.tell("swarm", "set-agent-ref", input={"agentName": name})
+        self.tell("swarm", "set-agent-name", input={"agentName": name})
+        await watched("on_agent_changed", self.swarm.on_agent_changed, self, name)
+        if waiting and not within and turn is not None:
+            turn.resolve("")
+
+    def _drop(self, *, halt: bool = True) -> None:
+        """Let all seats go: what they still say is late, and no more of their tools begin."""
+        for seat in self._seats.values():
+            seat.gone = True
+            if halt:
+                seat.halt()
+
+    # -- what the parts of it use ------------------------------------------------------------------------------------
+
+    def place(self, agent: str, *, payload: Any = None, run: str | None = None) -> Place:
+        """What a hook, a check or a tool is told."""
+        return Place(client=self.client, agent=agent, swarm=self.swarm.name, session=self, run=run, payload=payload)
+
+    async def keep(self, *messages: Message) -> None:
+        """Let messages join the log; each is published."""
+        await self.log.append(messages, self._pushed)
+
+    def _pushed(self, message: Message) -> None:
+        self.tell("history", "push", message.agent, input={"message": message})
+
+    def tell(self, source: str, type: str, agent: str | None = None, **more: Any) -> None:
+        """Publish an event of this session. Costs next to nothing where nobody listens, and never raises."""
+        turn = self.turn
+        self.live.publish(
+            Event(
+                source=source,
+                type=type,
+                client=self.client,
+                swarm=self.swarm.name,
+                agent=agent,
+                thread=self.log.id,
+                run=None if turn is None else turn.id,
+                **more,
+            )
+        )
+
+    def publish(self, topic: str, payload: Any = None) -> None:
+        """Publish an event of the application's own, under a topic. Raises ``SwarmError`` for a reserved one."""
+        self._check()
+        if topic in SOURCES:
+            raise SwarmError(f"the topic {topic!r} is reserved: the swarm itself speaks under it")
+        self.tell(topic, topic, self.navigator.active, input={"payload": payload})
+
+    def spawn(self, turn: Turn | None, function: Callable[[*P], Awaitable[Any]], *arguments: *P) -> None:
+        """Run something beside the turn, until the session closes; what it raises is logged."""
+        self.live.spawn(self._kept, turn, function, arguments)
+
+    async def _kept(self, turn: Turn | None, function: Callable[..., Awaitable[Any]], arguments: Iterable[Any]) -> None:
+        with anyio.CancelScope() as scope:
+            kept = (self._scopes,) if turn is None else (self._scopes, turn.scopes)
+            for each in kept:
+                each.add(scope)
+            try:
+                await function(*arguments)
+            except Exception:  # noqa: BLE001 (nobody waits for it; it is told here)
+                LOGGER.exception("what ran for the client %r failed", self.client)
+            finally:
+                for each in kept:
+                    each.discard(scope)
+
+    # -- policies, states, storages ----------------------------------------------------------------------------------
+
+    async def refused_input(self, text: str) -> str | None:
+        """What a policy says instead of passing a message on; ``None`` when all pass it."""
+        return await self.live.refused(text)
+
+    async def refused_output(self, text: str) -> str | None:
+        """What a policy says instead of an answer; ``None`` when all pass it."""
+        return await self.live.refused(text)

@@ -1,0 +1,132 @@
+"""A swarm: agents that share a conversation with each client, and what they share besides.
+
+Rules:
+
+- A swarm is a description and holds no conversation; ``start`` brings it to life. Every reference in it is checked
+  when it is made (K16).
+- ``realm`` says whose threads, states and storages are used: by default the swarm's own. Two swarms of one realm
+  share a client's thread, each with an active agent of its own (K17: sharing is explicit).
+- ``deadline`` is how long a turn may take, in seconds; ``nested`` how often one may ask models. ``recursion`` says
+  what becomes of an agent that hands the conversation back in a circle: ``raise`` or ``refuse``.
+- ``instructions`` are said to every agent, behind its prompt.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from palaver.core.errors import SwarmError
+from palaver.swarm.agent import SwarmAgent
+from palaver.swarm.live import LiveSwarm
+from palaver.swarm.turn import NESTED
+
+if TYPE_CHECKING:
+    from palaver.store.store import Store
+    from palaver.swarm.bus import Bus
+
+DEADLINE: Final = 300.0
+"""Seconds that a turn may take, where nothing else is said."""
+
+
+class Swarm:
+    """What a swarm is. Changing one is a copy: ``swarm.replace(default="sales")``."""
+
+    def __init__(
+        self,
+        name: str,
+        agents: Iterable[SwarmAgent],
+        *,
+        default: str | None = None,
+        instructions: Iterable[str] = (),
+        policies: Iterable[Any] = (),
+        states: Iterable[Any] = (),
+        storages: Iterable[Any] = (),
+        computes: Iterable[Any] = (),
+        realm: str | None = None,
+        deadline: float = DEADLINE,
+        nested: int = NESTED,
+        recursion: Literal["raise", "refuse"] = "raise",
+        on_open: Callable[..., Any] | None = None,
+        on_close: Callable[..., Any] | None = None,
+        on_execute: Callable[..., Any] | None = None,
+        on_emit: Callable[..., Any] | None = None,
+        on_agent_changed: Callable[..., Any] | None = None,
+    ) -> None:
+        """Describe a swarm; the first agent is the default one where no other is named.
+
+        The hooks get the session first, and only look on. Raises ``SwarmError`` naming what refers to nothing, or is
+        there twice.
+        """
+        self._given = {key: value for key, value in locals().items() if key != "self"}
+        listed = list(agents)
+        self._given["agents"] = listed
+        self.name, self.realm = name, realm or name
+        self.agents: Mapping[str, SwarmAgent] = _by_name(f"the swarm {name!r}", "agents", listed)
+        if not listed:
+            raise SwarmError(f"the swarm {name!r} has no agents")
+        self.default = default or listed[0].name
+        self.instructions = tuple(instructions)
+        self.policies = tuple(policies)
+        self.states: Mapping[str, Any] = _by_name(f"the swarm {name!r}", "states", states)
+        self.storages: Mapping[str, Any] = _by_name(f"the swarm {name!r}", "storages", storages)
+        self.computes: Mapping[str, Any] = _by_name(f"the swarm {name!r}", "computes", computes)
+        self.deadline, self.nested, self.recursion = deadline, nested, recursion
+        self.on_open, self.on_close, self.on_execute = on_open, on_close, on_execute
+        self.on_emit, self.on_agent_changed = on_emit, on_agent_changed
+        problems = self._problems()
+        if problems:
+            raise SwarmError(f"the swarm {name!r}: " + "; ".join(problems))
+
+    def _problems(self) -> Sequence[str]:
+        """What refers to something that is not there."""
+        found: list[str] = []
+        if not self.name:
+            found.append("it needs a name")
+        if self.default not in self.agents:
+            found.append(f"its default agent {self.default!r} is none of its agents")
+        for agent in self.agents.values():
+            kinds = (
+                ("agent", agent.depends_on, self.agents),
+                ("state", agent.states, self.states),
+                ("storage", agent.storages, self.storages),
+            )
+            for kind, names, known in kinds:
+                found += [
+                    f"the agent {agent.name!r} refers to the {kind} {each!r}, which it does not have"
+                    for each in sorted(names)
+                    if each not in known
+                ]
+        for compute in self.computes.values():
+            found += [
+                f"the compute {compute.name!r} depends on the state {each.name!r}, which it does not have"
+                for each in compute.depends_on
+                if each.name not in self.states
+            ]
+        return found
+
+    def replace(self, **changes: Any) -> Swarm:
+        """Give an edited copy."""
+        return Swarm(**{**self._given, **changes})
+
+    def start(self, *, store: Store | None = None, bus: Bus | None = None) -> LiveSwarm:
+        """Bring it to life: ``async with swarm.start() as live``.
+
+        Without a store, conversations last as long as their sessions.
+        """
+        return LiveSwarm(self, store=store, bus=bus)
+
+    def __repr__(self) -> str:
+        """Show the name and the agents."""
+        return f"Swarm({self.name!r}, {list(self.agents)})"
+
+
+def _by_name(whose: str, kind: str, given: Iterable[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for each in given:
+        if each.name in found:
+            raise SwarmError(f"{whose}: two of its {kind} are called {each.name!r}")
+        found[each.name] = each
+    return found

@@ -1,0 +1,125 @@
+"""Tools of a swarm: those that speak, and those that return.
+
+Rules (agent-swarm-kit.md 3.1, 5.4):
+
+- A tool that *speaks* (``tool``) takes a ``Call``. It commits its result, and then goes on with the turn itself:
+  ``execute`` asks the model again, ``emit`` ends the turn with a text. One that does neither has failed its turn
+  (K5), unless it ``defers``: it will, later, before the turn's deadline.
+- A tool that *returns* is one of ``palaver.agent``: a function, or an ``AgentTool``. What it returns is committed,
+  and the model is asked again when its batch is done; what it raises is told to the model.
+- ``available`` says whether it is offered just now, ``validate`` whether a call may run; ``name`` may be a function
+  of the place, and then each place has a name of its own for it.
+- ``kind`` is ``navigation`` or ``commit`` for tools of which one call wins over all others of its batch (K11).
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Literal, TypeAlias, overload
+
+from msgspec import Struct, structs
+
+from palaver.agent.functions import function_tool
+from palaver.agent.invoking import invoker
+from palaver.agent.parameters import parameters_of
+from palaver.agent.tool import AgentTool
+from palaver.agent.tool_names import legal
+from palaver.core.errors import MessageError
+from palaver.core.parts import ToolCall
+from palaver.core.tools import Tool
+from palaver.swarm.call import Call
+from palaver.swarm.place import Place
+
+Kind: TypeAlias = Literal["plain", "navigation", "commit"]
+Hook: TypeAlias = Callable[..., Any]
+
+
+class SwarmTool(Struct, frozen=True, kw_only=True):
+    """A tool as a swarm runs it, made by ``tool``, by ``returning``, or by one of the factories.
+
+    ``run`` gets the call and what ``check`` made of its arguments. The ``on_…`` hooks only look on.
+    """
+
+    definition: Tool
+    check: Callable[[ToolCall], Any]
+    run: Callable[[Call, Any], Awaitable[Any]]
+    kind: Kind = "plain"
+    returns: bool = False
+    defers: bool = False
+    target: str | None = None
+    """The agent that it hands over to; for drawings."""
+    available: Callable[[Place], bool | Awaitable[bool]] | None = None
+    validate: Callable[[Place, Any], bool | Awaitable[bool]] | None = None
+    describe: Callable[[Place, Tool], Tool | Awaitable[Tool]] | None = None
+    """Gives the definition that the model is shown at a place; also its name."""
+    on_validate: Hook | None = None
+    on_before_call: Hook | None = None
+    on_after_call: Hook | None = None
+    on_call_error: Hook | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that the model calls."""
+        return self.definition.name
+
+    def replace(self, **changes: Any) -> SwarmTool:
+        """Give an edited copy."""
+        return structs.replace(self, **changes)
+
+
+@overload
+def tool(function: Callable[..., Any], /, **options: Any) -> SwarmTool: ...
+@overload
+def tool(*, name: str | None = None, description: str | None = None, **options: Any) -> Callable[..., SwarmTool]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a tool that speaks of a function with a parameter of type ``Call``, as a call or as a decorator.
+
+    The other parameters are the model's, as for ``palaver.agent.function_tool``. Options are the fields of
+    ``SwarmTool``, ``name`` and ``description``. Raises ``MessageError`` for a function that a model cannot call, or
+    that takes no ``Call``.
+    """
+    if function is None:
+        return functools.partial(_speaking, **options)
+    return _speaking(function, **options)
+
+
+def _speaking(
+    function: Callable[..., Any], *, name: str | None = None, description: str | None = None, **options: Any
+) -> SwarmTool:
+    name = legal(str(name or getattr(function, "__name__", "")))
+    parameters = parameters_of(function, name, context=Call)
+    if not parameters.contexts:
+        raise MessageError(f"the tool {name!r} takes no Call; a function that returns its result is a tool as it is")
+    invoke = invoker(function)
+    contexts = tuple(parameters.contexts)
+
+    async def run(call: Call, arguments: dict[str, Any]) -> None:
+        await invoke(**arguments, **dict.fromkeys(contexts, call))
+
+    said = parameters.description if description is None else description
+    return SwarmTool(definition=Tool(name, said, parameters.schema), check=parameters.read, run=run, **options)
+
+
+def returning(given: AgentTool | Callable[..., Any], **options: Any) -> SwarmTool:
+    """Make a tool of one that returns its result. Raises ``MessageError`` as ``function_tool`` does."""
+    inner = given if isinstance(given, AgentTool) else function_tool(given)
+
+    async def run(call: Call, arguments: Any) -> Any:
+        return await inner.run(arguments, call.tool_context())
+
+    return SwarmTool(definition=inner.definition, check=inner.check, run=run, returns=True, **options)
+
+
+AnySwarmTool: TypeAlias = "SwarmTool | AgentTool | Callable[..., Any]"
+
+
+def as_tool(given: AnySwarmTool) -> SwarmTool:
+    """Whatever may stand in a list of tools, as one of ours."""
+    return given if isinstance(given, SwarmTool) else returning(given)
+
+
+FIRST: Final[tuple[Kind, ...]] = ("navigation", "commit")
+"""The kinds of which one call wins over the rest of its batch."""

@@ -1,0 +1,122 @@
+"""One turn: from a message to the next output of any agent of the swarm.
+
+Rules:
+
+- A turn is answered once: with a text (an agent's output, a text that was emitted, ``""`` when it was cancelled,
+  disposed of, or overtaken by a change of agent), or with an error. What comes later is late, and answers nothing
+  (K2, K3).
+- Who answers claims the turn first, keeps the answer in the log, and then gives it out: so the log says what was given.
+- What is executed from inside a turn joins it: it gets the same answer.
+- ``steps`` counts calls of models; at ``limit`` the next one raises, so that an endless loop makes exactly so many.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import anyio
+
+from palaver.core.errors import TurnError
+from palaver.threads.ids import uuid7
+
+NESTED: Final = 20
+"""How often a turn may ask models, where nothing else is said."""
+
+
+class Turn:
+    """A message that waits for its answer.
+
+    ``id`` names it in every event; ``named`` says that the caller gave the id.
+    """
+
+    __slots__ = (
+        "_claimed",
+        "_done",
+        "answer",
+        "error",
+        "executions",
+        "id",
+        "limit",
+        "mode",
+        "named",
+        "payload",
+        "running",
+        "scopes",
+        "steps",
+    )
+
+    def __init__(self, mode: str, payload: Any = None, *, id: str | None = None, limit: int = NESTED) -> None:
+        """Wait."""
+        self.id = id or uuid7()
+        self.named = id is not None
+        self.mode, self.payload, self.limit = mode, payload, limit
+        self.answer = ""
+        self.error: Exception | None = None
+        self.steps = 0
+        self.executions: list[tuple[str, str | None, str]] = []
+        """Text, agent and mode of each execution that joined it."""
+        self.running: dict[object, str] = {}
+        """Names of the tools that have not returned."""
+        self.scopes: set[anyio.CancelScope] = set()
+        """Of everything that runs for it."""
+        self._claimed = False
+        self._done = anyio.Event()
+
+    @property
+    def over(self) -> bool:
+        """Whether it is answered, or about to be."""
+        return self._claimed
+
+    def claim(self) -> bool:
+        """Take it upon oneself to answer; ``False`` when somebody did already."""
+        claimed, self._claimed = self._claimed, True
+        return not claimed
+
+    def give(self, answer: str) -> None:
+        """Give out the answer of a claimed turn."""
+        self.answer = answer
+        self._done.set()
+
+    def break_off(self, error: Exception) -> None:
+        """Let a claimed turn end with an error."""
+        self.error = error
+        self._done.set()
+
+    def resolve(self, answer: str) -> bool:
+        """Answer it, where nobody has; give whether this did."""
+        claimed = self.claim()
+        if claimed:
+            self.give(answer)
+        return claimed
+
+    def fail(self, error: Exception) -> bool:
+        """Let it end with an error, where it is not answered; give whether this did."""
+        claimed = self.claim()
+        if claimed:
+            self.break_off(error)
+        return claimed
+
+    def step(self) -> None:
+        """Count a call of a model. Raises ``TurnError`` when there were too many."""
+        if self.steps >= self.limit:
+            raise TurnError(f"recursive execution prevented: {self.limit} calls of models in one turn")
+        self.steps += 1
+
+    async def wait(self) -> str:
+        """Wait for the answer. Raises the error that the turn ended with."""
+        await self._done.wait()
+        if self.error is not None:
+            raise self.error
+        return self.answer
+
+    @property
+    def blamed(self) -> str | None:
+        """A tool that has not returned."""
+        return next(iter(self.running.values()), None)
+
+    def abort(self) -> None:
+        """Cancel everything that runs for it."""
+        for scope in tuple(self.scopes):
+            scope.cancel()
