@@ -18,12 +18,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from inspect import isawaitable
+from math import isfinite
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 import anyio
 import msgspec
 
 from palaver.core.errors import SwarmError
+from palaver.core.jsontext import Number
 from palaver.swarm.events import SHARED, Event
 
 T = TypeVar("T")
@@ -122,20 +124,29 @@ def named(source: str, name: str) -> None:
 def plain(what: str, value: Any) -> Any:
     """A copy of a value in JSON's own types. Raises ``SwarmError`` when it has none."""
     try:
-        return _listed(msgspec.to_builtins(value, str_keys=True))
+        return _listed(msgspec.to_builtins(value, str_keys=True, enc_hook=_number))
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise SwarmError(f"{what}: the value is not JSON: {error}") from error
 
 
 def _listed(value: Any) -> Any:
-    """Lists for tuples, as a restart would bring them back."""
+    """Lists for tuples, as a restart would bring them back; no number that JSON does not know."""
     match value:
         case list() | tuple():
             return [_listed(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
         case dict():
             return {key: _listed(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        case float() if not isfinite(value):
+            raise ValueError(f"{value} is no number of JSON")
         case _:
             return value
+
+
+def _number(value: object) -> float:
+    """A plain float for one that remembers how it was written."""
+    if isinstance(value, Number):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 def typed(what: str, value: Any, type: type[T] | None) -> T:
