@@ -1,5 +1,8 @@
 """Compute: derived once, until a state changes or time is up."""
 
+import sqlite3
+from contextlib import closing
+
 import anyio
 import pytest
 
@@ -177,6 +180,16 @@ async def test_another_process_that_sets_a_shared_state_makes_it_old(shared, eve
     await cell.get()
     await StateCell(state._state, other, "", events.append).set(5)
     assert await cell.get() == ["shared", 5]
+
+
+async def test_a_state_that_only_memory_holds_makes_it_old(disk, events, derived):
+    state, cell = bound(await disk.open(), events, derived)
+    await cell.get()
+    with closing(sqlite3.connect(disk.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")  # now nobody can write
+        for number in (1, 2):
+            await state.set(number)
+            assert await cell.get() == ["ann", number]
 
 
 async def test_it_says_what_it_computed_to_its_observer(events, derived):

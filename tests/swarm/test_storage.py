@@ -298,6 +298,7 @@ async def test_a_slow_embedding_holds_up_no_other_operation(events):
         await cell.remove(1)
         gate.set()
     assert await cell.take("1") == ()
+    assert not cell._vectors._known
 
 
 async def test_a_cancelled_search_leaves_the_storage_usable(events):
