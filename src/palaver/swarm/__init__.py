@@ -2,7 +2,7 @@
 
 Rules:
 
-- What an application needs is imported from here; buses over a network, workers and servers stand in packages of their own.
+- What an application needs is imported from here; buses over a network, workers and servers are packages of their own.
 - Importing this loads no optional package.
 
 Stability: experimental.

@@ -21,12 +21,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from palaver.core.errors import ClosedError, SwarmError
-from palaver.store.in_thread import in_thread
-from palaver.store.memory import MemoryStore
 from palaver.swarm.bus import Bus
 from palaver.swarm.events import SHARED, Event
 from palaver.swarm.local_bus import LocalBus
-from palaver.swarm.log import Log
+from palaver.swarm.log import Log, open_log
 from palaver.swarm.place import LOGGER
 from palaver.swarm.session import Session
 from palaver.threads.thread import Thread
@@ -115,9 +113,7 @@ class LiveSwarm:
         thread = f"{self.swarm.realm}/{client}"
         if self.store is None:
             return Log(Thread(thread))
-        if isinstance(self.store, MemoryStore):
-            return Log(self.store.open(thread))
-        return Log(await in_thread(self.store.open, thread))
+        return await open_log(self.store, thread)
 
     # -- what sessions use -------------------------------------------------------------------------------------------
 
@@ -133,3 +129,7 @@ class LiveSwarm:
         if self._group is None:
             raise ClosedError(f"the swarm {self.swarm.name!r} is not running")
         self._group.start_soon(function, *arguments)
+
+    async def refused(self, text: str) -> str | None:  # noqa: ARG002 (no policies yet)
+        """What a policy says instead of passing a text on."""
+        return None

@@ -4,7 +4,7 @@ Rules:
 
 - One append at a time, in the order of asking; ``append`` returns when the messages are kept. What was begun is
   finished, also when the caller is cancelled.
-- Whoever shares a thread shares its log: two swarms of one realm, or two sessions of one client.
+- Whoever shares a thread in this process shares its log: ``open_log`` gives the one that somebody holds already.
 - ``pushed`` is told every message that joined, records left out, one by one and in order.
 
 Stability: experimental.
@@ -13,18 +13,26 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import anyio
 
 from palaver.agent.journal import AnyThread, Journal
 from palaver.core.messages import Message
+from palaver.store.in_thread import in_thread
+from palaver.store.store import Store
 from palaver.store.stored import StoredThread
 from palaver.threads.thread import Entry, Path
 from palaver.threads.view import RECORD
 
+_OPEN: Final[WeakKeyDictionary[Store, WeakValueDictionary[str, Log]]] = WeakKeyDictionary()
+
 
 class Log:
     """The one place where a client's thread grows. Raises ``StoreError`` as its store does."""
+
+    __slots__ = ("__weakref__", "_journal", "_kept", "_lock", "_token", "thread")
 
     def __init__(self, thread: AnyThread) -> None:
         """Write to a thread, on its main branch."""
@@ -70,3 +78,13 @@ class Log:
                 if RECORD not in entry.message.tags:
                     pushed(entry.message)
         return entries
+
+
+async def open_log(store: Store, thread: str) -> Log:
+    """Open the log of a thread; the thread is begun where it does not exist. Raises ``StoreError``."""
+    known = _OPEN.setdefault(store, WeakValueDictionary())
+    log = known.get(thread)
+    if log is None:
+        opened = await in_thread(store.open, thread)
+        log = known.setdefault(thread, Log(opened))
+    return log

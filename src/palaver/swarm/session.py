@@ -154,10 +154,12 @@ class Session(Commits):
     async def execute(self, text: str, *, agent: str | None = None, call: Call | None = None) -> str:
         """Say something as the program does, and wait for the answer; inside a turn, for the answer of that turn.
 
-        Gives ``""`` when ``agent`` is not the active one. Raises as ``complete`` does.
+        Gives ``""`` when ``agent`` is not the active one, and to a call whose turn is over. Raises as ``complete``.
         """
         self._check()
-        own = call.turn if call is not None and not call.turn.over else self._own()
+        if call is not None and call.turn.over:
+            return ""
+        own = self._own() if call is None else call.turn
         if own is not None:
             if agent is not None and self.active_seat(agent) is None:
                 return ""
@@ -304,26 +306,22 @@ class Session(Commits):
         finally:
             CURRENT.reset(token)
         try:
-            with anyio.fail_after(self.swarm.deadline):
-                answer = await turn.wait()
-        except TimeoutError:
-            blamed = turn.blamed
-            which = f": the tool {blamed!r} has not gone on with it" if blamed else ""
-            error = TurnError(f"no answer within {self.swarm.deadline:g} seconds{which}", tool=blamed)
-            if not turn.fail(error):
+            with anyio.move_on_after(self.swarm.deadline):
                 return await turn.wait()
-            self._drop()
-            turn.abort()
-            raise error from None
-        except anyio.get_cancelled_exc_class():
+            if turn.fail(self._overdue(turn)):
+                turn.abort()
+            return await turn.wait()
+        except BaseException as error:
             turn.resolve("")
             self._drop()
-            turn.abort()
+            if not isinstance(error, Exception):  # the caller was cancelled: nobody wants the answer
+                turn.abort()
             raise
-        except Exception:
-            self._drop()
-            raise
-        return answer
+
+    def _overdue(self, turn: Turn) -> TurnError:
+        blamed = turn.blamed
+        which = f": the tool {blamed!r} has not gone on with it" if blamed else ""
+        return TurnError(f"no answer within {self.swarm.deadline:g} seconds{which}", tool=blamed)
 
     def _continued(self, call: Call | None) -> None:
         call = call or CALL.get()
@@ -505,8 +503,8 @@ class Session(Commits):
 
     async def refused_input(self, text: str) -> str | None:
         """What a policy says instead of passing a message on; ``None`` when all pass it."""
-        return None if not self.swarm.policies or not text else None
+        return await self.live.refused(text)
 
     async def refused_output(self, text: str) -> str | None:
         """What a policy says instead of an answer; ``None`` when all pass it."""
-        return None if not self.swarm.policies or not text else None
+        return await self.live.refused(text)
