@@ -12,6 +12,7 @@
    approval, is gone on with from the store, and its thread is shown.
 8. A long watch of the harbour: what fills the window of its model, what a compaction takes out, and its undoing.
 9. A session that another agent left in a file: recognised, shown, carried on elsewhere, kept, and given back as it was.
+10. A swarm of three agents that hand a client over to each other, one of them rescued: its log, and its events.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ import tempfile
 from pathlib import Path
 
 import anyio
+import harbour
 from rich import box
 from rich.console import Console
 from rich.rule import Rule
@@ -31,9 +33,11 @@ from palaver import (
     AssistantMessage,
     Message,
     Request,
+    RescueMarker,
     Response,
     Text,
     ToolMessage,
+    UserMessage,
     assistant,
     dialects,
     tool,
@@ -56,12 +60,14 @@ from palaver.store import Query, Store, open_store
 from palaver.store.filing import Filed, Filing
 from palaver.store.intake import Intake
 from palaver.stream.narrate import narrate
+from palaver.swarm import Event
 from palaver.threads import for_model, usage_once
 
 SESSIONS = Path(__file__).parent / "sessions"
 CONVERSATIONS = Path(__file__).parent / "conversations"
 SHIPS = ("The Aurora", "The Meridian", "The Fulmar", "The Anne of Tönning", "The Kestrel", "The Nordstrand")
 WINDOW = 8_000
+ASKED = ("Good morning", "The Aurora needs a berth", "and a pilot for tomorrow", "Once again: a pilot, please")
 RECORDING = Path(__file__).parent / "husum.recording.json"
 NAMES = ("harbour.openai_chat", "greenhouse.anthropic_messages", "library.google_generate", "workshop.openai_responses")
 
@@ -323,6 +329,47 @@ def session(out: Console, store: Store) -> None:
     out.print(Line("  the same file, byte for byte" if back == data else "  failed: another file", "green"))
 
 
+# -- a swarm -------------------------------------------------------------------------------------------------------
+
+
+async def swarm(out: Console, store: Store) -> None:
+    """Let a client talk with the harbour office, and show what joined the log, and what the bus told."""
+    told: list[Event] = []
+    command(out, "swarm demo/harbour.py --client anna --events")
+    async with harbour.swarm.start(store=store) as live, live.session("anna") as session:
+        listener = await live.bus.listen(told.append)
+        for text in ASKED:
+            seen = len(session.messages)
+            await session.complete(text)
+            for message in session.messages[seen:]:
+                out.print(line(message))
+            await live.bus.flush()
+            await listener.idle()
+            events = [f"{each.source} {each.type}" for each in told if not each.type.startswith("get-")]
+            out.print(Line(f"  {len(told)} events: " + " · ".join(events), "dim"))
+            out.print()
+            told.clear()
+    async with harbour.swarm.start(store=store) as live, live.session("anna") as session:
+        out.print(f"  Opened again: {session.agent} are still in charge, after {len(session.messages)} messages")
+
+
+def line(message: Message) -> Line:
+    """One line of the office's log."""
+    who, text = message.agent, getattr(message, "text", "")
+    match message:
+        case UserMessage():
+            who = "anna" if message.mode == "user" else "(the swarm)"
+        case AssistantMessage() if message.tool_calls:
+            text = "calls " + ", ".join(call.name for call in message.tool_calls)
+        case ToolMessage():
+            text = f"{message.tool_name}: {text}"
+        case RescueMarker():
+            text = f"rescue: {message.reason}"
+    tags = "".join(f"  [{tag}]" for tag in message.tags or ())
+    style = "yellow" if tags or isinstance(message, RescueMarker) else "bold" if who == "anna" else ""
+    return Line(f"  {who}: {text}{tags}", style)
+
+
 def main() -> int:
     out = console()
     found = {name: load(name) for name in NAMES}
@@ -362,11 +409,13 @@ def main() -> int:
             anyio.run(fit, out, store)
             heading(out, 9, "A session that another agent left: carried on elsewhere, kept, and given back")
             session(out, store)
+            heading(out, 10, "A swarm: three agents, one client, and every event")
+            anyio.run(swarm, out, store)
     out.print()
     out.print(
         Line(
             "Try it: palaver chat --model demo, palaver show FILE, palaver context FILE, palaver convert FILE "
-            "--to WIRE, palaver dialects.",
+            "--to WIRE, palaver dialects, palaver swarm demo/harbour.py.",
             "dim",
         )
     )

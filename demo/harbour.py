@@ -1,11 +1,11 @@
 """A harbour office of three agents, with scripted models: `palaver swarm demo/harbour.py` talks with it.
 
-The reception passes on whoever wants a berth or a pilot. The berth master has a tool that returns. The pilot station talks nonsense
-at first, and is rescued.
+The reception passes on whoever wants a berth or a pilot. The berth master has a tool that returns. The pilot station
+talks nonsense at first, and is rescued.
 """
 
-from palaver.core.messages import AssistantMessage
 from palaver.core.factories import assistant, tool_call
+from palaver.core.messages import AssistantMessage
 from palaver.models.language_model import Prompt
 from palaver.models.scripted import ScriptedModel
 from palaver.swarm import Swarm, SwarmAgent, navigation
@@ -37,15 +37,9 @@ def berths(prompt: Prompt) -> str | AssistantMessage:
     return assistant(tool_calls=[tool_call("reserve_berth", {"ship": "Aurora", "berth": 7}, id="call_berth")])
 
 
-class Pilots:
-    """Says nothing the first time it is asked."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def __call__(self, prompt: Prompt) -> str:
-        self.asked += 1
-        return "" if self.asked == 1 else "The pilot boards at six, off the green buoy."
+def pilots(prompt: Prompt) -> str:
+    spoken = [message.text for message in prompt.messages if message.role == "user"]
+    return "The pilot boards at six, off the green buoy." if "again" in spoken[-1].lower() else ""
 
 
 swarm = Swarm(
@@ -67,7 +61,7 @@ swarm = Swarm(
         ),
         SwarmAgent(
             "pilots",
-            ScriptedModel([], then=Pilots()),
+            ScriptedModel([], then=pilots),
             prompt="You are the pilot station.",
             placeholders=["The line is bad here. Would you say that again?"],
         ),

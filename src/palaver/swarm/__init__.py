@@ -13,6 +13,7 @@ from palaver.swarm.agent import Hooks, SwarmAgent
 from palaver.swarm.bus import Bus, Since, Where
 from palaver.swarm.call import Call
 from palaver.swarm.events import SHARED, SOURCES, Event
+from palaver.swarm.handover import commit_action, fetch_info, navigation, triage
 from palaver.swarm.live import LiveSwarm
 from palaver.swarm.local_bus import LocalBus
 from palaver.swarm.output import no_tool_syntax, not_empty, plain_text
@@ -46,9 +47,13 @@ __all__ = [
     "SwarmTool",
     "TurnError",
     "Where",
+    "commit_action",
+    "fetch_info",
+    "navigation",
     "no_tool_syntax",
     "not_empty",
     "plain_text",
     "returning",
     "tool",
+    "triage",
 ]

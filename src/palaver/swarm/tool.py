@@ -49,6 +49,8 @@ class SwarmTool(Struct, frozen=True, kw_only=True):
     kind: Kind = "plain"
     returns: bool = False
     defers: bool = False
+    target: str | None = None
+    """The agent that it hands over to; for drawings."""
     available: Callable[[Place], bool | Awaitable[bool]] | None = None
     validate: Callable[[Place, Any], bool | Awaitable[bool]] | None = None
     describe: Callable[[Place, Tool], Tool | Awaitable[Tool]] | None = None
