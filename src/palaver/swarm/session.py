@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, TypeVarTuple
 
 import anyio
 
@@ -34,6 +34,7 @@ from palaver.swarm.events import SOURCES, Event
 from palaver.swarm.navigator import Navigator
 from palaver.swarm.place import CALL, CURRENT, LOGGER, Place, watched
 from palaver.swarm.records import Records
+from palaver.swarm.resources import Resources
 from palaver.swarm.seat import Seat
 from palaver.swarm.turn import Turn
 from palaver.threads.agent_view import AgentView
@@ -43,9 +44,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from palaver.swarm.call import Call
+    from palaver.swarm.compute import Compute, ComputeCell
     from palaver.swarm.live import LiveSwarm
+    from palaver.swarm.memory import Memory
+    from palaver.swarm.state import State, StateCell
+    from palaver.swarm.storage import Storage, StorageCell
 
 P = TypeVarTuple("P")
+T = TypeVar("T")
 
 _UNKNOWN: Final = object()
 _KNOWN: Final = 256
@@ -70,7 +76,6 @@ class Session(Commits):
         self._waiting = 0
         self._seats: dict[str, Seat] = {}
         self._views: dict[str, AgentView] = {}
-        self._cells: dict[tuple[str, str], Any] = {}
         self._begun: OrderedDict[str, str | None] = OrderedDict()
         self._scopes: set[anyio.CancelScope] = set()
         self._over = False
@@ -84,6 +89,7 @@ class Session(Commits):
         try:
             self.log = await self.live.log(self.client)
             self.records = Records(self.log)
+            self.resources = Resources(self.live.shared, self.client, self.records)
             names = self.swarm.agents
             self.navigator = Navigator(self.swarm.name, names, self.swarm.default, self.records)
             for entry in self.log.path:
@@ -120,7 +126,6 @@ class Session(Commits):
                 await watched("on_dispose", seat.agent.hooks.on_dispose, self.place(seat.agent.name))
             await watched("on_close", self.swarm.on_close, self)
         self._seats.clear()
-        self._cells.clear()
         self.live.leave(self)
 
     @property
@@ -503,8 +508,25 @@ class Session(Commits):
 
     async def refused_input(self, text: str) -> str | None:
         """What a policy says instead of passing a message on; ``None`` when all pass it."""
-        return await self.live.refused(text)
+        return await self.live.shared.policies.check_input(text, self.client)
 
     async def refused_output(self, text: str) -> str | None:
         """What a policy says instead of an answer; ``None`` when all pass it."""
-        return await self.live.refused(text)
+        return await self.live.shared.policies.check_output(text, self.client)
+
+    def state(self, state: State[T] | str) -> StateCell[T]:
+        """A state that agents share, by description or name. Raises ``SwarmError`` for an unknown one."""
+        return self.resources.state(state)
+
+    def storage(self, storage: Storage[T] | str) -> StorageCell[T]:
+        """A storage, to search and to fill. Raises ``SwarmError`` for an unknown one."""
+        return self.resources.storage(storage)
+
+    def compute(self, compute: Compute[T] | str) -> ComputeCell[T]:
+        """A derived value. Raises ``SwarmError`` for an unknown one."""
+        return self.resources.compute(compute)
+
+    @property
+    def memory(self) -> Memory:
+        """What is remembered of the client."""
+        return self.resources.memory
