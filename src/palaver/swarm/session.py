@@ -33,22 +33,17 @@ from palaver.swarm.commits import Commits
 from palaver.swarm.events import SOURCES, Event
 from palaver.swarm.navigator import Navigator
 from palaver.swarm.place import CALL, CURRENT, LOGGER, Place, watched
-from palaver.swarm.records import Records
+from palaver.swarm.records import Records, kept_by
 from palaver.swarm.resources import Resources
 from palaver.swarm.seat import Seat
 from palaver.swarm.turn import Turn
 from palaver.threads.agent_view import AgentView
-from palaver.threads.view import DISCARDED
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from palaver.swarm.call import Call
-    from palaver.swarm.compute import Compute, ComputeCell
     from palaver.swarm.live import LiveSwarm
-    from palaver.swarm.memory import Memory
-    from palaver.swarm.state import State, StateCell
-    from palaver.swarm.storage import Storage, StorageCell
 
 P = TypeVarTuple("P")
 T = TypeVar("T")
@@ -94,8 +89,6 @@ class Session(Commits):
             self.navigator = Navigator(self.swarm.name, names, self.swarm.default, self.records)
             for entry in self.log.path:
                 self._remember(entry.message)
-            for turn, answer in self.records.all(_ANSWERED).items():
-                self._know(turn, answer)
         except BaseException:
             self.live.leave(self)
             raise
@@ -219,7 +212,7 @@ class Session(Commits):
         self._drop()
         try:
             if turn.named:
-                await self.records.put(_ANSWERED, turn.id, "")
+                await self._keep_answer(turn.id, "")
         finally:
             for name in names:
                 self.tell("agent", "commit-cancel-output", name)
@@ -275,12 +268,14 @@ class Session(Commits):
             banned = await self.refused_input(text)
             if banned is not None:
                 turn.resolve(banned)
+                await self._keep_answer(run, banned)
                 return banned
             turn.executions.append((text, active, mode))
             await watched("on_execute", self.swarm.on_execute, self, text, mode)
             self.tell("swarm", "get-agent-name", output={"activeAgent": active})
             self.tell("swarm", "get-agent", output={"agentName": active, "result": active})
             answer = await self._answer(turn, text, mode, resumed=known is None)
+            await self._keep_answer(run, answer)
             self.tell("swarm", "get-agent-name", output={"activeAgent": self.navigator.active})
             self._answered(turn, text, answer)
             return answer
@@ -289,8 +284,6 @@ class Session(Commits):
             for _, agent, _ in turn.executions[1:]:
                 self.tell("execution", "commit-execution-end", agent)
             self.tell("execution", "commit-execution-end")
-            if run is not None and turn.error is None:
-                self._know(run, turn.answer)
             self.turn = None
 
     def _answered(self, turn: Turn, text: str, answer: str) -> None:
@@ -335,15 +328,23 @@ class Session(Commits):
 
     # -- named turns -------------------------------------------------------------------------------------------------
 
+    async def _keep_answer(self, run: str | None, answer: str) -> None:
+        """Keep the answer of a named turn where no message of the log is it; a session that is over answers none."""
+        if run is not None and self._begun.get(run) is None and not self._over:
+            await self.records.put(_ANSWERED, run, answer)
+            self._know(run, answer)
+
     def _remember(self, message: Message) -> None:
-        """Know a named turn that the log holds: begun, or answered."""
+        """Know a named turn that the log holds: begun, or answered by a message or a record."""
+        kept = kept_by(message)
+        if kept is not None and kept[0] == _ANSWERED:
+            self._know(kept[1], str(kept[2]))
         turn = message.metadata.get(_TURN) if message.metadata else None
         if isinstance(turn, str):
-            shown = isinstance(message, AssistantMessage) and DISCARDED not in (message.tags or ())
-            if shown and not getattr(message, "tool_calls", ()):
-                self._know(turn, message.text)
-            elif isinstance(message, UserMessage):
+            if isinstance(message, UserMessage):
                 self._begun.setdefault(turn, None)
+            elif isinstance(message, AssistantMessage) and _answers(message):
+                self._know(turn, message.text)
 
     def _know(self, turn: str, answer: str) -> None:
         self._begun[turn] = answer
@@ -462,6 +463,7 @@ class Session(Commits):
         await self.log.append(messages, self._pushed)
 
     def _pushed(self, message: Message) -> None:
+        self._remember(message)
         self.tell("history", "push", message.agent, input={"message": message})
 
     def tell(self, source: str, type: str, agent: str | None = None, **more: Any) -> None:
@@ -512,21 +514,8 @@ class Session(Commits):
 
     async def refused_output(self, text: str) -> str | None:
         """What a policy says instead of an answer; ``None`` when all pass it."""
-        return await self.live.shared.policies.check_output(text, self.client)
 
-    def state(self, state: State[T] | str) -> StateCell[T]:
-        """A state that agents share, by description or name. Raises ``SwarmError`` for an unknown one."""
-        return self.resources.state(state)
 
-    def storage(self, storage: Storage[T] | str) -> StorageCell[T]:
-        """A storage, to search and to fill. Raises ``SwarmError`` for an unknown one."""
-        return self.resources.storage(storage)
-
-    def compute(self, compute: Compute[T] | str) -> ComputeCell[T]:
-        """A derived value. Raises ``SwarmError`` for an unknown one."""
-        return self.resources.compute(compute)
-
-    @property
-    def memory(self) -> Memory:
-        """What is remembered of the client."""
-        return self.resources.memory
+def _answers(message: AssistantMessage) -> bool:
+    """Whether an agent's message was shown, and calls nothing."""
+    return not (DISCARDED in message.tags or client_calls(message) or message.malformed_tool_calls)

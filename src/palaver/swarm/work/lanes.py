@@ -6,7 +6,8 @@ Rules:
   other.
 - A session is opened by the first work that asks for it, and closed when its client has been idle for a while, or when
   it is over by itself; then the next work opens another.
-- At most ``most`` pieces of work of one client are here at a time, the one under way among them.
+- At most ``most`` pieces of work of one client are here at a time, the one under way among them; ``None`` for any
+  number.
 - Work deals with its own errors: what it raises all the same is logged, and the next work is done.
 
 Stability: experimental.
@@ -49,6 +50,7 @@ class Lane:
         self.scope = anyio.CancelScope()
         self.over = anyio.Event()
         self.stir = anyio.Event()
+        self.leaving = False
         self._session: Session | None = None
 
     async def session(self) -> Session:
@@ -70,7 +72,7 @@ class Lane:
 class Lanes:
     """The queues of all clients. Entered by ``async with``; at the end, what is not done is cancelled."""
 
-    def __init__(self, live: LiveSwarm, *, idle: float = IDLE, most: int = MOST) -> None:
+    def __init__(self, live: LiveSwarm, *, idle: float = IDLE, most: int | None = MOST) -> None:
         """Stand ready."""
         self._live, self._idle, self._most = live, idle, most
         self._lanes: dict[str, Lane] = {}
@@ -104,7 +106,7 @@ class Lanes:
         if lane is None:
             lane = self._lanes[client] = Lane(self._live, client)
             self._group.start_soon(self._run, lane)
-        if len(lane.waiting) >= self._most:
+        if self._most is not None and len(lane.waiting) >= self._most:
             raise BusyError(f"{self._most} messages of the client {client!r} wait already")
         lane.waiting.append(work)
         lane.stir.set()
@@ -117,11 +119,24 @@ class Lanes:
         for lane in lanes:
             await lane.over.wait()
 
+    async def finish(self, clients: Iterable[str]) -> None:
+        """Let what is under way for these clients come to its end, forget what waits, and close their sessions."""
+        lanes = [lane for lane in map(self._lanes.get, clients) if lane is not None]
+        for lane in lanes:
+            lane.leaving = True
+            while len(lane.waiting) > 1:
+                lane.waiting.pop()
+            lane.stir.set()
+        for lane in lanes:
+            await lane.over.wait()
+
     async def _run(self, lane: Lane) -> None:
         try:
             with lane.scope:
                 while lane.waiting:
                     await self._work_off(lane)
+                    if lane.leaving:
+                        break
                     with anyio.move_on_after(self._idle):
                         await lane.stir.wait()
                     if not lane.waiting:
