@@ -107,7 +107,6 @@ async def test_s17_a_policy_stands_before_and_behind_the_agents():
             "policy validate-input",
             "policy validate-input",
             "policy validate-output",
-            "session execute",
             "policy validate-input",
             "policy validate-output",
             "session execute",

@@ -315,6 +315,7 @@ class Seat:
             return
         try:
             if banned is not None:
+                turn.banned = True
                 await self._discard(turn, answer)
                 await self.session.keep(_of(turn, _spoken(place, banned, PLACEHOLDER)))
                 turn.give(banned)

@@ -284,7 +284,7 @@ class Session(Commits):
 
     def _answered(self, turn: Turn, text: str, answer: str) -> None:
         self.tell("swarm", "wait-for-output", output={"result": answer})
-        told = turn.executions or [(text, None, turn.mode)]
+        told = [] if turn.banned else turn.executions or [(text, None, turn.mode)]
         for said, _, mode in told:
             self.tell("session", "execute", input={"message": said, "mode": mode}, output={"result": answer})
 
