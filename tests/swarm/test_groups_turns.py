@@ -27,7 +27,7 @@ def gated(name="slow", said="fin"):
     return run, began, go
 
 
-# -- completion --------------------------------------------------------------------------------------------------------
+# -- completion ------------------------------------------------------------------------------------------------------
 
 
 async def test_completion_gives_the_text_of_the_model():
@@ -42,7 +42,7 @@ async def test_completion_is_of_the_new_agent_after_a_change():
         assert await it.session.complete("hi") == "from B"
 
 
-# -- queue -------------------------------------------------------------------------------------------------------------
+# -- queue -----------------------------------------------------------------------------------------------------------
 
 
 async def test_queue_clients_do_not_wait_for_each_other():
@@ -86,7 +86,7 @@ async def test_queue_a_committed_user_message_is_kept_and_asks_nobody():
     assert asked(a) == [['system"PA"', 'user/user"noted"', 'user/user"hi"']]
 
 
-# -- ignore, commit: for an agent that is not active -------------------------------------------------------------------
+# -- ignore, commit: for an agent that is not active -----------------------------------------------------------------
 
 
 async def _request(session):
@@ -208,7 +208,7 @@ async def test_commit_an_emit_that_nobody_waits_for_reaches_nobody():
         assert await it.session.complete("hi") == "echo:hi"
 
 
-# -- doublesend --------------------------------------------------------------------------------------------------------
+# -- doublesend ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.row("ASK-07", "ASK-13")
@@ -303,7 +303,7 @@ async def test_an_outside_push_does_not_join_a_turn_whose_tool_began_a_task():
     assert inside == ["answer:from the child"]
 
 
-# -- lifecycle ---------------------------------------------------------------------------------------------------------
+# -- lifecycle -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.row("ASK-07")
@@ -355,7 +355,7 @@ async def test_lifecycle_system_messages_survive_the_window_and_not_a_flush():
     assert asked(a)[-1] == ['system"PA"', 'user/user"on"']
 
 
-# -- multiclient -------------------------------------------------------------------------------------------------------
+# -- multiclient -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.row("ASK-02", "ASK-21")
