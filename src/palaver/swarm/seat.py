@@ -256,7 +256,7 @@ class Seat:
                 tools += [as_tool(each) for each in await called(source, place)]
             except Exception as error:  # noqa: BLE001 (a source is optional)
                 self._tell_error(error)
-        here = [tool if tool.available is tool.describe is None else await self._here(place, tool) for tool in tools]
+        here = [await self._here(place, tool) if tool.available or tool.describe else tool for tool in tools]
         return ordered([tool for tool in here if tool is not None])
 
     async def _here(self, place: Place, tool: SwarmTool) -> SwarmTool | None:
