@@ -24,7 +24,7 @@ def watched(heard, function, **more):
         "import",
         function,
         on_start=lambda session, payload: heard.append(("start", session.agent, payload)),
-        on_error=lambda session, payload, error: heard.append(("error", payload, str(error))),
+        on_error=lambda _, payload, error: heard.append(("error", payload, str(error))),
         on_end=lambda session, payload, failed: heard.append(("end", session.agent, payload, failed)),
         **more,
     )

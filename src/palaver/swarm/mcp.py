@@ -9,7 +9,7 @@ Rules (agent-swarm-kit.md 6, K12):
 - What was listed is kept for the session, and forgotten with it. ``update`` forgets it earlier: the next call of the
   model has the tools listed anew.
 - A list that failed is not kept, and is an event ``agent error``; the turn goes on with the tools that there are. Of
-  several servers those that answer are offered all the same.
+  several servers those that answer are offered all the same, and the others are tried again in the next turn.
 
 Stability: experimental.
 """
@@ -51,20 +51,20 @@ class McpSource:
         """Stand before ``tools``, which outlive the swarm."""
         self._tools, self._prefix = tools, prefix
         self._on_list, self._on_update = on_list, on_update
-        self._kept: WeakKeyDictionary[Session, Sequence[AgentTool]] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[Session, tuple[Sequence[AgentTool], str | None]] = WeakKeyDictionary()
+        """The tools of a session, and the turn for which alone they are kept."""
         self._stale = False
         self._lock = anyio.Lock()
 
     async def __call__(self, place: Place) -> Sequence[AgentTool]:
         """The tools for a session. Raises what the listing raises."""
         kept = self._kept.get(place.session)
-        if kept is not None:
-            return kept
+        if kept is not None and kept[1] in {None, place.run}:
+            return kept[0]
         tools, failed = await self._listed(place.client)
-        named = tuple([self._named(each, tools) for each in tools])
-        if failed is None:
-            self._kept[place.session] = named
-        else:
+        named = tuple([self._named(each) for each in tools])
+        self._kept[place.session] = (named, None if failed is None else place.run)
+        if failed is not None:
             place.session.tell("agent", "error", place.agent, output={"error": f"SwarmError: {failed}"})
         await watched("on_list", self._on_list, place.client, named)
         return named
@@ -98,9 +98,9 @@ class McpSource:
         ]
         return SwarmError("; ".join(failed)) if failed else None
 
-    def _named(self, tool: AgentTool, beside: Sequence[AgentTool]) -> AgentTool:
+    def _named(self, tool: AgentTool) -> AgentTool:
         name = tool.name
-        if len({each.scope for each in beside}) == 1 and isinstance(self._tools, McpTools):
+        if isinstance(self._tools, McpTools) and len(self._tools.statuses) == 1:
             name = name.partition("__")[2] or name
         named = f"{self._prefix}{name}"[:_LONGEST]
         return structs.replace(tool, definition=tool.definition.replace(name=named))
