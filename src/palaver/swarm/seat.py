@@ -145,7 +145,7 @@ class Seat:
     async def _answer(self, turn: Turn, place: Place, offered: dict[str, SwarmTool]) -> AssistantMessage | None:
         """The model's answer; ``None`` when it failed, and that was dealt with."""
         messages = await self._context(place)
-        definitions = [await self._described(place, tool) for tool in offered.values()]
+        definitions = [tool.definition for tool in offered.values()]
         self.asking += 1
         try:
             if self._model is None and self.agent.model is not None:
@@ -254,17 +254,20 @@ class Seat:
                 tools += [as_tool(each) for each in await called(source, place)]
             except Exception as error:  # noqa: BLE001 (a source is optional)
                 self._tell_error(error)
-        return ordered([tool for tool in tools if tool.available is None or await self._available(place, tool)])
+        here = [await self._here(place, tool) if tool.available or tool.describe else tool for tool in tools]
+        return ordered([tool for tool in here if tool is not None])
 
-    async def _available(self, place: Place, tool: SwarmTool) -> bool:
+    async def _here(self, place: Place, tool: SwarmTool) -> SwarmTool | None:
+        """A tool as it is offered at a place; ``None`` when it is not."""
         try:
-            return tool.available is None or bool(await called(tool.available, place))
+            if tool.available is not None and not await called(tool.available, place):
+                return None
+            if tool.describe is None:
+                return tool
+            return tool.replace(definition=await called(tool.describe, place, tool.definition))
         except Exception as error:  # noqa: BLE001 (as above)
             self._tell_error(error)
-            return False
-
-    async def _described(self, place: Place, tool: SwarmTool) -> Any:
-        return tool.definition if tool.describe is None else await called(tool.describe, place, tool.definition)
+            return None
 
     # -- the model -------------------------------------------------------------------------------------------------
 
