@@ -4,8 +4,8 @@ Rules:
 
 - A connection that breaks is given up with everything that it had not sent yet. A new one begins with nothing, so that
   nothing old can overtake: whoever sends or listens begins again on it where it stands.
-- The first connection is made at once, or ``TransportError`` names the server; one that answers and cannot, just now, is
-  asked twice more. Later connections are tried for until one is made.
+- The first connection is made at once, or ``TransportError`` names the server; one that answers and cannot, just now,
+  is asked twice more. Later connections are tried for until one is made.
 
 Stability: experimental.
 """
