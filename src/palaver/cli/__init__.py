@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _COMMANDS: Final = {
     "run": ("palaver.cli.run", "Let an agent carry out a task."),
     "chat": ("palaver.cli.chat", "Talk with an agent."),
+    "serve": ("palaver.cli.serve", "Serve a swarm over HTTP and WebSocket."),
+    "work": ("palaver.cli.work", "Answer turns of a swarm that is served elsewhere."),
     "convert": ("palaver.cli.convert", "Convert a file to another wire."),
     "show": ("palaver.cli.show", "Show the conversation in a file, or in a thread of the store."),
     "import": ("palaver.cli.importing", "Import conversations into a store, each once."),
@@ -41,6 +43,7 @@ _COMMANDS: Final = {
     "verify": ("palaver.cli.verify", "Read everything in a store and derive every hash again."),
     "gc": ("palaver.cli.gc", "Remove from the disk what nothing refers to."),
     "delete": ("palaver.cli.delete", "Delete a thread with all its branches."),
+    "bus": ("palaver.cli.bus", "Show what happens in swarms, as it happens."),
     "dialects": ("palaver.cli.dialects", "List the file formats of agents, and what each keeps and loses."),
     "wires": ("palaver.cli.wires", "List the wires and what each can say."),
     "schema": ("palaver.cli.schema", "Print the JSON Schema of Palaver's own form."),
