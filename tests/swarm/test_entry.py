@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from trio.testing import MockClock
 
 from palaver.core.errors import ClosedError, SwarmError
 from palaver.swarm import Swarm
@@ -163,8 +164,8 @@ async def test_a_fork_lends_a_session_and_closes_it():
 
 
 @pytest.mark.row("ASK-28")
-@pytest.mark.parametrize("anyio_backend", [("trio", {})], indirect=True, ids=["trio"])
-async def test_an_idle_chat_is_closed(anyio_backend, autojump_clock):
+@pytest.mark.parametrize("anyio_backend", [("trio", {"clock": MockClock(autojump_threshold=0)})], ids=["trio"])
+async def test_an_idle_chat_is_closed():
     closed = []
 
     def on_close(client):

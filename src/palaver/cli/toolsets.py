@@ -13,10 +13,8 @@ Stability: experimental.
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isfunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +24,7 @@ import click
 from palaver.agent import mcp
 from palaver.agent.functions import function_tool
 from palaver.agent.tool import AgentTool
+from palaver.cli import python_file
 from palaver.cli.builtin_tools import file_tools
 from palaver.cli.demo_model import demo_tools
 from palaver.cli.failure import bad_input
@@ -82,28 +81,11 @@ def _local(name: str) -> tuple[AgentTool, ...]:
     if not file.endswith(".py"):
         known = ", ".join(_BUILT_IN)
         raise click.UsageError(f"--tools {name}: neither FILE.py, FILE.py:name,…, mcp:…, nor one of {known}")
-    module = _module(Path(file))
+    module = python_file.module(file, "tools")
     chosen = [_attribute(file, module, each) for each in names.split(",")] if colon else _all(module)
     if not chosen:
         bad_input(file, "holds no tools")
     return tuple([each if isinstance(each, AgentTool) else function_tool(each) for each in chosen])
-
-
-def _module(file: Path) -> ModuleType:
-    if not file.is_file():
-        bad_input(str(file), "no such file")
-    name = f"palaver_tools_{file.stem}"  # so that it hides no other module
-    found = spec_from_file_location(name, file)
-    assert found is not None  # noqa: S101 (its name ends in .py)
-    assert found.loader is not None  # noqa: S101
-    module = module_from_spec(found)
-    sys.modules[name] = module  # annotations are looked up there
-    sys.path.insert(0, str(file.parent.resolve()))  # as Python does for a file that it runs
-    try:
-        found.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001 (whatever the file does wrong)
-        bad_input(str(file), f"{type(error).__name__}: {error}")
-    return module
 
 
 def _attribute(file: str, module: ModuleType, name: str) -> Any:

@@ -108,7 +108,7 @@ class Connection:
 
 
 def connect(live: LiveSwarm, client: str, connector: Connector) -> Connection:
-    """Connect a client: ``async with connect(live, "ann", show) as connection: await connection.send("…")``."""
+    """Make the connection of a client; ``async with`` opens it, and its ``send`` speaks."""
     return Connection(live, client, connector)
 
 
@@ -160,8 +160,9 @@ class Scheduled:
             try:
                 return await self.session.complete(text, payload)
             finally:
-                self._busy = self._next is not None and not self.session.closed
-                if self._busy:
+                if self._next is None or self.session.closed:
+                    self._release(None)
+                else:
                     self.session.spawn(None, self._rest)
         waiting = self._next = self._next or _Waiting()
         waiting.texts.append((text, payload))
@@ -185,8 +186,11 @@ class Scheduled:
                     waiting.error = error
                 waiting.done.set()
         finally:
-            self._busy = False
-            for each in (waiting, self._next):
-                if each is not None:
-                    each.done.set()
-            self._next = None
+            self._release(waiting)
+
+    def _release(self, waiting: _Waiting | None) -> None:
+        """Be free again; nobody waits in vain."""
+        for each in (waiting, self._next):
+            if each is not None:
+                each.done.set()
+        self._busy, self._next = False, None

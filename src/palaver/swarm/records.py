@@ -87,6 +87,14 @@ def _checked(kind: str, name: str, value: Any) -> Any:
         raise SwarmError(f"{kind} {name!r}: the value is not JSON: {error}") from error
 
 
+def kept_by(message: Message) -> tuple[str, str, Any] | None:
+    """The kind, the name and the value that a message keeps; ``None`` for one that keeps none."""
+    if message.source != SOURCE or RECORD not in message.tags:
+        return None
+    told: Mapping[str, Any] = message.payload or {}
+    return (str(told.get("kind")), str(told.get("name")), told["value"]) if "value" in told else None
+
+
 class _Table:
     """What records say, by kind and name."""
 

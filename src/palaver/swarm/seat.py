@@ -14,7 +14,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -26,6 +26,7 @@ from palaver.core.pairs import client_calls
 from palaver.core.parts import MalformedToolCall, Text, ToolCall
 from palaver.models.language_model import Prompt
 from palaver.swarm.batch import Batch, Planned, chosen, duplicate, normalised, ordered, shown, with_calls
+from palaver.swarm.named import TURN
 from palaver.swarm.place import Place, called, watched
 from palaver.swarm.rescue import START, Custom, Recomplete, placeholder
 from palaver.swarm.tool import SwarmTool, as_tool
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from palaver.models import language_model
     from palaver.swarm.agent import SwarmAgent
     from palaver.swarm.session import Session
-
-_TURN: Final = "turn"
-"""Where the metadata of a message names its turn."""
 
 
 class Seat:
@@ -320,6 +318,7 @@ class Seat:
             return
         try:
             if banned is not None:
+                turn.banned = True
                 await self._discard(turn, answer)
                 await self.session.keep(_of(turn, _spoken(place, banned, PLACEHOLDER)))
                 turn.give(banned)
@@ -433,7 +432,7 @@ class Seat:
 
 def _of(turn: Turn, message: Any) -> Any:
     """A message that names its turn, where the turn's name was given."""
-    return message.replace(metadata={**message.metadata, _TURN: turn.id}) if turn.named else message
+    return message.replace(metadata={**message.metadata, TURN: turn.id}) if turn.named else message
 
 
 def _spoken(place: Place, text: str, *tags: str) -> AssistantMessage:

@@ -13,7 +13,15 @@ try:
     from nats.aio.subscription import Subscription
     from nats.errors import Error as NatsError
     from nats.js import JetStreamContext
-    from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
+    from nats.js.api import (
+        AckPolicy,
+        ConsumerConfig,
+        DeliverPolicy,
+        DiscardPolicy,
+        RetentionPolicy,
+        StorageType,
+        StreamConfig,
+    )
     from nats.js.errors import APIError, NotFoundError
 except ImportError as error:
     raise SwarmError(
@@ -30,10 +38,12 @@ __all__ = [
     "Client",
     "ConsumerConfig",
     "DeliverPolicy",
+    "DiscardPolicy",
     "JetStreamContext",
     "Msg",
     "NatsError",
     "NotFoundError",
+    "RetentionPolicy",
     "StorageType",
     "StreamConfig",
     "Subscription",

@@ -1,0 +1,142 @@
+"""The front of a swarm: an ASGI application over a desk.
+
+Rules:
+
+- The desk is entered already, and outlives the front. Who answers, this process or workers elsewhere, is the desk's
+  affair.
+- With a ``token``, every request but ``/health`` shows it: ``Authorization: Bearer …``.
+- Every error has one shape (``palaver.swarm.front.refusing``), also for paths that there are not.
+- ``close`` ends every stream and WebSocket, so that a server can stop in time.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from palaver.core.errors import PalaverError
+from palaver.swarm.front.asked import client_of
+from palaver.swarm.front.http import Http
+from palaver.swarm.front.limits import Limits
+from palaver.swarm.front.refusing import Refused, refusal
+from palaver.swarm.front.socket import GOING_AWAY, Socket
+from palaver.swarm.front.turns import Turns
+
+if TYPE_CHECKING:
+    from palaver.swarm.front.history import History
+    from palaver.swarm.work import Desk
+
+Endpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
+
+_CODES: Final = {404: "not_found", 405: "method"}
+
+
+class Front:
+    """Answers HTTP and WebSocket for a swarm. It is an ASGI application."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        *,
+        history: History | None = None,
+        limits: Limits | None = None,
+        token: str | None = None,
+        swarm: str | None = None,
+        middleware: Sequence[Middleware] = (),
+    ) -> None:
+        """Hand messages in at a desk.
+
+        ``history`` gives what was said; ``swarm`` names the one whose events are told, where several share a bus;
+        ``middleware`` is Starlette's, for origins of browsers and the like.
+        """
+        self._turns = Turns(desk, limits or Limits(), swarm)
+        self._token = token
+        self._open: set[Socket] = set()
+        self._http = http = Http(self._turns, history)
+        client = "/v1/clients/{client}"
+        self._app = Starlette(
+            routes=[
+                Route("/health", http.health, methods=["GET"]),
+                Route(f"{client}/messages", self._guarded(http.post), methods=["POST"]),
+                Route(f"{client}/messages", self._guarded(http.messages), methods=["GET"]),
+                Route(f"{client}/turn", self._guarded(http.cancel), methods=["DELETE"]),
+                Route(f"{client}/events", self._guarded(http.events), methods=["GET"]),
+                WebSocketRoute(client, self._socket),
+            ],
+            middleware=middleware,
+            exception_handlers={HTTPException: _http_error},
+            lifespan=self._lifespan,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, as ASGI says."""
+        await self._app(scope, receive, send)
+
+    def close(self) -> None:
+        """End every stream and WebSocket, and say so. Turns go on."""
+        self._turns.closing = True
+        for socket in tuple(self._open):
+            socket.leave(GOING_AWAY, "the server stops")
+        self._http.close()
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncGenerator[None]:
+        yield
+        self._turns.close()
+
+    def _guarded(self, endpoint: Endpoint) -> Endpoint:
+        """An endpoint that is asked only by those who show the token, and whose errors have our shape."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                self._check(request)
+                return await endpoint(request)
+            except (Refused, PalaverError, TimeoutError) as error:
+                return refusal(error).response()
+
+        return guarded
+
+    async def _socket(self, websocket: WebSocket) -> None:
+        try:
+            self._check(websocket)
+            client = client_of(websocket.path_params["client"])
+            self._turns.gate.admit(client)
+            socket = Socket(self._turns, client, websocket)
+            held = ExitStack()
+            held.enter_context(self._turns.gate.stream(client))
+        except (Refused, PalaverError) as error:
+            await websocket.send_denial_response(refusal(error).response())
+            return
+        with held:
+            self._open.add(socket)
+            held.callback(self._open.discard, socket)
+            await socket.serve()
+
+    def _check(self, connection: HTTPConnection) -> None:
+        if self._token is None:
+            return
+        scheme, _, shown = connection.headers.get("authorization", "").partition(" ")
+        same = hmac.compare_digest(shown.strip().encode(), self._token.encode())
+        if scheme.lower() != "bearer" or not same:
+            raise Refused(401, "authentication", "the bearer token is missing, or another one")
+
+
+async def _http_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 (it is registered for these)
+    code = _CODES.get(error.status_code, "http")
+    response = Refused(error.status_code, code, error.detail.lower()).response()
+    response.headers.update(error.headers or {})
+    return response

@@ -1,0 +1,84 @@
+"""What a client says, read and checked.
+
+Rules:
+
+- A client and a run are called by 1 to 128 ASCII letters, digits and ``. _ ~ : @ + -``; nobody is called ``shared``.
+- A message is ``{"text", "payload"?, "run"?}``. Whatever else is in it is an error, and says where.
+- A body is read as far as it may be long, and no further.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import anyio
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+
+from palaver.core.errors import DecodeError
+from palaver.swarm.events import SHARED
+from palaver.swarm.front.limits import Limits
+from palaver.swarm.front.refusing import Refused
+from palaver.threads.ids import uuid7
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._~:@+-]{1,128}")
+
+
+class Said(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A message of a client. ``run`` names its turn; said again by the same name, it is answered once."""
+
+    text: str
+    payload: Any = None
+    run: str = msgspec.field(default_factory=uuid7)
+
+
+_SAID: Final = msgspec.json.Decoder(Said)
+
+
+def client_of(name: str) -> str:
+    """The client of an address. Raises ``DecodeError``."""
+    if name == SHARED:
+        raise DecodeError(f"no client may be called {SHARED!r}", path="client", source="request")
+    return _named(name, "client")
+
+
+def _named(name: str, path: str) -> str:
+    if not _NAME.fullmatch(name):
+        reason = "1 to 128 ASCII letters, digits and . _ ~ : @ + - are expected"
+        raise DecodeError(reason, path=path, source="request")
+    return name
+
+
+def said(data: bytes | str) -> Said:
+    """Read a message. Raises ``DecodeError``."""
+    try:
+        made = _SAID.decode(data)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise DecodeError(str(error), source="request") from error
+    _named(made.run, "run")
+    return made
+
+
+async def body_of(request: Request, limits: Limits) -> bytes:
+    """Read a body. Raises ``Refused`` for one that is too long, or too slow."""
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limits.body:
+        raise too_large(limits)
+    body = bytearray()
+    with anyio.move_on_after(limits.patience) as patience:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limits.body:
+                raise too_large(limits)
+    if patience.cancelled_caught:
+        raise Refused(408, "timed_out", f"the body took more than {limits.patience:g} seconds")
+    return bytes(body)
+
+
+def too_large(limits: Limits) -> Refused:
+    """The refusal of a message that is too long."""
+    return Refused(413, "too_large", f"a message has at most {limits.body:,} bytes")

@@ -1,0 +1,73 @@
+"""A swarm is loaded from a Python file; what is wrong with the file is told in one line."""
+
+import click
+import pytest
+
+from palaver.cli import swarm_file
+
+ONE = """
+from palaver.models.scripted import ScriptedModel
+from palaver.swarm import Swarm, SwarmAgent
+
+{names} = Swarm("first", [SwarmAgent("a", ScriptedModel([]))])
+"""
+TWO = ONE.format(names="one = same") + '\ntwo = one.replace(name="second")\nthree = 3\n'
+
+
+@pytest.fixture
+def file(tmp_path):
+    def file_(text, name="desk.py"):
+        path = tmp_path / name
+        path.write_text(text)
+        return str(path)
+
+    return file_
+
+
+def test_the_only_swarm_of_a_file_needs_no_name(file):
+    assert swarm_file.swarm(file(ONE.format(names="one = same"))).name == "first"
+
+
+def test_one_of_several_is_named(file):
+    path = file(TWO)
+    assert swarm_file.swarm(f"{path}:two").name == "second"
+    with pytest.raises(click.ClickException, match=r"several swarms; name one: .*desk\.py:one, .*desk\.py:two"):
+        swarm_file.swarm(path)
+
+
+def test_a_private_name_is_found_when_it_is_named(file):
+    path = file(ONE.format(names="_hidden"))
+    assert swarm_file.swarm(f"{path}:_hidden").name == "first"
+    with pytest.raises(click.ClickException, match="holds no Swarm"):
+        swarm_file.swarm(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        ("1 / 0", "", "ZeroDivisionError: division by zero"),
+        ("raise SystemExit(3)", "", "SystemExit: 3"),
+        ("def broken(", "", "SyntaxError"),
+        ("import nothing_by_that_name", "", "ModuleNotFoundError"),
+        ("x = 1", "", "holds no Swarm"),
+        ("x = 1", ":x", "'x' is no Swarm"),
+        (TWO, ":four", "holds nothing called 'four'; its swarms: one, same, two"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told_with_its_name(file, text, name, said):
+    path = file(text)
+    with pytest.raises(click.ClickException) as failed:
+        swarm_file.swarm(path + name)
+    assert failed.value.format_message().startswith(f"{path}: ")
+    assert said in failed.value.format_message()
+
+
+def test_a_file_that_is_not_there():
+    with pytest.raises(click.ClickException, match=r"nowhere\.py: no such file"):
+        swarm_file.swarm("nowhere.py")
+
+
+@pytest.mark.parametrize("named", ["desk", "desk:swarm", "desk.txt"])
+def test_what_names_no_python_file_is_wrong_usage(named):
+    with pytest.raises(click.UsageError, match=r"neither FILE\.py nor FILE\.py:name"):
+        swarm_file.swarm(named)

@@ -1,0 +1,57 @@
+"""What workers of the tests serve, and the process that one runs in: ``python serving.py '{"store": …}'``.
+
+The swarm answers each message behind a call of a tool, and hands over to its other agent and back where it is told to.
+"""
+
+import itertools
+import json
+import logging
+import sys
+import uuid
+
+import anyio
+
+import palaver as p
+from palaver.models.scripted import ScriptedModel
+from palaver.swarm import Swarm, SwarmAgent, returning
+from palaver.swarm.work.worker import run_worker
+
+NAME = "office"
+CALLED = itertools.count(1)
+
+
+def answer_to(text):
+    return f"answer {text}"
+
+
+def speak(prompt):
+    said = prompt.messages[-1]
+    if isinstance(said, p.UserMessage) and said.text.startswith("fail"):
+        raise RuntimeError("no idea")
+    if isinstance(said, p.UserMessage) and not said.text.startswith("plain"):
+        return p.assistant(tool_calls=[p.tool_call("look", {}, id=f"call-{uuid.uuid4().hex}")])
+    asked = next(each for each in reversed(prompt.messages) if isinstance(each, p.UserMessage))
+    return answer_to(asked.text)
+
+
+def swarm(delay=0.0, tool_delay=0.0):
+    """A swarm whose model and whose tool take their time."""
+
+    async def look() -> str:
+        """Look."""
+        await anyio.sleep(tool_delay)
+        return "seen"
+
+    model = ScriptedModel([], then=speak, delay=delay)
+    return Swarm(NAME, [SwarmAgent("desk", model, tools=[returning(look)])])
+
+
+def main(options):
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    given = json.loads(options)
+    made = swarm(given.pop("delay", 0.0), given.pop("tool_delay", 0.0))
+    anyio.run(lambda: run_worker(made, **given))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,151 @@
+"""Workers as processes: a turn is answered once, whoever dies."""
+
+import asyncio
+import signal
+
+import anyio
+import pytest
+
+from palaver.core.errors import SwarmError, TurnError
+from palaver.swarm import Where
+from palaver.swarm.work.worker import run_worker
+from tests.swarm.work.serving import answer_to, swarm
+from tests.swarm.work.stage import fresh_stage
+
+pytestmark = [pytest.mark.anyio, pytest.mark.server]
+
+
+@pytest.fixture(params=["asyncio"])
+def anyio_backend(request):
+    return request.param
+
+
+@pytest.fixture
+def stage():
+    with fresh_stage() as stage:
+        yield stage
+
+
+async def test_messages_of_many_clients_are_answered_in_order(stage):
+    stage.worker()
+    clients = [f"client {n}" for n in range(10)]
+    texts = [str(n) for n in range(5)]
+    answers = {client: [] for client in clients}
+
+    async def ask(desk, client, text):
+        answers[client].append(await desk.ask(client, text, timeout=30))
+
+    async with stage.desk() as desk, anyio.create_task_group() as tasks:
+        for text in texts:
+            for client in clients:
+                tasks.start_soon(ask, desk, client, text)
+    for client in clients:
+        assert answers[client] == [answer_to(text) for text in texts]
+        stage.check(client, texts)
+    stage.stop(stage.workers[0])
+    assert {each.owner for each in await stage.leases()} == {None}
+
+
+async def test_an_error_is_an_answer_and_stays_one(stage):
+    stage.worker()
+    async with stage.desk() as desk:
+        for _ in range(2):
+            with pytest.raises(TurnError, match="no idea"):
+                await desk.ask("ann", "fail", run="r1", timeout=30)
+        assert await desk.ask("ann", "plain", timeout=30) == answer_to("plain")
+    assert [each.text for each in stage.messages("ann")] == ["fail", "plain", answer_to("plain")]
+
+
+async def test_a_turn_that_is_asked_again_is_answered_from_the_thread(stage):
+    stage.worker()
+    async with stage.desk() as desk:
+        first = await desk.ask("ann", "one", run="r1", timeout=30)
+        assert await desk.ask("ann", "one", run="r1", timeout=30) == first
+    stage.check("ann", ["one"])
+
+
+async def test_a_turn_under_way_can_be_cancelled(stage):
+    stage.worker(tool_delay=60)
+    async with stage.desk() as desk, anyio.create_task_group() as tasks:
+        answers = []
+
+        async def ask():
+            answers.append(await desk.ask("ann", "one", timeout=30))
+
+        async with desk.bus.subscribe(Where(client="ann", source="history")) as events:
+            tasks.start_soon(ask)
+            async for event in events:
+                if event.input["message"].role == "assistant":
+                    break
+        assert await desk.cancel("ann")
+        assert not await desk.cancel("bob")
+    assert answers == [""]
+
+
+@pytest.mark.row("ASK-29")
+async def test_a_turn_of_a_worker_that_was_killed_goes_on_with_another(stage):
+    first = stage.worker(tool_delay=60)
+    async with stage.desk() as desk, asyncio.TaskGroup() as tasks:
+        async with desk.bus.subscribe(Where(client="ann", source="history")) as events:
+            asking = [tasks.create_task(desk.ask("ann", text, timeout=60)) for text in ("one", "two")]
+            async for event in events:
+                if event.input["message"].role == "assistant":
+                    break
+        stage.kill(first)
+        stage.worker()
+        assert [await each for each in asking] == [answer_to("one"), answer_to("two")]
+    stage.check("ann", ["one", "two"])
+
+
+@pytest.mark.row("ASK-29")
+async def test_a_new_worker_gets_its_share_and_turns_under_way_come_to_their_end(stage):
+    stage.worker(tool_delay=0.3)
+    clients = [f"client {n}" for n in range(24)]
+    texts = [str(n) for n in range(4)]
+
+    async def talk(desk, client):
+        for text in texts:
+            assert await desk.ask(client, text, timeout=60) == answer_to(text)
+
+    async with stage.desk() as desk:
+        await stage.owned(1)
+        async with anyio.create_task_group() as tasks:
+            for client in clients:
+                tasks.start_soon(talk, desk, client)
+            stage.worker(tool_delay=0.3)
+            await stage.owned(2)
+        stage.stop(stage.workers[0])
+        await stage.owned(1)
+        assert await desk.ask("client 0", "plain", timeout=30) == answer_to("plain")
+    stage.check("client 0", [*texts, "plain"])
+    for client in clients[1:]:
+        stage.check(client, texts)
+
+
+@pytest.mark.row("ASK-29")
+async def test_a_worker_that_wakes_up_behind_its_lease_writes_nothing(stage):
+    sleeper = stage.worker(tool_delay=1.0)
+    async with stage.desk() as desk, asyncio.TaskGroup() as tasks:
+        async with desk.bus.subscribe(Where(client="ann", source="history")) as events:
+            asking = tasks.create_task(desk.ask("ann", "one", timeout=60))
+            async for event in events:
+                if event.input["message"].role == "assistant":
+                    break
+        sleeper.send_signal(signal.SIGSTOP)
+        other = stage.worker()
+        assert await asking == answer_to("one")
+        assert await desk.ask("ann", "two", timeout=30) == answer_to("two")
+        sleeper.send_signal(signal.SIGCONT)
+        await stage.owned(2)
+        assert await desk.ask("ann", "three", timeout=30) == answer_to("three")
+        stage.stop(other)
+        await stage.owned(1)
+        assert await desk.ask("ann", "four", timeout=30) == answer_to("four")
+    stage.check("ann", ["one", "two", "three", "four"])
+    said = [each for each in stage.messages("ann") if each.text == "one"]
+    assert len(said) == 1
+
+
+async def test_workers_share_a_store_in_postgresql():
+    with pytest.raises(SwarmError, match="PostgreSQL"):
+        await run_worker(swarm(), store="sqlite:talks.db", bus="nats://127.0.0.1")
