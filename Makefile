@@ -5,7 +5,7 @@ PYTHON ?=
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
 PEERS_VENV ?= .venv-peers
-BENCH ?= codec stream store loop context dialects
+BENCH ?= codec stream store loop context dialects swarm
 ARGS ?=
 
 PYTHONS := $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
@@ -48,7 +48,12 @@ test-peers: $(PEERS_VENV)/.peers ## let the programs' own packages read what we 
 check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types" for some)
 	@$(PY) tools/check.py $(ARGS)
 
-bench: $(BENCH_VENV)/.bench ## measure codecs, streams, stores, agents, context and dialects against their peers (BENCH=stream for one of them)
+bench: $(BENCH_VENV)/.bench ## measure codecs, streams, stores, agents, context, dialects and swarms against their peers (BENCH=stream for one of them)
+	@if [ -n "$(NODE)" ] && [ -n "$(filter swarm,$(BENCH))" ] && [ ! -d bench/swarm_peers/node_modules ]; then \
+	    echo "Installing the peer that runs under Node"; \
+	    npm install --silent --no-audit --no-fund --no-package-lock --prefix bench/swarm_peers || \
+	        echo "npm could not install it: its rows are skipped, by name" >&2; \
+	fi
 	@for each in $(BENCH); do $(BENCH_PY) bench/$$each.py $(ARGS) || exit; done
 
 docs: $(VENV)/.dev ## build the documentation into docs/_build/html
@@ -59,7 +64,7 @@ constraints: ## rewrite the constraints files with the newest versions
 	@tools/constraints.sh
 
 clean: ## remove everything that was built or installed here
-	rm -rf $(VENV) .venv .venv-* tests/dialects/peers/node_modules build dist docs/_build htmlcov .coverage .coverage.*
+	rm -rf $(VENV) .venv .venv-* tests/dialects/peers/node_modules bench/swarm_peers/node_modules build dist docs/_build htmlcov .coverage .coverage.*
 	rm -rf .hypothesis .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 	find src tests bench demo docs tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 

@@ -41,6 +41,8 @@ PACKAGES = (
     "langgraph-checkpoint-sqlite",
     "langgraph-checkpoint-postgres",
     "openai-agents",
+    "langgraph-swarm",
+    "autogen-core",
     "psycopg",
     "session-migrate",
     "claude-code-log",

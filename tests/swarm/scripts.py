@@ -1,4 +1,4 @@
-"""What tests of swarms share: models that branch, a swarm at work whose events are kept, and how logs and contexts are told.
+"""What tests of swarms share: models that branch, a swarm at work, and how logs and contexts are told.
 
 A message is told as the specification does: ``role/mode"text"``, ``[name]`` for a call, ``(re)`` for its result.
 """
@@ -29,7 +29,7 @@ def answers(prompt):
 def calling(*names, ids=None, said=""):
     """An answer that calls tools without arguments."""
     ids = ids or [f"call-{name}" for name in names]
-    made = [p.tool_call(name, {}, id=id) for name, id in zip(names, ids, strict=True)]
+    made = [p.tool_call(name, {}, id=each) for name, each in zip(names, ids, strict=True)]
     return p.assistant(*([said] if said else []), tool_calls=made)
 
 

@@ -2,11 +2,11 @@
 
 import anyio
 import pytest
-from tests.swarm.scripts import PLACEHOLDER, agent, answers, asked, at_work, branching, calling, echo, last, told
 
 from palaver.core.errors import NavigationError, SwarmError
 from palaver.models.scripted import ScriptedModel
 from palaver.swarm import Call, Recomplete, navigation, tool
+from tests.swarm.scripts import PLACEHOLDER, agent, answers, asked, at_work, branching, calling, echo, last, told
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ async def f1(call: Call) -> None:
     await call.execute("fin")
 
 
-# -- S1, S4: rescue ------------------------------------------------------------------------------------------------------
+# -- S1, S4: rescue ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.row("ASK-14", "ASK-15", "ASK-04")
@@ -98,7 +98,7 @@ async def test_a_model_that_is_always_empty_is_asked_twice():
     assert len(a.model.asked) == 2
 
 
-# -- S2, S3, S5, S18: contexts -------------------------------------------------------------------------------------------
+# -- S2, S3, S5, S18: contexts -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.row("ASK-06")
@@ -115,8 +115,8 @@ async def test_s2_half_a_request_is_never_sent():
 async def test_s3_a_window_that_would_part_a_pair_holds_neither():
     a = agent(keep=2)
     async with at_work(a) as it:
-        (id,) = await it.session.commit_tool_request([("f1", {})])
-        await it.session.commit_tool_output(id, "one")
+        (one,) = await it.session.commit_tool_request([("f1", {})])
+        await it.session.commit_tool_output(one, "one")
         await it.session.complete("q")
     assert asked(a) == [['system"PA"', 'user/user"q"']]
 
@@ -127,8 +127,8 @@ async def test_s5_a_flush_hides_what_was_before_it_from_all():
     async with at_work(a, b) as it:
         session = it.session
         await session.commit_system("system")
-        (id,) = await session.commit_tool_request([("f", {})])
-        await session.commit_tool_output(id, "r")
+        (one,) = await session.commit_tool_request([("f", {})])
+        await session.commit_tool_output(one, "r")
         await session.commit_developer("developer")
         await session.complete("m1")
         assert await session.change_to("B")
@@ -154,7 +154,7 @@ async def test_s18_the_window_grows_to_fifteen():
     assert [len(each) - 1 for each in asked(a)] == [1, 3, 5, 7, 9, 11, 13, 15, 15, 15]
 
 
-# -- S6, S14: models that fail -------------------------------------------------------------------------------------------
+# -- S6, S14: models that fail -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.row("ASK-17")
@@ -189,7 +189,7 @@ async def test_s14_a_source_of_tools_that_fails_is_left_out():
         assert "no tools today" in error.output["error"]
 
 
-# -- S8, S9: navigation --------------------------------------------------------------------------------------------------
+# -- S8, S9: navigation ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.row("ASK-18")
@@ -215,9 +215,7 @@ async def test_s9_a_hand_over_in_mid_turn():
     b = agent("B", lambda _: "hello from B")
     async with at_work(a, b) as it:
         assert await it.session.complete("hi") == "hello from B"
-        text = (
-            "Successfully navigated from A to B. Please do not call the navigate tool to A during the next answer"
-        )
+        text = "Successfully navigated from A to B. Please do not call the navigate tool to A during the next answer"
         assert it.log == [
             'user/user"hi"',
             "assistant[to_b]",
@@ -256,7 +254,7 @@ async def test_s9_a_circle_ends_with_a_flush():
         assert len(a.model.asked) + len(b.model.asked) == 3
 
 
-# -- S10, S15, S16, S20: batches -----------------------------------------------------------------------------------------
+# -- S10, S15, S16, S20: batches ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.row("ASK-11")
@@ -365,7 +363,7 @@ async def test_s20_equal_ids_are_an_error():
         assert await it.session.complete("y") == "answer:y"
 
 
-# -- S11, S12: whose answer it is ----------------------------------------------------------------------------------------
+# -- S11, S12: whose answer it is --------------------------------------------------------------------------------------
 
 
 @pytest.mark.row("ASK-13")
@@ -503,7 +501,7 @@ async def test_s21_s22_a_late_answer_is_kept_and_given_to_nobody(overtake, resul
         assert not any("#discarded" in each for prompt in prompts for each in prompt)
 
 
-# -- section 4: the order of events --------------------------------------------------------------------------------------
+# -- section 4: the order of events ------------------------------------------------------------------------------------
 
 
 @pytest.mark.row("ASK-23")

@@ -12,14 +12,21 @@ from palaver.core.errors import BusyError, ClosedError, NavigationError, SwarmEr
 from palaver.swarm.agent import Hooks, SwarmAgent
 from palaver.swarm.bus import Bus, Since, Where
 from palaver.swarm.call import Call
+from palaver.swarm.chats import Chats
+from palaver.swarm.compute import Compute
+from palaver.swarm.entry import Connection, Rated, Scheduled, complete, connect, fork
 from palaver.swarm.events import SHARED, SOURCES, Event
 from palaver.swarm.handover import commit_action, fetch_info, navigation, triage
 from palaver.swarm.live import LiveSwarm
 from palaver.swarm.local_bus import LocalBus
+from palaver.swarm.memory import describe
 from palaver.swarm.output import no_tool_syntax, not_empty, plain_text
 from palaver.swarm.place import Place
+from palaver.swarm.policy import Policy
 from palaver.swarm.rescue import Custom, Flush, Recomplete
 from palaver.swarm.session import Session
+from palaver.swarm.state import State
+from palaver.swarm.storage import Storage
 from palaver.swarm.swarm import Swarm
 from palaver.swarm.tool import SwarmTool, returning, tool
 
@@ -29,7 +36,10 @@ __all__ = [
     "Bus",
     "BusyError",
     "Call",
+    "Chats",
     "ClosedError",
+    "Compute",
+    "Connection",
     "Custom",
     "Event",
     "Flush",
@@ -38,9 +48,14 @@ __all__ = [
     "LocalBus",
     "NavigationError",
     "Place",
+    "Policy",
+    "Rated",
     "Recomplete",
+    "Scheduled",
     "Session",
     "Since",
+    "State",
+    "Storage",
     "Swarm",
     "SwarmAgent",
     "SwarmError",
@@ -48,7 +63,11 @@ __all__ = [
     "TurnError",
     "Where",
     "commit_action",
+    "complete",
+    "connect",
+    "describe",
     "fetch_info",
+    "fork",
     "navigation",
     "no_tool_syntax",
     "not_empty",

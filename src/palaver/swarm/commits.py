@@ -34,7 +34,8 @@ from palaver.core.messages import (
 from palaver.core.pairs import client_calls
 from palaver.core.parts import Text, ToolCall
 from palaver.swarm.batch import call_id
-from palaver.swarm.place import CALL, CURRENT, watched
+from palaver.swarm.place import CALL, watched
+from palaver.threads.view import RECORD
 
 if TYPE_CHECKING:
     from palaver.swarm.call import Call
@@ -61,6 +62,11 @@ class Commits:
     def place(self, agent: str, *, payload: Any = None, run: str | None = None) -> Place:
         """What hooks are told."""
 
+    @property
+    @abstractmethod
+    def payload(self) -> Any:
+        """What came with the message of the turn that the running code belongs to."""
+
     @abstractmethod
     def tell(self, source: str, type: str, agent: str | None = None, **more: Any) -> None:
         """Publish an event."""
@@ -80,11 +86,8 @@ class Commits:
             return False
         name = seat.agent.name
         message = UserMessage(content=(Text(text.strip()),), agent=name, mode=mode)
-        turn = CURRENT.get()
-        if payload is None and turn is not None and not turn.over:
-            payload = turn.payload
         if mode == "user":
-            message = message.replace(payload=payload)
+            message = message.replace(payload=self.payload if payload is None else payload)
         await watched("on_user_message", seat.agent.hooks.on_user_message, self.place(name), text)
         return await self._committed(message, name, "commit-user-message", {"message": text})
 
@@ -242,4 +245,5 @@ class Commits:
         return next((each.text for each in self._backwards() if isinstance(each, SystemMessage)), None)
 
     def _backwards(self) -> Iterable[Message]:
-        return reversed(self.messages)
+        """What is in the log, the newest first, read only as far as is asked for."""
+        return (entry.message for entry in reversed(self.log.path) if RECORD not in entry.message.tags)

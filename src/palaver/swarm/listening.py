@@ -16,6 +16,7 @@ import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
+from itertools import count as counter
 from typing import TYPE_CHECKING, Final, Self
 
 import anyio
@@ -119,7 +120,9 @@ class Heard:
     async def work(self) -> None:
         """Call the function with one event at a time, until it is closed."""
         inbox = self._events.inbox
-        while True:
+        for number in counter(1):
+            if not number % _BREATH:
+                await checkpoint()
             try:
                 event = await inbox.take()
             except StopAsyncIteration:
@@ -134,8 +137,6 @@ class Heard:
                 waits = self._handler(event)
                 if inspect.isawaitable(waits):
                     await waits
-                else:
-                    await checkpoint()
             except Exception:  # noqa: BLE001 (whatever an application raises stops nothing)
                 _log.exception("a listener of the bus failed on %s", event)
             finally:

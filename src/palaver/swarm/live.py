@@ -14,7 +14,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
@@ -26,6 +27,7 @@ from palaver.swarm.events import SHARED, Event
 from palaver.swarm.local_bus import LocalBus
 from palaver.swarm.log import Log, open_log
 from palaver.swarm.place import LOGGER
+from palaver.swarm.resources import Shared, open_shared
 from palaver.swarm.session import Session
 from palaver.threads.thread import Thread
 
@@ -45,14 +47,15 @@ class LiveSwarm:
         self._own_bus = bus is None
         self.bus: Bus = LocalBus() if bus is None else bus
         self._sessions: dict[str, Session] = {}
-        self._logs: dict[str, tuple[Log, int]] = {}
-        self._opening: dict[str, anyio.Lock] = {}
+        self._alone: dict[str, tuple[anyio.Lock, int]] = {}
         self._group: TaskGroup | None = None
+        self._shared: Shared | None = None
 
     async def __aenter__(self) -> Self:
         """Begin."""
         if self._own_bus:
             await self.bus.__aenter__()
+        self._shared = await open_shared(self.swarm, self.store, self.publish)
         self._group = anyio.create_task_group()
         await self._group.__aenter__()
         return self
@@ -82,6 +85,21 @@ class LiveSwarm:
         session = Session(self, client)
         await session.__aenter__()
         return session
+
+    @asynccontextmanager
+    async def alone(self, client: str) -> AsyncGenerator[None]:
+        """Wait until nobody else in here has this client: one after the other, in the order of asking."""
+        lock, waiting = self._alone.get(client, (anyio.Lock(), 0))
+        self._alone[client] = (lock, waiting + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._alone[client]
+            if waiting == 1:
+                del self._alone[client]
+            else:
+                self._alone[client] = (lock, waiting - 1)
 
     def get(self, client: str) -> Session | None:
         """The session that a client has just now."""
@@ -115,6 +133,13 @@ class LiveSwarm:
             return Log(Thread(thread))
         return await open_log(self.store, thread)
 
+    @property
+    def shared(self) -> Shared:
+        """What belongs to all clients; its ``policies`` ban and unban. Raises ``ClosedError`` before the start."""
+        if self._shared is None:
+            raise ClosedError(f"the swarm {self.swarm.name!r} is not started")
+        return self._shared
+
     # -- what sessions use -------------------------------------------------------------------------------------------
 
     def publish(self, event: Event) -> None:
@@ -129,7 +154,3 @@ class LiveSwarm:
         if self._group is None:
             raise ClosedError(f"the swarm {self.swarm.name!r} is not running")
         self._group.start_soon(function, *arguments)
-
-    async def refused(self, text: str) -> str | None:  # noqa: ARG002 (no policies yet)
-        """What a policy says instead of passing a text on."""
-        return None

@@ -3,8 +3,8 @@
 Rules (ADR 17: what a runtime must remember is a record in its thread):
 
 - A value has a ``kind`` (``navigation``, ``state``, ``storage:notes``, ``bans``) and a ``name``; the last record of
-  both wins, and a record without a value removes it. So a value is kept, forked, exported and deleted with its
-  thread, in one append.
+  both wins, a record without a value removes it, and one without a name removes all of its kind. So a value is kept,
+  forked, exported and deleted with its thread, in one append.
 - Values are JSON. What cannot be written raises ``SwarmError``, and nothing is changed.
 - ``Records`` of a client stand in the client's own thread, which one process at a time writes. ``SharedRecords``
   stand in a thread that any process may write to: ``refresh`` takes in what others wrote.
@@ -61,6 +61,11 @@ class Values(Protocol):
         ...
 
     @abstractmethod
+    async def remove_all(self, kind: str) -> None:
+        """Remove all values of a kind, all or none of them."""
+        ...
+
+    @abstractmethod
     async def refresh(self) -> None:
         """Take in what other processes wrote."""
         ...
@@ -101,7 +106,9 @@ class _Table:
             if message.source == SOURCE and RECORD in message.tags:
                 told: Mapping[str, Any] = message.payload or {}
                 values = self._kinds.setdefault(str(told.get("kind")), {})
-                if "value" in told:
+                if "name" not in told:
+                    values.clear()
+                elif "value" in told:
                     values[str(told.get("name"))] = told["value"]
                 else:
                     values.pop(str(told.get("name")), None)
@@ -130,6 +137,11 @@ class Records(_Table, Values):
         """Remove a value, in one append."""
         if name in self.all(kind):
             await self._keep(_record({"kind": kind, "name": name}))
+
+    async def remove_all(self, kind: str) -> None:
+        """Remove all values of a kind, in one append, if there are any."""
+        if self.all(kind):
+            await self._keep(_record({"kind": kind}))
 
     async def _keep(self, message: Message) -> None:
         await self._log.append([message])
@@ -169,6 +181,10 @@ class SharedRecords(_Table, Values):
     async def remove(self, kind: str, name: str) -> None:
         """Remove a value, in one append."""
         await self._keep(_record({"kind": kind, "name": name}))
+
+    async def remove_all(self, kind: str) -> None:
+        """Remove all values of a kind, in one append."""
+        await self._keep(_record({"kind": kind}))
 
     async def _keep(self, message: Message) -> None:
         with anyio.CancelScope(shield=True):

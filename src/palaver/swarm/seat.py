@@ -14,18 +14,19 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from palaver.core.errors import SwarmError, TurnError, excerpt
 from palaver.core.events import TextDelta
 from palaver.core.factories import assistant, rescue
-from palaver.core.messages import AssistantMessage, Message, Mode, UserMessage
+from palaver.core.messages import AssistantMessage, Message, Mode, RescueMarker, SystemMessage, UserMessage
 from palaver.core.pairs import client_calls
 from palaver.core.parts import MalformedToolCall, Text, ToolCall
 from palaver.models.language_model import Prompt
 from palaver.swarm.batch import Batch, Planned, chosen, duplicate, normalised, ordered, shown, with_calls
+from palaver.swarm.named import TURN
 from palaver.swarm.place import Place, called, watched
 from palaver.swarm.rescue import START, Custom, Recomplete, placeholder
 from palaver.swarm.tool import SwarmTool, as_tool
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from palaver.models import language_model
     from palaver.swarm.agent import SwarmAgent
     from palaver.swarm.session import Session
-
-_TURN: Final = "turn"
-"""Where the metadata of a message names its turn."""
 
 
 class Seat:
@@ -76,6 +74,22 @@ class Seat:
         try:
             async with self._lock:
                 await self._step(turn, self._place(turn))
+        except Exception as error:  # noqa: BLE001 (as above)
+            self._fail(turn, error)
+
+    async def resume(self, turn: Turn) -> None:
+        """Go on with a turn that broke off where the thread stands; one that was being rescued gets a placeholder."""
+        try:
+            async with self._lock:
+                place = self._place(turn)
+                messages = self.session.messages
+                hidden = all(isinstance(each, SystemMessage) for each in await self._context(place))
+                if self.agent.operator is not None:
+                    await self._operate(turn, place, turn.executions[-1][0])
+                elif hidden or (messages and isinstance(messages[-1], RescueMarker)):
+                    await self._apologise(turn, place)
+                else:
+                    await self._step(turn, place)
         except Exception as error:  # noqa: BLE001 (as above)
             self._fail(turn, error)
 
@@ -147,7 +161,7 @@ class Seat:
     async def _answer(self, turn: Turn, place: Place, offered: dict[str, SwarmTool]) -> AssistantMessage | None:
         """The model's answer; ``None`` when it failed, and that was dealt with."""
         messages = await self._context(place)
-        definitions = [await self._described(place, tool) for tool in offered.values()]
+        definitions = [tool.definition for tool in offered.values()]
         self.asking += 1
         try:
             if self._model is None and self.agent.model is not None:
@@ -256,17 +270,20 @@ class Seat:
                 tools += [as_tool(each) for each in await called(source, place)]
             except Exception as error:  # noqa: BLE001 (a source is optional)
                 self._tell_error(error)
-        return ordered([tool for tool in tools if tool.available is None or await self._available(place, tool)])
+        here = [await self._here(place, tool) if tool.available or tool.describe else tool for tool in tools]
+        return ordered([tool for tool in here if tool is not None])
 
-    async def _available(self, place: Place, tool: SwarmTool) -> bool:
+    async def _here(self, place: Place, tool: SwarmTool) -> SwarmTool | None:
+        """A tool as it is offered at a place; ``None`` when it is not."""
         try:
-            return tool.available is None or bool(await called(tool.available, place))
+            if tool.available is not None and not await called(tool.available, place):
+                return None
+            if tool.describe is None:
+                return tool
+            return tool.replace(definition=await called(tool.describe, place, tool.definition))
         except Exception as error:  # noqa: BLE001 (as above)
             self._tell_error(error)
-            return False
-
-    async def _described(self, place: Place, tool: SwarmTool) -> Any:
-        return tool.definition if tool.describe is None else await called(tool.describe, place, tool.definition)
+            return None
 
     # -- the model -------------------------------------------------------------------------------------------------
 
@@ -317,6 +334,7 @@ class Seat:
             return
         try:
             if banned is not None:
+                turn.banned = True
                 await self._discard(turn, answer)
                 await self.session.keep(_of(turn, _spoken(place, banned, PLACEHOLDER)))
                 turn.give(banned)
@@ -430,7 +448,7 @@ class Seat:
 
 def _of(turn: Turn, message: Any) -> Any:
     """A message that names its turn, where the turn's name was given."""
-    return message.replace(metadata={**message.metadata, _TURN: turn.id}) if turn.named else message
+    return message.replace(metadata={**message.metadata, TURN: turn.id}) if turn.named else message
 
 
 def _spoken(place: Place, text: str, *tags: str) -> AssistantMessage:

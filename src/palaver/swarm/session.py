@@ -18,42 +18,39 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
 
 import anyio
 
 from palaver.core.errors import ClosedError, NavigationError, SwarmError, TurnError
-from palaver.core.messages import AssistantMessage, Message, Mode, UserMessage
-from palaver.core.pairs import client_calls
+from palaver.core.messages import AssistantMessage, Message, Mode
 from palaver.core.parts import Text
 from palaver.swarm.agent import SwarmAgent
 from palaver.swarm.commits import Commits
 from palaver.swarm.events import SOURCES, Event
+from palaver.swarm.named import TURN, NamedTurns
 from palaver.swarm.navigator import Navigator
 from palaver.swarm.place import CALL, CURRENT, LOGGER, Place, watched
-from palaver.swarm.records import Records, kept_by
+from palaver.swarm.records import Records
+from palaver.swarm.resources import Resources
 from palaver.swarm.seat import Seat
 from palaver.swarm.turn import Turn
 from palaver.threads.agent_view import AgentView
-from palaver.threads.view import DISCARDED
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from palaver.swarm.call import Call
+    from palaver.swarm.compute import Compute, ComputeCell
     from palaver.swarm.live import LiveSwarm
+    from palaver.swarm.memory import Memory
+    from palaver.swarm.state import State, StateCell
+    from palaver.swarm.storage import Storage, StorageCell
 
 P = TypeVarTuple("P")
-
-_UNKNOWN: Final = object()
-_KNOWN: Final = 256
-"""How many named turns back an answer is known."""
-_TURN: Final = "turn"
-_ANSWERED: Final = "answered"
-"""The kind of the records of named turns whose answer is no message."""
+T = TypeVar("T")
 
 
 class Session(Commits):
@@ -71,8 +68,6 @@ class Session(Commits):
         self._waiting = 0
         self._seats: dict[str, Seat] = {}
         self._views: dict[str, AgentView] = {}
-        self._cells: dict[tuple[str, str], Any] = {}
-        self._begun: OrderedDict[str, str | None] = OrderedDict()
         self._scopes: set[anyio.CancelScope] = set()
         self._over = False
         self._open = False
@@ -85,10 +80,10 @@ class Session(Commits):
         try:
             self.log = await self.live.log(self.client)
             self.records = Records(self.log)
+            self.resources = Resources(self.live.shared, self.client, self.records)
             names = self.swarm.agents
             self.navigator = Navigator(self.swarm.name, names, self.swarm.default, self.records)
-            for entry in self.log.path:
-                self._remember(entry.message)
+            self.named = NamedTurns(self.records, (entry.message for entry in self.log.path))
         except BaseException:
             self.live.leave(self)
             raise
@@ -119,7 +114,6 @@ class Session(Commits):
                 await watched("on_dispose", seat.agent.hooks.on_dispose, self.place(seat.agent.name))
             await watched("on_close", self.swarm.on_close, self)
         self._seats.clear()
-        self._cells.clear()
         self.live.leave(self)
 
     @property
@@ -193,7 +187,7 @@ class Session(Commits):
             self._drop(halt=call is None)
             message = AssistantMessage(content=(Text(said),), agent=seat.agent.name, mode="tool", source="emit")
             try:
-                await self.keep(message.replace(metadata={_TURN: turn.id}) if turn.named else message)
+                await self.keep(message.replace(metadata={TURN: turn.id}) if turn.named else message)
             except BaseException as error:
                 turn.break_off(error if isinstance(error, Exception) else TurnError("the turn was interrupted"))
                 raise
@@ -213,7 +207,7 @@ class Session(Commits):
         self._drop()
         try:
             if turn.named:
-                await self._keep_answer(turn.id, "")
+                await self.named.keep(turn.id, "")
         finally:
             for name in names:
                 self.tell("agent", "commit-cancel-output", name)
@@ -257,7 +251,7 @@ class Session(Commits):
         return await turn.wait()
 
     async def _turn(self, text: str, mode: Mode, payload: Any, run: str | None) -> str:
-        known = self._begun.get(run, _UNKNOWN) if run is not None else _UNKNOWN
+        known = self.named.known(run)
         turn = Turn(mode, payload, id=run, limit=self.swarm.nested)
         self.turn = turn
         active = self.navigator.active
@@ -269,14 +263,15 @@ class Session(Commits):
             banned = await self.refused_input(text)
             if banned is not None:
                 turn.resolve(banned)
-                await self._keep_answer(run, banned)
+                await self.named.keep(run, banned)
                 return banned
             turn.executions.append((text, active, mode))
             await watched("on_execute", self.swarm.on_execute, self, text, mode)
             self.tell("swarm", "get-agent-name", output={"activeAgent": active})
             self.tell("swarm", "get-agent", output={"agentName": active, "result": active})
             answer = await self._answer(turn, text, mode, resumed=known is None)
-            await self._keep_answer(run, answer)
+            if not self._over:
+                await self.named.keep(run, answer)
             self.tell("swarm", "get-agent-name", output={"activeAgent": self.navigator.active})
             self._answered(turn, text, answer)
             return answer
@@ -289,7 +284,7 @@ class Session(Commits):
 
     def _answered(self, turn: Turn, text: str, answer: str) -> None:
         self.tell("swarm", "wait-for-output", output={"result": answer})
-        told = turn.executions or [(text, None, turn.mode)]
+        told = [] if turn.banned else turn.executions or [(text, None, turn.mode)]
         for said, _, mode in told:
             self.tell("session", "execute", input={"message": said, "mode": mode}, output={"result": answer})
 
@@ -299,7 +294,7 @@ class Session(Commits):
         token = CURRENT.set(turn)
         try:
             if resumed:
-                self.spawn(turn, seat.go_on, turn)
+                self.spawn(turn, seat.resume, turn)
             else:
                 self.spawn(turn, seat.execute, turn, text, mode)
         finally:
@@ -326,32 +321,6 @@ class Session(Commits):
         call = call or CALL.get()
         if call is not None and call.session is self:
             call.continued = True
-
-    # -- named turns -------------------------------------------------------------------------------------------------
-
-    async def _keep_answer(self, run: str | None, answer: str) -> None:
-        """Keep the answer of a named turn where no message of the log is it; a session that is over answers none."""
-        if run is not None and self._begun.get(run) is None and not self._over:
-            await self.records.put(_ANSWERED, run, answer)
-            self._know(run, answer)
-
-    def _remember(self, message: Message) -> None:
-        """Know a named turn that the log holds: begun, or answered by a message or a record."""
-        kept = kept_by(message)
-        if kept is not None and kept[0] == _ANSWERED:
-            self._know(kept[1], str(kept[2]))
-        turn = message.metadata.get(_TURN) if message.metadata else None
-        if isinstance(turn, str):
-            if isinstance(message, UserMessage):
-                self._begun.setdefault(turn, None)
-            elif isinstance(message, AssistantMessage) and _answers(message):
-                self._know(turn, message.text)
-
-    def _know(self, turn: str, answer: str) -> None:
-        self._begun[turn] = answer
-        self._begun.move_to_end(turn)
-        while len(self._begun) > _KNOWN:
-            self._begun.popitem(last=False)
 
     # -- agents ------------------------------------------------------------------------------------------------------
 
@@ -464,7 +433,7 @@ class Session(Commits):
         await self.log.append(messages, self._pushed)
 
     def _pushed(self, message: Message) -> None:
-        self._remember(message)
+        self.named.take(message)
         self.tell("history", "push", message.agent, input={"message": message})
 
     def tell(self, source: str, type: str, agent: str | None = None, **more: Any) -> None:
@@ -511,13 +480,25 @@ class Session(Commits):
 
     async def refused_input(self, text: str) -> str | None:
         """What a policy says instead of passing a message on; ``None`` when all pass it."""
-        return await self.live.refused(text)
+        return await self.live.shared.policies.check_input(text, self.client)
 
     async def refused_output(self, text: str) -> str | None:
         """What a policy says instead of an answer; ``None`` when all pass it."""
-        return await self.live.refused(text)
+        return await self.live.shared.policies.check_output(text, self.client)
 
+    def state(self, state: State[T] | str) -> StateCell[T]:
+        """A state that agents share, by description or name. Raises ``SwarmError`` for an unknown one."""
+        return self.resources.state(state)
 
-def _answers(message: AssistantMessage) -> bool:
-    """Whether an agent's message was shown, and calls nothing."""
-    return not (DISCARDED in message.tags or client_calls(message) or message.malformed_tool_calls)
+    def storage(self, storage: Storage[T] | str) -> StorageCell[T]:
+        """A storage, to search and to fill. Raises ``SwarmError`` for an unknown one."""
+        return self.resources.storage(storage)
+
+    def compute(self, compute: Compute[T] | str) -> ComputeCell[T]:
+        """A derived value. Raises ``SwarmError`` for an unknown one."""
+        return self.resources.compute(compute)
+
+    @property
+    def memory(self) -> Memory:
+        """What is remembered of the client."""
+        return self.resources.memory

@@ -35,6 +35,7 @@ class Turn:
         "_claimed",
         "_done",
         "answer",
+        "banned",
         "error",
         "executions",
         "id",
@@ -53,6 +54,8 @@ class Turn:
         self.named = id is not None
         self.mode, self.payload, self.limit = mode, payload, limit
         self.answer = ""
+        self.banned = False
+        """Whether a policy spoke in the agent's place."""
         self.error: Exception | None = None
         self.steps = 0
         self.executions: list[tuple[str, str | None, str]] = []

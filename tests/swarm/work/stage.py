@@ -2,10 +2,10 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
@@ -64,7 +64,7 @@ class Stage:
     def worker(self, *, before=(), **options):
         """Start a worker; ``before`` stands in front of its command."""
         given = {"store": self.database, "bus": self.url, "prefix": self.prefix} | self.options | options
-        command = [*before, sys.executable, str(SERVING), json.dumps(given)]
+        command = [*before, sys.executable, "-X", "faulthandler", str(SERVING), json.dumps(given)]
         process = subprocess.Popen(command, cwd=ROOT, env={**_environment(), "PYTHONUNBUFFERED": "1"})
         self.workers.append(process)
         return process
@@ -103,6 +103,7 @@ class Stage:
         count = self.options["partitions"]
         async with Leases(self.database, schema="palaver") as leases:
             while True:
+                assert [each.args for each in self.workers if each.poll() is not None] == [], "workers that died"
                 shares = Counter(each.owner for each in await leases.listed() if each.live and each.owner)
                 if (
                     len(shares) == owners
@@ -136,8 +137,6 @@ class Stage:
 
 
 def _environment():
-    import os
-
     return {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
 
 
@@ -167,11 +166,3 @@ def fresh_stage(url=URL, *, clean=True, **options):
             stage.close()
             if clean:
                 asyncio.run(_clean(url, stage.prefix))
-
-
-def wait_for(test, what, seconds=30):
-    """Wait until something is so."""
-    until = time.monotonic() + seconds
-    while not test():
-        assert time.monotonic() < until, what
-        time.sleep(0.02)

@@ -37,7 +37,6 @@ _MISSED: Final = 3
 _SKEW: Final = 5_000
 """Clocks of machines differ: what was sent at a time is looked for from so many milliseconds before."""
 _AGAIN: Final = 0.2
-_PARTING: Final = 1.0
 
 
 class _Stage:
@@ -172,11 +171,10 @@ class Feed:
             await self._watch(stage)
         finally:
             stage.end()
-            with anyio.move_on_after(_PARTING, shield=True), suppress(*FAILURES):
+            with anyio.CancelScope(shield=True), suppress(*FAILURES):
                 if not connection.down.is_set():
                     await listening.unsubscribe()
-                    if stage.name is not None:
-                        await connection.streams.delete_consumer(self._stream, stage.name)
+                    await connection.forget(self._stream, stage.name)
 
     async def _watch(self, stage: _Stage) -> None:
         """Wait until a consumer is of no use any more."""

@@ -10,6 +10,7 @@ Rules:
   members are alive.
 - ``beat`` is one transaction. The caller must take its leases for lost when it has not come back in time: ``until``
   says, by this machine's clock, how long they are good for at least.
+- A network that is silent for as long as a lease lasts is taken for broken, and connected to again.
 - Nothing waits for another process: rows that another one holds just now are left out.
 
 Stability: experimental.
@@ -27,7 +28,8 @@ from anyio.to_thread import run_sync
 from msgspec import Struct
 
 from palaver.core.errors import SwarmError
-from palaver.store.postgres.database import Database, Link
+from palaver.store.postgres.database import Database, Link, meaning
+from palaver.store.postgres.driver import conninfo_to_dict, make_conninfo, psycopg
 from palaver.threads.ids import uuid7
 
 if TYPE_CHECKING:
@@ -141,7 +143,8 @@ class Leases:
                     await self._call(database.close)
 
     def _open(self) -> Database:
-        database = Database(self._conninfo, self._schema, least=1, most=_CONNECTIONS, patience=self.ttl)
+        conninfo = _impatient(self._conninfo, self.ttl)
+        database = Database(conninfo, self._schema, least=1, most=_CONNECTIONS, patience=self.ttl)
         try:
             database.run(_prepare)
         except BaseException:
@@ -206,6 +209,23 @@ class Leases:
         with link.transaction():
             link.execute("update {s}.palaver_leases set owner = null where owner = %s", self.owner)
             link.execute(_LEAVE, self.owner)
+
+
+def _impatient(conninfo: str, ttl: float) -> str:
+    """Settings that give a silent network up when a lease would have ended, where nothing else is said."""
+    try:
+        given = conninfo_to_dict(conninfo)
+    except psycopg.Error as error:
+        raise meaning(error) from error
+    seconds = max(2, round(ttl))  # the least that libpq knows
+    wanted = {
+        "connect_timeout": seconds,
+        "tcp_user_timeout": 1000 * seconds,
+        "keepalives_idle": seconds,
+        "keepalives_interval": 1,
+        "keepalives_count": seconds,
+    }
+    return make_conninfo(conninfo, **{name: wanted[name] for name in wanted.keys() - given.keys()})
 
 
 def _prepare(link: Link, _: bool) -> None:  # noqa: FBT001 (as work is called)

@@ -1,0 +1,114 @@
+"""Sessions that somebody else looks after: opened on demand, closed when nobody speaks for a while.
+
+Rules (agent-swarm-kit.md 5.2):
+
+- A client's session is opened when it is first spoken to, and closed ``idle`` seconds after the end of its last turn.
+  A session whose turn is under way is not idle.
+- What is told of a closed session (``on_close``) only looks on.
+- Idle sessions are looked for every ``check`` seconds, by the clock of the event loop.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Self
+
+import anyio
+
+from palaver.core.errors import ClosedError
+from palaver.swarm.live import LiveSwarm
+from palaver.swarm.place import watched
+from palaver.swarm.session import Session
+
+IDLE: Final = 900.0
+"""Seconds after which a session that nobody uses is closed."""
+CHECK: Final = 60.0
+"""Seconds between two looks for idle sessions."""
+
+
+class Chats:
+    """The sessions of many clients, kept while they are used. ``async with`` begins and ends it."""
+
+    def __init__(
+        self,
+        live: LiveSwarm,
+        *,
+        idle: float = IDLE,
+        check: float = CHECK,
+        on_close: Callable[[str], Any] | None = None,
+    ) -> None:
+        """Stand before a swarm. ``on_close`` gets the client's name."""
+        self.live, self._idle, self._check, self._on_close = live, idle, check, on_close
+        self._used: dict[str, float] = {}
+        self._group = anyio.create_task_group()
+        self._open = False
+
+    async def __aenter__(self) -> Self:
+        """Begin to look for idle sessions."""
+        await self._group.__aenter__()
+        self._group.start_soon(self._look)
+        self._open = True
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close all of them."""
+        self._open = False
+        self._group.cancel_scope.cancel()
+        await self._group.__aexit__(None, None, None)
+        for client in tuple(self._used):
+            await self.close(client)
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Whose sessions are open."""
+        return tuple(self._used)
+
+    async def session(self, client: str) -> Session:
+        """The session of a client, opened where it is not. Raises as ``LiveSwarm.open`` does."""
+        if not self._open:
+            raise ClosedError("these chats are closed")
+        async with self.live.alone(client):
+            self._used[client] = anyio.current_time()
+            session = self.live.get(client)
+            if session is not None and not session.closed:
+                return session
+            try:
+                return await self.live.open(client)
+            except BaseException:
+                self._used.pop(client, None)
+                raise
+
+    async def complete(self, client: str, text: str, payload: Any = None, *, run: str | None = None) -> str:
+        """Say something as a client. Raises as ``Session.complete`` does."""
+        session = await self.session(client)
+        try:
+            return await session.complete(text, payload, run=run)
+        finally:
+            if client in self._used:
+                self._used[client] = anyio.current_time()
+
+    async def close(self, client: str) -> bool:
+        """Close a client's session; give whether there was one."""
+        async with self.live.alone(client):
+            return await self._closed(client)
+
+    async def _closed(self, client: str) -> bool:
+        known = self._used.pop(client, None) is not None
+        session = self.live.get(client)
+        if not known or session is None:
+            return False
+        await session.close()
+        await watched("on_close", self._on_close, client)
+        return True
+
+    async def _look(self) -> None:
+        while True:
+            await anyio.sleep(self._check)
+            for client in tuple(self._used):
+                async with self.live.alone(client):
+                    session = self.live.get(client)
+                    due = self._used.get(client, anyio.current_time()) + self._idle
+                    if session is None or (not session.busy and anyio.current_time() >= due):
+                        await self._closed(client)

@@ -1,0 +1,127 @@
+"""Swarms from configuration files, where everything goes by name.
+
+Rules:
+
+- A file is TOML: the swarm's own values at the top, one table ``[agents.<name>]`` for each agent. Models are named as
+  ``palaver.models.model`` takes them; tools, policies, states and storages by the names under which the program gives
+  them in ``parts``.
+- ``hand_over`` names the agents to which an agent can hand over; each gives it a tool ``to_<agent>``.
+- Everything that is wrong with a file is one ``SwarmError``, which names the place. Unknown keys are wrong: they mean
+  something to whoever wrote them.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from palaver.core.errors import PalaverError, SwarmError
+from palaver.models.language_model import LanguageModel
+from palaver.models.names import model as model_named
+from palaver.swarm.agent import MAX_TOOL_CALLS, SwarmAgent
+from palaver.swarm.handover import navigation
+from palaver.swarm.rescue import Flush, Recomplete
+from palaver.swarm.swarm import DEADLINE, Swarm
+from palaver.swarm.turn import NESTED
+from palaver.threads.agent_view import KEEP
+
+
+class _Agent(Struct, forbid_unknown_fields=True):
+    model: str
+    prompt: str = ""
+    system: tuple[str, ...] = ()
+    description: str = ""
+    tools: tuple[str, ...] = ()
+    hand_over: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    storages: tuple[str, ...] = ()
+    keep: int = KEEP
+    max_tool_calls: int = MAX_TOOL_CALLS
+    rescue: Literal["flush", "recomplete"] = "flush"
+    rescue_scope: Literal["turn", "agent", "thread"] = "turn"
+    placeholders: tuple[str, ...] = ()
+    stream: bool = False
+
+
+class _Swarm(Struct, forbid_unknown_fields=True):
+    name: str
+    agents: dict[str, _Agent]
+    default: str | None = None
+    instructions: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    storages: tuple[str, ...] = ()
+    realm: str | None = None
+    deadline: float = DEADLINE
+    nested: int = NESTED
+
+
+def swarm_from(
+    text: str,
+    *,
+    parts: Mapping[str, Any] | None = None,
+    models: Callable[[str], LanguageModel] = model_named,
+) -> Swarm:
+    """Make a swarm of a configuration (TOML). Raises ``SwarmError`` that names what is wrong with it."""
+    parts = parts or {}
+    try:
+        config = msgspec.convert(tomllib.loads(text), _Swarm)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise SwarmError(f"the configuration of a swarm: {error}") from None
+
+    def named(kind: str, names: Iterable[str], where: str) -> list[Any]:
+        missing = [name for name in names if name not in parts]
+        if missing:
+            raise SwarmError(f"{where}: the program gives no {kind} {', '.join(map(repr, missing))}")
+        return [parts[name] for name in names]
+
+    agents = [_agent(name, agent, named, models) for name, agent in config.agents.items()]
+    return Swarm(
+        config.name,
+        agents,
+        default=config.default,
+        instructions=config.instructions,
+        policies=named("policy", config.policies, "policies"),
+        states=named("state", config.states, "states"),
+        storages=named("storage", config.storages, "storages"),
+        realm=config.realm,
+        deadline=config.deadline,
+        nested=config.nested,
+    )
+
+
+def _agent(
+    name: str,
+    config: _Agent,
+    named: Callable[[str, Iterable[str], str], list[Any]],
+    models: Callable[[str], LanguageModel],
+) -> SwarmAgent:
+    where = f"agents.{name}"
+    try:
+        model = models(config.model)
+    except PalaverError as error:
+        raise SwarmError(f"{where}.model: {error}") from error
+    given: dict[str, Any] = {"placeholders": config.placeholders} if config.placeholders else {}
+    return SwarmAgent(
+        name,
+        model,
+        prompt=config.prompt,
+        system=config.system,
+        description=config.description,
+        tools=[*named("tool", config.tools, where), *(navigation(each) for each in config.hand_over)],
+        states=config.states,
+        storages=config.storages,
+        depends_on=config.hand_over,
+        keep=config.keep,
+        max_tool_calls=config.max_tool_calls,
+        rescue=Recomplete() if config.rescue == "recomplete" else Flush(),
+        rescue_scope=config.rescue_scope,
+        stream=config.stream,
+        **given,
+    )

@@ -1,0 +1,106 @@
+"""Tools of MCP servers for the agents of a swarm: a source of tools that asks its servers once for each session.
+
+Rules (agent-swarm-kit.md 6, K12):
+
+- ``McpSource`` is what ``SwarmAgent(sources=[…])`` takes. It stands before ``palaver.agent.mcp.mcp_tools``, which holds
+  the connections, or before any function of a client's id that gives tools.
+- A tool is called ``mcp_<name>``; those of several servers ``mcp_<server>__<name>``. What a tool gives is committed,
+  and the model goes on.
+- What was listed is kept for the session, and forgotten with it. ``update`` forgets it earlier: the next call of the
+  model has the tools listed anew.
+- A list that failed is not kept, and is an event ``agent error``; the turn goes on with the tools that there are. Of
+  several servers those that answer are offered all the same, and the others are tried again in the next turn.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias, final
+from weakref import WeakKeyDictionary
+
+import anyio
+from msgspec import structs
+
+from palaver.agent.mcp import McpTools
+from palaver.agent.tool import AgentTool
+from palaver.core.errors import SwarmError
+from palaver.swarm.place import Place, called, watched
+from palaver.swarm.session import Session
+
+List: TypeAlias = "Callable[[str], Awaitable[Sequence[AgentTool]] | Sequence[AgentTool]]"
+
+PREFIX: Final = "mcp_"
+_LONGEST: Final = 64
+"""Characters of a tool's name that every wire takes (wires.md 1.7)."""
+
+
+@final
+class McpSource:
+    """A source of tools. Observers: ``on_list`` (client, tools) and ``on_update`` (client, or ``None`` for all)."""
+
+    def __init__(
+        self,
+        tools: McpTools | List,
+        *,
+        prefix: str = PREFIX,
+        on_list: Callable[[str, Sequence[AgentTool]], Any] | None = None,
+        on_update: Callable[[str | None], Any] | None = None,
+    ) -> None:
+        """Stand before ``tools``, which outlive the swarm."""
+        self._tools, self._prefix = tools, prefix
+        self._on_list, self._on_update = on_list, on_update
+        self._kept: WeakKeyDictionary[Session, tuple[Sequence[AgentTool], str | None]] = WeakKeyDictionary()
+        """The tools of a session, and the turn for which alone they are kept."""
+        self._stale = False
+        self._lock = anyio.Lock()
+
+    async def __call__(self, place: Place) -> Sequence[AgentTool]:
+        """The tools for a session. Raises what the listing raises."""
+        kept = self._kept.get(place.session)
+        if kept is not None and kept[1] in {None, place.run}:
+            return kept[0]
+        tools, failed = await self._listed(place.client)
+        named = tuple([self._named(each) for each in tools])
+        self._kept[place.session] = (named, None if failed is None else place.run)
+        if failed is not None:
+            place.session.tell("agent", "error", place.agent, output={"error": f"SwarmError: {failed}"})
+        await watched("on_list", self._on_list, place.client, named)
+        return named
+
+    async def update(self, client: str | None = None) -> None:
+        """Forget what was listed for a client, or for all of them. Connections to servers are everybody's."""
+        self._stale = True
+        for session in tuple(self._kept):
+            if client is None or session.client == client:
+                self._kept.pop(session, None)
+        await watched("on_update", self._on_update, client)
+
+    async def _listed(self, client: str) -> tuple[Sequence[AgentTool], SwarmError | None]:
+        """The tools, and what failed beside them."""
+        if not isinstance(self._tools, McpTools):
+            return tuple(await called(self._tools, client)), None
+        async with self._lock:
+            if self._stale or self._failed():
+                await self._tools.refresh()
+                self._stale = False
+            return self._tools.tools, self._failed()
+
+    def _failed(self) -> SwarmError | None:
+        """What is wrong with the servers."""
+        if not isinstance(self._tools, McpTools):
+            return None
+        failed = [
+            f"the MCP server {name!r} has failed: {status.error}"
+            for name, status in self._tools.statuses.items()
+            if status.state == "failed"
+        ]
+        return SwarmError("; ".join(failed)) if failed else None
+
+    def _named(self, tool: AgentTool) -> AgentTool:
+        name = tool.name
+        if isinstance(self._tools, McpTools) and len(self._tools.statuses) == 1:
+            name = name.partition("__")[2] or name
+        named = f"{self._prefix}{name}"[:_LONGEST]
+        return structs.replace(tool, definition=tool.definition.replace(name=named))

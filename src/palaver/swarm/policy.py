@@ -1,0 +1,159 @@
+"""Policies: what a client may say and be told, and who is banned.
+
+Rules (agent-swarm-kit.md 6, K17; ASK-26):
+
+- A ``Policy`` has validators of input and output: functions of a text and the client's id, plain or asynchronous, that
+  say whether it may pass. One that raises fails the call. A banned client is refused before they are asked.
+- What is refused is answered by the policy's message: that of ``get_ban_message(client)``, or where it gives ``None``,
+  ``ban_message``. Of merged policies the first that refuses answers, and those behind it are not asked.
+- With ``auto_ban``, whoever is refused by a validator is banned.
+- Bans belong to a policy and a swarm. They are kept in shared values, a value for each client, so that no process loses
+  another's; every check takes in what others wrote. Banning the banned changes nothing and tells nobody.
+- Bans of one policy happen one at a time, in the order of asking; checks wait for nobody.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Final, TypeAlias
+
+from palaver.swarm.cell import Observer, Publish, Queue, named, observed, resolved
+from palaver.swarm.events import Event
+from palaver.swarm.records import Values
+
+BAN_MESSAGE: Final = "I am not going to discuss it!"
+
+Validator: TypeAlias = Callable[[str, str], bool | Awaitable[bool]]
+"""A function of a text and the client's id: whether it may pass."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Policy:
+    """What may be said in a swarm. Observers: ``on_ban`` and ``on_unban`` (client, swarm)."""
+
+    name: str
+    _: KW_ONLY
+    validate_input: Validator | None = None
+    validate_output: Validator | None = None
+    auto_ban: bool = False
+    ban_message: str = BAN_MESSAGE
+    get_ban_message: Callable[[str], str | Awaitable[str | None] | None] | None = None
+    on_ban: Observer | None = None
+    on_unban: Observer | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ``SwarmError`` without a name."""
+        named("policy", self.name)
+
+
+class PolicyCell:
+    """A policy in one swarm, with the bans of that swarm."""
+
+    def __init__(self, policy: Policy, swarm: str, values: Values, publish: Publish) -> None:
+        """Keep the bans in values that every client, and every process, shares."""
+        self.policy, self.swarm = policy, swarm
+        self._values, self._publish = values, publish
+        self._kind = f"bans:{json.dumps([swarm, policy.name])}"
+        self._queue = Queue(f"policy {policy.name!r}")
+
+    @property
+    def name(self) -> str:
+        """The name of the policy."""
+        return self.policy.name
+
+    async def check_input(self, text: str, client: str) -> str | None:
+        """``None`` when a client may say this, else what to answer. Raises what the validator raises."""
+        self._tell("validate-input", client, {"incoming": text})
+        return await self._refusal(self.policy.validate_input, text, client)
+
+    async def check_output(self, text: str, client: str) -> str | None:
+        """``None`` when a client may be told this, else what to tell instead. Raises what the validator raises."""
+        self._tell("validate-output", client, {"outgoing": text})
+        return await self._refusal(self.policy.validate_output, text, client)
+
+    async def is_banned(self, client: str) -> bool:
+        """Whether a client is banned, by whichever process."""
+        await self._values.refresh()
+        return self._values.get(self._kind, client) is not None
+
+    async def ban(self, client: str) -> bool:
+        """Ban a client; whether that changed anything. Raises ``StoreError``."""
+        async with self._queue.turn():
+            if await self.is_banned(client):
+                return False
+            await self._values.put(self._kind, client, True)  # noqa: FBT003 (the value that is kept)
+            self._tell("ban-client", client)
+            await observed(self.policy.on_ban, client, self.swarm)
+            return True
+
+    async def unban(self, client: str) -> bool:
+        """Let a client speak again; whether that changed anything. Raises ``StoreError``."""
+        async with self._queue.turn():
+            if not await self.is_banned(client):
+                return False
+            await self._values.remove(self._kind, client)
+            self._tell("unban-client", client)
+            await observed(self.policy.on_unban, client, self.swarm)
+            return True
+
+    async def message(self, client: str) -> str:
+        """What a client is told that is refused."""
+        ask = self.policy.get_ban_message
+        told = None if ask is None else await resolved(ask(client))
+        return self.policy.ban_message if told is None else told
+
+    async def _refusal(self, validate: Validator | None, text: str, client: str) -> str | None:
+        if not await self.is_banned(client):
+            if validate is None or await resolved(validate(text, client)):
+                return None
+            if self.policy.auto_ban:
+                await self.ban(client)
+        return await self.message(client)
+
+    def _tell(self, type: str, client: str, input: Mapping[str, Any] | None = None) -> None:
+        self._publish(
+            Event(source="policy", type=type, client=client, swarm=self.swarm, name=self.name, input=input or {})
+        )
+
+
+class Policies:
+    """The policies of a swarm as one; with none, everything may pass."""
+
+    def __init__(self, cells: Sequence[PolicyCell] = ()) -> None:
+        """Ask them in this order."""
+        self.cells = tuple(cells)
+
+    async def check_input(self, text: str, client: str) -> str | None:
+        """The message of the first policy that refuses this, or ``None``."""
+        for cell in self.cells:
+            refusal = await cell.check_input(text, client)
+            if refusal is not None:
+                return refusal
+        return None
+
+    async def check_output(self, text: str, client: str) -> str | None:
+        """The message of the first policy that refuses this, or ``None``."""
+        for cell in self.cells:
+            refusal = await cell.check_output(text, client)
+            if refusal is not None:
+                return refusal
+        return None
+
+    async def is_banned(self, client: str) -> bool:
+        """Whether any policy has banned a client."""
+        for cell in self.cells:
+            if await cell.is_banned(client):
+                return True
+        return False
+
+    async def ban(self, client: str) -> bool:
+        """Ban a client under every policy; whether that changed anything."""
+        return any([await cell.ban(client) for cell in self.cells])
+
+    async def unban(self, client: str) -> bool:
+        """Lift the bans of every policy; whether that changed anything."""
+        return any([await cell.unban(client) for cell in self.cells])

@@ -1,0 +1,119 @@
+"""What agents share: the states, storages, derived values and policies of a swarm, while it is at work.
+
+Rules:
+
+- One cell for each client and description, and one for all clients where the description says ``shared``. Cells are
+  made when they are first asked for.
+- Inside the call of a tool, an agent may use the states and storages that it lists, and no others; elsewhere, those
+  of the swarm. What nobody described raises ``SwarmError``.
+- What is shared, and who is banned, stands in the thread ``<realm>/shared`` of the store.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from palaver.core.errors import SwarmError
+from palaver.store.memory import MemoryStore
+from palaver.swarm.compute import ComputeCell
+from palaver.swarm.events import SHARED, Event
+from palaver.swarm.memory import Memory
+from palaver.swarm.place import CALL
+from palaver.swarm.policy import Policies, PolicyCell
+from palaver.swarm.records import SharedRecords, Values
+from palaver.swarm.state import State, StateCell
+from palaver.swarm.storage import Storage, StorageCell
+
+if TYPE_CHECKING:
+    from palaver.store.store import Store
+    from palaver.swarm.compute import Compute
+    from palaver.swarm.swarm import Swarm
+
+T = TypeVar("T")
+Publish: TypeAlias = Callable[[Event], None]
+
+
+class Shared:
+    """What belongs to all clients of a swarm."""
+
+    def __init__(self, swarm: Swarm, values: Values, publish: Callable[[Event], None]) -> None:
+        """Keep it in ``values``. ``open_shared`` makes one."""
+        self.swarm, self.values, self.publish = swarm, values, publish
+        self.policies = Policies([PolicyCell(each, swarm.name, values, publish) for each in swarm.policies])
+        self.cells: dict[tuple[str, str], Any] = {}
+
+
+async def open_shared(swarm: Swarm, store: Store | None, publish: Callable[[Event], None]) -> Shared:
+    """Open what belongs to all clients; a thread is begun only where something is shared. Raises ``StoreError``."""
+    described = (*swarm.states.values(), *swarm.storages.values(), *swarm.computes.values())
+    needed = bool(swarm.policies) or any(each.shared for each in described)
+    place = store if store is not None and needed else MemoryStore()
+    values = await SharedRecords.load(place, f"{swarm.realm}/{SHARED}")
+    return Shared(swarm, values, publish)
+
+
+class Resources:
+    """What one client has: its own, and what it shares with all."""
+
+    def __init__(self, shared: Shared, client: str, values: Values) -> None:
+        """Stand between a client's values and the shared ones."""
+        self._shared, self._client, self._values = shared, client, values
+        self._cells: dict[tuple[str, str], Any] = {}
+        self.memory = Memory(values)
+        """What is remembered of the client, whatever the agent: a dictionary that writes are merged into."""
+
+    def state(self, state: State[T] | str) -> StateCell[T]:
+        """The cell of a state, by its description or its name. Raises ``SwarmError``."""
+        found: State[T] = self._described("state", state, self._shared.swarm.states)
+        self._allowed("state", found.name, "states")
+        return self._state(found)
+
+    def _state(self, state: State[T]) -> StateCell[T]:
+        cell: StateCell[T] = self._cell("state", state, lambda *how: StateCell(state, *how))
+        return cell
+
+    def storage(self, storage: Storage[T] | str) -> StorageCell[T]:
+        """The cell of a storage, by its description or its name. Raises ``SwarmError``."""
+        found: Storage[T] = self._described("storage", storage, self._shared.swarm.storages)
+        self._allowed("storage", found.name, "storages")
+        cache = self._shared.values
+        cell: StorageCell[T] = self._cell("storage", found, lambda *how: StorageCell(found, *how, cache=cache))
+        return cell
+
+    def compute(self, compute: Compute[T] | str) -> ComputeCell[T]:
+        """The cell of a derived value, by its description or its name. Raises ``SwarmError``."""
+        found: Compute[T] = self._described("compute", compute, self._shared.swarm.computes)
+        states = [self._state(each) for each in found.depends_on]
+
+        def make(_: Values, client: str, publish: Publish) -> ComputeCell[T]:
+            return ComputeCell(found, states, client, publish)
+
+        cell: ComputeCell[T] = self._cell("compute", found, make)
+        return cell
+
+    def _described(self, kind: str, given: Any, known: Mapping[str, Any]) -> Any:
+        name = given if isinstance(given, str) else given.name
+        found = known.get(name)
+        if found is None or (not isinstance(given, str) and found is not given):
+            raise SwarmError(f"the swarm {self._shared.swarm.name!r} has no {kind} {name!r}")
+        return found
+
+    def _allowed(self, kind: str, name: str, listed: str) -> None:
+        call = CALL.get()
+        if call is None or call.client != self._client or call.place.swarm != self._shared.swarm.name:
+            return
+        if name not in getattr(self._shared.swarm.agents[call.agent], listed):
+            raise SwarmError(f"the agent {call.agent!r} does not list the {kind} {name!r}")
+
+    def _cell(self, kind: str, described: Any, make: Callable[..., Any]) -> Any:
+        shared = self._shared
+        cells, client, values = (
+            (shared.cells, SHARED, shared.values) if described.shared else (self._cells, self._client, self._values)
+        )
+        key = (kind, described.name)
+        if key not in cells:
+            cells[key] = make(values, client, shared.publish)
+        return cells[key]

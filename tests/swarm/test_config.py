@@ -1,0 +1,73 @@
+"""Swarms from configuration files: names work, and what is wrong is told by its place."""
+
+import pytest
+
+from palaver.core.errors import SwarmError
+from palaver.models.scripted import ScriptedModel
+from palaver.swarm import State
+from palaver.swarm.config import swarm_from
+from tests.swarm.scripts import calling, echo, last
+
+CONFIG = """
+name = "shop"
+default = "triage"
+states = ["cart"]
+
+[agents.triage]
+model = "scripted/triage"
+prompt = "Pass on who wants to buy."
+hand_over = ["sales"]
+
+[agents.sales]
+model = "scripted/sales"
+tools = ["price"]
+states = ["cart"]
+keep = 30
+"""
+
+
+def price(item: str) -> str:
+    """Say what something costs."""
+    return f"the {item} costs nothing"
+
+
+PARTS = {"price": price, "cart": State("cart", [], type=list[str])}
+
+
+def scripted(name):
+    def triage(prompt):
+        return calling("to_sales") if "buy" in last(prompt).text else echo(prompt)
+
+    return ScriptedModel([], then=triage if name == "scripted/triage" else (lambda _: "What would you like?"))
+
+
+@pytest.mark.anyio
+async def test_a_configured_swarm_hands_over():
+    swarm = swarm_from(CONFIG, parts=PARTS, models=scripted)
+    assert (swarm.agents["sales"].keep, swarm.default, list(swarm.states)) == (30, "triage", ["cart"])
+    async with swarm.start() as live, live.session("ann") as session:
+        assert await session.complete("buy") == "What would you like?"
+        assert session.agent == "sales"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('name = "shop"', "name = ", "Invalid value"),
+        ('name = "shop"', "", "missing required field `name`"),
+        ("keep = 30", "kep = 30", r"unknown field `kep` - at `\$.agents\[...\]`"),
+        ("keep = 30", 'keep = "all"', "Expected `int`"),
+        ('["price"]', '["prize"]', r"agents.sales: the program gives no tool 'prize'"),
+        ('default = "triage"', 'default = "nobody"', "its default agent 'nobody' is none of its agents"),
+        ('hand_over = ["sales"]', 'hand_over = ["sails"]', "refers to the agent 'sails'"),
+        ('states = ["cart"]\n\n', "\n", "refers to the state 'cart'"),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_place(old, new, said):
+    with pytest.raises(SwarmError, match=said):
+        swarm_from(CONFIG.replace(old, new, 1), parts=PARTS, models=scripted)
+
+
+def test_a_model_that_is_none_is_told_by_its_place():
+    with pytest.raises(SwarmError, match=r"agents.triage.model: .*scripted"):
+        swarm_from(CONFIG, parts=PARTS)
