@@ -32,6 +32,7 @@ from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Swarm, SwarmAgent
 from palaver.swarm.a2a import a2a_app, card_of
+from palaver.swarm.a2a.executor import Executor
 from palaver.swarm.work import LocalDesk
 from tests.swarm.front.conftest import Held, agents
 from tests.swarm.served import served
@@ -223,8 +224,14 @@ async def test_cancel_cancels_the_turn():
     assert seen[-1].status_update.status.state == TaskState.TASK_STATE_CANCELED
 
 
-async def test_cancelling_a_task_that_waits_leaves_the_one_before_alone():
-    held = Held()
+async def test_cancelling_a_task_that_waits_leaves_the_one_before_alone(monkeypatch):
+    held, entered, real = Held(), anyio.Event(), Executor.cancel
+
+    async def cancel(self, *args):
+        entered.set()
+        await real(self, *args)
+
+    monkeypatch.setattr(Executor, "cancel", cancel)
     async with office(held=held) as o, anyio.create_task_group() as tasks:
         seen = {}
 
@@ -240,6 +247,8 @@ async def test_cancelling_a_task_that_waits_leaves_the_one_before_alone():
                 pass
         (waiting,) = [each for each in found if get_message_text(each.history[0]) == "more"]
         tasks.start_soon(o.client.cancel_task, CancelTaskRequest(id=waiting.id))
+        await entered.wait()
+        await anyio.wait_all_tasks_blocked()
         held.let.set()
     assert seen == {"m1": TaskState.TASK_STATE_COMPLETED, "m2": TaskState.TASK_STATE_CANCELED}
 

@@ -11,8 +11,9 @@ from anyio.lowlevel import checkpoint
 from palaver.core.errors import SwarmError, TransportError
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
-from palaver.swarm import SwarmAgent
-from palaver.swarm.front import Limits
+from palaver.swarm import Event, LocalBus, Swarm, SwarmAgent
+from palaver.swarm.front import Front, Limits, live_history
+from palaver.swarm.work import Desk, LocalDesk
 
 pytestmark = pytest.mark.anyio
 
@@ -392,11 +393,52 @@ async def test_closing_ends_every_stream(office):
             assert await stream.aread() == b""
 
 
+class Ahead(Desk):
+    """A desk whose answers come before the events of their turns, as over a network."""
+
+    def __init__(self, bus):
+        self._bus = bus
+
+    @property
+    def bus(self):
+        return self._bus
+
+    async def __aenter__(self):
+        self._tasks = await anyio.create_task_group().__aenter__()
+        return self
+
+    async def __aexit__(self, *error):
+        await self._tasks.__aexit__(*error)
+
+    async def ask(self, client, text, *, payload=None, run=None, timeout=None):  # noqa: ASYNC109
+        self._tasks.start_soon(self._tell, client, run)
+        return f"heard {text}"
+
+    async def cancel(self, client):
+        return False
+
+    async def _tell(self, client, run):
+        for source, kind, output in (
+            ("swarm", "get-agent-name", {"activeAgent": "far"}),
+            ("swarm", "wait-for-output", {}),
+            ("execution", "commit-execution-end", {}),
+        ):
+            await anyio.wait_all_tasks_blocked()
+            self._bus.publish(Event(source=source, type=kind, client=client, run=run, output=output))
+
+
+async def test_events_that_come_after_the_answer_are_waited_for():
+    async with LocalBus() as bus, Ahead(bus) as desk:
+        transport = httpx.ASGITransport(Front(desk))
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+            answer = await http.post("/v1/clients/ann/messages", json={"text": "hi", "run": "r1"})
+            assert answer.json() == {"run": "r1", "answer": "heard hi", "agent": "far"}
+            names = [name for name, _, _ in await streamed(http, "ann", "hi", run="r2")]
+            assert names[-2:] == ["execution.commit-execution-end", "answer"]
+
+
 def test_the_front_answers_on_trio_too():
     """Nothing in it is asyncio's: asked through ASGI, without a server."""
-    from palaver.swarm import Swarm
-    from palaver.swarm.front import Front, live_history
-    from palaver.swarm.work import LocalDesk
 
     async def ask():
         agent = SwarmAgent("desk", ScriptedModel([], then=lambda _: "hello"))
