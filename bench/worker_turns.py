@@ -90,8 +90,9 @@ async def _remove(prefix: str) -> None:
         connection.execute(f'drop schema if exists "{prefix}" cascade')
     client = await nats.connect(NATS)
     for info in await client.jetstream().streams_info():
-        if (info.config.name or "").startswith((prefix, prefix.upper())):
-            await client.jetstream().delete_stream(info.config.name)
+        name = info.config.name or ""
+        if name.startswith((prefix, prefix.upper())):
+            await client.jetstream().delete_stream(name)
     await client.close()
 
 
