@@ -10,7 +10,7 @@ class Slow:
     """A scripted model whose answers wait for ``go``; ``began`` is set when it is asked."""
 
     def __init__(self, script=answers):
-        self._inner = ScriptedModel([], then=script)
+        self._inner = script if isinstance(script, ScriptedModel) else ScriptedModel([], then=script)
         self.began, self.go = anyio.Event(), anyio.Event()
 
     @property

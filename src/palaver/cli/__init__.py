@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _COMMANDS: Final = {
     "run": ("palaver.cli.run", "Let an agent carry out a task."),
     "chat": ("palaver.cli.chat", "Talk with an agent."),
+    "serve": ("palaver.cli.serve", "Serve a swarm over HTTP and WebSocket."),
+    "work": ("palaver.cli.work", "Answer turns of a swarm that is served elsewhere."),
     "convert": ("palaver.cli.convert", "Convert a file to another wire."),
     "show": ("palaver.cli.show", "Show the conversation in a file, or in a thread of the store."),
     "import": ("palaver.cli.importing", "Import conversations into a store, each once."),

@@ -35,6 +35,7 @@ from palaver.core.pairs import client_calls
 from palaver.core.parts import Text, ToolCall
 from palaver.swarm.batch import call_id
 from palaver.swarm.place import CALL, watched
+from palaver.threads.view import RECORD
 
 if TYPE_CHECKING:
     from palaver.swarm.call import Call
@@ -244,4 +245,5 @@ class Commits:
         return next((each.text for each in self._backwards() if isinstance(each, SystemMessage)), None)
 
     def _backwards(self) -> Iterable[Message]:
-        return reversed(self.messages)
+        """What is in the log, the newest first, read only as far as is asked for."""
+        return (entry.message for entry in reversed(self.log.path) if RECORD not in entry.message.tags)

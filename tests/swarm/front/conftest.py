@@ -5,7 +5,9 @@ from contextlib import asynccontextmanager
 import anyio
 import httpx
 import pytest
+from anyio.lowlevel import checkpoint
 
+from palaver.core.factories import assistant, tool_call
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Swarm, SwarmAgent, navigation
@@ -36,8 +38,17 @@ class Held:
 class Office:
     """A front at work."""
 
-    def __init__(self, live, desk, front, url, http, server):
-        self.live, self.desk, self.front, self.url, self.http, self.server = live, desk, front, url, http, server
+    def __init__(self, live, front, url, http):
+        self.live, self.front, self.url, self.http = live, front, url, http
+
+    async def reader(self, client):
+        """Wait until somebody reads the events of a client, and give the subscription."""
+        with anyio.fail_after(5):
+            while True:
+                for each in self.live.bus._open:
+                    if each.where.client == client:
+                        return each
+                await checkpoint()
 
     def ws(self, client):
         return f"{self.url.replace('http', 'ws')}/v1/clients/{client}"
@@ -54,8 +65,6 @@ def agents(held):
     """A desk that echoes, streams and hands over, a second agent, and one who waits to be let go."""
 
     def desk(prompt):
-        from palaver.core.factories import assistant, tool_call
-
         last = prompt.messages[-1]
         if last.role == "user" and last.text.startswith("to "):
             return assistant(tool_calls=[tool_call(f"to_{last.text[3:]}", {}, id=f"call-{last.text[3:]}")])
@@ -82,9 +91,9 @@ def office():
             LocalDesk(live, most=most) as desk,
         ):
             front = Front(desk, history=live_history(live), **more)
-            async with served(front) as (url, server):
+            async with served(front) as (url, _):
                 async with httpx.AsyncClient(base_url=url, headers=headers, timeout=10, trust_env=False) as http:
-                    yield Office(live, desk, front, url, http, server)
+                    yield Office(live, front, url, http)
                 front.close()
 
     return office_

@@ -6,6 +6,7 @@ import socket
 import anyio
 import httpx
 import pytest
+from anyio.lowlevel import checkpoint
 
 from palaver.core.errors import SwarmError, TransportError
 from palaver.models.scripted import ScriptedModel
@@ -106,9 +107,10 @@ async def test_events_from_a_place(office):
                 if any(name == "session.execute" for name, _, _ in seen):
                     break
         assert {data["client"] for _, data, _ in seen} == {"ann"}
-        places = [int(id) for _, _, id in seen]
+        places = [int(place) for _, _, place in seen]
         assert places == sorted(places)
-        async with o.http.stream("GET", "/v1/clients/ann/events", headers={"Last-Event-ID": str(places[3])}) as stream:
+        last = {"Last-Event-ID": str(places[3])}
+        async with o.http.stream("GET", "/v1/clients/ann/events", headers=last) as stream:
             async for piece in stream.aiter_text():
                 assert int(told(piece)[0][2]) == places[4]
                 break
@@ -128,7 +130,7 @@ async def test_cancel_answers_the_turn_under_way(office, held):
     assert answers == [""]
 
 
-# -- connections that break ---------------------------------------------------------------------------------------------
+# -- connections that break -------------------------------------------------------------------------------------------
 
 
 async def hang_up(o, held, query, accept="application/json"):
@@ -174,13 +176,12 @@ async def test_a_slow_reader_of_a_stream_costs_a_bounded_queue(office):
             raw.connect(("127.0.0.1", port))
             raw.sendall(b"GET /v1/clients/ann/events HTTP/1.1\r\nHost: x\r\n\r\n")
             session = await o.live.open("ann")
-            while not o.live.bus._open.keys() - {None}:
-                await anyio.sleep(0)
-            (reader,) = [each for each in o.live.bus._open if each.where.client == "ann"]
-            while not reader.inbox.closed:
-                session.publish("ticker", "x" * 100_000)
-                await anyio.sleep(0.001)
-                assert len(reader.inbox._waiting) <= 8
+            reader = await o.reader("ann")
+            with anyio.fail_after(10):
+                while not reader.inbox.closed:
+                    session.publish("ticker", "x" * 100_000)
+                    await anyio.sleep(0.001)
+                    assert len(reader.inbox._waiting) <= 8
             assert reader.dropped
             await session.close()
         assert (await o.http.get("/health")).status_code == 200
@@ -190,8 +191,7 @@ async def test_a_reader_that_was_slow_is_told_what_it_lost(office):
     async with office(limits=Limits(events=8)) as o:
         session = await o.live.open("ann")
         async with o.http.stream("GET", "/v1/clients/ann/events") as stream:
-            while not [each for each in o.live.bus._open if each.where.client == "ann"]:
-                await anyio.sleep(0)
+            await o.reader("ann")
             for number in range(20):
                 session.publish("ticker", number)
             text = ""
@@ -207,7 +207,7 @@ async def test_a_reader_that_was_slow_is_told_what_it_lost(office):
         assert shown == [*range(20 - len(shown), 20)]
 
 
-# -- limits -------------------------------------------------------------------------------------------------------------
+# -- limits -----------------------------------------------------------------------------------------------------------
 
 
 async def test_too_many_requests_are_refused_until_the_bucket_fills(office):
@@ -250,7 +250,7 @@ async def test_too_many_streams_are_refused(office):
             assert (await o.http.get("/v1/clients/ann/events")).status_code == 429
         with anyio.fail_after(5):
             while o.front._turns.gate._streams:
-                await anyio.sleep(0.001)
+                await checkpoint()
 
 
 async def chunks():
@@ -299,7 +299,7 @@ def test_limits_that_nobody_could_live_with(wrong):
         Limits(**wrong)
 
 
-# -- what is refused ----------------------------------------------------------------------------------------------------
+# -- what is refused --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ async def test_an_error_that_is_none_of_ours_is_logged_and_not_told(office, capl
         assert "a secret" in caplog.text
 
 
-# -- who may ------------------------------------------------------------------------------------------------------------
+# -- who may ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shown", [None, "Bearer other", "Basic s3cret", "s3cret", "Bearer"])

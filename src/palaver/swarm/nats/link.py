@@ -4,8 +4,8 @@ Rules:
 
 - A connection that breaks is given up with everything that it had not sent yet. A new one begins with nothing, so that
   nothing old can overtake: whoever sends or listens begins again on it where it stands.
-- The first connection is made at once, or ``TransportError`` names the server; later ones are tried for until one is
-  made.
+- The first connection is made at once, or ``TransportError`` names the server; one that answers and cannot, just now,
+  is asked twice more. Later connections are tried for until one is made.
 
 Stability: experimental.
 """
@@ -25,6 +25,7 @@ from palaver.core.errors import PalaverError, TransportError
 from palaver.swarm.inbox import Signal
 from palaver.swarm.nats.driver import (
     FAILURES,
+    APIError,
     Client,
     ConsumerConfig,
     JetStreamContext,
@@ -37,6 +38,7 @@ _log = logging.getLogger("palaver.swarm")
 _CONNECT: Final = 3
 _ANSWER: Final = 5.0
 _SOONEST, _LATEST = 0.05, 2.0
+_TRIES: Final = 3
 _PARTING: Final = 2.0
 _PING: Final = 10
 
@@ -120,7 +122,11 @@ class Link:
     async def open(self) -> None:
         """Make the first connection. Raises ``TransportError``."""
         failure: TransportError | None = None
-        for _ in range(self._count):
+        for turn in range(self._count * _TRIES):
+            if turn >= self._count and not (failure and isinstance(failure.__cause__, APIError)):
+                break  # nobody is there; a server that is there and says no may only be busy
+            if turn and turn % self._count == 0:
+                await anyio.sleep(_LATEST)
             try:
                 self._connection = await self._connect()
             except TransportError as error:

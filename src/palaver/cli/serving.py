@@ -1,0 +1,174 @@
+"""What ``palaver serve`` runs: the front, the desk behind it, and the workers.
+
+Rules:
+
+- What is entered first is left last: bus and store, the swarm or the queue, the desk, the server, the workers.
+- The socket is bound before anything else is begun, so that a port that is taken stops nothing halfway.
+- On asyncio alone, for the server and for NATS.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, closing, contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import anyio
+import click
+import uvicorn
+from anyio.abc import TaskStatus
+
+from palaver.cli import stores
+from palaver.cli.failure import bad_input
+from palaver.cli.workers import Workers
+from palaver.store.location import default_location, open_store
+from palaver.swarm.front import Front, live_history, stored_history
+from palaver.swarm.work import LocalDesk
+
+if TYPE_CHECKING:
+    from palaver.store.store import Store
+    from palaver.swarm.swarm import Swarm
+
+_INTERRUPTED: Final = 130
+_GRACE: Final = 30
+"""Seconds that requests under way have when the server stops."""
+_BACKLOG: Final = 2048
+
+
+class Serving(NamedTuple):
+    """What was asked for."""
+
+    file: str
+    swarm: Swarm
+    host: str
+    port: int
+    location: str | None
+    bus: str | None
+    workers: int
+    token: str | None
+
+    @property
+    def store(self) -> str:
+        """Where conversations are kept."""
+        return self.location or default_location()
+
+
+class Server(uvicorn.Server):
+    """A server that says when it has begun, and leaves signals to us."""
+
+    def __init__(self, front: Front) -> None:
+        """Serve a front."""
+        options = uvicorn.Config(
+            front, log_config=None, log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE
+        )
+        super().__init__(options)
+        self.front = front
+        self.begun = anyio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin."""
+        await super().startup(sockets=sockets)
+        self.begun.set()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave them alone."""
+        yield
+
+    def stop(self) -> None:
+        """Take no more, and end when what is under way is answered; asked twice, end now."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self.front.close()
+
+
+def serve(asked: Serving) -> int:
+    """Serve until a signal comes, and give the exit code. Raises ``PalaverError``, ``click.ClickException``."""
+    with closing(_bound(asked.host, asked.port)) as bound, open_store(asked.store) as store:
+        return anyio.run(_serve, asked, bound, store)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+            bound.listen(_BACKLOG)
+        except OSError:
+            bound.close()
+            raise
+    except OSError as error:
+        bad_input(f"{host}:{port}", (error.strerror or str(error)).lower())
+    return bound
+
+
+async def _serve(asked: Serving, bound: socket.socket, store: Store) -> int:
+    async with (_local if asked.bus is None else _shared)(asked, store) as front:
+        server = Server(front)
+        workers = Workers(asked.file, asked.store, asked.bus or "", 0 if asked.bus is None else asked.workers)
+        signals = _Signals(server, workers)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(signals.run)
+            tasks.start_soon(_begun, asked, server, bound.getsockname()[1])
+            tasks.start_soon(workers.run)
+            await server.serve([bound])
+            await workers.stop()  # after the server: they answer what it still waits for
+            tasks.cancel_scope.cancel()
+    return signals.code
+
+
+class _Signals:
+    """Stops at the first signal, and at once at the second."""
+
+    def __init__(self, server: Server, workers: Workers) -> None:
+        self._server, self._workers = server, workers
+        self.code = 0
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            task_status.started()
+            async for each in signals:
+                if self._server.should_exit:
+                    self._workers.kill()
+                else:
+                    self.code = _INTERRUPTED if each == signal.SIGINT else 0
+                    click.echo("palaver: stopping; again stops at once", err=True)
+                self._server.stop()
+
+
+@asynccontextmanager
+async def _local(asked: Serving, store: Store) -> AsyncGenerator[Front]:
+    """Everything in this process."""
+    async with asked.swarm.start(store=store) as live, LocalDesk(live) as desk:
+        yield Front(desk, history=live_history(live), token=asked.token)
+
+
+@asynccontextmanager
+async def _shared(asked: Serving, store: Store) -> AsyncGenerator[Front]:
+    """A queue for workers."""
+    from palaver.swarm.nats import NatsBus
+    from palaver.swarm.work.queue_desk import QueueDesk
+
+    assert asked.bus is not None  # noqa: S101 (the caller's choice)
+    name = asked.swarm.name
+    async with NatsBus(asked.bus) as bus, QueueDesk(name, nats=asked.bus, bus=bus) as desk:
+        yield Front(desk, history=stored_history(store, asked.swarm), swarm=name, token=asked.token)
+
+
+async def _begun(asked: Serving, server: Server, port: int) -> None:
+    """Say what runs, and where."""
+    await server.begun.wait()
+    host = f"[{asked.host}]" if ":" in asked.host else asked.host
+    click.echo(f"swarm {asked.swarm.name}: {', '.join(asked.swarm.agents)}")
+    click.echo(f"conversations: {stores.shown(asked.store)}")
+    if asked.bus is not None:
+        click.echo(f"bus: {stores.shown(asked.bus)}")
+    click.echo(f"POST http://{host}:{port}/v1/clients/CLIENT/messages, WebSocket ws://{host}:{port}/v1/clients/CLIENT")
+    if asked.token is None:
+        click.echo("no --token: whoever reaches this address is answered")

@@ -1,0 +1,51 @@
+"""``palaver work``: a worker, which answers turns of a swarm that is served elsewhere.
+
+Rules:
+
+- SIGTERM and Ctrl-C let the turns under way come to their end. With ``--attached`` so does the end of standard input:
+  ``palaver serve`` starts its workers so, and none outlives it.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+import click
+
+from palaver.cli import shared, stores
+
+
+@click.command(name="work")
+@click.argument("swarm", metavar="FILE.py[:NAME]")
+@stores.option
+@click.option("--bus", envvar="PALAVER_BUS", metavar="URL", required=True, help="nats://…; else PALAVER_BUS.")
+@click.option("--attached", is_flag=True, hidden=True)
+def command(swarm: str, location: str | None, bus: str, *, attached: bool) -> int:
+    """Answer turns of the swarm of a Python file, with all workers on the same bus and store."""
+    shared.check(bus, location)
+
+    import anyio
+
+    from palaver.cli import swarm_file
+    from palaver.store.location import default_location
+    from palaver.swarm.work.worker import run_worker
+
+    found = swarm_file.swarm(swarm)
+    if attached:
+        threading.Thread(target=_until_alone, daemon=True).start()
+
+    async def run() -> None:
+        await run_worker(found, store=location or default_location(), bus=bus)
+
+    anyio.run(run)
+    return 0
+
+
+def _until_alone() -> None:
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)

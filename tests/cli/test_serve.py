@@ -1,0 +1,251 @@
+"""`palaver serve` as a real process: one process, or a front with workers over NATS and PostgreSQL."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from queue import Empty, Queue
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+
+from tests.swarm import nats_server
+from tests.swarm.work.stage import fresh_database
+
+SWARM = """
+import os
+from palaver.models.scripted import ScriptedModel
+from palaver.swarm import Swarm, SwarmAgent
+
+def answer(prompt):
+    return f"{{os.getpid()}} heard {{prompt.messages[-1].text}}"
+
+swarm = Swarm("{name}", [SwarmAgent("desk", ScriptedModel([], then=answer))])
+"""
+
+
+class Served:
+    """A running command: its output line by line, and what it answers."""
+
+    def __init__(self, *args, cwd, **env):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "palaver", "serve", *map(str, args)],
+            cwd=cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PALAVER_STORE": str(cwd / "palaver.db"), "NO_PROXY": "127.0.0.1", **env},
+        )
+        self.lines, self.seen = Queue(), []
+        self.reading = threading.Thread(target=self._read, daemon=True)
+        self.reading.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.put(line.rstrip())
+
+    def until(self, pattern, within=30):
+        """Wait for a line."""
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                line = self.lines.get(timeout=max(0, deadline - time.monotonic()))
+            except Empty:
+                pytest.fail(f"no {pattern!r} in {self.seen}, exit code {self.process.poll()}")
+            self.seen.append(line)
+            found = re.search(pattern, line)
+            if found:
+                return found
+
+    def address(self):
+        return self.until(r"POST (http://\S+?)/v1/").group(1)
+
+    def end(self, sent, within=30):
+        """Send a signal, and wait for the end."""
+        self.process.send_signal(sent)
+        return self.process.wait(within)
+
+
+@pytest.fixture
+def served(tmp_path):
+    running = []
+
+    def served_(*args, **env):
+        running.append(Served(*args, cwd=tmp_path, **env))
+        return running[-1]
+
+    yield served_
+    for each in running:
+        if each.process.poll() is None:
+            each.process.kill()
+        each.process.wait()
+        each.reading.join()
+        each.process.stdout.close()
+
+
+@pytest.fixture
+def swarm(tmp_path):
+    name = f"s{uuid.uuid4().hex[:12]}"
+    file = tmp_path / "office.py"
+    file.write_text(SWARM.format(name=name))
+    return file
+
+
+def post(address, client, text, **headers):
+    answer = httpx.post(
+        f"{address}/v1/clients/{client}/messages", json={"text": text}, headers=headers, timeout=30, trust_env=False
+    )
+    return answer.status_code, answer.json()
+
+
+def test_one_process_answers_over_http_and_websocket(served, swarm, tmp_path):
+    running = served(swarm, "--port", 0)
+    assert running.until(r"^swarm s\w+: desk$")
+    assert running.until(r"^conversations: .*palaver\.db$")
+    address = running.address()
+    assert running.until("^no --token")
+    status, answer = post(address, "ann", "hi")
+    assert (status, answer["agent"]) == (200, "desk")
+    assert answer["answer"] == f"{running.process.pid} heard hi"
+    with connect(f"{address.replace('http', 'ws')}/v1/clients/ann?events=none", proxy=None) as ws:
+        ws.send(json.dumps({"text": "again"}))
+        assert json.loads(ws.recv())["answer"].endswith("heard again")
+    assert (tmp_path / "palaver.db").exists()
+    assert running.end(signal.SIGTERM) == 0
+
+
+def test_ctrl_c_ends_open_streams_and_is_told_by_the_code(served, swarm):
+    running = served(swarm, "--port", 0)
+    address = running.address()
+    with connect(f"{address.replace('http', 'ws')}/v1/clients/ann", proxy=None) as ws:
+        assert running.end(signal.SIGINT) == 130
+        with pytest.raises(Exception, match="the server stops"):
+            ws.recv()
+
+
+def test_the_token_is_asked_for(served, swarm):
+    running = served(swarm, "--port", 0, PALAVER_TOKEN="s3cret")
+    address = running.address()
+    assert post(address, "ann", "hi")[0] == 401
+    assert post(address, "ann", "hi", Authorization="Bearer s3cret")[0] == 200
+    assert running.end(signal.SIGTERM) == 0
+
+
+def test_a_conversation_goes_on_after_a_restart(served, swarm):
+    for text in ("one", "two"):
+        running = served(swarm, "--port", 0)
+        address = running.address()
+        assert post(address, "ann", text)[0] == 200
+        said = httpx.get(f"{address}/v1/clients/ann/messages", trust_env=False).json()["messages"]
+        assert running.end(signal.SIGTERM) == 0
+    assert [each["text"] for each in said if each["role"] == "user"] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["nowhere.py"], 1, "palaver: nowhere.py: no such file"),
+        (["office.py:none"], 1, "palaver: office.py: holds nothing called 'none'"),
+        (["office.py", "--workers", "2"], 2, "palaver: --workers need --bus"),
+        (["office.py", "--bus", "http://x"], 2, "palaver: --bus http://x: nats://… is expected"),
+        (["office.py", "--bus", "nats://a:b@x"], 2, "palaver: workers share --store postgresql://"),
+        (["office.py", "--token", ""], 2, "palaver: a token cannot be empty"),
+        (["office.py", "--host", "256.0.0.1"], 1, "palaver: 256.0.0.1:8000: "),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(run, swarm, args, code, said):
+    ran = run("serve", *args)
+    assert ran.code == code
+    assert ran.err.startswith(said)
+    assert ran.err.count("\n") == 1
+    assert ran.out == ""
+
+
+def test_a_port_that_is_taken_is_one_line(run, swarm):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = run("serve", swarm, "--port", port)
+    assert (ran.code, ran.err) == (1, f"palaver: 127.0.0.1:{port}: address already in use\n")
+
+
+@pytest.mark.parametrize("name", ["starlette", "uvicorn"])
+def test_a_missing_extra_is_one_line(run, swarm, monkeypatch, name):
+    from palaver.cli import shared
+
+    real = shared.find_spec
+    monkeypatch.setattr(shared, "find_spec", lambda asked: None if asked == name else real(asked))
+    ran = run("serve", swarm)
+    assert (ran.code, ran.err) == (1, f"palaver: {name}: it is not installed: pip install 'palaver[serve]'\n")
+
+
+@pytest.fixture
+def servers(tmp_path):
+    """A database and a NATS of its own."""
+    nats = nats_server.PrivateServer(tmp_path / "nats")
+    nats.start()
+    try:
+        with fresh_database() as database:
+            yield {"--store": database, "--bus": nats.url}
+    finally:
+        nats.remove()
+
+
+def shared(servers):
+    return [word for pair in servers.items() for word in pair]
+
+
+@pytest.mark.server
+def test_a_front_with_workers_that_are_started_again(served, swarm, servers):
+    running = served(swarm, "--port", 0, "--workers", 2, *shared(servers))
+    address = running.address()
+    first, second = [running.until(r"^worker \d: process (\d+)$").group(1) for _ in range(2)]
+    clients = [f"client{number}" for number in range(8)]
+    answers = {client: post(address, client, "hi") for client in clients}
+    assert {status for status, _ in answers.values()} == {200}
+    assert {answer["agent"] for _, answer in answers.values()} == {"desk"}
+    assert {answer["answer"].split()[0] for _, answer in answers.values()} <= {first, second}
+    os.kill(int(first), signal.SIGKILL)
+    assert running.until(rf"^palaver: worker \d \(process {first}\) ended with -9; another is started in 1 s$")
+    third = running.until(r"^worker \d: process (\d+)$").group(1)
+    answers = [post(address, client, "again")[1]["answer"] for client in clients]
+    assert {answer.split()[0] for answer in answers} <= {second, third}
+    said = httpx.get(f"{address}/v1/clients/client0/messages", trust_env=False).json()["messages"]
+    assert [each["text"] for each in said if each["role"] == "user"] == ["hi", "again"]
+    assert running.end(signal.SIGTERM, 60) == 0
+    for pid in (second, third):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+
+
+def alive(process):
+    """Whether a process is there, and no mere entry of one that ended."""
+    status = subprocess.run(["ps", "-o", "stat=", "-p", process], capture_output=True, text=True, check=False).stdout
+    return bool(status.strip()) and not status.startswith("Z")
+
+
+@pytest.mark.server
+def test_workers_end_with_their_front(served, swarm, servers):
+    running = served(swarm, "--port", 0, *shared(servers))
+    address = running.address()
+    worker = running.until(r"^worker 1: process (\d+)$").group(1)
+    assert post(address, "ann", "hi")[0] == 200
+    running.process.kill()
+    deadline = time.monotonic() + 30
+    while alive(worker):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.server
+def test_a_bus_that_does_not_answer_is_one_line(run, swarm, servers):
+    ran = run("serve", swarm, "--port", 0, "--store", servers["--store"], "--bus", "nats://127.0.0.1:1")
+    assert ran.code == 1
+    assert ran.err.startswith("palaver: nats://127.0.0.1:1: ")
+    assert ran.err.count("\n") == 1
