@@ -29,6 +29,7 @@ def shop():
             prompt="Send people on.\n```\nnot the end\n```",
             tools=[navigation("sales"), navigation("help desk")],
             description="Who comes first.",
+            depends_on=["sales"],
         ),
         SwarmAgent(
             "sales",
@@ -137,7 +138,7 @@ def test_texts_cannot_end_the_fence_they_stand_in():
 
 def test_names_cannot_break_out():
     odd = 'a"]; click b "javascript:x" `c` <b> | # %\n@enduml'
-    swarm = Swarm(odd, [SwarmAgent(odd, ScriptedModel([]), depends_on=[odd])])
+    swarm = Swarm(odd, [SwarmAgent(odd, ScriptedModel([]), depends_on=[odd])], states=[State("a|b", 0)])
     node = mermaid(swarm).splitlines()[1]
     assert node.count('"') == 2
     assert not re.search(r"[<>`]", node)
@@ -145,3 +146,4 @@ def test_names_cannot_break_out():
     assert [line for line in plantuml(swarm).splitlines() if line == "@enduml"] == ["@enduml"]
     assert plantuml(swarm).splitlines()[2].count('"') == 2
     assert markdown(swarm).splitlines()[0].startswith("# Swarm `` a")
+    assert "| `a\\|b` | no | `0` |" in markdown(swarm).splitlines()

@@ -6,7 +6,7 @@ from trio.testing import MockClock
 
 from palaver.core.errors import ClosedError, SwarmError
 from palaver.swarm import Swarm
-from palaver.swarm.chats import Chats
+from palaver.swarm.chats import Chats, auto_close
 from palaver.swarm.entry import Rated, Scheduled, complete, connect, fork
 from tests.swarm.scripts import agent, at_work, echo, last
 
@@ -116,6 +116,71 @@ async def test_a_message_too_soon_after_the_start_of_the_last_gives_nothing():
         now[0] = 110.0
         assert await rated.complete("three") == "echo:three"
         assert [each.text for each in it.session.user_history] == ["one", "three"]
+
+
+@pytest.mark.row("ASK-22")
+async def test_s7_of_a_connection_whose_connector_is_told_each_answer_once():
+    told = []
+    a = agent("A", lambda prompt: f"r:{last(prompt).text}")
+    async with shop(a).start() as live, connect(live, "ann", lambda answer: told.append(answer.data)) as it:
+        scheduled, got = Scheduled(it), {}
+
+        async def ask(text):
+            got[text] = await scheduled.complete(text)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, "foo")
+            await anyio.lowlevel.checkpoint()
+            for text in ("bar", "baz"):
+                group.start_soon(ask, text)
+        users = [each.text for each in it.session.user_history]
+        assert await Rated(it, delay=10, clock=lambda: 0.0).complete("more") == "r:more"
+    assert told == [f"r:{users[0]}", f"r:{users[2]}", "r:more"]
+    assert {got[text] for text in users[1:]} == {f"r:{users[2]}"}
+    assert sorted(users) == ["bar", "baz", "foo"]
+
+
+MOCKED = pytest.mark.parametrize("anyio_backend", [("trio", {"clock": MockClock(autojump_threshold=0)})], ids=["trio"])
+
+
+@pytest.mark.row("ASK-28")
+@MOCKED
+async def test_a_session_that_nobody_uses_is_closed():
+    closed = []
+
+    def on_close(client):
+        closed.append((client, anyio.current_time() - began))
+        raise RuntimeError("disturbs nothing")
+
+    async with at_work(agent("A", echo)) as it:
+        began = anyio.current_time()
+        idle = auto_close(it.session, 10, on_close=on_close)
+        await anyio.sleep(8.5)
+        assert await it.session.complete("hi") == "echo:hi"
+        await anyio.sleep(8.5)
+        idle.tick()
+        await anyio.sleep(9.5)
+        assert not it.session.closed
+        await anyio.sleep(2)
+        assert it.session.closed
+        assert not it.live.clients
+        assert [client for client, _ in closed] == ["ann"]
+        assert 27 <= closed[0][1] <= 28
+
+
+@pytest.mark.row("ASK-28")
+@MOCKED
+async def test_a_session_with_a_turn_under_way_is_not_idle():
+    async def slow(_):
+        await anyio.sleep(60)
+        return ()
+
+    async with at_work(agent("A", echo, dynamic=slow)) as it:
+        idle = auto_close(it.session, 10)
+        assert await it.session.complete("hi") == "echo:hi"
+        idle.cancel()
+        await anyio.sleep(60)
+        assert not it.session.closed
 
 
 @pytest.mark.row("ASK-28")

@@ -1,5 +1,8 @@
 """People in the place of a model: questions, answers, and what becomes of questions that nobody waits for."""
 
+import gc
+import weakref
+
 import anyio
 import pytest
 from trio.testing import MockClock
@@ -114,6 +117,16 @@ async def test_a_connector_that_raises_fails_the_turn_and_the_next_is_answered()
             await it.session.complete("one")
         broken.clear()
         assert await it.session.complete("two") == "yes?"
+
+
+async def test_a_question_that_nobody_takes_leaves_nothing():
+    left = []
+    desk = Operator(timeout=0, on_question=lambda question: left.append(weakref.ref(question)))
+    async with at_work(person(desk)) as it:
+        assert [await it.session.complete("hi") for _ in range(3)] == ["", "", ""]
+        await anyio.wait_all_tasks_blocked()
+    gc.collect()
+    assert [each() for each in left] == [None, None, None]
 
 
 async def test_clients_and_desks_do_not_disturb_each_other():

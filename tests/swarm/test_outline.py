@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 import palaver as p
+from palaver import wires
 from palaver.core.errors import MessageError, SwarmError, TransportError
 from palaver.models.scripted import ScriptedModel
 from palaver.swarm.outline import Outline
@@ -174,3 +175,19 @@ def test_what_cannot_be_asked_for_is_told():
         order(scripted(), attempts=0)
     with pytest.raises(MessageError, match="schema"):
         Outline("bad", scripted(), {"type": "nothing"})
+
+
+@pytest.mark.row("ASK-27")
+async def test_what_a_provider_is_sent_holds_the_schema_and_the_error():
+    model = scripted("no idea", GOOD)
+    result = await order(model, prompt="Read orders.").run("two pens")
+    prompt = model.asked[1]
+    wire = wires.get("openai_chat")
+    encoded = wire.encode_request(prompt.request("m"))
+    body = msgspec.json.decode(encoded.body)
+    assert body["response_format"]["type"] == "json_schema"
+    assert body["response_format"]["json_schema"]["schema"] == SCHEMA
+    assert [each["role"] for each in body["messages"]] == ["system", "user", "assistant", "user"]
+    assert body["messages"][-1]["content"].startswith("Your answer cannot be used: $: there is no JSON value")
+    assert not encoded.losses
+    assert result.is_valid

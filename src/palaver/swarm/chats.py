@@ -1,4 +1,4 @@
-"""Sessions that somebody else looks after: opened on demand, closed when nobody speaks for a while.
+"""Sessions that somebody else looks after: opened on demand, and closed when nobody speaks for a while.
 
 Rules (agent-swarm-kit.md 5.2):
 
@@ -6,6 +6,8 @@ Rules (agent-swarm-kit.md 5.2):
   A session whose turn is under way is not idle.
 - What is told of a closed session (``on_close``) only looks on.
 - Idle sessions are looked for every ``check`` seconds, by the clock of the event loop.
+- ``auto_close`` does that for one session that an application holds: it is closed when for so many seconds no turn was
+  under way, nothing joined its log, and nobody said ``tick``.
 
 Stability: experimental.
 """
@@ -26,6 +28,8 @@ IDLE: Final = 900.0
 """Seconds after which a session that nobody uses is closed."""
 CHECK: Final = 60.0
 """Seconds between two looks for idle sessions."""
+TICK: Final = 1.0
+"""Seconds between two looks at one."""
 
 
 class Chats:
@@ -112,3 +116,39 @@ class Chats:
                     due = self._used.get(client, anyio.current_time()) + self._idle
                     if session is None or (not session.busy and anyio.current_time() >= due):
                         await self._closed(client)
+
+
+class AutoClose:
+    """Closes a session that is idle. Made by ``auto_close``."""
+
+    def __init__(self, session: Session, seconds: float, on_close: Callable[[str], Any] | None) -> None:
+        """Begin to look."""
+        self.session, self._seconds, self._on_close = session, seconds, on_close
+        self._scope = anyio.CancelScope()
+        self._since, self._length = anyio.current_time(), len(session.log.path)
+        session.spawn(None, self._look)
+
+    def tick(self) -> None:
+        """Say that the session is in use."""
+        self._since = anyio.current_time()
+
+    def cancel(self) -> None:
+        """Let the session be."""
+        self._scope.cancel()
+
+    async def _look(self) -> None:
+        with self._scope:
+            while anyio.current_time() < self._since + self._seconds:
+                await anyio.sleep(min(TICK, self._seconds))
+                length = len(self.session.log.path)
+                if self.session.busy or length != self._length:
+                    self._length = length
+                    self.tick()
+            with anyio.CancelScope(shield=True):  # closing ends this task too
+                await self.session.close()
+                await watched("on_close", self._on_close, self.session.client)
+
+
+def auto_close(session: Session, seconds: float = IDLE, *, on_close: Callable[[str], Any] | None = None) -> AutoClose:
+    """Close a session when nobody has used it for a while. ``on_close`` gets the client's name."""
+    return AutoClose(session, seconds, on_close)

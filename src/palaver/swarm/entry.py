@@ -11,6 +11,7 @@ Rules (agent-swarm-kit.md 5.2):
   committed as the user's, in the order in which they came; the newest alone is answered, and everybody who waits gets
   that answer (K14).
 - ``Rated``: a message within ``delay`` seconds of the start of the one before it gives ``""``.
+- Both stand before a session, or before a connection, whose connector is then told each answer once.
 
 Stability: experimental.
 """
@@ -112,14 +113,20 @@ def connect(live: LiveSwarm, client: str, connector: Connector) -> Connection:
     return Connection(live, client, connector)
 
 
+def _speaking(of: Session | Connection) -> tuple[Session, Callable[[str, Any], Awaitable[str]]]:
+    """A session, and how it is spoken to."""
+    return (of, of.complete) if isinstance(of, Session) else (of.session, of.send)
+
+
 class Rated:
     """A session that is spoken to at most once in ``delay`` seconds."""
 
     def __init__(
-        self, session: Session, *, delay: float = DELAY, clock: Callable[[], float] = anyio.current_time
+        self, of: Session | Connection, *, delay: float = DELAY, clock: Callable[[], float] = anyio.current_time
     ) -> None:
         """Stand before a session. ``clock`` gives seconds."""
-        self.session, self._delay, self._clock = session, delay, clock
+        self.session, self._say = _speaking(of)
+        self._delay, self._clock = delay, clock
         self._free = float("-inf")
 
     async def complete(self, text: str, payload: Any = None) -> str:
@@ -128,7 +135,7 @@ class Rated:
         if now < self._free:
             return ""
         self._free = now + self._delay
-        return await self.session.complete(text, payload)
+        return await self._say(text, payload)
 
 
 class _Waiting:
@@ -144,9 +151,9 @@ class _Waiting:
 class Scheduled:
     """A session that answers the newest of the messages that came while it was busy."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, of: Session | Connection) -> None:
         """Stand before a session."""
-        self.session = session
+        self.session, self._say = _speaking(of)
         self._next: _Waiting | None = None
         self._busy = False
 
@@ -158,7 +165,7 @@ class Scheduled:
         if not self._busy or self.session.closed:
             self._busy = True
             try:
-                return await self.session.complete(text, payload)
+                return await self._say(text, payload)
             finally:
                 if self._next is None or self.session.closed:
                     self._release(None)
@@ -181,7 +188,7 @@ class Scheduled:
                     *superseded, (text, payload) = waiting.texts
                     for earlier, its in superseded:
                         await self.session.commit_user(earlier, payload=its)
-                    waiting.answer = await self.session.complete(text, payload)
+                    waiting.answer = await self._say(text, payload)
                 except Exception as error:  # noqa: BLE001 (it belongs to those who wait)
                     waiting.error = error
                 waiting.done.set()
