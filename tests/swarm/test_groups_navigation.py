@@ -168,6 +168,28 @@ async def test_navprev_a_change_in_flight_answers_with_nothing_and_the_next_by_t
         assert await it.session.complete("two") == "from B"
 
 
+@pytest.mark.row("ASK-07")
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_change_while_a_tool_runs_answers_with_nothing_unless_the_tool_goes_on(goes_on):
+    begun = anyio.Event()
+
+    @tool
+    async def waits(call: Call) -> None:
+        begun.set()
+        await call.cancelled.wait()
+        if goes_on:
+            await call.execute("go on")
+
+    a = agent("A", branching(go=calling("waits")), tools=[waits])
+    async with at_work(a, named("B")) as it, anyio.create_task_group() as group:
+        callers = Callers(group)
+        await callers.says(it.session.complete, "go")
+        await begun.wait()
+        assert await it.session.change_to("B")
+        assert await callers.settled() == ["from B" if goes_on else ""]
+        assert await it.session.complete("next") == "from B"
+
+
 @pytest.mark.row("ASK-19")
 async def test_navprev_back_after_a_return_to_the_default():
     async with at_work(named("A"), named("B")) as it:
