@@ -145,15 +145,22 @@ async def test_navprev_the_same_agent_again_with_each_message():
 @pytest.mark.row("ASK-18")
 async def test_navprev_changes_at_once_happen_one_after_the_other():
     changed = []
-    agents = [named(name) for name in "ABCDE"]
-    async with at_work(*agents, on_agent_changed=lambda session, name: changed.append((name, session.agent))) as it:
+
+    async def on_agent_changed(session, name):
+        changed.append(("begin", name, session.agent))
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+        changed.append(("end", name, session.agent))
+
+    async with at_work(*[named(name) for name in "ABCDE"], on_agent_changed=on_agent_changed) as it:
         async with anyio.create_task_group() as group:
             for to in "BCDE":
                 group.start_soon(it.session.change_to, to)
-        assert len(changed) == 4
-        assert all(name == active for name, active in changed)
-        assert it.session.agent == changed[-1][0] == it.session.navigator.stack[-1]
-        assert sorted(it.session.navigator.stack) == list("BCDE")
+        order = [name for when, name, _ in changed if when == "begin"]
+        assert changed == [(when, name, name) for name in order for when in ("begin", "end")]
+        assert sorted(order) == list("BCDE")
+        assert it.session.navigator.stack == order
+        assert it.session.agent == order[-1]
 
 
 @pytest.mark.row("ASK-07")
