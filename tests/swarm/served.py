@@ -11,23 +11,32 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config):
         super().__init__(config)
-        self.begun = anyio.Event()
+        self.begun, self.ended = anyio.Event(), anyio.Event()
 
     async def startup(self, sockets=None):
         await super().startup(sockets)
         self.begun.set()
 
+    async def run(self):
+        try:
+            await self._serve()
+        finally:
+            self.begun.set()
+            self.ended.set()
+
 
 @asynccontextmanager
-async def served(app, **options):
+async def served(app, *, at=0, **options):
     """Serve an application: its address, and the server."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", **options)
+    config = uvicorn.Config(app, host="127.0.0.1", port=at, log_level="warning", timeout_graceful_shutdown=1, **options)
     server = _Server(config)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(server._serve)
+        tasks.start_soon(server.run)
         await server.begun.wait()
         port = server.servers[0].sockets[0].getsockname()[1]
         try:
             yield f"http://127.0.0.1:{port}", server
         finally:
             server.should_exit = True
+            with anyio.CancelScope(shield=True):  # also when the test failed: nothing of it reaches the next one
+                await server.ended.wait()

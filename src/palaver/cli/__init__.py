@@ -43,6 +43,7 @@ _COMMANDS: Final = {
     "verify": ("palaver.cli.verify", "Read everything in a store and derive every hash again."),
     "gc": ("palaver.cli.gc", "Remove from the disk what nothing refers to."),
     "delete": ("palaver.cli.delete", "Delete a thread with all its branches."),
+    "swarm": ("palaver.cli.swarm", "Talk with a swarm of agents, or draw it."),
     "bus": ("palaver.cli.bus", "Show what happens in swarms, as it happens."),
     "dialects": ("palaver.cli.dialects", "List the file formats of agents, and what each keeps and loses."),
     "wires": ("palaver.cli.wires", "List the wires and what each can say."),

@@ -134,10 +134,11 @@ class _Watching:
         if self._out is None:
             click.echo(jsontext.encode(jsontext.value(encode(event)) | {"place": event.place}))
         else:
-            self._out.print(_line(event), no_wrap=True, overflow="ellipsis")
+            self._out.print(drawn(event), no_wrap=True, overflow="ellipsis")
 
 
-def _line(event: Event) -> Text:
+def drawn(event: Event) -> Text:
+    """An event as a line."""
     line = Text(_clock(event.sent_at), "dim")
     line.append(f"  {_name(event.client)}", "bold")
     line.append(f"  {_name(event.source)} {_name(event.type)}", "blue")

@@ -19,6 +19,7 @@ from palaver.cli import choosing, filling
 from palaver.cli.compact import told
 from palaver.cli.figures import count
 from palaver.cli.harmless import in_line
+from palaver.cli.lines import Lines
 from palaver.cli.telling import Teller
 from palaver.core.errors import PalaverError
 from palaver.core.messages import UserMessage
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from palaver.cli.conversation import Conversation
 
 _PROMPT: Final = "> "
-_MORE: Final = "… "
 _INTERRUPTED: Final = 130
 _REMEMBERED: Final = 200
 
@@ -48,6 +48,7 @@ class Chat:
         """Hold the conversation; ``first`` joins the first turn, ``typed`` says that somebody types."""
         self._asked, self._talk, self._typed = asked, talk, typed
         self._teller = Teller()
+        self._lines = Lines(self._teller, typed=typed)
         self._images = first
         self._usage, self._cost = Usage(), 0.0
         self._unpriced = False
@@ -67,12 +68,11 @@ class Chat:
         """Talk until the user leaves; give the exit code."""
         code = 0
         self._greet()
-        if self._typed:
-            self._remember()
+        self._remember()
         self._resume()
         while True:
             try:
-                line = self._read()
+                line = self._lines.read(_PROMPT)
             except EOFError:
                 break
             except KeyboardInterrupt:
@@ -127,34 +127,12 @@ class Chat:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def _read(self) -> str:
-        """A turn, as it was typed."""
-        lines = [self._line(_PROMPT)]
-        while lines[-1].endswith("\\"):
-            lines[-1] = lines[-1][:-1]
-            lines.append(self._line(_MORE))
-        return "\n".join(lines)
-
-    def _line(self, prompt: str) -> str:
-        if self._typed:
-            self._teller.rest()
-            return input(prompt)
-        line = sys.stdin.readline()
-        if not line:
-            raise EOFError
-        return line.rstrip("\n")
-
     def _remember(self) -> None:
         """Let the arrow keys bring back what was said in this thread."""
-        try:
-            import readline
-        except ImportError:
-            return
-        readline.clear_history()
-        for entry in self._talk.thread.path()[-_REMEMBERED:]:
-            message = entry.message
-            if isinstance(message, UserMessage) and USER_PROMPT in message.tags and message.text.isprintable():
-                readline.add_history(message.text)
+        said = [entry.message for entry in self._talk.thread.path()[-_REMEMBERED:]]
+        self._lines.remember(
+            message.text for message in said if isinstance(message, UserMessage) and USER_PROMPT in message.tags
+        )
 
     def _greet(self) -> None:
         talk = self._talk

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,6 +31,7 @@ from palaver.agent import Agent, Limits, compact_thread
 from palaver.agent.compacting import Compacting
 from palaver.agent.running import Running
 from palaver.cli import choosing, deciding, stores
+from palaver.cli.interrupts import interrupts
 from palaver.cli.toolsets import toolset
 from palaver.context.contents import contents
 from palaver.context.pipelines import DEFAULT
@@ -44,8 +44,6 @@ from palaver.threads.model_view import for_model
 from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from anyio.from_thread import BlockingPortal
 
     from palaver.agent.agent import Input
@@ -112,7 +110,7 @@ class Conversation:
         waiting: Queue[AgentEvent | None] = Queue()  # SimpleQueue.get may hang after a signal (CPython 3.11)
         held: list[Running] = []
         told, self.busy = False, True
-        with _interrupts() as interrupted:
+        with interrupts() as interrupted:
             task = self._portal.start_task_soon(self._run, prompt, decisions, waiting, held)
             task.add_done_callback(lambda _: waiting.put(None))
             while True:
@@ -232,23 +230,6 @@ def _together(runs: Sequence[Run]) -> Run:
         iterations=sum(each.iterations for each in runs),
         seconds=sum(each.seconds for each in runs),
     )
-
-
-@contextmanager
-def _interrupts() -> Generator[list[bool]]:
-    """Count Ctrl-C; the second one raises."""
-    heard: list[bool] = []
-
-    def hear(_number: int, _frame: FrameType | None) -> None:
-        if heard:
-            raise KeyboardInterrupt
-        heard.append(True)
-
-    before = signal.signal(signal.SIGINT, hear)
-    try:
-        yield heard
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _typed() -> str:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from threading import Lock
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
@@ -38,6 +39,8 @@ def _refuse(_value: object) -> NoReturn:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_refuse)
+_building = Lock()
+"""Held while a decoder is built: msgspec shows other threads what it has half built of a type, and they crash on it."""
 
 
 @cache
@@ -51,7 +54,8 @@ def reader(hint: Any) -> Callable[[Data], Any]:
     def read(data: Data) -> Any:
         nonlocal fast
         if fast is None:  # building it costs more than importing all of this
-            fast = msgspec.json.Decoder(hint).decode
+            with _building:
+                fast = msgspec.json.Decoder(hint).decode
         try:
             line = data if isinstance(data, bytes) else jsontext.source(data)
             try:

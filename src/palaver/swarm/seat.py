@@ -21,7 +21,7 @@ import anyio
 from palaver.core.errors import SwarmError, TurnError, excerpt
 from palaver.core.events import TextDelta
 from palaver.core.factories import assistant, rescue
-from palaver.core.messages import AssistantMessage, Message, Mode, UserMessage
+from palaver.core.messages import AssistantMessage, Message, Mode, RescueMarker, SystemMessage, UserMessage
 from palaver.core.pairs import client_calls
 from palaver.core.parts import MalformedToolCall, Text, ToolCall
 from palaver.models.language_model import Prompt
@@ -74,6 +74,22 @@ class Seat:
         try:
             async with self._lock:
                 await self._step(turn, self._place(turn))
+        except Exception as error:  # noqa: BLE001 (as above)
+            self._fail(turn, error)
+
+    async def resume(self, turn: Turn) -> None:
+        """Go on with a turn that broke off where the thread stands; one that was being rescued gets a placeholder."""
+        try:
+            async with self._lock:
+                place = self._place(turn)
+                messages = self.session.messages
+                hidden = all(isinstance(each, SystemMessage) for each in await self._context(place))
+                if self.agent.operator is not None:
+                    await self._operate(turn, place, turn.executions[-1][0])
+                elif hidden or (messages and isinstance(messages[-1], RescueMarker)):
+                    await self._apologise(turn, place)
+                else:
+                    await self._step(turn, place)
         except Exception as error:  # noqa: BLE001 (as above)
             self._fail(turn, error)
 

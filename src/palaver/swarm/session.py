@@ -302,7 +302,7 @@ class Session(Commits):
         token = CURRENT.set(turn)
         try:
             if resumed:
-                self.spawn(turn, seat.go_on, turn)
+                self.spawn(turn, seat.resume, turn)
             else:
                 self.spawn(turn, seat.execute, turn, text, mode)
         finally:

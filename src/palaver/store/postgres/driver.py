@@ -11,10 +11,10 @@ try:
     import psycopg
     import psycopg_pool
     from psycopg import sql
-    from psycopg.conninfo import conninfo_to_dict
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
 except ImportError as error:
     raise StoreError(
         f"PostgreSQL is spoken by psycopg, which is not installed: pip install 'palaver[postgres]' ({error})"
     ) from None
 
-__all__ = ["conninfo_to_dict", "psycopg", "psycopg_pool", "sql"]
+__all__ = ["conninfo_to_dict", "make_conninfo", "psycopg", "psycopg_pool", "sql"]

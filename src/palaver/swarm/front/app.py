@@ -28,12 +28,12 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from palaver.core.errors import PalaverError
-from palaver.swarm.front.asked import client_of
 from palaver.swarm.front.http import Http
 from palaver.swarm.front.limits import Limits
 from palaver.swarm.front.refusing import Refused, refusal
 from palaver.swarm.front.socket import GOING_AWAY, Socket
 from palaver.swarm.front.turns import Turns
+from palaver.swarm.names import checked_client
 
 if TYPE_CHECKING:
     from palaver.swarm.front.history import History
@@ -112,7 +112,7 @@ class Front:
     async def _socket(self, websocket: WebSocket) -> None:
         try:
             self._check(websocket)
-            client = client_of(websocket.path_params["client"])
+            client = checked_client(websocket.path_params["client"])
             self._turns.gate.admit(client)
             socket = Socket(self._turns, client, websocket)
             held = ExitStack()

@@ -2,7 +2,7 @@
 
 Rules:
 
-- A client and a run are called by 1 to 128 ASCII letters, digits and ``. _ ~ : @ + -``; nobody is called ``shared``.
+- Clients and runs are called as ``palaver.swarm.names`` says.
 - A message is ``{"text", "payload"?, "run"?}``. Whatever else is in it is an error, and says where.
 - A body is read as far as it may be long, and no further.
 
@@ -11,7 +11,6 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import anyio
@@ -20,12 +19,10 @@ from msgspec import Struct
 from starlette.requests import Request
 
 from palaver.core.errors import DecodeError
-from palaver.swarm.events import SHARED
 from palaver.swarm.front.limits import Limits
 from palaver.swarm.front.refusing import Refused
+from palaver.swarm.names import checked
 from palaver.threads.ids import uuid7
-
-_NAME: Final = re.compile(r"[A-Za-z0-9._~:@+-]{1,128}")
 
 
 class Said(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -39,27 +36,13 @@ class Said(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 _SAID: Final = msgspec.json.Decoder(Said)
 
 
-def client_of(name: str) -> str:
-    """The client of an address. Raises ``DecodeError``."""
-    if name == SHARED:
-        raise DecodeError(f"no client may be called {SHARED!r}", path="client", source="request")
-    return _named(name, "client")
-
-
-def _named(name: str, path: str) -> str:
-    if not _NAME.fullmatch(name):
-        reason = "1 to 128 ASCII letters, digits and . _ ~ : @ + - are expected"
-        raise DecodeError(reason, path=path, source="request")
-    return name
-
-
 def said(data: bytes | str) -> Said:
     """Read a message. Raises ``DecodeError``."""
     try:
         made = _SAID.decode(data)
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise DecodeError(str(error), source="request") from error
-    _named(made.run, "run")
+    checked(made.run, "run")
     return made
 
 

@@ -22,11 +22,12 @@ from starlette.responses import Response
 
 from palaver.core.errors import DecodeError
 from palaver.swarm.bus import Since
-from palaver.swarm.front.asked import body_of, client_of, said
+from palaver.swarm.front.asked import body_of, said
 from palaver.swarm.front.event_stream import EventStream, Stream, gone
 from palaver.swarm.front.history import told
 from palaver.swarm.front.refusing import Refused, as_json, refusal
 from palaver.swarm.front.turns import Answer, Turns, show
+from palaver.swarm.names import checked_client
 
 if TYPE_CHECKING:
     from palaver.swarm.front.history import History
@@ -94,7 +95,7 @@ class Http:
         return as_json({"status": "ok"})
 
     def _admitted(self, request: Request) -> str:
-        client = client_of(request.path_params["client"])
+        client = checked_client(request.path_params["client"])
         self._turns.gate.admit(client)
         return client
 

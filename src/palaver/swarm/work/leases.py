@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from palaver.core.errors import SwarmError
 from palaver.store.postgres.database import Database, Link, meaning
-from palaver.store.postgres.driver import conninfo_to_dict, psycopg
+from palaver.store.postgres.driver import conninfo_to_dict, make_conninfo, psycopg
 from palaver.threads.ids import uuid7
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def _impatient(conninfo: str, ttl: float) -> str:
         "keepalives_interval": 1,
         "keepalives_count": seconds,
     }
-    return psycopg.conninfo.make_conninfo(conninfo, **{name: wanted[name] for name in wanted.keys() - given.keys()})
+    return make_conninfo(conninfo, **{name: wanted[name] for name in wanted.keys() - given.keys()})
 
 
 def _prepare(link: Link, _: bool) -> None:  # noqa: FBT001 (as work is called)

@@ -72,6 +72,8 @@ _FULL: Final = 10077
 _TAKEN: Final = (10099, 10100, 10013, 10148)
 """A consumer for the subject, or of the name, is there already."""
 _NAME: Final = re.compile(r"p(\d+)-(\d+)-.*")
+_NAMES: Final = "$JS.API.CONSUMER.NAMES"
+_ANSWER: Final = 5.0
 _YES, _NO = b"1", b"0"
 
 
@@ -319,17 +321,22 @@ class Intake:
             await self._remove_others(connection)
 
     async def _remove_others(self, connection: Connection) -> None:
-        offset = 0
-        while page := await connection.streams.consumers_info(self._queue.stream, offset=offset):
-            offset += len(page)
-            for info in page:
-                found = _NAME.fullmatch(info.name)
+        stream, offset = self._queue.stream, 0
+        while True:  # their names alone: of one that is just being deleted the server tells nothing else
+            question = msgspec.json.encode({"offset": offset})
+            answer = await connection.client.request(f"{_NAMES}.{stream}", question, timeout=_ANSWER)
+            names = msgspec.json.decode(answer.data, type=_Names).consumers or ()
+            if not names:
+                return
+            offset += len(names)
+            for name in names:
+                found = _NAME.fullmatch(name)
                 if found is None or int(found[1]) != self._partition:
                     continue
                 if int(found[2]) > self._fence:
                     raise _OvertakenError
                 with suppress(NotFoundError):
-                    await connection.streams.delete_consumer(self._queue.stream, info.name)
+                    await connection.streams.delete_consumer(stream, name)
 
     async def _watch(self, connection: Connection, stage: _Stage) -> None:
         """Wait until a consumer is of no use any more."""
@@ -384,6 +391,12 @@ class _Stage:
 
     def end(self) -> None:
         self.over.set()
+
+
+class _Names(Struct, frozen=True):
+    """The names of consumers, as the server lists them; those that are missing count as none."""
+
+    consumers: list[str] | None = None
 
 
 class _OvertakenError(Exception):

@@ -1,0 +1,229 @@
+"""The loop of ``palaver swarm``: a client's session in a swarm, turn by turn.
+
+Rules:
+
+- The swarm works in an event loop of its own, in another thread; this one draws, reads, and hears Ctrl-C. The first
+  Ctrl-C in a turn cancels it, and what was said stays in the log; the second leaves.
+- A client that was begun here, and said nothing, leaves no thread behind.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from queue import Empty, Queue
+from typing import TYPE_CHECKING, Final
+
+from anyio.from_thread import start_blocking_portal
+
+from palaver.cli import stores
+from palaver.cli.figures import count
+from palaver.cli.harmless import in_line
+from palaver.cli.interrupts import interrupts
+from palaver.cli.lines import Lines
+from palaver.core.errors import NotFoundError
+from palaver.store.location import open_store
+from palaver.swarm.bus import Listener, Where
+from palaver.threads.ids import uuid7
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+
+    from palaver.cli.swarm_telling import SwarmTeller
+    from palaver.swarm.events import Event
+    from palaver.swarm.session import Session
+    from palaver.swarm.swarm import Swarm
+
+_TICK: Final = 0.1
+_INTERRUPTED: Final = 130
+_REMEMBERED: Final = 200
+
+
+class _Leave(Exception):  # noqa: N818 (not an error)
+    """The user is done."""
+
+
+class Talk:
+    """A session in a swarm that is at work elsewhere. Made by ``opened``."""
+
+    def __init__(self, portal: BlockingPortal, session: Session, listener: Listener, waiting: Queue[Event]) -> None:
+        """Hold what was opened."""
+        self._portal, self.session, self._listener, self._waiting = portal, session, listener, waiting
+        self.busy = False
+        """Whether a turn is under way: also when a second Ctrl-C has left it behind."""
+
+    def turn(self, text: str, teller: SwarmTeller) -> int:
+        """Say something, and tell what happens, also what goes wrong. Gives 0, 1 for no answer, 130 after Ctrl-C."""
+        self.busy, told = True, False
+        teller.begin(self.session.agent)
+        with interrupts() as interrupted:
+            task = self._portal.start_task_soon(self._complete, text)
+            while not (task.done() and self._waiting.empty()):
+                if interrupted and not told:
+                    told = bool(self._portal.call(self.session.cancel)) or task.done()
+                try:
+                    teller.hear(self._waiting.get(timeout=_TICK))
+                except Empty:
+                    teller.tick()
+        self.busy = False
+        error = task.exception()
+        if isinstance(error, Exception):
+            teller.failed(error)
+            return 1
+        answer = task.result()
+        if interrupted and not answer:
+            teller.stopped()
+            return _INTERRUPTED
+        teller.answer(self.session.agent, answer)
+        return 0
+
+    def change_to(self, agent: str, teller: SwarmTeller) -> None:
+        """Let another agent speak. Raises ``NavigationError``, and ``StoreError``."""
+        self._portal.call(self._change, agent)
+        while not self._waiting.empty():
+            teller.hear(self._waiting.get())
+
+    async def _complete(self, text: str) -> str:
+        try:
+            return await self.session.complete(text)
+        finally:
+            await self._told()
+
+    async def _change(self, agent: str) -> None:
+        self.session.navigator.route.clear()  # it is the client who moves
+        await self.session.change_to(agent)
+        await self._told()
+
+    async def _told(self) -> None:
+        """Wait until everything that happened is in the queue."""
+        await self.session.live.bus.flush()
+        await self._listener.idle()
+
+
+@contextmanager
+def opened(swarm: Swarm, client: str | None, location: str | None) -> Generator[Talk]:
+    """Open the store, and a session of the client, or of a new one. Raises ``PalaverError`` as the parts of it do."""
+    waiting: Queue[Event] = Queue()
+
+    @asynccontextmanager
+    async def at_work(name: str) -> AsyncGenerator[tuple[Session, Listener]]:
+        async with swarm.start(store=store) as live:
+            listener = await live.bus.listen(waiting.put, Where(client=name))
+            async with live.session(name) as session:
+                await live.bus.flush()
+                await listener.idle()
+                while not waiting.empty():
+                    waiting.get()
+                yield session, listener
+
+    with open_store(location) as store, start_blocking_portal() as portal:
+        name = client or stores.short(uuid7())
+        thread = f"{swarm.realm}/{name}"
+        known = True
+        try:
+            store.info(thread)
+        except NotFoundError:
+            known = False
+        try:
+            with portal.wrap_async_context_manager(at_work(name)) as (session, listener):
+                yield Talk(portal, session, listener, waiting)
+        finally:
+            with suppress(NotFoundError):
+                if not known and not store.info(thread).length:
+                    store.delete(thread)
+
+
+class SwarmChat:
+    """A conversation with a swarm at the terminal."""
+
+    def __init__(self, talk: Talk, teller: SwarmTeller, again: list[str], *, typed: bool) -> None:
+        """Hold the session. ``again`` is what to type to go on; ``typed`` says that somebody types."""
+        self._talk, self._session, self._teller = talk, talk.session, teller
+        self._again = shlex.join([*again, "--client", talk.session.client])
+        self._lines = Lines(teller, typed=typed)
+        self._commands: Mapping[str, tuple[Callable[[str], None], str]] = {
+            "/help": (self._help, "say this"),
+            "/agent": (self._agent, "[NAME]: list the agents, or let one of them speak"),
+            "/log": (self._log, "show what is in the log, also what nobody was shown"),
+            "/quit": (self._quit, "leave; so do Ctrl-D, and Ctrl-C at the prompt"),
+        }
+
+    def go(self) -> int:
+        """Talk until the user leaves; give the exit code."""
+        code = 0
+        self._greet()
+        while True:
+            try:
+                line = self._lines.read(f"{in_line(self._session.agent)}> ")
+                if line.startswith("/"):
+                    self._command(line)
+                elif line.strip():
+                    self._talk.turn(line, self._teller)
+            except (EOFError, _Leave):
+                break
+            except KeyboardInterrupt:  # at the prompt, or the second one in a turn
+                code = _INTERRUPTED
+                break
+        self._teller.line(f"go on: {in_line(self._again)}", "dim")
+        return code
+
+    def _greet(self) -> None:
+        session = self._session
+        length = len(session.messages)
+        who = f"client {in_line(session.client)}"
+        pieces = [
+            f"swarm {in_line(session.swarm.name)}, {count(len(session.swarm.agents), 'agent')}",
+            f"{who}, {count(length, 'message')}" if length else who,
+            "/help",
+        ]
+        self._teller.line(" · ".join(pieces), "dim")
+        self._lines.remember([each.text for each in session.user_history[-_REMEMBERED:]])
+
+    # -- commands ----------------------------------------------------------------------------------------------------
+
+    def _command(self, line: str) -> None:
+        name, _, rest = line.strip().partition(" ")
+        found = self._commands.get(name)
+        if found is None:
+            self._teller.line(f"there is no {in_line(name)}; /help says what there is", "yellow")
+        else:
+            found[0](rest.strip())
+
+    def _help(self, _: str) -> None:
+        for name, (_does, about) in self._commands.items():
+            self._teller.line(f"{name:8} {about}", "dim")
+        self._teller.line("a line that ends in \\ goes on in the next; Ctrl-C stops a turn", "dim")
+
+    def _quit(self, _: str) -> None:
+        raise _Leave
+
+    def _agent(self, name: str) -> None:
+        agents = self._session.swarm.agents
+        if not name:
+            for each in agents.values():
+                mark = "●" if each.name == self._session.agent else " "
+                about = f": {in_line(each.description)}" if each.description else ""
+                self._teller.line(f"{mark} {in_line(each.name)}{about}", "dim")
+        elif name not in agents:
+            self._teller.line(f"there is no agent {in_line(name)}; /agent lists them", "yellow")
+        elif name != self._session.agent:
+            self._talk.change_to(name, self._teller)
+
+    def _log(self, _: str) -> None:
+        for message in self._session.messages:
+            self._teller.logged(message)
+        if not self._session.messages:
+            self._teller.line("nothing was said yet", "dim")
+
+
+def once(talk: Talk, teller: SwarmTeller, text: str, again: list[str]) -> int:
+    """Say one thing; give the exit code."""
+    try:
+        code = talk.turn(text, teller)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    teller.line(f"go on: {in_line(shlex.join([*again, '--client', talk.session.client]))}", "dim")
+    return code

@@ -1,0 +1,91 @@
+"""The A2A SDK, or word of what to install. Nothing else in Palaver imports it.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from palaver.core.errors import SwarmError
+
+try:
+    from a2a.client import (
+        A2ACardResolver,
+        A2AClientError,
+        A2AClientTimeoutError,
+        AgentCardResolutionError,
+        Client,
+        ClientCallContext,
+        ClientConfig,
+        ClientFactory,
+    )
+    from a2a.server.agent_execution import AgentExecutor, RequestContext
+    from a2a.server.context import ServerCallContext
+    from a2a.server.events import EventQueue
+    from a2a.server.request_handlers import DefaultRequestHandler
+    from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
+    from a2a.server.tasks import InMemoryTaskStore, TaskStore, TaskUpdater
+    from a2a.types import (
+        AgentCapabilities,
+        AgentCard,
+        AgentInterface,
+        AgentSkill,
+        CancelTaskRequest,
+        ContentTypeNotSupportedError,
+        InvalidParamsError,
+        Message,
+        Part,
+        Role,
+        SendMessageRequest,
+        StreamResponse,
+        Task,
+        TaskState,
+        TaskStatus,
+    )
+    from a2a.utils.errors import A2A_ERROR_REASONS, A2AError
+    from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+except ImportError as error:
+    raise SwarmError(
+        f"A2A is spoken by a2a-sdk, which is not installed: pip install 'palaver[a2a]' ({error})"
+    ) from None
+
+__all__ = [
+    "A2A_ERROR_REASONS",
+    "A2ACardResolver",
+    "A2AClientError",
+    "A2AClientTimeoutError",
+    "A2AError",
+    "AgentCapabilities",
+    "AgentCard",
+    "AgentCardResolutionError",
+    "AgentExecutor",
+    "AgentInterface",
+    "AgentSkill",
+    "CancelTaskRequest",
+    "Client",
+    "ClientCallContext",
+    "ClientConfig",
+    "ClientFactory",
+    "ContentTypeNotSupportedError",
+    "DefaultRequestHandler",
+    "EventQueue",
+    "InMemoryTaskStore",
+    "InvalidParamsError",
+    "Message",
+    "MessageToDict",
+    "ParseDict",
+    "ParseError",
+    "Part",
+    "RequestContext",
+    "Role",
+    "SendMessageRequest",
+    "ServerCallContext",
+    "StreamResponse",
+    "Task",
+    "TaskState",
+    "TaskStatus",
+    "TaskStore",
+    "TaskUpdater",
+    "create_agent_card_routes",
+    "create_jsonrpc_routes",
+    "create_rest_routes",
+]

@@ -1,0 +1,224 @@
+"""`palaver swarm`: a swarm of a file, in a pipe and at a terminal of its own."""
+
+import pytest
+
+from palaver.store import open_store
+from palaver.threads.view import DISCARDED
+from tests.cli.terminal import Terminal
+
+DESK = '''
+import anyio
+
+import palaver as p
+from palaver.models.scripted import ScriptedModel
+from palaver.swarm import Policy, Swarm, SwarmAgent, navigation, triage
+
+
+def call(name, **arguments):
+    return p.assistant(tool_calls=[p.tool_call(name, arguments, id="c1")])
+
+
+def first(prompt):
+    text = prompt.messages[-1].text
+    if text == "buy":
+        return call("to_sales")
+    if text == "rude":
+        return "so are you"
+    if text == "fail":
+        raise RuntimeError("the model is \\x1b[2J out")
+    return f"triage heard {text}"
+
+
+def second(prompt):
+    last = prompt.messages[-1]
+    if isinstance(last, p.ToolMessage):
+        return f"it costs {last.text}"
+    return call("price", item="pen") if last.text == "price" else "what shall it be?"
+
+
+def price(item: str) -> str:
+    """Say what something costs."""
+    return f"{len(item)} shells"
+
+
+async def patience(place):
+    message = place.session.messages[-1]
+    if message.text == "wait":
+        await anyio.sleep_forever()
+    return ()
+
+
+triage_ = SwarmAgent(
+    "triage",
+    ScriptedModel([], then=first),
+    tools=[navigation("sales")],
+    description="Who comes first.",
+    stream=True,
+    dynamic=patience,
+)
+sales = SwarmAgent("sales", ScriptedModel([], then=second), tools=[price, triage()])
+manners = Policy("manners", validate_output=lambda text, _: "so are you" not in text, ban_message="Mind your words.")
+shop = Swarm("shop", [triage_, sales], policies=[manners])
+'''
+
+
+@pytest.fixture
+def desk(saved):
+    return saved(DESK, "desk.py")
+
+
+@pytest.fixture
+def terminal(tmp_path, monkeypatch, desk):
+    monkeypatch.setenv("PALAVER_STORE", str(tmp_path / "palaver.db"))
+    opened = []
+
+    def terminal_(*args):
+        opened.append(Terminal("swarm", "desk.py", *args, cwd=tmp_path))
+        return opened[-1].expect("/help")
+
+    yield terminal_
+    for each in opened:
+        each.close()
+
+
+def test_one_message(run, desk):
+    done = run("swarm", "desk.py", "--message", "hello", "--client", "ann")
+    assert (done.code, done.out) == (0, "triage heard hello\n")
+    assert done.err == "triage\ngo on: palaver swarm desk.py --client ann\n"
+
+
+def test_a_hand_over_and_a_call_are_lines_aside_and_the_client_goes_on(run, desk, location, tmp_path):
+    done = run("swarm", "desk.py:shop", "--message", "buy", "--client", "ann", "--store", tmp_path / "other.db")
+    assert (done.code, done.out) == (0, "what shall it be?\n")
+    said = done.err.splitlines()
+    assert said[0] == "→ to_sales()"
+    assert said[1].startswith("← to_sales Successfully navigated from triage to sales.")
+    assert said[2:] == [
+        "⇒ sales",
+        "sales",
+        f"go on: palaver swarm desk.py:shop --store {tmp_path / 'other.db'} --client ann",
+    ]
+    again = run("swarm", "desk.py", "--message", "price", "--client", "ann", "--store", tmp_path / "other.db")
+    assert (again.code, again.out) == (0, "it costs 3 shells\n")
+    assert again.err.splitlines()[:3] == ["→ price(item: pen)", "← price 3 shells", "sales"]
+    assert not location.exists()
+
+
+def test_a_message_comes_from_standard_input_and_a_new_client_from_nowhere(process, desk, kept):
+    done = process("swarm", "desk.py", "--message", "-", data="grüß dich\n".encode())
+    assert (done.code, done.out) == (0, "triage heard grüß dich\n")
+    client = done.err.split()[-1]
+    assert f"shop/{client}" in kept(lambda store: [info.id for info in store.threads()])
+
+
+def test_a_turn_that_fails_is_one_line_and_cannot_steer_the_terminal(run, desk):
+    done = run("swarm", "desk.py", "--message", "fail", "--client", "ann")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.splitlines()[0] == "RuntimeError: the model is ␛[2J out"
+    assert len(done.err.splitlines()) == 2
+
+
+def test_an_answer_that_a_policy_refused_is_not_all_that_is_shown(run, desk, kept):
+    done = run("swarm", "desk.py", "--message", "rude", "--client", "ann")
+    assert done.code == 0
+    assert done.out.splitlines()[-1] == "Mind your words."
+    assert "not shown: so are you" in done.err
+    path = kept(lambda store: [entry.message for entry in store.path("shop/ann")])
+    assert [DISCARDED in (each.tags or ()) for each in path] == [False, True, False]
+
+
+def test_lines_of_a_pipe_are_turns(process, desk):
+    done = process("swarm", "desk.py", "--client", "ann", data=b"hello\n\nbuy\n/agent\nprice\n/nothing\n/log\n")
+    assert done.code == 0
+    assert done.out == "triage heard hello\nwhat shall it be?\nit costs 3 shells\n"
+    said = done.err.splitlines()
+    assert said[0] == "swarm shop, 2 agents · client ann · /help"
+    for line in ("  triage: Who comes first.", "● sales", "there is no /nothing; /help says what there is"):
+        assert line in said
+    assert "user (triage): hello" in said
+    assert "assistant (sales): it costs 3 shells" in said
+    assert "  → price(item: pen)" in said
+
+
+def test_events_are_lines(run, desk):
+    done = run("swarm", "desk.py", "--message", "hello", "--client", "ann", "--events")
+    assert done.out == "triage heard hello\n"
+    kinds = [line.split("  ")[2] for line in done.err.splitlines() if "  ann  " in line]
+    assert kinds == [
+        "execution commit-execution-begin",
+        "policy validate-input",
+        "swarm get-agent-name",
+        "swarm get-agent",
+        "history push",
+        "policy validate-output",
+        "history push",
+        "agent emit-output",
+        "swarm get-agent-name",
+        "swarm wait-for-output",
+        "session execute",
+        "execution commit-execution-end",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "begins"),
+    [("markdown", "# Swarm `shop`\n"), ("mermaid", "flowchart LR\n"), ("plantuml", "@startuml\n")],
+)
+def test_a_swarm_is_drawn(run, desk, location, kind, begins):
+    done = run("swarm", "desk.py", "--draw", kind)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(begins)
+    assert "to_sales" in done.out
+    assert not location.exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["none.py"], 1, "none.py: no such file"),
+        (["desk.txt"], 2, "neither FILE.py nor FILE.py:name"),
+        (["desk.py", "--draw", "oil"], 2, "--draw"),
+        (["desk.py", "--client", ""], 2, "a client needs a name"),
+        (["desk.py", "--client", "shared", "--message", "x"], 1, "no client may be called 'shared'"),
+    ],
+)
+def test_what_is_wrong_is_one_line(run, desk, args, code, said):
+    done = run("swarm", *args)
+    assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
+    assert said in done.err
+
+
+def test_a_client_who_said_nothing_leaves_no_thread(process, desk, kept):
+    done = process("swarm", "desk.py", "--client", "ann", data=b"/quit\n")
+    assert done.code == 0
+    assert "shop/ann" not in kept(lambda store: [info.id for info in store.threads()])
+
+
+# -- at a terminal -----------------------------------------------------------------------------------------------------
+
+
+def test_turns_at_a_terminal_and_another_process_goes_on(terminal):
+    at = terminal("--client", "ann").expect("triage> ").line("hello").expect("triage heard hello")
+    at.expect("triage> ").line("buy").expect("→ to_sales()").expect("⇒ sales").expect("what shall it be?")
+    at.expect("sales> ").line("/agent triage").expect("⇒ triage").expect("triage> ")
+    at.line("/agent nobody").expect("there is no agent nobody").expect("triage> ").line("/quit")
+    at.expect("go on: palaver swarm desk.py --client ann")
+    assert at.end() == 0
+    at = terminal("--client", "ann")
+    assert "client ann, 7 messages" in at.text
+    at.expect("triage> ").type("\x04")
+    assert at.end() == 0
+
+
+def test_ctrl_c_cancels_a_turn_and_leaves_at_the_prompt(terminal, location):
+    at = terminal("--client", "ann").expect("triage> ").line("wait").expect("triage ·").interrupt().expect("stopped")
+    at.expect("triage> ").line("hello").expect("triage heard hello").expect("triage> ").interrupt()
+    assert at.end() == 130
+    with open_store(location) as store:
+        assert [entry.message.text for entry in store.path("shop/ann")] == ["wait", "hello", "triage heard hello"]
+
+
+def test_a_line_that_ends_in_a_backslash_goes_on(terminal):
+    at = terminal().expect("triage> ").line("one \\").expect("… ").line("two").expect("triage heard one")
+    at.expect("two").expect("triage> ").type("\x04")
+    assert at.end() == 0
