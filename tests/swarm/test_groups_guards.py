@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from palaver.core.errors import StoreError
+from palaver.core.errors import StoreError, TurnError
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Call, Custom, Hooks, Swarm, SwarmAgent, navigation, tool, triage
 from palaver.swarm.entry import connect
@@ -334,6 +334,40 @@ async def test_whoever_is_cancelled_leaves_a_session_that_works(where):
         slow.go.set()
         assert not it.session.busy
         assert await it.session.complete("next") == "answer:next"
+
+
+@pytest.mark.row("ASK-08", "ASK-30")
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        ("swarm", "on_execute"),
+        *[("hooks", name) for name in ("on_execute", "on_completion", "on_output", "on_assistant_message")],
+        *[("agent", name) for name in ("prompt", "dynamic", "map", "transform", "validate")],
+    ],
+)
+async def test_a_hook_that_does_not_return_meets_the_deadline(where, name):
+    """Whatever hangs, the turn ends, the caller is told, and the next message is answered."""
+    hung = []
+
+    async def hangs(*arguments):
+        if not hung:
+            hung.append(name)
+            await anyio.sleep_forever()
+        return {"validate": None, "prompt": "P", "dynamic": ()}.get(name, arguments[0])
+
+    hooks, options = Hooks(), {"agent": {}, "swarm": {}}
+    if where == "hooks":
+        setattr(hooks, name, hangs)
+    else:
+        options[where][name] = hangs
+    async with at_work(agent(hooks=hooks, **options["agent"]), deadline=0.05, **options["swarm"]) as it:
+        with anyio.fail_after(10):
+            with pytest.raises(TurnError, match=r"within 0\.05 seconds"):
+                await it.session.complete("one")
+            assert hung
+            assert not it.session.busy
+            it.session.swarm.deadline = 10
+            assert await it.session.complete("two") == "echo:two"
 
 
 # -- the cost of a turn

@@ -145,15 +145,22 @@ async def test_navprev_the_same_agent_again_with_each_message():
 @pytest.mark.row("ASK-18")
 async def test_navprev_changes_at_once_happen_one_after_the_other():
     changed = []
-    agents = [named(name) for name in "ABCDE"]
-    async with at_work(*agents, on_agent_changed=lambda session, name: changed.append((name, session.agent))) as it:
+
+    async def on_agent_changed(session, name):
+        changed.append(("begin", name, session.agent))
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+        changed.append(("end", name, session.agent))
+
+    async with at_work(*[named(name) for name in "ABCDE"], on_agent_changed=on_agent_changed) as it:
         async with anyio.create_task_group() as group:
             for to in "BCDE":
                 group.start_soon(it.session.change_to, to)
-        assert len(changed) == 4
-        assert all(name == active for name, active in changed)
-        assert it.session.agent == changed[-1][0] == it.session.navigator.stack[-1]
-        assert sorted(it.session.navigator.stack) == list("BCDE")
+        order = [name for when, name, _ in changed if when == "begin"]
+        assert changed == [(when, name, name) for name in order for when in ("begin", "end")]
+        assert sorted(order) == list("BCDE")
+        assert it.session.navigator.stack == order
+        assert it.session.agent == order[-1]
 
 
 @pytest.mark.row("ASK-07")
@@ -166,6 +173,28 @@ async def test_navprev_a_change_in_flight_answers_with_nothing_and_the_next_by_t
         assert await callers.settled() == [""]
         slow.go.set()
         assert await it.session.complete("two") == "from B"
+
+
+@pytest.mark.row("ASK-07")
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_change_while_a_tool_runs_answers_with_nothing_unless_the_tool_goes_on(goes_on):
+    begun = anyio.Event()
+
+    @tool
+    async def waits(call: Call) -> None:
+        begun.set()
+        await call.cancelled.wait()
+        if goes_on:
+            await call.execute("go on")
+
+    a = agent("A", branching(go=calling("waits")), tools=[waits])
+    async with at_work(a, named("B")) as it, anyio.create_task_group() as group:
+        callers = Callers(group)
+        await callers.says(it.session.complete, "go")
+        await begun.wait()
+        assert await it.session.change_to("B")
+        assert await callers.settled() == ["from B" if goes_on else ""]
+        assert await it.session.complete("next") == "from B"
 
 
 @pytest.mark.row("ASK-19")

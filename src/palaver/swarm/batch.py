@@ -224,6 +224,9 @@ class Batch:
         if any(planned.tool.returns for _, planned in self._begun):
             await self._seat.session.seat().go_on(turn)
             return
+        if turn.overtaken:
+            turn.resolve("")
+            return
         name = self._begun[-1][1].tool.name if self._begun else ""
         reason = f"the tool {name!r} returned, and neither executed nor emitted anything: its turn has no answer"
         turn.fail(TurnError(reason, tool=name))

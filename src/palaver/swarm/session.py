@@ -260,13 +260,11 @@ class Session(Commits):
             if isinstance(known, str):
                 self._answered(turn, text, known)
                 return known
-            banned = await self.refused_input(text)
+            banned = await self._admitted(turn, text, mode)
             if banned is not None:
                 turn.resolve(banned)
                 await self.named.keep(run, banned)
                 return banned
-            turn.executions.append((text, active, mode))
-            await watched("on_execute", self.swarm.on_execute, self, text, mode)
             self.tell("swarm", "get-agent-name", output={"activeAgent": active})
             self.tell("swarm", "get-agent", output={"agentName": active, "result": active})
             answer = await self._answer(turn, text, mode, resumed=known is None)
@@ -281,6 +279,16 @@ class Session(Commits):
                 self.tell("execution", "commit-execution-end", agent)
             self.tell("execution", "commit-execution-end")
             self.turn = None
+
+    async def _admitted(self, turn: Turn, text: str, mode: Mode) -> str | None:
+        """Ask the policies, and tell the hook. What a policy says instead; ``None`` when the turn may begin."""
+        with anyio.move_on_after(self.swarm.deadline):
+            banned = await self.refused_input(text)
+            if banned is None:
+                turn.executions.append((text, self.navigator.active, mode))
+                await watched("on_execute", self.swarm.on_execute, self, text, mode)
+            return banned
+        raise TurnError(f"a policy or a hook has not returned within {self.swarm.deadline:g} seconds")
 
     def _answered(self, turn: Turn, text: str, answer: str) -> None:
         self.tell("swarm", "wait-for-output", output={"result": answer})
@@ -302,9 +310,13 @@ class Session(Commits):
         try:
             with anyio.move_on_after(self.swarm.deadline):
                 return await turn.wait()
-            if turn.fail(self._overdue(turn)):
-                turn.abort()
-            return await turn.wait()
+            late = self._overdue(turn)
+            turn.fail(late)
+            turn.abort()  # also what has the answer and does not come to giving it: a hook that does not return
+            try:
+                return await turn.wait()
+            except TurnError:
+                raise late from None
         except BaseException as error:
             turn.resolve("")
             self._drop()
@@ -412,8 +424,10 @@ class Session(Commits):
         self.tell("swarm", "set-agent-ref", input={"agentName": name})
         self.tell("swarm", "set-agent-name", input={"agentName": name})
         await watched("on_agent_changed", self.swarm.on_agent_changed, self, name)
-        if waiting and not within and turn is not None:
-            turn.resolve("")
+        if turn is not None and not within:
+            turn.overtaken = True
+            if waiting:
+                turn.resolve("")
 
     def _drop(self, *, halt: bool = True) -> None:
         """Let all seats go: what they still say is late, and no more of their tools begin."""

@@ -42,6 +42,7 @@ class Turn:
         "limit",
         "mode",
         "named",
+        "overtaken",
         "payload",
         "running",
         "scopes",
@@ -56,6 +57,8 @@ class Turn:
         self.answer = ""
         self.banned = False
         """Whether a policy spoke in the agent's place."""
+        self.overtaken = False
+        """Whether the agent was changed from outside."""
         self.error: Exception | None = None
         self.steps = 0
         self.executions: list[tuple[str, str | None, str]] = []
