@@ -4,7 +4,7 @@ import anyio
 import pytest
 from trio.testing import MockClock
 
-from palaver.core.errors import TurnError
+from palaver.core.errors import NavigationError, TurnError
 from palaver.store.sqlite import SQLiteStore
 from palaver.swarm import Call, no_tool_syntax, not_empty, plain_text, tool
 from tests.swarm.scripts import PLACEHOLDER, agent, at_work, branching, calling, echo, last
@@ -221,3 +221,26 @@ async def test_k17_the_stack_is_bounded():
             it.session.navigator.route.clear()
             await it.session.change_to("AB"[number % 2])
         assert len(it.session.navigator.stack) == 64
+
+
+async def test_any_agent_can_be_asked_without_a_trace():
+    a, b = agent("A"), agent("B", lambda prompt: f"B saw {len(prompt.messages)}")
+    async with at_work(a, b) as it:
+        await it.session.complete("hi")
+        before = it.log
+        assert await it.session.consult("B", "what do you think?") == "B saw 4"
+        assert await it.session.run("and you?") == "echo:and you?"
+        assert it.log == before
+        assert it.session.agent == "A"
+        with pytest.raises(NavigationError, match="no agent 'C'"):
+            await it.session.consult("C", "anybody?")
+
+
+@pytest.mark.row("ASK-18")
+async def test_an_agent_can_be_visited_again_where_that_is_asked_for():
+    async with at_work(agent("A"), agent("B")) as it:
+        await it.session.complete("hi")
+        for name in "BABAB":
+            assert await it.session.change_to(name, again=True)
+        with pytest.raises(NavigationError, match="recursion"):
+            await it.session.change_to("A")

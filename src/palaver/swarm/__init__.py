@@ -9,21 +9,27 @@ Stability: experimental.
 """
 
 from palaver.core.errors import BusyError, ClosedError, NavigationError, SwarmError, TurnError
+from palaver.swarm.advisor import Advisor, ask
 from palaver.swarm.agent import Hooks, SwarmAgent
 from palaver.swarm.bus import Bus, Since, Where
 from palaver.swarm.call import Call
-from palaver.swarm.chats import Chats
+from palaver.swarm.chats import AutoClose, Chats, auto_close
 from palaver.swarm.compute import Compute
 from palaver.swarm.entry import Connection, Rated, Scheduled, complete, connect, fork
 from palaver.swarm.events import SHARED, SOURCES, Event
 from palaver.swarm.handover import commit_action, fetch_info, navigation, triage
 from palaver.swarm.live import LiveSwarm
 from palaver.swarm.local_bus import LocalBus
+from palaver.swarm.mcp import McpSource
 from palaver.swarm.memory import describe
+from palaver.swarm.operator import Operator, Question
+from palaver.swarm.outline import Outline, Result
 from palaver.swarm.output import no_tool_syntax, not_empty, plain_text
+from palaver.swarm.pipeline import Pipeline
 from palaver.swarm.place import Place
 from palaver.swarm.policy import Policy
 from palaver.swarm.rescue import Custom, Flush, Recomplete
+from palaver.swarm.round_robin import RoundRobin
 from palaver.swarm.session import Session
 from palaver.swarm.state import State
 from palaver.swarm.storage import Storage
@@ -33,6 +39,8 @@ from palaver.swarm.tool import SwarmTool, returning, tool
 __all__ = [
     "SHARED",
     "SOURCES",
+    "Advisor",
+    "AutoClose",
     "Bus",
     "BusyError",
     "Call",
@@ -46,11 +54,18 @@ __all__ = [
     "Hooks",
     "LiveSwarm",
     "LocalBus",
+    "McpSource",
     "NavigationError",
+    "Operator",
+    "Outline",
+    "Pipeline",
     "Place",
     "Policy",
+    "Question",
     "Rated",
     "Recomplete",
+    "Result",
+    "RoundRobin",
     "Scheduled",
     "Session",
     "Since",
@@ -62,6 +77,8 @@ __all__ = [
     "SwarmTool",
     "TurnError",
     "Where",
+    "ask",
+    "auto_close",
     "commit_action",
     "complete",
     "connect",

@@ -38,9 +38,9 @@ class Navigator:
         self.route: dict[str, None] = {}
         """The agents visited since the last message of the client, in order."""
 
-    def enter(self, agent: str) -> None:
-        """Put an agent on the route. Raises ``NavigationError`` when it is there already."""
-        if agent in self.route:
+    def enter(self, agent: str, *, again: bool = False) -> None:
+        """Put an agent on the route. Raises ``NavigationError`` when it is there, and not ``again``."""
+        if agent in self.route and not again:
             path = "->".join((*self.route, agent))
             raise NavigationError(f"navigation skipped due to recursion: {agent!r} was visited already, route={path}")
         self.route[agent] = None

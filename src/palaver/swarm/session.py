@@ -172,6 +172,15 @@ class Session(Commits):
         self.tell("session", "run", input={"message": text}, output={"result": result})
         return result
 
+    async def consult(self, agent: str, text: str, payload: Any = None) -> str:
+        """Ask any agent of the swarm, active or not, as ``run`` does. Raises ``NavigationError`` for an unknown one."""
+        self._check()
+        if agent not in self.swarm.agents:
+            raise NavigationError(f"the swarm {self.swarm.name!r} has no agent {agent!r}")
+        result = await Seat(self, self.swarm.agents[agent]).run(text, payload)
+        self.tell("session", "run", agent, input={"message": text}, output={"result": result})
+        return result
+
     async def emit(self, text: str, *, agent: str | None = None, call: Call | None = None) -> bool:
         """Answer the turn under way with a text, which is kept as the agent's; give whether somebody waited for it."""
         self._check()
@@ -371,8 +380,8 @@ class Session(Commits):
             view = self._views[agent.name] = AgentView(agent.name, keep=agent.keep, where=agent.where)
         return view
 
-    async def change_to(self, agent: str | SwarmAgent) -> bool:
-        """Let another agent speak from here on.
+    async def change_to(self, agent: str | SwarmAgent, *, again: bool = False) -> bool:
+        """Let another agent speak from here on; with ``again``, also one that was visited since the last message.
 
         ``False`` for an agent that is not of this swarm. Raises ``NavigationError`` for a name that nobody has, and
         for one that was visited since the client's last message (``Swarm(recursion="refuse")`` gives ``False`` for
@@ -387,7 +396,7 @@ class Session(Commits):
             return False
         async with self._moving:
             try:
-                self.navigator.enter(name)
+                self.navigator.enter(name, again=again)
             except NavigationError:
                 if self.swarm.recursion == "refuse":
                     return False
