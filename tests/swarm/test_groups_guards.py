@@ -390,7 +390,7 @@ class Counted(Sequence):
 
 @pytest.mark.row("ASK-30")
 @pytest.mark.parametrize("kind", ["plain", "tool", "hand over", "triage", "by id", "rescue"])
-async def test_a_turn_reads_as_many_messages_after_two_thousand_as_at_first(kind, monkeypatch):
+async def test_k10_a_turn_reads_as_many_messages_after_two_thousand_as_at_first(kind, monkeypatch):
     """Counted and not timed."""
     count, path = [0], Log.path
     monkeypatch.setattr(Log, "path", property(lambda log: Counted(path.fget(log), count)))

@@ -10,6 +10,7 @@ from tests.swarm.scripts import PLACEHOLDER, agent, answers, asked, at_work, bra
 
 pytestmark = pytest.mark.anyio
 
+START = 'user/tool"Start the conversation"'
 PLAIN = [
     "execution commit-execution-begin",
     "history push",
@@ -67,7 +68,7 @@ async def test_s4_an_unknown_tool_is_asked_about_once_more(scope):
     a = agent(script=[calling("nope"), "second"], rescue=Recomplete("again"), rescue_scope=scope)
     async with at_work(a) as it:
         assert await it.session.complete("x") == "second"
-        start = ['user/tool"Start the conversation"'] if scope == "thread" else []
+        start = [START] if scope == "thread" else []
         assert it.log == [
             'user/user"x"',
             "assistant[nope]",
@@ -122,8 +123,30 @@ async def test_s3_a_window_that_would_part_a_pair_holds_neither():
 
 
 @pytest.mark.row("ASK-04", "ASK-05")
-async def test_s5_a_flush_hides_what_was_before_it_from_all():
-    a, b = agent("A", lambda _: "ans-A"), agent("B", lambda _: "ans-B")
+@pytest.mark.parametrize("rescue_scope", ["turn", "thread"])
+@pytest.mark.parametrize(
+    ("scope", "before"),
+    [
+        ("thread", []),
+        (
+            "agent",
+            [
+                'system"system"',
+                "assistant[f]",
+                'tool(re:f)"r"',
+                'developer"developer"',
+                'user/user"m1"',
+                'assistant"ans-A"',
+                'user/user"m2"',
+                'assistant"ans-B"',
+            ],
+        ),
+    ],
+)
+async def test_s5_k8_a_flush_hides_what_was_before_it_from_all_or_from_its_agent(scope, before, rescue_scope):
+    """K8: there was but one scope. The flush is of B; with the scope `agent` it hides nothing from A."""
+    a = agent("A", lambda _: "ans-A", rescue_scope=rescue_scope)
+    b = agent("B", lambda _: "ans-B", rescue_scope=rescue_scope)
     async with at_work(a, b) as it:
         session = it.session
         await session.commit_system("system")
@@ -133,15 +156,25 @@ async def test_s5_a_flush_hides_what_was_before_it_from_all():
         await session.complete("m1")
         assert await session.change_to("B")
         await session.complete("m2")
-        before = len(session.messages)
-        await session.commit_flush()
-        assert len(session.messages) == before + 1
+        kept = len(session.messages)
+        await session.commit_flush(scope=scope)
+        assert it.log[kept:] == ["flush"]
         assert await session.change_to("A")
         await session.complete("m3")
-        assert len(session.messages) == before + 3
+        assert it.log[kept:] == ["flush", 'user/user"m3"', 'assistant"ans-A"']
+        assert it.log[:kept] == [
+            'system"system"',
+            "assistant[f]",
+            'tool(re:f)"r"',
+            'developer"developer"',
+            'user/user"m1"',
+            'assistant"ans-A"',
+            'user/user"m2"',
+            'assistant"ans-B"',
+        ]
     assert asked(a) == [
         ['system"PA"', 'system"system"', "assistant[f]", 'tool(re:f)"r"', 'developer"developer"', 'user/user"m1"'],
-        ['system"PA"', 'user/user"m3"'],
+        ['system"PA"', *before, 'user/user"m3"'],
     ]
     assert asked(b) == [['system"PB"', 'developer"developer"', 'user/user"m1"', 'assistant"ans-A"', 'user/user"m2"']]
 
@@ -178,7 +211,7 @@ async def test_s6_a_placeholder_can_be_asked_for_instead():
 
 
 @pytest.mark.row("ASK-17")
-async def test_s14_a_source_of_tools_that_fails_is_left_out():
+async def test_s14_k12_a_source_of_tools_that_fails_is_left_out():
     def broken(_):
         raise OSError("no tools today")
 
@@ -293,10 +326,10 @@ async def test_s10_each_begins_when_the_one_before_has_committed():
     assert got == ["done"]
     assert trace == [
         "start a",
-        "committed a",
         "start b",
-        "committed b",
+        "committed a",
         "start c",
+        "committed b",
         "end a",
         "committed c",
         "end b",
@@ -305,12 +338,13 @@ async def test_s10_each_begins_when_the_one_before_has_committed():
 
 
 @pytest.mark.row("ASK-11", "ASK-07")
-async def test_s15_a_cancel_skips_the_rest_and_tells_those_that_run():
-    ran = []
+async def test_s15_a_cancel_skips_the_rest_and_tells_those_that_run(monkeypatch):
+    ran, order, running = [], [], []
 
     @tool
     async def slow(call: Call) -> None:
         ran.append("slow")
+        running.append(call)
         begun.set()
         await call.cancelled.wait()
         ran.append("cancelled")
@@ -330,44 +364,59 @@ async def test_s15_a_cancel_skips_the_rest_and_tells_those_that_run():
 
         group.start_soon(ask)
         await begun.wait()
+        monkeypatch.setattr(it.live, "publish", lambda event: order.append((event.type, running[0].cancelled.is_set())))
+        assert not running[0].cancelled.is_set()
         assert await it.session.cancel()
         await settled()
         assert got == [""]
         assert ran == ["slow", "cancelled"]
-        kinds = [kind for kind in await it.events("agent", "swarm") if "cancel" in kind or "wait" in kind]
-        assert kinds == ["agent commit-cancel-output", "swarm cancel-output", "swarm wait-for-output"]
+        told = [each for each in order if "cancel" in each[0] or "wait" in each[0]]
+        assert told == [("commit-cancel-output", True), ("wait-for-output", True), ("cancel-output", True)]
         assert await it.session.complete("next") == "answer:next"
 
 
 @pytest.mark.row("ASK-09")
-async def test_s16_one_unknown_call_and_no_tool_runs():
+@pytest.mark.parametrize(("rescue_scope", "start"), [("turn", []), ("thread", [START])])
+async def test_s16_one_unknown_call_and_no_tool_runs(rescue_scope, start):
     ran = []
 
     @tool(on_before_call=lambda *_: ran.append("before"))
     async def known(call: Call) -> None:
         ran.append("ran")
 
-    a = agent("A", lambda _: calling("known", "nope"), tools=[known], max_tool_calls=2)
+    script = branching(go=calling("known", "nope"))
+    a = agent("A", script, tools=[known], max_tool_calls=2, rescue_scope=rescue_scope)
     async with at_work(a) as it:
         assert await it.session.complete("go") == PLACEHOLDER
+        assert it.log == [
+            'user/user"go"',
+            "assistant[known nope]",
+            'rescue"No target function for nope"',
+            *start,
+            'assistant"PLACEHOLDER" #placeholder',
+        ]
+        assert await it.session.complete("next") == "answer:next"
     assert ran == ["before"]
+    assert asked(a)[1] == ['system"PA"', *start, 'user/user"next"']
 
 
 @pytest.mark.row("ASK-09")
-async def test_s20_equal_ids_are_an_error():
-    a = agent("A", [calling("f1", "f1", ids=["d", "d"])], tools=[f1], max_tool_calls=2)
+@pytest.mark.parametrize(("rescue_scope", "start"), [("turn", []), ("thread", [START])])
+async def test_s20_equal_ids_are_an_error(rescue_scope, start):
+    a = agent("A", [calling("f1", "f1", ids=["d", "d"])], tools=[f1], max_tool_calls=2, rescue_scope=rescue_scope)
     async with at_work(a) as it:
         with pytest.raises(SwarmError, match="Duplicate tool call id in model output"):
             await it.session.complete("x")
-        assert it.log == ['user/user"x"', 'rescue"Duplicate tool call id in model output"']
+        assert it.log == ['user/user"x"', 'rescue"Duplicate tool call id in model output"', *start]
         assert await it.session.complete("y") == "answer:y"
+    assert asked(a)[1] == ['system"PA"', *start, 'user/user"y"']
 
 
 # -- S11, S12: whose answer it is --------------------------------------------------------------------------------------
 
 
 @pytest.mark.row("ASK-13")
-async def test_s11_a_push_from_outside_waits_its_turn():
+async def test_s11_k2_a_push_from_outside_waits_its_turn():
     begun, go = anyio.Event(), anyio.Event()
 
     @tool
@@ -398,7 +447,7 @@ async def test_s11_a_push_from_outside_waits_its_turn():
 
 
 @pytest.mark.row("ASK-12")
-async def test_s12_an_error_behind_the_answer_is_told_and_changes_nothing():
+async def test_s12_k3_an_error_behind_the_answer_is_told_and_changes_nothing():
     late = anyio.Event()
 
     @tool
@@ -425,7 +474,7 @@ async def test_s12_an_error_behind_the_answer_is_told_and_changes_nothing():
 
 @pytest.mark.row("ASK-10")
 @pytest.mark.parametrize("names", [("to_b", "f1"), ("f1", "to_b"), ("f1", "to_b", "f1")])
-async def test_s13_a_navigation_wins_wherever_it_stands(names):
+async def test_s13_k11_a_navigation_wins_wherever_it_stands(names):
     ids = [f"c{place}" for place, _ in enumerate(names)]
     a = agent("A", lambda _: calling(*names, ids=ids), tools=[f1, navigation("B")])
     b = agent("B", lambda _: "from B")
@@ -478,7 +527,7 @@ class _Held:
     ],
     ids=["change", "emit", "cancel"],
 )
-async def test_s21_s22_a_late_answer_is_kept_and_given_to_nobody(overtake, result):
+async def test_s21_s22_k13_a_late_answer_is_kept_and_given_to_nobody(overtake, result):
     slow = Slow()
     a, b = agent("A", slow.model), agent("B")
     async with at_work(a, b) as it, anyio.create_task_group() as group:

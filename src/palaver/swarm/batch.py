@@ -5,11 +5,13 @@ Rules (agent-swarm-kit.md 3.1, K5, K11):
 - First the batch is made, without running anything: calls without an id get one, ``map_calls`` changes the list,
   equal ids are refused, one call that navigates or commits an action wins over all others, of the rest the last
   ``max_tool_calls`` stay.
-- Then tools begin in order, each when the one before has committed, and may still be running. A stop, an error, a
-  cancel or a change of agent skips those that have not begun, and sets ``cancelled`` for those that have.
+- Then tools begin in order, each when the one before has committed, which may still be running: a commit returns when
+  the next has begun. A stop, an error, a rescue, a cancel or a change of agent skips those that have not begun, and
+  sets ``cancelled`` for those that have.
 - A batch is settled when its last call has committed, or it was halted; ``on_after_tool_calls`` is told once.
 - When every tool has returned and none has gone on with the turn, the model is asked again where one of them returns
-  its result; else the turn fails, and the error names the tool. A tool that defers has until the turn's deadline.
+  its result; else the turn fails, and the error names the tool. A tool that defers has until the turn's deadline. A
+  turn whose agent was changed from outside meanwhile is answered with ``""``.
 
 Stability: experimental.
 """
@@ -28,7 +30,7 @@ from palaver.agent.outputs import error_output
 from palaver.core.errors import TurnError, excerpt
 from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import client_calls
-from palaver.core.parts import ToolCall
+from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.swarm.call import Call
 from palaver.swarm.place import CALL, LOGGER, Place, watched
 from palaver.swarm.tool import FIRST, SwarmTool
@@ -84,11 +86,24 @@ def chosen(calls: Sequence[ToolCall], offered: Mapping[str, SwarmTool], limit: i
     """The calls to run: the first that wins over the rest, else the last ``limit`` (K11)."""
     if limit <= 0:
         return []
-    for call in calls:
-        tool = offered.get(call.name)
-        if tool is not None and tool.kind in FIRST:
-            return [call]
-    return list(calls[-limit:])
+    first = winner(calls, offered)
+    return list(calls[-limit:]) if first is None else [first]
+
+
+def winner(calls: Sequence[ToolCall], offered: Mapping[str, SwarmTool]) -> ToolCall | None:
+    """The first call that navigates or commits an action."""
+    return next((call for call in calls if call.name in offered and offered[call.name].kind in FIRST), None)
+
+
+def malformed(message: AssistantMessage, limit: int) -> MalformedToolCall | None:
+    """A call that did not parse, among the last ``limit`` of an answer."""
+    made = [
+        part
+        for part in message.content
+        if isinstance(part, MalformedToolCall) or (isinstance(part, ToolCall) and not part.provider_executed)
+    ]
+    tail = made[-limit:] if limit > 0 else ()
+    return next((part for part in tail if isinstance(part, MalformedToolCall)), None)
 
 
 def with_calls(message: AssistantMessage, calls: Sequence[ToolCall]) -> AssistantMessage:
@@ -105,10 +120,13 @@ def with_calls(message: AssistantMessage, calls: Sequence[ToolCall]) -> Assistan
 
 def ordered(tools: Iterable[SwarmTool]) -> dict[str, SwarmTool]:
     """Tools by name as they are offered: the first of a name, navigation first, one that commits an action."""
+    named: dict[str, SwarmTool] = {}
+    for tool in tools:
+        named.setdefault(tool.name, tool)
     found: dict[str, SwarmTool] = {}
     commits = False
-    for tool in sorted(tools, key=lambda each: each.kind != "navigation"):
-        if tool.name in found or (tool.kind == "commit" and commits):
+    for tool in sorted(named.values(), key=lambda each: each.kind != "navigation"):
+        if tool.kind == "commit" and commits:
             continue
         commits = commits or tool.kind == "commit"
         found[tool.name] = tool
@@ -134,6 +152,7 @@ class Batch:
         self.said = said
         self._begun: list[tuple[Call, Planned]] = []
         self._release = anyio.Event()
+        self._next = anyio.Event()
         self._left = anyio.Event()
         self._open = 0
         self._halted = self._settled = False
@@ -146,26 +165,33 @@ class Batch:
         self._release.set()
 
     async def released(self, call: Call) -> None:
-        """A call has committed: the next may begin."""
+        """A call has committed: the next begins, and then this returns."""
         if not self._begun or self._begun[-1][0] is not call:
             return
         if call.is_last:
             await self._settle()
-        self._release.set()
+            self._release.set()
+        else:
+            begun = self._next
+            self._release.set()
+            await begun.wait()
 
     async def run(self) -> None:
         """Run the calls, and see that the turn goes on."""
         session = self._seat.session
-        for place, planned in enumerate(self._planned):
-            if self._halted:
-                break
-            call = Call(self, planned.call, self._place, is_last=place == len(self._planned) - 1)
-            self._begun.append((call, planned))
-            self._release = anyio.Event()
-            self._open += 1
-            self.turn.running[call] = planned.tool.name
-            session.spawn(self.turn, self._run_one, call, planned)
-            await self._release.wait()
+        try:
+            for place, planned in enumerate(self._planned):
+                if self._halted:
+                    break
+                call = Call(self, planned.call, self._place, is_last=place == len(self._planned) - 1)
+                self._begun.append((call, planned))
+                self._release, before, self._next = anyio.Event(), self._next, anyio.Event()
+                self._open += 1
+                self.turn.running[call] = planned.tool.name
+                session.spawn(self.turn, self._run_one, call, planned, before)
+                await self._release.wait()
+        finally:
+            self._next.set()
         await self._settle()
         while self._open:
             self._left = anyio.Event()
@@ -177,8 +203,10 @@ class Batch:
             self._settled = True
             await watched("on_after_tool_calls", self._seat.agent.hooks.on_after_tool_calls, self._place, self.calls)
 
-    async def _run_one(self, call: Call, planned: Planned) -> None:
+    async def _run_one(self, call: Call, planned: Planned, before: anyio.Event) -> None:
+        """Run one call; ``before`` is what the commit of the one before waits for."""
         CALL.set(call)
+        before.set()
         tool = planned.tool
         try:
             value = await tool.run(call, planned.arguments)
@@ -188,7 +216,8 @@ class Batch:
         except Exception as error:  # noqa: BLE001 (whatever a tool raises is told, and ends nothing else)
             await self._failed(call, planned, error)
         finally:
-            self.turn.running.pop(call, None)
+            if not tool.defers or call.continued:
+                self.turn.running.pop(call, None)
             self._open -= 1
             if not tool.defers and self._begun[-1][0] is call:
                 self._release.set()

@@ -211,21 +211,24 @@ def fetch_info(
 ) -> SwarmTool:
     """Make the tool that looks something up; when it finds nothing, or raises, the result is ``empty``.
 
-    Arguments that ``validate`` finds something wrong with are a failed validation. Raises ``MessageError`` as ``tool``.
+    ``validate`` gives what is wrong with the arguments, or ``None``; what is wrong is the result, and nothing is looked
+    up. Raises ``MessageError`` as ``tool`` does.
     """
 
     async def run(call: Call, arguments: dict[str, Any]) -> None:
-        wrong = None if validate is None else await called(validate, arguments)
+        wrong: Any = None if validate is None else await called(validate, arguments)
+        result: object = None
+        if wrong:
+            await call.commit(str(wrong), is_error=True)
+            await _last(call, "")
+            return
         try:
-            result = None if wrong else await made.invoke(call, arguments)
+            result = await made.invoke(call, arguments)
         except Exception as error:  # noqa: BLE001 (nothing was fetched)
             call.session.tell("agent", "tool-error", call.agent, output={"error": f"{type(error).__name__}: {error}"})
-            result = None
         if result in (None, ""):
-            text = NOT_AVAILABLE.format(name=call.name) if empty is None else await _text(empty, call)
-            await call.commit(str(wrong) if wrong else text)
-        else:
-            await call.commit(result)
+            result = NOT_AVAILABLE.format(name=call.name) if empty is None else await _text(empty, call)
+        await call.commit(result)
         await _last(call, "")
 
     made = _Function(function, name, description)

@@ -25,7 +25,18 @@ from palaver.core.messages import AssistantMessage, Message, Mode, RescueMarker,
 from palaver.core.pairs import client_calls
 from palaver.core.parts import MalformedToolCall, Text, ToolCall
 from palaver.models.language_model import Prompt
-from palaver.swarm.batch import Batch, Planned, chosen, duplicate, normalised, ordered, shown, with_calls
+from palaver.swarm.batch import (
+    Batch,
+    Planned,
+    chosen,
+    duplicate,
+    malformed,
+    normalised,
+    ordered,
+    shown,
+    winner,
+    with_calls,
+)
 from palaver.swarm.named import TURN
 from palaver.swarm.place import Place, called, watched
 from palaver.swarm.rescue import START, Custom, Recomplete, placeholder
@@ -110,7 +121,13 @@ class Seat:
         await watched("on_run", self.agent.hooks.on_run, place, text)
         said = UserMessage(content=(Text(text),), agent=self.agent.name, mode="user")
         messages = (*await self._context(place), said)
-        answer = await self._ask(place, messages, (), self.agent.model.session() if self.agent.model else None)
+        try:
+            answer = await self._ask(place, messages, (), self.agent.model.session() if self.agent.model else None)
+        except Exception as error:
+            if self.agent.on_model_error == "raise":
+                raise
+            self._tell_error(error)
+            return await self._transformed(placeholder(self.agent.placeholders))
         text = await self._transformed(answer.text)
         self.session.tell("agent", "run", self.agent.name, input={"message": said.text}, output={"result": text})
         if client_calls(answer) or await self._refused(text) is not None:
@@ -143,18 +160,16 @@ class Seat:
         answer = await self._answer(turn, place, offered)
         if answer is None:
             return
-        malformed = next((part for part in answer.content if isinstance(part, MalformedToolCall)), None)
+        broken = next((part for part in answer.content if isinstance(part, MalformedToolCall)), None)
         calls = list(client_calls(answer))
         if calls and self.agent.map_calls is not None:
             calls = list(await called(self.agent.map_calls, calls))
         if self._late(turn):
             await self._discard(turn, answer)
         elif calls:
-            await self._calls(turn, place, answer, calls, offered)
-        elif malformed is not None:
-            await self.session.keep(_of(turn, answer))
-            reason = f"Function validation failed: name={malformed.name} arguments={excerpt(malformed.raw, 200)}"
-            await self._rescue(turn, place, reason)
+            await self._calls(turn, place, answer, calls, offered, again=again)
+        elif broken is not None:
+            await self._refuse(turn, place, answer, broken)
         else:
             await self._text(turn, place, answer, again=again)
 
@@ -221,16 +236,23 @@ class Seat:
         answer: AssistantMessage,
         calls: Sequence[ToolCall],
         offered: dict[str, SwarmTool],
+        *,
+        again: bool,
     ) -> None:
         if duplicate(calls) is not None:
             reason = "Duplicate tool call id in model output"
             await self._mark(turn, place, reason)
             turn.fail(TurnError(reason))
             return
-        calls = chosen(calls, offered, self.agent.max_tool_calls)
+        limit = self.agent.max_tool_calls
+        calls = chosen(calls, offered, limit)
+        broken = malformed(answer, limit) if winner(calls, offered) is None else None
+        if broken is not None:
+            await self._refuse(turn, place, answer, broken)
+            return
         answer = with_calls(answer, calls)
         if not calls:
-            await self._text(turn, place, answer, again=True)
+            await self._text(turn, place, answer, again=again)
             return
         await self.session.keep(_of(turn, answer))
         planned: list[Planned] = []
@@ -250,6 +272,12 @@ class Seat:
         self._batches = [each for each in self._batches if not each.turn.over]
         self._batches.append(batch)
         self.session.spawn(turn, batch.run)
+
+    async def _refuse(self, turn: Turn, place: Place, answer: AssistantMessage, broken: MalformedToolCall) -> None:
+        """Write off an answer with a call that did not parse."""
+        await self.session.keep(_of(turn, answer))
+        reason = f"Function validation failed: name={broken.name} arguments={excerpt(broken.raw, 200)}"
+        await self._rescue(turn, place, reason)
 
     async def _checked(self, place: Place, tool: SwarmTool, call: ToolCall) -> tuple[Any] | None:
         """The arguments of a call, in a tuple; ``None`` when the tool does not take them."""
@@ -376,6 +404,9 @@ class Seat:
     # -- rescue ----------------------------------------------------------------------------------------------------
 
     async def _mark(self, turn: Turn, place: Place, reason: str) -> None:
+        for batch in self._batches:
+            if batch.turn is turn:
+                batch.halt()
         await watched("on_resurrect", self.agent.hooks.on_resurrect, place, turn.mode, reason)
         scope = self.agent.rescue_scope
         await self.session.keep(_of(turn, rescue(reason, agent=place.agent, mode="tool", scope=scope)))

@@ -38,6 +38,7 @@ from palaver.swarm.resources import Resources
 from palaver.swarm.seat import Seat
 from palaver.swarm.turn import Turn
 from palaver.threads.agent_view import AgentView
+from palaver.threads.view import PLACEHOLDER
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -187,6 +188,7 @@ class Session(Commits):
         seat = self.active_seat(agent)
         if seat is None:
             return False
+        call = call or self._calling()
         turn = call.turn if call is not None else self.turn
         self._continued(call)
         refused = await self.refused_output(text)
@@ -194,7 +196,10 @@ class Session(Commits):
         claimed = turn is not None and turn.claim()
         if turn is not None and claimed:
             self._drop(halt=call is None)
-            message = AssistantMessage(content=(Text(said),), agent=seat.agent.name, mode="tool", source="emit")
+            tags = () if refused is None else (PLACEHOLDER,)
+            message = AssistantMessage(
+                content=(Text(said),), agent=seat.agent.name, mode="tool", source="emit", tags=tags
+            )
             try:
                 await self.keep(message.replace(metadata={TURN: turn.id}) if turn.named else message)
             except BaseException as error:
@@ -209,17 +214,18 @@ class Session(Commits):
     async def cancel(self) -> bool:
         """Answer the turn under way with ``""``; what its model still says is kept, and nobody is sent it."""
         self._check()
-        turn = self.turn
+        call = self._calling()
+        turn = self.turn if call is None else call.turn
         if turn is None or not turn.claim():
             return False
-        names = list(self._seats)
         self._drop()
         try:
             if turn.named:
                 await self.named.keep(turn.id, "")
         finally:
-            for name in names:
+            for name in self.swarm.agents:
                 self.tell("agent", "commit-cancel-output", name)
+            self._told(turn, "")
             turn.give("")
         self.tell("swarm", "cancel-output")
         return True
@@ -279,7 +285,6 @@ class Session(Commits):
             answer = await self._answer(turn, text, mode, resumed=known is None)
             if not self._over:
                 await self.named.keep(run, answer)
-            self.tell("swarm", "get-agent-name", output={"activeAgent": self.navigator.active})
             self._answered(turn, text, answer)
             return answer
         finally:
@@ -300,10 +305,17 @@ class Session(Commits):
         raise TurnError(f"a policy or a hook has not returned within {self.swarm.deadline:g} seconds")
 
     def _answered(self, turn: Turn, text: str, answer: str) -> None:
-        self.tell("swarm", "wait-for-output", output={"result": answer})
+        self._told(turn, answer)
         told = [] if turn.banned else turn.executions or [(text, None, turn.mode)]
         for said, _, mode in told:
             self.tell("session", "execute", input={"message": said, "mode": mode}, output={"result": answer})
+
+    def _told(self, turn: Turn, answer: str) -> None:
+        """Publish, once, what a turn is answered with."""
+        if not turn.told:
+            turn.told = True
+            self.tell("swarm", "get-agent-name", output={"activeAgent": self.navigator.active})
+            self.tell("swarm", "wait-for-output", output={"result": answer})
 
     async def _answer(self, turn: Turn, text: str, mode: Mode, *, resumed: bool) -> str:
         """Let the active agent hear it, and wait for what any of them says."""
@@ -338,9 +350,14 @@ class Session(Commits):
         which = f": the tool {blamed!r} has not gone on with it" if blamed else ""
         return TurnError(f"no answer within {self.swarm.deadline:g} seconds{which}", tool=blamed)
 
+    def _calling(self) -> Call | None:
+        """The call of a tool of this session that the running code belongs to; its turn may be over."""
+        call = CALL.get()
+        return call if call is not None and call.session is self else None
+
     def _continued(self, call: Call | None) -> None:
-        call = call or CALL.get()
-        if call is not None and call.session is self:
+        call = call or self._calling()
+        if call is not None:
             call.continued = True
 
     # -- agents ------------------------------------------------------------------------------------------------------

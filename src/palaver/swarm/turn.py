@@ -14,12 +14,15 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from palaver.core.errors import TurnError
 from palaver.threads.ids import uuid7
+
+if TYPE_CHECKING:
+    from palaver.swarm.call import Call
 
 NESTED: Final = 20
 """How often a turn may ask models, where nothing else is said."""
@@ -47,6 +50,7 @@ class Turn:
         "running",
         "scopes",
         "steps",
+        "told",
     )
 
     def __init__(self, mode: str, payload: Any = None, *, id: str | None = None, limit: int = NESTED) -> None:
@@ -59,12 +63,16 @@ class Turn:
         """Whether a policy spoke in the agent's place."""
         self.overtaken = False
         """Whether the agent was changed from outside."""
+        self.told = False
+        """Whether its answer was published."""
         self.error: Exception | None = None
         self.steps = 0
         self.executions: list[tuple[str, str | None, str]] = []
         """Text, agent and mode of each execution that joined it."""
-        self.running: dict[object, str] = {}
-        """Names of the tools that have not returned."""
+        self.overtaken = False
+        """Whether the agent was changed from outside it."""
+        self.running: dict[Call, str] = {}
+        """Names of the tools that have not returned, or defer."""
         self.scopes: set[anyio.CancelScope] = set()
         """Of everything that runs for it."""
         self._claimed = False
@@ -119,8 +127,8 @@ class Turn:
 
     @property
     def blamed(self) -> str | None:
-        """A tool that has not returned."""
-        return next(iter(self.running.values()), None)
+        """A tool that should go on with it, and has not."""
+        return next((name for call, name in self.running.items() if not call.continued), None)
 
     def abort(self) -> None:
         """Cancel everything that runs for it."""
