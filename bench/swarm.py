@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import report
 import swarm_runners
 import swarming
+import worker_turns
 from measure import Row, Spread, describe
 
 if TYPE_CHECKING:
@@ -294,14 +295,29 @@ def fan_out(scale: _Scale, rounds: int) -> list[Row]:
     return rows + [Row(case, each.name, "µs", skipped="has no events of its own") for each in without]
 
 
-def workers(_scale: _Scale, _rounds: int) -> list[Row]:
-    """Turns per second through one worker and two: only palaver has them. Filled in with ``palaver serve``."""
-    case = "5. Turns per second through workers"
-    return [Row(case, f"palaver, {count}", "/s", skipped="not measured yet") for count in ("1 worker", "2 workers")]
+def workers(scale: _Scale, rounds: int) -> list[Row]:
+    """Turns per second through one worker and two, in processes of their own: only palaver has them."""
+    case = f"5. Turns per second through workers: {scale.clients} clients, NATS and PostgreSQL"
+    found: dict[int, list[float]] = {1: [], 2: []}
+    rows = [Row(case, f"palaver, {count} worker{'s' * (count > 1)}", "/s") for count in found]
+    try:
+        for _ in range(min(rounds, _WORKER_ROUNDS)):
+            for count, seen in found.items():
+                seen.append(worker_turns.turns_a_second(count, clients=scale.clients, turns=scale.each))
+    except Exception as error:  # noqa: BLE001 (a server that is not there is a row that says so)
+        for row in rows:
+            row.skipped = f"{type(error).__name__}: {error}"
+        return rows
+    for row, seen in zip(rows, found.values(), strict=True):
+        row.value = Spread(seen)
+    rows[1].ratio = Spread([two / one for one, two in zip(found[1], found[2], strict=True)])
+    rows[1].target, rows[1].met = f"≥ {_NEAR_LINEAR:g}×", rows[1].ratio.median >= _NEAR_LINEAR
+    return rows
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
+_WORKER_ROUNDS, _NEAR_LINEAR = 3, 1.7
 _SECTIONS: dict[str, Callable[[_Scale, int], list[Row]]] = {
     "1": one_client,
     "2": many_clients,
