@@ -7,6 +7,7 @@ from palaver.store.sqlite import SQLiteStore
 from palaver.swarm.log import Log
 from palaver.swarm.records import Records, SharedRecords
 from palaver.threads.thread import Thread
+from tests.swarm.nats_server import PrivateServer
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -78,3 +79,12 @@ async def values(place):
 @pytest.fixture
 def events():
     return []
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A NATS server of one's own, that may be killed."""
+    server = PrivateServer(tmp_path / "nats")
+    server.start()
+    yield server
+    server.remove()

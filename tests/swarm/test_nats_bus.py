@@ -16,7 +16,7 @@ from palaver.swarm.events import encode
 from palaver.swarm.nats import NatsBus, feed
 from palaver.swarm.nats.subjects import pattern, subject, token
 from palaver.testing.buses import ODD, PATIENCE, numbers, said, take, until
-from tests.swarm.nats_server import URL, PrivateServer, fresh_stream, open_bus
+from tests.swarm.nats_server import URL, fresh_stream, open_bus
 
 OWN = {"stream": "EVENTS", "prefix": "events"}
 
@@ -30,14 +30,6 @@ def anyio_backend():
 def stream():
     with fresh_stream() as options:
         yield options
-
-
-@pytest.fixture
-def server(tmp_path):
-    server = PrivateServer(tmp_path / "store")
-    server.start()
-    yield server
-    server.remove()
 
 
 @pytest.mark.anyio

@@ -4,9 +4,9 @@ import anyio
 import pytest
 
 from palaver.core.errors import NavigationError, SwarmError
-from palaver.models.scripted import ScriptedModel
 from palaver.swarm import Call, Recomplete, navigation, tool
-from tests.swarm.scripts import PLACEHOLDER, agent, answers, asked, at_work, branching, calling, echo, last, told
+from tests.swarm.scripts import PLACEHOLDER, agent, asked, at_work, branching, calling, echo, last, told
+from tests.swarm.slow import Slow
 
 pytestmark = pytest.mark.anyio
 
@@ -486,37 +486,6 @@ async def test_s13_k11_a_navigation_wins_wherever_it_stands(names):
 # -- S21, S22: answers that are overtaken ------------------------------------------------------------------------------
 
 
-class Slow:
-    """A model that answers when it is let."""
-
-    def __init__(self):
-        self.asked, self.go = anyio.Event(), anyio.Event()
-        self.model = ScriptedModel([], then=answers)
-        outer, session = self, self.model.session
-
-        class Waiting:
-            def __init__(self):
-                self.inner = session()
-
-            def ask(self, prompt, **how):
-                return _Held(outer, self.inner.ask(prompt, **how))
-
-        self.model.session = Waiting
-
-
-class _Held:
-    def __init__(self, outer, inner):
-        self.outer, self.inner = outer, inner
-
-    async def __aenter__(self):
-        self.outer.asked.set()
-        await self.outer.go.wait()
-        return await self.inner.__aenter__()
-
-    async def __aexit__(self, *error):
-        return await self.inner.__aexit__(*error)
-
-
 @pytest.mark.row("ASK-07", "ASK-15")
 @pytest.mark.parametrize(
     ("overtake", "result"),
@@ -529,7 +498,7 @@ class _Held:
 )
 async def test_s21_s22_k13_a_late_answer_is_kept_and_given_to_nobody(overtake, result):
     slow = Slow()
-    a, b = agent("A", slow.model), agent("B")
+    a, b = agent("A", slow), agent("B")
     async with at_work(a, b) as it, anyio.create_task_group() as group:
         got = []
 
@@ -537,7 +506,7 @@ async def test_s21_s22_k13_a_late_answer_is_kept_and_given_to_nobody(overtake, r
             got.append(await it.session.complete("m"))
 
         group.start_soon(ask)
-        await slow.asked.wait()
+        await slow.began.wait()
         assert await overtake(it.session)
         await settled()
         assert got == [result]

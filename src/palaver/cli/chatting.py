@@ -16,6 +16,7 @@ import click
 from palaver.agent.notes import USER_PROMPT
 from palaver.agent.resuming import left_open
 from palaver.cli import choosing, filling
+from palaver.cli.commands import Commands, Leave
 from palaver.cli.compact import told
 from palaver.cli.figures import count
 from palaver.cli.harmless import in_line
@@ -37,10 +38,6 @@ _INTERRUPTED: Final = 130
 _REMEMBERED: Final = 200
 
 
-class _Leave(Exception):  # noqa: N818 (not an error)
-    """The user is done."""
-
-
 class Chat:
     """One conversation at the terminal."""
 
@@ -52,9 +49,7 @@ class Chat:
         self._images = first
         self._usage, self._cost = Usage(), 0.0
         self._unpriced = False
-        self._commands: Mapping[str, tuple[Callable[[str], None], str]] = {
-            "/help": (self._help, "say this"),
-            "/quit": (self._quit, "leave; so do Ctrl-D, and Ctrl-C at the prompt"),
+        own: Mapping[str, tuple[Callable[[str], None], str]] = {
             "/undo": (self._undo, "take the last turn back"),
             "/fork": (self._fork, "[NAME]: go on on a new branch; this one stays as it is"),
             "/model": (self._model, "[M]: say, or change, which model is asked"),
@@ -63,6 +58,7 @@ class Chat:
             "/compact": (self._compact, "[TOKENS]: make it shorter; what it was stays as a branch"),
             "/cost": (self._costs, "say what this chat has used"),
         }
+        self._commands = Commands(self._teller, own)
 
     def go(self) -> int:
         """Talk until the user leaves; give the exit code."""
@@ -80,12 +76,12 @@ class Chat:
                 break
             try:
                 if line.startswith("/"):
-                    self._command(line)
+                    self._commands.run(line)
                 elif line.strip():
                     self._talk.entitle(line)
                     self._turn([line, *self._images] if self._images else line)
                     self._images = ()
-            except _Leave:
+            except Leave:
                 break
             except KeyboardInterrupt:
                 self._teller.line("stopped", "dim")
@@ -142,22 +138,6 @@ class Chat:
         self._teller.line(" · ".join([*pieces, "/help"]), "dim")
 
     # -- commands ----------------------------------------------------------------------------------------------------
-
-    def _command(self, line: str) -> None:
-        name, _, rest = line.strip().partition(" ")
-        found = self._commands.get(name)
-        if found is None:
-            self._teller.line(f"there is no {in_line(name)}; /help says what there is", "yellow")
-        else:
-            found[0](rest.strip())
-
-    def _help(self, _: str) -> None:
-        for name, (_does, about) in self._commands.items():
-            self._teller.line(f"{name:8} {about}", "dim")
-        self._teller.line("a line that ends in \\ goes on in the next; Ctrl-C stops a turn", "dim")
-
-    def _quit(self, _: str) -> None:
-        raise _Leave
 
     def _undo(self, _: str) -> None:
         path = self._talk.thread.path()

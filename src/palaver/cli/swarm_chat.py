@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from anyio.from_thread import start_blocking_portal
 
 from palaver.cli import stores
+from palaver.cli.commands import Commands, Leave
 from palaver.cli.figures import count
 from palaver.cli.harmless import in_line
 from palaver.cli.interrupts import interrupts
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
 _TICK: Final = 0.1
 _INTERRUPTED: Final = 130
 _REMEMBERED: Final = 200
-
-
-class _Leave(Exception):  # noqa: N818 (not an error)
-    """The user is done."""
 
 
 class Talk:
@@ -144,12 +141,11 @@ class SwarmChat:
         self._talk, self._session, self._teller = talk, talk.session, teller
         self._again = shlex.join([*again, "--client", talk.session.client])
         self._lines = Lines(teller, typed=typed)
-        self._commands: Mapping[str, tuple[Callable[[str], None], str]] = {
-            "/help": (self._help, "say this"),
+        own: Mapping[str, tuple[Callable[[str], None], str]] = {
             "/agent": (self._agent, "[NAME]: list the agents, or let one of them speak"),
             "/log": (self._log, "show what is in the log, also what nobody was shown"),
-            "/quit": (self._quit, "leave; so do Ctrl-D, and Ctrl-C at the prompt"),
         }
+        self._commands = Commands(self._teller, own)
 
     def go(self) -> int:
         """Talk until the user leaves; give the exit code."""
@@ -159,10 +155,10 @@ class SwarmChat:
             try:
                 line = self._lines.read(f"{in_line(self._session.agent)}> ")
                 if line.startswith("/"):
-                    self._command(line)
+                    self._commands.run(line)
                 elif line.strip():
                     self._talk.turn(line, self._teller)
-            except (EOFError, _Leave):
+            except (EOFError, Leave):
                 break
             except KeyboardInterrupt:  # at the prompt, or the second one in a turn
                 code = _INTERRUPTED
@@ -183,22 +179,6 @@ class SwarmChat:
         self._lines.remember([each.text for each in session.user_history[-_REMEMBERED:]])
 
     # -- commands ----------------------------------------------------------------------------------------------------
-
-    def _command(self, line: str) -> None:
-        name, _, rest = line.strip().partition(" ")
-        found = self._commands.get(name)
-        if found is None:
-            self._teller.line(f"there is no {in_line(name)}; /help says what there is", "yellow")
-        else:
-            found[0](rest.strip())
-
-    def _help(self, _: str) -> None:
-        for name, (_does, about) in self._commands.items():
-            self._teller.line(f"{name:8} {about}", "dim")
-        self._teller.line("a line that ends in \\ goes on in the next; Ctrl-C stops a turn", "dim")
-
-    def _quit(self, _: str) -> None:
-        raise _Leave
 
     def _agent(self, name: str) -> None:
         agents = self._session.swarm.agents

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from palaver.agent.outputs import output_of
 from palaver.core.errors import SwarmError
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from palaver.swarm.log import Log
     from palaver.swarm.place import Place
     from palaver.swarm.seat import Seat
+
+
+_Spoken: TypeAlias = UserMessage | AssistantMessage | SystemMessage | DeveloperMessage
 
 
 class Commits:
@@ -81,45 +84,33 @@ class Commits:
         self, text: str, *, mode: Mode = "user", payload: Any = None, agent: str | None = None
     ) -> bool:
         """Add what the user said. Without ``payload``, that of the turn that this belongs to is taken."""
-        seat = self.active_seat(agent)
-        if seat is None:
-            return False
-        name = seat.agent.name
-        message = UserMessage(content=(Text(text.strip()),), agent=name, mode=mode)
+        message = UserMessage(content=(Text(text.strip()),), mode=mode)
         if mode == "user":
             message = message.replace(payload=self.payload if payload is None else payload)
-        await watched("on_user_message", seat.agent.hooks.on_user_message, self.place(name), text)
-        return await self._committed(message, name, "commit-user-message", {"message": text})
+        return await self._commit_text(message, text, agent)
 
     async def commit_assistant(self, text: str, *, agent: str | None = None) -> bool:
         """Add what the agent said."""
-        seat = self.active_seat(agent)
-        if seat is None:
-            return False
-        name = seat.agent.name
-        message = AssistantMessage(content=(Text(text.strip()),), agent=name, mode="tool")
-        await watched("on_assistant_message", seat.agent.hooks.on_assistant_message, self.place(name), text)
-        return await self._committed(message, name, "commit-assistant-message", {"message": text})
+        return await self._commit_text(AssistantMessage(content=(Text(text.strip()),), mode="tool"), text, agent)
 
     async def commit_system(self, text: str, *, agent: str | None = None) -> bool:
         """Add what the agent alone is told, before all of its dialogue."""
-        seat = self.active_seat(agent)
-        if seat is None:
-            return False
-        name = seat.agent.name
-        message = SystemMessage(content=(Text(text.strip()),), agent=name, mode="tool")
-        await watched("on_system_message", seat.agent.hooks.on_system_message, self.place(name), text)
-        return await self._committed(message, name, "commit-system-message", {"message": text})
+        return await self._commit_text(SystemMessage(content=(Text(text.strip()),), mode="tool"), text, agent)
 
     async def commit_developer(self, text: str, *, agent: str | None = None) -> bool:
         """Add what all agents are told, in its place in the dialogue."""
+        return await self._commit_text(DeveloperMessage(content=(Text(text.strip()),), mode="tool"), text, agent)
+
+    async def _commit_text(self, message: _Spoken, text: str, agent: str | None) -> bool:
+        """Tell the hook, keep the message, and tell the event, each by the message's role."""
         seat = self.active_seat(agent)
         if seat is None:
             return False
         name = seat.agent.name
-        message = DeveloperMessage(content=(Text(text.strip()),), agent=name, mode="tool")
-        await watched("on_developer_message", seat.agent.hooks.on_developer_message, self.place(name), text)
-        return await self._committed(message, name, "commit-developer-message", {"message": text})
+        hook = getattr(seat.agent.hooks, f"on_{message.role}_message")
+        await watched(f"on_{message.role}_message", hook, self.place(name), text)
+        kept = message.replace(agent=name)
+        return await self._committed(kept, name, f"commit-{message.role}-message", {"message": text})
 
     async def commit_tool_output(
         self, call: str, content: object, *, agent: str | None = None, allow_unknown: bool = False

@@ -5,7 +5,6 @@ import random
 
 import pytest
 
-from tests.swarm.nats_server import PrivateServer
 from tests.swarm.work import chaos
 from tests.swarm.work.stage import fresh_stage
 
@@ -15,14 +14,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.server, pytest.mark.law(7), pytest.
 @pytest.fixture(params=["asyncio"])
 def anyio_backend(request):
     return request.param
-
-
-@pytest.fixture
-def server(tmp_path):
-    server = PrivateServer(tmp_path / "nats")
-    server.start()
-    yield server
-    server.remove()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pytest
 
 from palaver.core.errors import BusyError, SwarmError, TransportError
 from palaver.swarm.work.queue import Asked, Intake, TurnQueue, partition_of
-from tests.swarm.nats_server import PrivateServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
 
@@ -16,14 +15,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.server]
 @pytest.fixture(params=["asyncio"])
 def anyio_backend(request):
     return request.param
-
-
-@pytest.fixture
-def server(tmp_path):
-    server = PrivateServer(tmp_path / "nats")
-    server.start()
-    yield server
-    server.remove()
 
 
 def asked(n, client="ann", **more):
