@@ -110,9 +110,9 @@ class Watched:
 
 
 @asynccontextmanager
-async def at_work(*agents, client="ann", store=None, **more):
+async def at_work(*agents, client="ann", store=None, name="shop", **more):
     """Start a swarm, and open a session."""
-    async with Swarm("shop", agents, **more).start(store=store) as live, live.session(client) as session:
+    async with Swarm(name, agents, **more).start(store=store) as live, live.session(client) as session:
         watched = Watched(live, session)
         watched.listener = await live.bus.listen(watched.seen.append)
         yield watched

@@ -59,7 +59,7 @@ async def test_each_swarm_answers_its_own_calls():
 
 
 @pytest.mark.row("ASK-22")
-async def test_s7_messages_that_come_meanwhile_coalesce():
+async def test_s7_k14_messages_that_come_meanwhile_coalesce():
     a = agent("A", lambda prompt: f"r:{last(prompt).text}")
     async with at_work(a) as it:
         scheduled = Scheduled(it.session)
