@@ -87,6 +87,8 @@ async def test_committed_calls_get_ids_and_keep_their_arguments():
             (ids[1], "g", {}),
         ]
         assert all(len(each) == len("call_") + 9 and each.startswith("call_") for each in ids)
+        stored = p.AssistantMessage(content=(p.Text(""), *message.tool_calls), agent="A", mode="tool")
+        assert message.replace(id=None, sent_at=None) == stored
         (event, _) = [event for event in await _all(it) if event.type == "commit-tool-request"]
         assert event.input == {"request": [{"toolName": "f", "params": {"x": 1}}, {"toolName": "g", "params": {}}]}
 
