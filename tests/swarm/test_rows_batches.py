@@ -93,12 +93,14 @@ async def test_a_call_that_did_not_parse_counts_where_it_would_have_run(order, l
 
 
 @pytest.mark.row("ASK-09")
-async def test_equal_ids_are_found_before_the_list_is_cut():
+@pytest.mark.parametrize("way", ["complete", "execute"])
+async def test_equal_ids_are_found_before_the_list_is_cut(way):
     ran = []
     a = agent("A", [calling("a", "b", "c", ids=["1", "1", "2"])], tools=[recording(n, ran) for n in "abc"])
     async with at_work(a) as it:
         with pytest.raises(p.PalaverError, match="Duplicate tool call id"):
-            await it.session.complete("go")
+            await getattr(it.session, way)("go")
+        assert await it.session.complete("next") == "answer:next"
     assert ran == []
 
 

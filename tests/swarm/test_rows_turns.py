@@ -4,9 +4,9 @@ import anyio
 import pytest
 from trio.testing import MockClock
 
-from palaver.core.errors import SwarmError, TurnError
+from palaver.core.errors import TurnError
 from palaver.store.memory import MemoryStore
-from palaver.swarm import SOURCES, Call, Chats, Rated, Scheduled, Swarm, complete, connect, fork, tool
+from palaver.swarm import Call, Chats, Rated, Scheduled, Swarm, complete, connect, fork, tool
 from palaver.swarm.pipeline import Pipeline
 from tests.swarm.scripts import PLACEHOLDER, agent, at_work, branching, calling
 from tests.swarm.slow import Callers, Slow
@@ -346,18 +346,6 @@ async def test_begin_and_end_pair_by_every_way(way, script):
     assert len({event.id for event in seen}) == len(seen)
 
 
-@pytest.mark.row("ASK-23")
-async def test_no_topic_may_be_called_as_a_source_is():
-    async with at_work(agent()) as it:
-        for source in SOURCES:
-            with pytest.raises(SwarmError, match="reserved"):
-                it.session.publish(source)
-        it.session.publish("weather", {"rain": True})
-        (event,) = await it.heard("weather", "weather")
-        assert event.input == {"payload": {"rain": True}}
-        assert it.log == []
-
-
 @pytest.mark.row("ASK-07", "ASK-18")
 async def test_a_tool_whose_agent_is_changed_from_outside_may_go_on_with_the_new_one():
     begun, go = anyio.Event(), anyio.Event()
@@ -379,3 +367,22 @@ async def test_a_tool_whose_agent_is_changed_from_outside_may_go_on_with_the_new
         go.set()
         assert await callers.settled() == ["echo:take over"]
         assert it.log == ['user/user"go"', "assistant[waits]", 'user/tool"take over"', 'assistant"echo:take over"']
+
+
+@pytest.mark.row("ASK-13", "ASK-21")
+async def test_a_hundred_messages_and_a_hundred_pushes_each_get_their_own_answer():
+    a, heard, got = agent(), [], {}
+    async with Swarm("shop", [a]).start() as live, connect(live, "ann", heard.append) as ann:
+
+        async def say(text, function):
+            got[text] = await function(text)
+
+        async with anyio.create_task_group() as group:
+            for number in range(100):
+                group.start_soon(say, f"said {number}", ann.send)
+                group.start_soon(say, f"pushed {number}", ann.session.execute)
+        kept = [message.text for message in ann.session.messages]
+    assert got == {text: f"echo:{text}" for text in got}
+    assert len(got) == len(a.model.asked) == 200
+    assert sorted(each.data for each in heard) == sorted(f"echo:said {number}" for number in range(100))
+    assert [f"echo:{text}" for text in kept[::2]] == kept[1::2]

@@ -447,7 +447,7 @@ async def test_s11_k2_a_push_from_outside_waits_its_turn():
 
 
 @pytest.mark.row("ASK-12")
-async def test_s12_k3_an_error_behind_the_answer_is_told_and_changes_nothing():
+async def test_s12_k3_an_error_behind_the_answer_is_told_and_changes_nothing(caplog):
     late = anyio.Event()
 
     @tool
@@ -470,6 +470,8 @@ async def test_s12_k3_an_error_behind_the_answer_is_told_and_changes_nothing():
         assert not any(each.startswith("rescue") for each in it.log)
         (error,) = await it.heard("agent", "tool-error")
         assert error.output == {"error": "RuntimeError: too late"}
+        (logged,) = [record.getMessage() for record in caplog.records]
+        assert logged == "the tool 'failing' raised when its turn was over: RuntimeError: too late"
 
 
 @pytest.mark.row("ASK-10")
