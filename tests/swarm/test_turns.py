@@ -4,10 +4,11 @@ import anyio
 import pytest
 from trio.testing import MockClock
 
-from palaver.core.errors import NavigationError, TurnError
+from palaver.core.errors import NavigationError, TurnError, UnavailableError
 from palaver.store.sqlite import SQLiteStore
 from palaver.swarm import Call, no_tool_syntax, not_empty, plain_text, tool
 from tests.swarm.scripts import PLACEHOLDER, agent, at_work, branching, calling, echo, last
+from tests.swarm.slow import Callers, Slow
 
 pytestmark = pytest.mark.anyio
 
@@ -244,3 +245,52 @@ async def test_an_agent_can_be_visited_again_where_that_is_asked_for():
             assert await it.session.change_to(name, again=True)
         with pytest.raises(NavigationError, match="recursion"):
             await it.session.change_to("A")
+
+
+async def test_tools_are_asked_at_once_whether_they_are_offered_and_stand_in_their_order():
+    asked_of = []
+    both = anyio.Event()
+
+    def offered(name):
+        async def available(_):
+            asked_of.append(name)
+            if len(asked_of) == 2:
+                both.set()
+            await both.wait()
+            return True
+
+        return idle.replace(definition=idle.definition.replace(name=name), available=available)
+
+    a = agent("A", tools=[offered("one"), silent, offered("two")])
+    async with at_work(a) as it:
+        with anyio.fail_after(10):
+            await it.session.complete("hi")
+    assert [tool.name for tool in a.model.asked[0].tools] == ["one", "silent", "two"]
+
+
+async def test_questions_without_a_trace_follow_each_other():
+    slow = Slow()
+    async with at_work(agent("A", slow)) as it, anyio.create_task_group() as group:
+        callers = Callers(group)
+        await callers.says(it.session.run, "one")
+        await callers.says(it.session.run, "two")
+        assert len(slow.asked) == 0
+        slow.go.set()
+        assert await callers.settled() == ["answer:one", "answer:two"]
+
+
+async def test_a_change_that_cannot_be_kept_changes_nothing(monkeypatch):
+    async with at_work(agent("A"), agent("B")) as it:
+        assert await it.session.change_to("B")
+        append = it.session.log.append
+
+        async def full(*_):
+            raise UnavailableError("the disk is full")
+
+        monkeypatch.setattr(type(it.session.log), "append", full)
+        for change in (it.session.change_to_previous, lambda: it.session.change_to("A")):
+            with pytest.raises(UnavailableError):
+                await change()
+        monkeypatch.setattr(type(it.session.log), "append", lambda _, *how: append(*how))
+        assert (it.session.agent, it.session.navigator.stack, list(it.session.navigator.route)) == ("B", ["B"], ["B"])
+        assert await it.session.change_to("A")

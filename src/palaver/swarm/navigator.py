@@ -13,7 +13,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from palaver.core.errors import NavigationError
@@ -45,14 +45,15 @@ class Navigator:
             raise NavigationError(f"navigation skipped due to recursion: {agent!r} was visited already, route={path}")
         self.route[agent] = None
 
-    def previous(self) -> str:
-        """The agent to go back to; takes it, and the active one, off the stack."""
-        if self.stack and self.stack[-1] == self.active:
-            self.stack.pop()
-        return self.stack.pop() if self.stack else self._default
+    def previous(self) -> tuple[str, list[str]]:
+        """The agent to go back to, and the stack without it and without the active one."""
+        stack = list(self.stack)
+        if stack and stack[-1] == self.active:
+            stack.pop()
+        return (stack.pop() if stack else self._default), stack
 
-    async def move(self, agent: str) -> None:
-        """Make an agent the active one, and keep that."""
-        stack = [*self.stack, agent][-STACK:]
+    async def move(self, agent: str, behind: Sequence[str] | None = None) -> None:
+        """Make an agent the active one, on the stack or on ``behind``; nothing changes when it cannot be kept."""
+        stack = [*(self.stack if behind is None else behind), agent][-STACK:]
         await self._values.put(KIND, self._swarm, {"active": agent, "stack": stack})
         self.active, self.stack = agent, stack

@@ -60,6 +60,7 @@ class Seat:
         self.asking = 0
         """How many of its executions wait for a model."""
         self._lock = anyio.Lock()
+        self._apart = anyio.Lock()
         self._view = session.view(agent)
         self._model: language_model.Session | None = None
         self._batches: list[Batch] = []
@@ -117,6 +118,10 @@ class Seat:
 
         ``""`` when it called one, or may not be shown.
         """
+        async with self._apart:
+            return await self._run(text, payload)
+
+    async def _run(self, text: str, payload: Any) -> str:
         place = self.session.place(self.agent.name, payload=payload)
         await watched("on_run", self.agent.hooks.on_run, place, text)
         said = UserMessage(content=(Text(text),), agent=self.agent.name, mode="user")
@@ -298,8 +303,23 @@ class Seat:
                 tools += [as_tool(each) for each in await called(source, place)]
             except Exception as error:  # noqa: BLE001 (a source is optional)
                 self._tell_error(error)
-        here = [await self._here(place, tool) if tool.available or tool.describe else tool for tool in tools]
-        return ordered([tool for tool in here if tool is not None])
+        if any(tool.available or tool.describe for tool in tools):
+            here = await self._all_here(place, tools)
+            return ordered([tool for tool in here if tool is not None])
+        return ordered(tools)
+
+    async def _all_here(self, place: Place, tools: Sequence[SwarmTool]) -> Sequence[SwarmTool | None]:
+        """All tools, asked at once whether and how they are offered; in their own order."""
+        here: list[SwarmTool | None] = list(tools)
+
+        async def ask(at: int) -> None:
+            here[at] = await self._here(place, tools[at])
+
+        async with anyio.create_task_group() as tasks:
+            for at, tool in enumerate(tools):
+                if tool.available or tool.describe:
+                    tasks.start_soon(ask, at)
+        return here
 
     async def _here(self, place: Place, tool: SwarmTool) -> SwarmTool | None:
         """A tool as it is offered at a place; ``None`` when it is not."""

@@ -18,13 +18,13 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
 
 import anyio
 
-from palaver.core.errors import ClosedError, NavigationError, SwarmError, TurnError
+from palaver.core.errors import ClosedError, NavigationError, StoreError, SwarmError, TurnError
 from palaver.core.messages import AssistantMessage, Message, Mode
 from palaver.core.parts import Text
 from palaver.swarm.agent import SwarmAgent
@@ -418,7 +418,11 @@ class Session(Commits):
                 if self.swarm.recursion == "refuse":
                     return False
                 raise
-            await self._move(name)
+            try:
+                await self._move(name)
+            except StoreError:
+                self.navigator.route.pop(name, None)
+                raise
             return True
 
     async def change_to_default(self) -> bool:
@@ -429,17 +433,17 @@ class Session(Commits):
         """Go back to the agent before; ``False`` when that is the active one."""
         self._check()
         async with self._moving:
-            name = self.navigator.previous()
+            name, behind = self.navigator.previous()
             if name == self.navigator.active:
                 return False
-            await self._move(name)
+            await self._move(name, behind)
             return True
 
-    async def _move(self, name: str) -> None:
+    async def _move(self, name: str, behind: Sequence[str] | None = None) -> None:
         waiting = any(seat.asking for seat in self._seats.values())
         turn = self.turn
         within = self._own() is not None
-        await self.navigator.move(name)
+        await self.navigator.move(name, behind)
         left = self._seats.get(name), [seat.agent for seat in self._seats.values()]
         self._drop()
         for each in (name, *(other for other in self.swarm.agents if other != name)):
