@@ -13,6 +13,8 @@ PY := $(VENV)/bin/python
 BENCH_PY := $(BENCH_VENV)/bin/python
 PEERS_PY := $(PEERS_VENV)/bin/python
 NODE := $(shell command -v npm)
+# Tests that talk to servers and processes wait more than they compute: one process more than there are cores.
+PROCESSES := $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores + 1 : 4)))
 PIP := -m pip --disable-pip-version-check -qq install
 
 # What the user's shell may carry and would change what is installed or what is run.
@@ -32,10 +34,10 @@ demo: $(VENV)/.runtime ## show a rich conversation and convert it to every wire
 	@$(PY) demo/demo.py $(ARGS)
 
 test: $(VENV)/.dev ## run the tests (ARGS="tests/core -k usage" for some of them)
-	@$(PY) -m pytest -n auto --maxprocesses 4 $(ARGS)
+	@$(PY) -m pytest -n $(PROCESSES) $(ARGS)
 
 test-long: $(VENV)/.dev ## run the tests that take minutes: crashes by the hundred, large threads
-	@$(PY) -m pytest -n auto --maxprocesses 4 -m long $(ARGS)
+	@$(PY) -m pytest -n $(PROCESSES) -m long $(ARGS)
 
 test-peers: $(PEERS_VENV)/.peers ## let the programs' own packages read what we write (ARGS="-k langchain" for one)
 	@if [ -n "$(NODE)" ] && [ ! -d tests/dialects/peers/node_modules ]; then \
