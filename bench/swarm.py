@@ -19,12 +19,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import report
@@ -47,6 +49,8 @@ _NOTES = (
     """palaver, like agent-swarm-kit, tells each step of a turn as events on a bus, and checks each answer;
     openai-agents, langgraph-swarm and autogen-core do not. langgraph-swarm keeps a checkpoint at each step, to which
     one can go back.""",
+    """Workers share the machine with the clients, with NATS and with PostgreSQL: where its cores are all busy with one
+    worker, a second one takes from them.""",
     """autogen-core is a runtime that passes messages to agents. The conversation is a list in an agent that was written
     for this benchmark: nothing is checked or handed over.""",
 )
@@ -297,20 +301,34 @@ def fan_out(scale: _Scale, rounds: int) -> list[Row]:
 
 def workers(scale: _Scale, rounds: int) -> list[Row]:
     """Turns per second through one worker and two, in processes of their own: only palaver has them."""
-    case = f"5. Turns per second through workers: {scale.clients} clients, NATS and PostgreSQL"
-    found: dict[int, list[float]] = {1: [], 2: []}
+    rows: list[Row] = []
+    for computing in _COMPUTING:
+        what = f"each computing {1000 * computing:g} ms" if computing else "each answered at once"
+        rows += _workers(
+            f"5. Turns per second through workers: {scale.clients} clients, {what}", scale, rounds, computing
+        )
+    return rows
+
+
+def _workers(case: str, scale: _Scale, rounds: int, computing: float) -> list[Row]:
+    found: dict[int, list[worker_turns.Measured]] = {1: [], 2: []}
     rows = [Row(case, f"palaver, {count} worker{'s' * (count > 1)}", "/s") for count in found]
     try:
         for _ in range(min(rounds, _WORKER_ROUNDS)):
             for count, seen in found.items():
-                seen.append(worker_turns.turns_a_second(count, clients=scale.clients, turns=scale.each))
+                seen.append(
+                    worker_turns.turns_a_second(count, clients=scale.clients, turns=scale.each, computing=computing)
+                )
     except Exception as error:  # noqa: BLE001 (a server that is not there is a row that says so)
         for row in rows:
             row.skipped = f"{type(error).__name__}: {error}"
         return rows
     for row, seen in zip(rows, found.values(), strict=True):
-        row.value = Spread(seen)
-    rows[1].ratio = Spread([two / one for one, two in zip(found[1], found[2], strict=True)])
+        row.value = Spread([each.turns for each in seen])
+        busy = [each.cores for each in seen if each.cores is not None]
+        if busy:
+            row.note = f"{median(busy):.1f} of {os.cpu_count()} cores busy"
+    rows[1].ratio = Spread([two.turns / one.turns for one, two in zip(found[1], found[2], strict=True)])
     rows[1].target, rows[1].met = f"≥ {_NEAR_LINEAR:g}×", rows[1].ratio.median >= _NEAR_LINEAR
     return rows
 
@@ -318,6 +336,8 @@ def workers(scale: _Scale, rounds: int) -> list[Row]:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 _WORKER_ROUNDS, _NEAR_LINEAR = 3, 1.7
+_COMPUTING = (0.0, 0.01)
+"""Seconds that a turn computes."""
 _SECTIONS: dict[str, Callable[[_Scale, int], list[Row]]] = {
     "1": one_client,
     "2": many_clients,

@@ -6,6 +6,7 @@
 With `PALAVER_REQUIRE_SERVERS=1` a run fails when a test marked `server` was skipped.
 """
 
+import gc
 import os
 
 import pytest
@@ -16,7 +17,7 @@ from tests.corpus import exchanges
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile(
     "ci",
-    max_examples=200,
+    max_examples=100,
     deadline=None,  # a busy machine is not a bug
     derandomize=True,
     print_blob=True,
@@ -33,6 +34,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "exchange" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker("recorded")
         metafunc.parametrize("exchange", exchanges(*mark.args, **mark.kwargs) if mark else exchanges())
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fifty thousand tests are a heap that no collection need walk again: tests that collect garbage took a second."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

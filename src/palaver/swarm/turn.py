@@ -61,8 +61,6 @@ class Turn:
         self.answer = ""
         self.banned = False
         """Whether a policy spoke in the agent's place."""
-        self.overtaken = False
-        """Whether the agent was changed from outside."""
         self.told = False
         """Whether its answer was published."""
         self.error: Exception | None = None

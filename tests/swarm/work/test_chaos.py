@@ -31,6 +31,10 @@ async def turmoil(stage, server, *, clients, rounds, pause):
         await stage.owned(3)
         for each in rounds:
             await asyncio.sleep(pause)
+            if each != "worker":
+                await stage.owned(
+                    3
+                )  # a worker that begins without its servers ends: whoever started it starts it again
             if each == "worker":
                 stage.kill(random.choice(stage.workers))
                 stage.worker(**options)
