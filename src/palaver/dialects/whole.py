@@ -10,15 +10,13 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
-_SURROGATE: Final = re.compile(
-    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
-)
+from palaver.core.surrogates import sayable_json
+
 WHY: Final = "half a character, which the program that reads this refuses; U+FFFD in its place"
 
 
 def whole(text: bytes) -> bytes:
     """JSON with U+FFFD for every escape that is half a character."""
-    return _SURROGATE.sub(lambda found: found[0] if found[1] is None else b"\\ufffd", text) if b"\\u" in text else text
+    return sayable_json(text.decode()).encode() if b"\\u" in text else text

@@ -34,8 +34,9 @@ from palaver.core.messages import (
 from palaver.core.pairs import REPAIR, Placed, client_calls, complete, settle, whole
 from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
+from palaver.core.surrogates import sayable_json
 from palaver.wires.context import Context, Options
-from palaver.wires.handover import fit, fit_settings
+from palaver.wires.handover import HALVES, fit, fit_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -291,7 +292,13 @@ class RequestEncoder:
             fields = {"model": UNNAMED, **fields}
         if name in fields:
             return jsontext.encode({key: value for key, value in fields.items() if value is not ABSENT})
-        return jsontext.encode(fields)[:-1] + (b"," if fields else b"") + b'"' + name.encode() + b'":['
+        written = jsontext.encode(fields)
+        if not self._own and b"\\u" in written:
+            said = sayable_json(written.decode()).encode()
+            if said != written:
+                context.lose("converted", "request", HALVES)
+            written = said
+        return written[:-1] + (b"," if fields else b"") + b'"' + name.encode() + b'":['
 
     def chunks(self) -> Sequence[bytes]:
         """Hand out the body in pieces; what was sealed is neither written nor copied again."""

@@ -10,6 +10,7 @@ Rules (wires.md 9):
 - A malformed call is never sent as a call: the model is told of it in user text (C23, MSG-10). A call whose arguments
   are no JSON goes out with arguments that carry the raw text; one whose arguments are no object is wrapped where
   the wire takes objects only.
+- Half a character (a lone surrogate) is U+FFFD in every text, argument and value (CBF-14).
 - A message that has nothing left to say is left out.
 
 Stability: experimental.
@@ -45,6 +46,7 @@ from palaver.core.parts import (
     Text,
     ToolCall,
 )
+from palaver.core.surrogates import sayable, sayable_json
 from palaver.wires import reading
 from palaver.wires.media import kind_of, medium, plain, refusal_of, typed
 
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
 
 ERROR_PREFIX: Final = "Error: "
 TOOL_CALL_ERROR: Final = "TOOL_CALL_ERROR"
+HALVES: Final = "halves of characters; U+FFFD in their place"
+"""Why a text was changed that UTF-8 cannot say."""
 _BLANK_RESULT: Final = "(no output)"
 
 
@@ -145,8 +149,7 @@ def _text_behind_call(content: Sequence[AnyPart]) -> bool:
 
 def _malformed_note(part: MalformedToolCall) -> str:
     name = f" of {part.name}" if part.name else ""
-    note = f"[The tool call{name} could not be read: {part.reason}. It was: {part.raw}]"
-    return note.encode("utf-8", "replace").decode()
+    return sayable(f"[The tool call{name} could not be read: {part.reason}. It was: {part.raw}]")
 
 
 def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
@@ -219,7 +222,7 @@ def _part(
         case Text():
             return _text(part, context, index, position)
         case Json():
-            return part
+            return _json(part, context, index, position)
         case Reasoning():
             return _reasoning(part, context, index, position)
         case ToolCall():
@@ -265,10 +268,20 @@ def _text(part: Text, context: Context, index: int, position: int) -> Text | Non
     if not context.speech.blank_text and not part.text.strip() and not _proves(part, context):
         context.lose("dropped", "text", "blank, which the wire refuses", index, position)
         return None
-    if not _utf8(part.text):
-        context.lose("converted", "text", "lone surrogates replaced", index, position)
-        part = part.replace(text=part.text.encode("utf-8", "replace").decode())
+    said = sayable(part.text)
+    if said != part.text:
+        context.lose("converted", "text", HALVES, index, position)
+        part = part.replace(text=said)
     return part
+
+
+def _json(part: Json, context: Context, index: int, position: int) -> Json:
+    written = bytes(part.value_json).decode()
+    said = sayable_json(written)
+    if said == written:
+        return part
+    context.lose("converted", "json", HALVES, index, position)
+    return structs.replace(part, value_json=Raw(said.encode()))
 
 
 def _is_object(raw: Raw | UnsetType) -> bool:
@@ -280,16 +293,6 @@ def _proves(part: Text, context: Context) -> bool:
     proofs = context.speech.blank_proofs
     held = reading.native(part, context.wire)
     return bool(held) if proofs is None else not proofs.isdisjoint(held)
-
-
-def _utf8(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _reasoning(part: Reasoning, context: Context, index: int, position: int) -> AnyPart | None:
@@ -325,13 +328,17 @@ def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCa
             position,
         )
         part = part.replace(name=name)
+    said = sayable_json(part.arguments_json)
+    if said != part.arguments_json:
+        context.lose("converted", "arguments", HALVES, index, position)
+        part = part.replace(arguments_json=said)
     text = part.arguments_json
     if not text.strip():
         return part if not speech.object_arguments else part.replace(arguments_json="{}")
     if not jsontext.is_json(text):
         context.lose("converted", "arguments", "not JSON; sent inside a JSON object", index, position)
         return part.replace(arguments_json=jsontext.encode({"INVALID_JSON": text}).decode())
-    if speech.object_arguments and not part.custom and jsontext.kind(text.encode("utf-8", "replace")) != "an object":
+    if speech.object_arguments and not part.custom and jsontext.kind(text.encode()) != "an object":
         context.lose("converted", "arguments", "not an object; wrapped in one", index, position)
         return part.replace(arguments_json=f'{{"value":{text}}}')
     return part

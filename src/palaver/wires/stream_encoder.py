@@ -42,10 +42,12 @@ from palaver.core.events import (
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import AssistantPart, Citation, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
 from palaver.core.request import Response
+from palaver.core.surrogates import sayable
 from palaver.stream.assembler import FIELDS, Assembler, paired
 from palaver.stream.in_turn import InTurn
 from palaver.wires import reading
 from palaver.wires.context import Context, Options
+from palaver.wires.handover import HALVES
 from palaver.wires.wire import fit_answer, with_own_usage
 
 if TYPE_CHECKING:
@@ -335,15 +337,15 @@ class StreamEncoder:
         shown.grown = True
 
     def _sayable(self, shown: Shown, event: Delta) -> Delta:
-        """Join the halves of a character that came in two pieces; one that stays alone becomes a question mark."""
+        """Join the halves of a character that came in two pieces; one that stays alone becomes U+FFFD."""
         text = paired(shown.half + event.text)
         shown.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         text = text[: len(text) - len(shown.half)]
         if not self.context.own:
-            said = text.encode("utf-8", "replace").decode()
+            said = sayable(text)
             if said != text:
                 self.context.offset = 0
-                self.context.lose("converted", "text", "lone surrogates replaced", shown.choice, event.index)
+                self.context.lose("converted", "text", HALVES, shown.choice, event.index)
             text = said
         return structs.replace(event, text=text)
 
@@ -402,10 +404,10 @@ class StreamEncoder:
     def _tell_half(self, shown: Shown, index: int) -> None:
         half, shown.half = shown.half, ""
         grows = next(iter(FIELDS[type(shown.part)]))
-        self.grow(shown, grows(index, half if self.context.own else "?"))
+        self.grow(shown, grows(index, half if self.context.own else "\ufffd"))
         if not self.context.own:
             self.context.offset = 0
-            self.context.lose("converted", "text", "lone surrogates replaced", shown.choice, index)
+            self.context.lose("converted", "text", HALVES, shown.choice, index)
 
     def _end_held(self, event: PartEnd) -> None:
         start, _ = self._held.pop(event.index)

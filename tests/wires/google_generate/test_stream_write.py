@@ -264,8 +264,8 @@ def test_odd_text_is_carried():
     odd = '\u2028\u2029\u0085 \r\n\t"\\ 👋 \ud83d . \x00\x7f'
     found = assistant(odd).replace(finish_reason="stop")
     data, losses = written(narrate(Response(found)))
-    assert response(data).message.text == odd.replace("\ud83d", "?")
-    assert [each.why for each in losses] == ["lone surrogates replaced"]
+    assert response(data).message.text == odd.replace("\ud83d", "\ufffd")
+    assert [each.why for each in losses] == ["halves of characters; U+FFFD in their place"]
 
 
 # -- failure ---------------------------------------------------------------------------------------

@@ -1,0 +1,38 @@
+"""Halves of characters, and what a provider gets in their place.
+
+Rules (CBF-14, message-fields.md F43, dialects.md 0.12):
+
+- Text that was cut inside of a UTF-16 pair holds half a character. Python and JSON can say it, as a code point and an
+  escape; UTF-8 cannot, and many parsers refuse the escape. So a message keeps it, and a body has U+FFFD in its place.
+- Two halves that stand side by side, as code points, are the character that they make.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_ESCAPE: Final = re.compile(
+    r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+
+
+def sayable(text: str) -> str:
+    """A text that UTF-8 can say: pairs joined, and U+FFFD for each half that stands alone."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def sayable_json(text: str) -> str:
+    """JSON text whose strings UTF-8 can say: as ``sayable``, and U+FFFD for each escape that is half a character."""
+    text = sayable(text)
+    if "\\u" not in text:
+        return text
+    return _ESCAPE.sub(lambda found: found[0] if found[1] is None else "\\ufffd", text)
