@@ -3,6 +3,7 @@
 import pytest
 
 from palaver import MalformedToolCall, Reasoning, Text, ToolCall
+from palaver.core.events import TextDelta
 from palaver.core.tools import Tool
 from palaver.stream import local
 from palaver.stream.assembler import Assembler
@@ -71,6 +72,10 @@ HERMES = {
     "a tag in reasoning is reasoning": (
         "<think>use <tool_call> or <think></think>ok",
         [Reasoning("use <tool_call> or <think>"), Text("ok")],
+    ),
+    "tags in a string": (
+        '<tool_call>{"name":"f","arguments":{"a":"</tool_call>\\"<tool_call>"}}</tool_call>b',
+        [call(0, "f", '{"a":"</tool_call>\\"<tool_call>"}'), Text("b")],
     ),
     "a closing tag that closes nothing": ("a</think>b</tool_call>", [Text("a</think>b</tool_call>")]),
     "half a tag": ("a <tool_cal", [Text("a <tool_cal")]),
@@ -501,7 +506,90 @@ HARMONY = {
     "empty": ("<|channel|>final<|message|><|return|>", []),
 }
 
+# The suite of Codebuff's first parser (codebuff.md 10), and the faults that it has a test for.
+CODEBUFF = {
+    "text only": ("Just text", [Text("Just text")]),
+    "nothing": ("", []),
+    "a call": (
+        '<codebuff_tool_call>\n{\n  "cb_tool_name": "f",\n  "a": 1,\n  "cb_easp": true\n}\n</codebuff_tool_call>',
+        [call(0, "f", '{"a": 1}')],
+    ),
+    "the name last, no line breaks": (
+        '<codebuff_tool_call>{"a":"x","cb_tool_name":"f"}</codebuff_tool_call>',
+        [call(0, "f", '{"a": "x"}')],
+    ),
+    "no arguments": ('<codebuff_tool_call>{"cb_tool_name":"f"}</codebuff_tool_call>', [call(0, "f", "{}")]),
+    "arguments as written": (
+        (
+            '<codebuff_tool_call>{"cb_tool_name":"f","a":{"b" :[2.0, 5e-06],"c":"\\u00e9é"},'
+            '"d":null}</codebuff_tool_call>'
+        ),
+        [call(0, "f", '{"a": {"b" :[2.0, 5e-06],"c":"\\u00e9é"}, "d": null}')],
+    ),
+    "two calls and text around": (
+        (
+            'First.\n<codebuff_tool_call>\n{"cb_tool_name":"f"}\n</codebuff_tool_call>Then\n'
+            '<codebuff_tool_call>\n{"cb_tool_name":"g"}\n</codebuff_tool_call>\nLast'
+        ),
+        [Text("First.\n"), call(0, "f", "{}"), Text("Then\n"), call(1, "g", "{}"), Text("\nLast")],
+    ),
+    "cut by the stop sequence": (
+        'So:<codebuff_tool_call>\n{\n  "cb_tool_name": "f",\n  "a": "x",\n  ',
+        [Text("So:"), call(0, "f", '{"a": "x"}')],
+    ),
+    "cut behind the suffix": (
+        '<codebuff_tool_call>\n{\n  "cb_tool_name": "f",\n  "cb_easp": true\n}\n',
+        [call(0, "f", "{}")],
+    ),
+    "cut in a string": (
+        '<codebuff_tool_call>\n{"cb_tool_name": "f", "a": "x,',
+        [bad('{"cb_tool_name": "f", "a": "x,', "f")],
+    ),
+    "cut in an argument": (
+        '<codebuff_tool_call>\n{"cb_tool_name": "f", "a": 1',
+        [bad('{"cb_tool_name": "f", "a": 1', "f")],
+    ),
+    "cut at once": ("<codebuff_tool_call>\n", []),
+    "half a tag": ("a <codebuff_tool_ca", [Text("a <codebuff_tool_ca")]),
+    "a closing tag in a string": (
+        (
+            '<codebuff_tool_call>\n{"cb_tool_name":"write","text":"a\\n</codebuff_tool_call>\\"</codebuff_tool_call>"}\n'
+            "</codebuff_tool_call>ok"
+        ),
+        [call(0, "write", '{"text": "a\\n</codebuff_tool_call>\\"</codebuff_tool_call>"}'), Text("ok")],
+    ),
+    "an opening tag in a string": (
+        '<codebuff_tool_call>{"cb_tool_name":"write","text":"<codebuff_tool_call>\\\\"}</codebuff_tool_call>ok',
+        [call(0, "write", '{"text": "<codebuff_tool_call>\\\\"}'), Text("ok")],
+    ),
+    "bad JSON": (
+        '<codebuff_tool_call>\n{"cb_tool_name": "f", "a": }\n</codebuff_tool_call>.',
+        [bad('{"cb_tool_name": "f", "a": }', "f"), Text(".")],
+    ),
+    "a string that does not end": (
+        (
+            '<codebuff_tool_call>\n{"cb_tool_name": "f", "a": "x}\n</codebuff_tool_call>and'
+            '<codebuff_tool_call>{"cb_tool_name":"g"}</codebuff_tool_call>'
+        ),
+        [bad('{"cb_tool_name": "f", "a": "x}', "f"), Text("and"), call(0, "g", "{}")],
+    ),
+    "no name": ('<codebuff_tool_call>{"a": 1}</codebuff_tool_call>', [bad('{"a": 1}')]),
+    "a name that is none": (
+        '<codebuff_tool_call>{"cb_tool_name": 7}</codebuff_tool_call>',
+        [bad('{"cb_tool_name": 7}')],
+    ),
+    "text behind the object": (
+        '<codebuff_tool_call>{"cb_tool_name":"f"} x</codebuff_tool_call>',
+        [bad('{"cb_tool_name":"f"} x', "f")],
+    ),
+    "reasoning": (
+        '<think>Hm.</think><codebuff_tool_call>{"cb_tool_name":"f"}</codebuff_tool_call>',
+        [Reasoning("Hm."), call(0, "f", "{}")],
+    ),
+}
+
 TABLES = {
+    "codebuff": CODEBUFF,
     "hermes": HERMES,
     "qwen3_coder": QWEN,
     "lfm2": LFM2,
@@ -515,7 +603,13 @@ TABLES = {
     "harmony": HARMONY,
     "text": {"reasoning": ("<think>a</think>b<tool_call>", [Reasoning("a"), Text("b<tool_call>")])},
 }
-ROWS = {"lfm2": ["DAS-16"], "qwen3_coder": ["DAS-18"], "gemma3": ["DAS-18"], "gemma4": ["DAS-18"]}
+ROWS = {
+    "codebuff": ["CBF-16"],
+    "lfm2": ["DAS-16"],
+    "qwen3_coder": ["DAS-18"],
+    "gemma3": ["DAS-18"],
+    "gemma4": ["DAS-18"],
+}
 CASES = [
     pytest.param(
         kind,
@@ -543,6 +637,22 @@ def test_a_format_reads_single_characters(format, text, parts):
         assembler.extend(parser.feed(char))
     assembler.extend(parser.finish())
     assert seen(assembler.content()) == parts
+
+
+@pytest.mark.row("CBF-16")
+@pytest.mark.parametrize(("format", "text", "parts"), [case for case in CASES if case.values[0] == "codebuff"])
+def test_calls_in_text_are_read_at_every_split_point(format, text, parts):
+    """Nothing internal is given out on the way: no piece of a tag, no key of Codebuff's own."""
+    for at in range(len(text) + 1):
+        parser = local.get(format)
+        events = [*parser.feed(text[:at]), *parser.feed(text[at:]), *parser.finish()]
+        assembler = Assembler()
+        assembler.extend(events)
+        assert seen(assembler.content()) == parts
+        if not any(isinstance(part, tuple) for part in parts):  # a malformed call shows what it was
+            said = "".join(each.text for each in events if isinstance(each, TextDelta))
+            assert said == "".join(part.text for part in parts if isinstance(part, Text))
+            assert "cb_easp" not in str(events)
 
 
 def test_every_format_has_its_table():

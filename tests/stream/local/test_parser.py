@@ -21,7 +21,17 @@ JSON_CALLS = ['{"name":"f","arguments":{"a":[1,"é"]}}', '{"name": "f", "paramet
 PYTHON_CALLS = ["f(a=1)", "[f(a='x', b=[1,{k: None}])", ", g-h()]", "f(a=007, b=.5", "'", '"', "\\u00e9", "[1)", "("]
 THINK = ["<think>", "</think>"]
 FRAGMENTS = {
-    "hermes": ["<tool_call>", "</tool_call>", *THINK, *JSON_CALLS],
+    "hermes": ["<tool_call>", "</tool_call>", *THINK, *JSON_CALLS, '"</tool_call>"', '"<tool_call>'],
+    "codebuff": [
+        "<codebuff_tool_call>\n",
+        "\n</codebuff_tool_call>",
+        *THINK,
+        '{"cb_tool_name":"f","a":1}',
+        '{\n  "cb_tool_name": "f",\n  "a": "</codebuff_tool_call>",\n  ',
+        '"cb_easp": true\n}',
+        '"</codebuff_tool_call>\\"',
+        *JSON_CALLS,
+    ],
     "qwen3_coder": [
         "<tool_call>",
         "</tool_call>",

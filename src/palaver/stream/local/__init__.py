@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 from palaver.core.errors import UnknownNameError
 from palaver.core.tools import Tool
 from palaver.stream.assembler import Assembler
-from palaver.stream.local import deepseek, gemma, harmony, hermes, lfm2, llama, mistral, qwen
+from palaver.stream.local import codebuff, deepseek, gemma, harmony, hermes, lfm2, llama, mistral, qwen
 from palaver.stream.local.format import Format
 from palaver.stream.local.parser import Parser
 from palaver.stream.local.thinking import REASONING, THINK, Pair, split_thinking
@@ -53,6 +53,7 @@ FORMATS: Final[dict[str, Format]] = {
     "deepseek_v3": deepseek.V3,  # and R1
     "deepseek_v31": deepseek.V31,
     "harmony": harmony.FORMAT,  # gpt-oss
+    "codebuff": codebuff.FORMAT,
     "text": Format(reasoning=THINK),  # no calls
 }
 

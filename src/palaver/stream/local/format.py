@@ -56,7 +56,8 @@ class Block:
 
     ``ends`` close it, and so do the openings of the blocks named in ``yields_to``. ``keeps`` says that the opening
     tag is part of what the grammar reads. Without a grammar, a block whose head does not come within ``limit``
-    characters is text.
+    characters is text. ``strings``: the block is JSON, and a tag inside one of its strings is text; a string ends at a
+    line break at the latest, as JSON has none in it.
     """
 
     opens: str
@@ -66,6 +67,7 @@ class Block:
     head: Head | None = None
     keeps: bool = False
     limit: int = 1024
+    strings: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@
     {"name": "get_weather", "arguments": {"city": "Paris"}}
     </tool_call>
 
-A call whose closing tag the model forgot ends where the next one opens, or with the answer.
+A call whose closing tag the model forgot ends where the next one opens, or with the answer. A
+tag inside a JSON string is text.
 
 Sources: NousResearch/Hermes-Function-Calling; the chat templates of NousResearch/Hermes-3-Llama-3.1-8B and
 Qwen/Qwen3-8B.
@@ -25,6 +26,6 @@ from palaver.stream.local.thinking import THINK
 _OPENS: Final = "<tool_call>"
 
 FORMAT: Final = Format(
-    blocks=(Block(_OPENS, ends=("</tool_call>",), yields_to=(_OPENS,), read=jsoncalls.read),),
+    blocks=(Block(_OPENS, ends=("</tool_call>",), yields_to=(_OPENS,), read=jsoncalls.read, strings=True),),
     reasoning=THINK,
 )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _BETWEEN: Final = re.compile(r"[ \t\r\n,;]*")
-_NO_NAME: Final = "a call without a name"
+NO_NAME: Final = "a call without a name"
 _ARGUMENTS: Final = ("arguments", "parameters")
 
 
@@ -67,8 +67,13 @@ def _skip(text: str, at: int, pattern: re.Pattern[str] = _SPACE) -> int:
     return match.end() if match else at
 
 
-def _members(text: str, at: int) -> tuple[dict[str, str], int]:
-    """The members of the object that begins at ``at``, each as it was written, and where it ends."""
+def members_of(text: str, at: int = 0) -> tuple[dict[str, str], int]:
+    """The members of the object that begins at ``at``, each as it was written, and where it ends.
+
+    Raises ``NotJSON``.
+    """
+    if not text.startswith("{", at):
+        raise NotJSON("expected an object")
     members: dict[str, str] = {}
     at = _skip(text, at + 1)
     while not text.startswith("}", at):
@@ -95,14 +100,12 @@ def _members(text: str, at: int) -> tuple[dict[str, str], int]:
 
 def read_object(text: str, at: int = 0) -> tuple[ToolCall | MalformedToolCall, int]:
     """The call that begins at ``at``, and where it ends. Raises ``NotJSON``."""
-    if not text.startswith("{", at):
-        raise NotJSON("expected an object")
-    members, end = _members(text, at)
-    name = _string(members.get("name"))
+    members, end = members_of(text, at)
+    name = string(members.get("name"))
     if not name:
-        return MalformedToolCall(text[at:end], _NO_NAME), end
+        return MalformedToolCall(text[at:end], NO_NAME), end
     arguments = _unwrapped(next((members.pop(key) for key in _ARGUMENTS if key in members), ""))
-    id = _string(members.get("id"))  # noqa: A001 (the field's own word)
+    id = string(members.get("id"))  # noqa: A001 (the field's own word)
     said = {"name": True, "id": bool(id), "type": members.get("type") == '"function"'}
     rest = [f"{quoted(key)}:{value}" for key, value in members.items() if not said.get(key)]
     return ToolCall(id or "", name, arguments, provider_json=_kept(rest)), end
@@ -115,13 +118,14 @@ def _kept(members: list[str]) -> Raw | UnsetType:
         raise NotJSON("nested too deeply") from None
 
 
-def _string(text: str | None) -> str | None:
+def string(text: str | None) -> str | None:
+    """What a JSON string says; ``None`` for any other value."""
     return jsontext.value(text) if text is not None and text.startswith('"') else None
 
 
 def _unwrapped(arguments: str) -> str:
     """Take the object out of the string that holds it; other text stays as it is."""
-    inner = _string(arguments)
+    inner = string(arguments)
     if inner is None:
         return arguments
     inner = inner.strip()
@@ -149,10 +153,10 @@ def read(text: str, _schemas: Schemas) -> Read:
     return found
 
 
-def unread(text: str, call: str, reason: str) -> MalformedToolCall:
-    """Text that holds a call that is no JSON, with the name of the call as far as it can be read."""
+def unread(text: str, call: str, reason: str, *, key: str = "name") -> MalformedToolCall:
+    """Text that holds a call that is no JSON, with the name of the call (under ``key``) as far as it can be read."""
     probe = PartialJSON()
     probe.feed(call)
     seen: Any = probe.value
-    name = cast("dict[str, Any]", seen).get("name") if isinstance(seen, dict) else None
+    name = cast("dict[str, Any]", seen).get(key) if isinstance(seen, dict) else None
     return MalformedToolCall(text.strip(), reason, name if isinstance(name, str) and name else None)

@@ -17,7 +17,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from palaver.core import jsontext
 from palaver.core.parts import MalformedToolCall, Reasoning, Text, ToolCall
@@ -97,6 +98,36 @@ class Thinking(Outside):
             super().meet(tag)
 
 
+class JSONString:
+    """Tells whether JSON that arrives in pieces is inside a string just now. A line break ends a string too."""
+
+    _MARK: Final = re.compile(r'["\\\n]')
+
+    def __init__(self) -> None:
+        self.open = False
+        self._escaped = False
+
+    def feed(self, text: str) -> None:
+        """Take the next piece."""
+        at = 0
+        while at < len(text):
+            if self._escaped:
+                self._escaped = False
+                self.open = self.open and text[at] != "\n"
+                at += 1
+                continue
+            found = self._MARK.search(text, at)
+            if found is None:
+                return
+            mark, at = found[0], found.end()
+            if mark == '"':
+                self.open = not self.open
+            elif mark == "\n":
+                self.open = False
+            else:
+                self._escaped = self.open
+
+
 class Inside(Mode):
     """A block, read when it ends."""
 
@@ -108,11 +139,14 @@ class Inside(Mode):
         self._head: Head | None = block.head
         self._pieces: list[str] = [block.opens] if block.keeps else []
         self._room = block.limit
+        self._string = JSONString() if block.strings else None
 
     def take(self, text: str) -> int:
         """Gather it; without a grammar, only as far as a head may reach."""
         if self._block.read is not None:
             self._pieces.append(text)
+            if self._string is not None:
+                self._string.feed(text)
             return len(text)
         size = min(len(text), self._room)
         self._room -= size
@@ -123,7 +157,9 @@ class Inside(Mode):
 
     def meet(self, tag: str) -> None:
         """End, or begin what the head announces."""
-        if self._head is not None and tag == self._head.closes:
+        if self._string is not None and self._string.open:
+            self.take(tag)
+        elif self._head is not None and tag == self._head.closes:
             self._announce(self._head)
         elif tag not in {*self._block.ends, *self._block.yields_to}:
             self._pieces.append(tag)
