@@ -30,7 +30,7 @@ from palaver.agent.planning import plan
 from palaver.agent.tool_names import Toolbox
 from palaver.core.events import ArgumentsDelta, Event, Finish, PartEnd, PartStart
 from palaver.core.parts import AssistantPart, ToolCall, settled
-from palaver.stream.assembler import paired
+from palaver.core.surrogates import paired
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -19,14 +19,23 @@ _ESCAPE: Final = re.compile(
 )
 
 
+def paired(text: str) -> str:
+    """Join halves of surrogate pairs that stand side by side; a lone one stays."""
+    return _joined(text, "surrogatepass")
+
+
 def sayable(text: str) -> str:
     """A text that UTF-8 can say: pairs joined, and U+FFFD for each half that stands alone."""
+    return _joined(text, "replace")
+
+
+def _joined(text: str, lone: str) -> str:
     if text.isascii():
         return text
     try:
         text.encode()
     except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", lone)
     return text
 
 

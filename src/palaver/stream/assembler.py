@@ -59,6 +59,7 @@ from palaver.core.parts import (
     settled,
 )
 from palaver.core.request import Response
+from palaver.core.surrogates import paired
 from palaver.stream.partial import PartialJSON
 
 if TYPE_CHECKING:
@@ -161,17 +162,6 @@ def _added(held: str | Inline | None, pieces: Sequence[str], kind: type) -> Any:
         return Inline(held.data + "".join(pieces))
     text = (held or "") + "".join(pieces)
     return text if kind is ArgumentsDelta else paired(text)  # arguments are paired when they are judged
-
-
-def paired(text: str) -> str:
-    """Join halves of surrogate pairs that stand side by side; a lone one stays."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return text
 
 
 def _place(slot: _Slot) -> tuple[int, ...]:

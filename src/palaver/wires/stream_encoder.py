@@ -42,8 +42,8 @@ from palaver.core.events import (
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import AssistantPart, Citation, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
 from palaver.core.request import Response
-from palaver.core.surrogates import sayable
-from palaver.stream.assembler import FIELDS, Assembler, paired
+from palaver.core.surrogates import paired, sayable
+from palaver.stream.assembler import FIELDS, Assembler
 from palaver.stream.in_turn import InTurn
 from palaver.wires import reading
 from palaver.wires.context import Context, Options

@@ -31,7 +31,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from palaver.core.parts import MalformedToolCall, ToolCall
-from palaver.stream.assembler import paired
+from palaver.core.surrogates import paired
 
 if TYPE_CHECKING:
     from collections.abc import Callable

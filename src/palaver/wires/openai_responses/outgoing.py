@@ -13,7 +13,7 @@ from msgspec import Raw, structs
 
 from palaver.core import jsontext
 from palaver.core.parts import AnyPart, AssistantPart, Reasoning, Refusal, Text, ToolCall
-from palaver.stream.assembler import paired
+from palaver.core.surrogates import paired
 from palaver.wires.openai_responses.stream_forms import BY_EVENT
 from palaver.wires.openai_responses.unquoted import Unquoted
 

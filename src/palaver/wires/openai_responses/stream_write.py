@@ -37,8 +37,8 @@ from palaver.core.parts import (
     ServerToolResult,
     Text,
 )
+from palaver.core.surrogates import paired
 from palaver.stream import sse
-from palaver.stream.assembler import paired
 from palaver.wires.openai_responses import parts
 from palaver.wires.openai_responses.calls import NATIVE
 from palaver.wires.openai_responses.encode import Piece, answer, completed, is_said, response
