@@ -5,8 +5,8 @@ from msgspec import UNSET
 
 import palaver as p
 from palaver.core.errors import NavigationError, SwarmError
-from palaver.swarm import Call, tool
-from tests.swarm.scripts import agent, at_work, calling, told
+from palaver.swarm import Call, Hooks, tool
+from tests.swarm.scripts import agent, at_work, branching, calling, told
 
 pytestmark = pytest.mark.anyio
 
@@ -143,6 +143,26 @@ async def test_a_message_that_a_tool_commits_inherits_the_payload():
         await it.session.complete("hi", {"from": "web"})
         assert [message.payload for message in it.session.user_history] == [{"from": "web"}] * 2
         assert it.session.payload is None
+
+
+@pytest.mark.row("ASK-01")
+async def test_a_message_said_inside_a_turn_brings_its_own_payload():
+    asked = {}
+
+    @tool
+    async def ask(call: Call) -> None:
+        await call.commit("ok")
+        asked["before"] = call.session.payload
+        await call.session.complete("more", {"from": "tool"})
+
+    class Known(Hooks):
+        def on_execute(self, place, text, mode):
+            asked["hook"] = place.payload
+
+    async with at_work(agent("A", branching(ask=calling("ask")), tools=[ask], hooks=Known())) as it:
+        assert await it.session.complete("ask", {"from": "web"}) == "answer:more"
+        assert asked == {"before": {"from": "web"}, "hook": {"from": "tool"}}
+        assert [message.payload for message in it.session.user_history] == [{"from": "web"}, {"from": "tool"}]
 
 
 @pytest.mark.row("ASK-02")

@@ -131,13 +131,14 @@ class Session(Commits):
     async def complete(self, text: str, payload: Any = None, *, run: str | None = None) -> str:
         """Say something as the client, and wait for the answer.
 
-        ``payload`` is kept with the message, and known to hooks and tools; ``run`` names the turn. Gives ``""`` when
-        the turn was cancelled or the session closed. Raises what the model raised, ``TurnError``, ``StoreError``,
-        ``ClosedError``.
+        ``payload`` is kept with the message, and known to hooks and tools; inside a turn it takes the place of the
+        turn's. ``run`` names the turn. Gives ``""`` when the turn was cancelled or the session closed. Raises what the
+        model raised, ``TurnError``, ``StoreError``, ``ClosedError``.
         """
         self._check()
         own = self._own()
         if own is not None:
+            own.payload = own.payload if payload is None else payload
             return await self._join(own, text, "user")
         async with self._queued():
             if self._over:

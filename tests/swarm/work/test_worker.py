@@ -8,8 +8,9 @@ import pytest
 
 from palaver.core.errors import SwarmError, TurnError
 from palaver.swarm import Where
+from palaver.swarm.records import record
 from palaver.swarm.work.worker import run_worker
-from tests.swarm.work.serving import answer_to, swarm
+from tests.swarm.work.serving import NAME, answer_to, swarm
 from tests.swarm.work.stage import fresh_stage
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
@@ -54,6 +55,17 @@ async def test_an_error_is_an_answer_and_stays_one(stage):
                 await desk.ask("ann", "fail", run="r1", timeout=30)
         assert await desk.ask("ann", "plain", timeout=30) == answer_to("plain")
     assert [each.text for each in stage.messages("ann")] == ["fail", "plain", answer_to("plain")]
+
+
+async def test_a_damaged_thread_is_told_to_its_client_and_to_nobody_else(stage):
+    stage.store.create(f"{NAME}/ann")
+    stage.store.append(f"{NAME}/ann", [record("lease", NAME, "no number")])
+    stage.worker()
+    async with stage.desk(again=60.0) as desk:
+        with pytest.raises(TurnError, match="TypeError"):
+            await desk.ask("ann", "one", timeout=30)
+        assert await desk.ask("bob", "one", timeout=30) == answer_to("one")
+    stage.check("bob", ["one"])
 
 
 async def test_a_turn_that_is_asked_again_is_answered_from_the_thread(stage):

@@ -12,7 +12,8 @@ Rules:
 - A worker that cannot renew its leases in time lets go of everything, and answers nothing.
 - A turn that ends with an error is answered with that error, which the thread keeps; asked again, it gives it again. A
   store that is away, or that another one wrote to, is no error of the turn: it is tried again as long as the lease
-  is held.
+  is held. A thread that no session can be opened on (it is damaged) answers each turn with what is wrong, and the other
+  clients notice nothing.
 - What a turn came to is told on the bus: ``session answer``, with its ``result``, or its ``error`` and ``code``.
 
 One swarm of a realm can have workers; two of them would take each other's threads away. On asyncio alone, for the NATS
@@ -352,7 +353,8 @@ class _Tenure:
                 await lane.close()
                 self._worker.doubt()
                 await anyio.sleep(_AGAIN)
-            except PalaverError as error:
+            except Exception as error:  # noqa: BLE001 (the others are answered all the same)
+                LOGGER.exception("no session of %s can be opened for the turn %s", asked.client, asked.run)
                 return _told(error)
 
 
