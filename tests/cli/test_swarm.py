@@ -1,5 +1,7 @@
 """`palaver swarm`: a swarm of a file, in a pipe and at a terminal of its own."""
 
+import time
+
 import pytest
 
 from palaver.store import open_store
@@ -61,6 +63,16 @@ manners = Policy("manners", validate_output=lambda text, _: "so are you" not in 
 shop = Swarm("shop", [triage_, sales], policies=[manners])
 '''
 
+CLINIC = """
+import palaver as p
+from palaver.models.scripted import ScriptedModel
+from palaver.swarm import Operator, Swarm, SwarmAgent, navigation
+
+nurse = ScriptedModel([p.assistant(tool_calls=[p.tool_call("to_doctor", {}, id="c1")])])
+doctor = SwarmAgent("doctor", operator=Operator(timeout=TIMEOUT))
+swarm = Swarm("clinic", [SwarmAgent("nurse", nurse, tools=[navigation("doctor")]), doctor])
+"""
+
 
 @pytest.fixture
 def desk(saved):
@@ -68,13 +80,18 @@ def desk(saved):
 
 
 @pytest.fixture
+def clinic(saved):
+    return saved(CLINIC.replace("TIMEOUT", "None"), "clinic.py")
+
+
+@pytest.fixture
 def terminal(tmp_path, monkeypatch, desk):
     monkeypatch.setenv("PALAVER_STORE", str(tmp_path / "palaver.db"))
     opened = []
 
-    def terminal_(*args):
-        opened.append(Terminal("swarm", "desk.py", *args, cwd=tmp_path))
-        return opened[-1].expect("/help")
+    def terminal_(*args, file="desk.py", expect="/help"):
+        opened.append(Terminal("swarm", file, *args, cwd=tmp_path))
+        return opened[-1].expect(expect)
 
     yield terminal_
     for each in opened:
@@ -222,3 +239,35 @@ def test_a_line_that_ends_in_a_backslash_goes_on(terminal):
     at = terminal().expect("triage> ").line("one \\").expect("… ").line("two").expect("triage heard one")
     at.expect("two").expect("triage> ").type("\x04")
     assert at.end() == 0
+
+
+def test_who_types_is_asked_in_the_place_of_a_person(terminal, clinic, location):
+    at = terminal("--client", "ann", file="clinic.py").expect("nurse> ").line("a doctor, please")
+    at.expect("⇒ doctor").expect("? doctor is asked: a doctor").expect("as doctor: ").line("here I am")
+    at.expect("doctor\n").expect("here I am").expect("doctor> ").line("and now?")
+    at.expect("? doctor is asked: and now?").expect("as doctor: ").type("\x04").expect("no answer").expect("doctor> ")
+    at.line("hello?").expect("as doctor: ").interrupt().expect("stopped").expect("doctor> ").line("/quit")
+    assert at.end() == 0
+    with open_store(location) as store:
+        path = [entry.message for entry in store.path("clinic/ann")]
+        assert [(each.role, each.source) for each in path if each.text == "here I am"] == [("assistant", "operator")]
+
+
+def test_one_message_at_a_terminal_is_answered_there_too(terminal, clinic):
+    at = terminal("--client", "ann", "--message", "help", file="clinic.py", expect="as doctor: ").line("here I am")
+    at.expect("doctor\n").expect("here I am").expect("go on: ")
+    assert at.end() == 0
+
+
+def test_an_answer_that_came_too_late_is_told(terminal, saved):
+    saved(CLINIC.replace("TIMEOUT", "1"), "clinic.py")
+    at = terminal(file="clinic.py").expect("nurse> ").line("help").expect("as doctor: ")
+    time.sleep(1.5)
+    at.line("here I am").expect("nobody waits for that answer any more").expect("no answer").expect("doctor> ")
+
+
+def test_in_a_pipe_nobody_is_asked(process, saved):
+    saved(CLINIC.replace("TIMEOUT", "0.2"), "clinic.py")
+    done = process("swarm", "clinic.py", "--client", "ann", data=b"help\nhere I am\n")
+    assert (done.code, done.out) == (0, "")
+    assert done.err.splitlines().count("no answer") == 2

@@ -7,9 +7,9 @@ import anyio
 import pytest
 from trio.testing import MockClock
 
-from palaver.swarm import SwarmAgent
+from palaver.swarm import SwarmAgent, navigation
 from palaver.swarm.operator import Operator
-from tests.swarm.scripts import at_work
+from tests.swarm.scripts import agent, at_work, calling
 
 pytestmark = pytest.mark.anyio
 
@@ -171,3 +171,17 @@ async def test_a_session_that_closes_disposes_of_its_question():
         assert not question.is_open
         assert desk.waiting == ()
     assert got == [""]
+
+
+@pytest.mark.row("ASK-28")
+async def test_who_is_handed_the_conversation_without_a_word_is_told_what_the_client_said():
+    desk = Operator()
+    first = agent("A", lambda _: calling("to_human"), tools=[navigation("human")])
+    async with at_work(first, person(desk)) as it, anyio.create_task_group() as group:
+
+        async def sit():
+            question = await desk.taken()
+            question.answer(f"you said: {question.text}")
+
+        group.start_soon(sit)
+        assert await it.session.complete("a person, please") == "you said: a person, please"

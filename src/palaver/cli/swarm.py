@@ -3,6 +3,7 @@
 Rules:
 
 - Who speaks, hand-overs, calls and results are lines aside; what the agents say goes to standard output.
+- At a terminal, what a person in the swarm is asked is asked here.
 - The conversation is the client's thread in the store; ``--client`` goes on with one.
 - Exit codes: 0, 1 for a message that came to no answer and for what cannot be used, 130 after Ctrl-C.
 
@@ -52,8 +53,9 @@ def command(
 
     again = ["palaver", "swarm", named, *([] if location is None else ["--store", stores.shown(location)])]
     said = files.read("-").decode(errors="replace").strip() if message == "-" else message
-    with opened(made, client, location) as talk:
+    typed = sys.stdin.isatty()
+    with opened(made, client, location, asks=typed and sys.stderr.isatty()) as talk:
         teller = SwarmTeller(events=events)
         if said is not None:
             return once(talk, teller, said, again)
-        return SwarmChat(talk, teller, again, typed=sys.stdin.isatty()).go()
+        return SwarmChat(talk, teller, again, typed=typed).go()

@@ -4,6 +4,7 @@ Rules:
 
 - The swarm works in an event loop of its own, in another thread; this one draws, reads, and hears Ctrl-C. The first
   Ctrl-C in a turn cancels it, and what was said stays in the log; the second leaves.
+- With ``asks``, who types is also asked in the place of the swarm's people (``operating``).
 - A client that was begun here, and said nothing, leaves no thread behind.
 
 Stability: experimental.
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from anyio.from_thread import start_blocking_portal
 
-from palaver.cli import stores
+from palaver.cli import operating, stores
 from palaver.cli.commands import Commands, Leave
 from palaver.cli.figures import count
 from palaver.cli.harmless import in_line
@@ -28,6 +29,7 @@ from palaver.cli.lines import Lines
 from palaver.core.errors import NotFoundError
 from palaver.store.location import open_store
 from palaver.swarm.bus import Listener, Where
+from palaver.swarm.operator import Operator, Question
 from palaver.threads.ids import uuid7
 
 if TYPE_CHECKING:
@@ -46,7 +48,9 @@ _REMEMBERED: Final = 200
 class Talk:
     """A session in a swarm that is at work elsewhere. Made by ``opened``."""
 
-    def __init__(self, portal: BlockingPortal, session: Session, listener: Listener, waiting: Queue[Event]) -> None:
+    def __init__(
+        self, portal: BlockingPortal, session: Session, listener: Listener, waiting: Queue[Event | Question]
+    ) -> None:
         """Hold what was opened."""
         self._portal, self.session, self._listener, self._waiting = portal, session, listener, waiting
         self.busy = False
@@ -62,7 +66,7 @@ class Talk:
                 if interrupted and not told:
                     told = bool(self._portal.call(self.session.cancel)) or task.done()
                 try:
-                    teller.hear(self._waiting.get(timeout=_TICK))
+                    self._hear(self._waiting.get(timeout=_TICK), teller, interrupted)
                 except Empty:
                     teller.tick()
         self.busy = False
@@ -81,39 +85,60 @@ class Talk:
         """Let another agent speak. Raises ``NavigationError``, and ``StoreError``."""
         self._portal.call(self._change, agent)
         while not self._waiting.empty():
-            teller.hear(self._waiting.get())
+            self._hear(self._waiting.get(), teller, [])
+
+    def _hear(self, what: Event | Question, teller: SwarmTeller, interrupted: list[bool]) -> None:
+        if not isinstance(what, Question):
+            teller.hear(what)
+            return
+        said = ""
+        try:
+            if what.is_open:
+                said = operating.ask(what, teller)
+        except KeyboardInterrupt:
+            interrupted.append(True)
+        if not self._portal.call(what.answer, said) and said:
+            teller.line("nobody waits for that answer any more", "yellow")
 
     async def _complete(self, text: str) -> str:
         try:
             return await self.session.complete(text)
         finally:
-            await self._told()
+            await _told(self.session, self._listener)
 
     async def _change(self, agent: str) -> None:
         self.session.navigator.route.clear()  # it is the client who moves
         await self.session.change_to(agent)
-        await self._told()
+        await _told(self.session, self._listener)
 
-    async def _told(self) -> None:
-        """Wait until everything that happened is in the queue."""
-        await self.session.live.bus.flush()
-        await self._listener.idle()
+
+async def _told(session: Session, listener: Listener) -> None:
+    """Wait until everything that happened is in the queue."""
+    await session.live.bus.flush()
+    await listener.idle()
 
 
 @contextmanager
-def opened(swarm: Swarm, client: str | None, location: str | None) -> Generator[Talk]:
+def opened(swarm: Swarm, client: str | None, location: str | None, *, asks: bool) -> Generator[Talk]:
     """Open the store, and a session of the client, or of a new one. Raises ``PalaverError`` as the parts of it do."""
-    waiting: Queue[Event] = Queue()
+    waiting: Queue[Event | Question] = Queue()
 
     @asynccontextmanager
     async def at_work(name: str) -> AsyncGenerator[tuple[Session, Listener]]:
         async with swarm.start(store=store) as live:
             listener = await live.bus.listen(waiting.put, Where(client=name))
             async with live.session(name) as session:
-                await live.bus.flush()
-                await listener.idle()
+                await _told(session, listener)
                 while not waiting.empty():
                     waiting.get()
+
+                async def sit(desk: Operator) -> None:
+                    async for question in desk.inbox:
+                        await _told(session, listener)  # what led to it is told before
+                        waiting.put(question)
+
+                for desk in operating.desks(swarm) if asks else ():
+                    live.spawn(sit, desk)
                 yield session, listener
 
     with open_store(location) as store, start_blocking_portal() as portal:

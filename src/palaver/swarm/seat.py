@@ -217,13 +217,13 @@ class Seat:
         await self._rescue(turn, place, reason, retry=False)
 
     async def _operate(self, turn: Turn, place: Place, text: str) -> None:
-        """Ask the person who sits here."""
+        """Ask the person who sits here; who was handed the conversation without a word is told the client's last."""
         operator = self.agent.operator
         if operator is None:
             return
         said = ""
         with anyio.move_on_after(self.agent.operator_timeout):
-            said = await operator(place, text)
+            said = await operator(place, text.strip() or self.session.last_user or "")
         answer = AssistantMessage(content=(Text(said),), agent=self.agent.name, mode="tool", source="operator")
         if not said:
             turn.resolve("")
