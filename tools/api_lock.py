@@ -2,21 +2,30 @@
 
 Public is what a facade exports: the names in `__all__` of `palaver` and of each package directly
 inside it, and the members of the classes among them. A docstring marks stability with a line
-`Stability: stable.` or `Stability: experimental.`; an object without one has that of the class,
-module or package it is defined in, the nearest first.
+`Stability: stable.` or `Stability: experimental.`, once; an object without one has that of the
+class, module or package it is defined in, the nearest first.
 
 - `python tools/api_lock.py` prints the public API.
 - `--check` compares it with `docs/reference/api.lock` and fails when a stable object changed or
-  disappeared. Additions, and changes to experimental objects, are printed and pass.
+  disappeared, or a public one has no mark, or two. Additions, and changes to experimental objects,
+  are printed and pass.
 - `--update` writes the lock. A diff of it is the review of an API change.
+
+What breaks those who build on an object is a change: another parameter, type, default, base or
+value of a constant, another place among positional fields or the members of an enum, `async` or
+not. What does not is an addition: an optional parameter that nobody passes yet, a value at the end
+of a `Literal`, a new name; but a new member that implementations must have (`abstract`), or a
+new field that constructors must be given (`required`), breaks.
 
 The source is read, not imported.
 """
 
 import argparse
+import ast
 import re
 import sys
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 import griffe
@@ -34,18 +43,21 @@ SPECIAL = {
     "__iter__",
     "__len__",
 }
+MARKS = re.compile(r"^(.*?)((?: \[(?:async|abstract|classmethod|property|required|staticmethod|\d+)\])*)$")
+OVERLOADS = " ; "
+BREAKS = (" [abstract]", " [required]")
 
 Member = griffe.Object | griffe.Alias
 
 
 def stability(member: Member) -> str:
-    """The nearest marking: its own, or that of what it is defined in."""
+    """The nearest marking: its own, or that of what it is defined in; `none`, or `two` for a docstring with two."""
     scope: Member | None = member
     while scope is not None:
-        if scope.docstring and (found := STABILITY.search(scope.docstring.value)):
-            return found[1]
+        if scope.docstring and (found := STABILITY.findall(scope.docstring.value)):
+            return found[0] if len(found) == 1 else "two"
         scope = scope.parent
-    return "experimental"
+    return "none"
 
 
 def signature(function: griffe.Function) -> str:
@@ -79,8 +91,8 @@ def describe(member: griffe.Object) -> str:
     """What follows the name of an object in the lock."""
     if isinstance(member, griffe.Function):
         shapes = [signature(overload) for overload in member.overloads or []] or [signature(member)]
-        kind = next((k for k in ("classmethod", "staticmethod") if k in member.labels), None)
-        return " | ".join(shapes) + (f" [{kind}]" if kind else "")
+        kinds = (k for k in ("async", "classmethod", "staticmethod") if k in member.labels)
+        return OVERLOADS.join(shapes) + "".join(f" [{kind}]" for kind in kinds)
     if isinstance(member, griffe.Class):
         return f" class({', '.join(map(str, member.bases))})"
     if isinstance(member, griffe.Module):
@@ -91,23 +103,61 @@ def describe(member: griffe.Object) -> str:
         return f" -> {member.annotation} [property]"
     assert isinstance(member, griffe.Attribute)
     text = "" if member.annotation is None else f": {member.annotation}"
-    # The value matters where it is a default (of a field) or the thing itself (of a type alias).
+    # The value matters where it is a default (of a field) or the thing itself (of a constant, of a type alias).
     default = "class-attribute" in member.labels
-    alias = member.annotation is None or str(member.annotation).endswith("TypeAlias")
-    if member.value is not None and (default or (alias and "module-attribute" in member.labels)):
+    itself = member.annotation is None or re.search(r"\b(TypeAlias|Final)\b", str(member.annotation))
+    if member.value is not None and (default or (itself and "module-attribute" in member.labels)):
         text += f" = {member.value}"
     return text
 
 
-def lines_of(path: str, member: Member) -> Iterator[tuple[str, str]]:
+def lines_of(path: str, member: Member, marks: str = "") -> Iterator[tuple[str, str]]:
     """The lock lines of one public object and of the members that come with it."""
     target = member.final_target if isinstance(member, griffe.Alias) else member
     shape = " ".join(describe(target).splitlines())
-    yield path, f"{stability(target):<13} {path}{shape}"
+    yield path, f"{stability(target):<13} {path}{shape}{marks}"
     if isinstance(target, griffe.Class):
+        marks_of = marks_in(target)
         for name, child in sorted(target.all_members.items()):
             if not name.startswith("_") or name in SPECIAL:
-                yield from lines_of(f"{path}.{name}", child)
+                yield from lines_of(f"{path}.{name}", child, marks_of.get(name, ""))
+
+
+# -- what a class asks of those who build on it --------------------------------------------------
+
+
+def marks_in(target: griffe.Class) -> dict[str, str]:
+    """What stands behind members: their place where it counts, and whether they must be given or implemented."""
+    classes = [*reversed(target.mro()), target]
+    bases = {re.split(r"[\[.]", str(base).removeprefix("msgspec."))[0] for cls in classes for base in cls.bases}
+    marks: dict[str, str] = {}
+    place = 0
+    for cls in classes:
+        protocol = any(str(base).startswith("Protocol") for base in cls.bases)
+        enum = any(base.endswith("Enum") for base in bases)
+        fields = "Struct" in bases or "dataclass" in cls.labels
+        by_name = cls.keywords.get("kw_only") == "True" or "kw_only=True" in "".join(
+            str(decorator.value) for decorator in cls.decorators
+        )
+        for name, member in cls.members.items():
+            mark = ""
+            if isinstance(member, griffe.Attribute) and "property" not in member.labels:
+                named = enum and "class-attribute" in member.labels and member.annotation is None
+                by_name = by_name or "KW_ONLY" in str(member.annotation)  # what stands behind `_: KW_ONLY`
+                field = fields and "instance-attribute" in member.labels
+                if (named or (field and not by_name)) and name not in marks:
+                    place += 1
+                    mark += f" [{place}]"
+                if field and not re.match(r"(?!field\()|field\(.*\bdefault", str(member.value or "field()")):
+                    mark += " [required]"
+                if not (named or field):
+                    mark += " [abstract]" if protocol else ""
+                marks.setdefault(name, mark)
+            elif protocol or "abstractmethod" in member.labels:
+                marks[name] = " [abstract]"
+            else:
+                marks[name] = ""  # what implements it takes the demand away
+    return marks
 
 
 def public_api(source: Path) -> dict[str, str]:
@@ -124,8 +174,16 @@ def public_api(source: Path) -> dict[str, str]:
 
 
 def inside(member: Member) -> bool:
-    """Whether a name that a facade exports is defined in this package."""
-    return not member.is_alias or member.target_path.startswith("palaver.")
+    """Whether a name that a facade exports is defined in this package, and there."""
+    if not isinstance(member, griffe.Alias):
+        return True
+    try:
+        return member.target_path.startswith("palaver.") and bool(member.final_target)
+    except griffe.AliasResolutionError:
+        return False
+
+
+# -- comparing -----------------------------------------------------------------------------------
 
 
 def compare(locked: dict[str, str], current: dict[str, str]) -> tuple[list[str], list[str]]:
@@ -136,10 +194,86 @@ def compare(locked: dict[str, str], current: dict[str, str]) -> tuple[list[str],
         now = current.get(path)
         if now == line:
             continue
-        report = broken if line.startswith("stable") else notes
+        promised = line.startswith("stable") and (now is None or not extends(path, line, now))
+        report = broken if promised else notes
         report.append(f"- {line}" + (f"\n+ {now}" if now else ""))
-    notes.extend(f"+ {line}" for path, line in current.items() if path not in locked)
+    for path, line in current.items():
+        if path not in locked:
+            of = locked.get(path.rpartition(".")[0], "")
+            demanded = of.startswith("stable") and line.startswith("stable") and line.endswith(BREAKS)
+            (broken if demanded else notes).append(f"+ {line}")
     return broken, notes
+
+
+def parted(line: str) -> tuple[str, str]:
+    """A line without the marks at its end, and those."""
+    found = MARKS.fullmatch(line)
+    assert found is not None
+    return found[1], found[2]
+
+
+def extends(path: str, old: str, new: str) -> bool:
+    """Whether whoever builds on the old line can build on the new one: it only allows more than before."""
+    (was, marks), (now, now_marks) = parted(old), parted(new)
+    if marks != now_marks or " [abstract]" in marks or was.split()[0] != now.split()[0]:
+        return False
+    was, now = (line.split(path, 1)[1] for line in (was, now))
+    if was.startswith("("):
+        pairs = list(zip_longest(was.split(OVERLOADS), now.split(OVERLOADS)))
+        return all(a is None or (b is not None and _takes_more(a, b)) for a, b in pairs)
+    return _allows_more(was, now)
+
+
+def _takes_more(old: str, new: str) -> bool:
+    try:
+        was, now = (_function(f"def _{shape}: ...") for shape in (old, new))
+    except SyntaxError:
+        return False
+    placed, now_placed = (_placed(each.args) for each in (was, now))
+    more = now_placed[len(placed) :]
+    named, now_named = (_named(each.args) for each in (was, now))
+    same = ast.unparse(was.returns or ast.Constant(None)) == ast.unparse(now.returns or ast.Constant(None))
+    return (
+        same
+        and now_placed[: len(placed)] == placed
+        and all(default is not None for _, _, default in more)
+        and not (more and was.args.vararg)
+        and _text(was.args.vararg) in {"", _text(now.args.vararg)}
+        and _text(was.args.kwarg) in {"", _text(now.args.kwarg)}
+        and all(now_named.get(name) == shape for name, shape in named.items())
+        and all(default is not None for name, (_, default) in now_named.items() if name not in named)
+    )
+
+
+def _function(source: str) -> ast.FunctionDef:
+    found = ast.parse(source).body[0]
+    assert isinstance(found, ast.FunctionDef)
+    return found
+
+
+def _placed(given: ast.arguments) -> list[tuple[str, str, str | None]]:
+    """Name and annotation, kind, and default of each parameter that can be given by its place."""
+    both = [*((each, "/") for each in given.posonlyargs), *((each, "") for each in given.args)]
+    defaults = [None] * (len(both) - len(given.defaults)) + [ast.unparse(each) for each in given.defaults]
+    return [(ast.unparse(each), kind, default) for (each, kind), default in zip(both, defaults, strict=True)]
+
+
+def _named(given: ast.arguments) -> dict[str, tuple[str, str | None]]:
+    """Annotation and default of each parameter that is given by its name alone."""
+    return {
+        each.arg: (ast.unparse(each), None if default is None else ast.unparse(default))
+        for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    }
+
+
+def _text(given: ast.arg | None) -> str:
+    return "" if given is None else ast.unparse(given)
+
+
+def _allows_more(old: str, new: str) -> bool:
+    """Whether a `Literal` has more values, behind those that it had."""
+    (head, was), (now_head, now) = (shape.rpartition("Literal[")[::2] for shape in (old, new))
+    return bool(head) and head == now_head and was.endswith("]") and now.startswith(f"{was[:-1]}, ")
 
 
 def read_lock(file: Path) -> dict[str, str]:
@@ -153,12 +287,16 @@ def check(source: Path, lock: Path) -> int:
     if not lock.exists():
         print(f"{lock} is missing; write it with: python tools/api_lock.py --update")
         return 1
-    broken, notes = compare(read_lock(lock), public_api(source))
+    current = public_api(source)
+    broken, notes = compare(read_lock(lock), current)
     if notes:
         print("Different, and allowed (--update records it):", *notes, sep="\n")
+    unmarked = [line for line in current.values() if line.startswith(("none", "two"))]
+    if unmarked:
+        print("Public, with no mark of stability, or two:", *unmarked, sep="\n")
     if broken:
         print("Stable API changed or gone:", *broken, sep="\n")
-    return 1 if broken else 0
+    return 1 if broken or unmarked else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
