@@ -193,7 +193,7 @@ def test_a_swarm_is_drawn(run, desk, location, kind, begins):
     ("args", "code", "said"),
     [
         (["none.py"], 1, "none.py: no such file"),
-        (["desk.txt"], 2, "neither FILE.py nor FILE.py:name"),
+        (["desk.txt"], 2, "neither FILE.py, FILE.py:name, nor FILE.toml"),
         (["desk.py", "--draw", "oil"], 2, "--draw"),
         (["desk.py", "--client", ""], 2, "a client needs a name"),
         (["desk.py", "--client", "shared", "--message", "x"], 1, "no client may be called 'shared'"),

@@ -67,7 +67,53 @@ def test_a_file_that_is_not_there():
         swarm_file.swarm("nowhere.py")
 
 
+TOML = """
+name = "shop"
+[agents.triage]
+model = "openai/gpt-5.2"
+hand_over = ["sales"]
+[agents.sales]
+model = "anthropic/claude-opus-4-8"
+"""
+PRICE = '''
+def price(item: str) -> str:
+    """Say what something costs."""
+    return f"the {item} costs nothing"
+'''
+
+
+def test_a_configuration_is_a_swarm(file):
+    swarm = swarm_file.swarm(file(TOML, "shop.toml"))
+    assert (swarm.name, list(swarm.agents)) == ("shop", ["triage", "sales"])
+
+
+def test_the_tools_of_a_configuration_are_those_of_the_python_file_beside_it(file):
+    path = file(f'{TOML}tools = ["price"]\n', "shop.toml")
+    with pytest.raises(click.ClickException, match=r"shop\.toml: agents\.sales: the program gives no tool 'price'"):
+        swarm_file.swarm(path)
+    file(PRICE, "shop.py")
+    assert [each.name for each in swarm_file.swarm(path).agents["sales"].tools] == ["price"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("name = ", "Invalid value"), ('name = "x"\nagents = 3', "agents"), ("\udcff", "utf-8")],
+)
+def test_what_is_wrong_with_a_configuration_is_told_with_its_name(tmp_path, text, said):
+    path = tmp_path / "shop.toml"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(click.ClickException) as failed:
+        swarm_file.swarm(str(path))
+    assert failed.value.format_message().startswith(f"{path}: ")
+    assert said in failed.value.format_message()
+
+
+def test_a_configuration_that_is_not_there():
+    with pytest.raises(click.ClickException, match=r"nowhere\.toml: no such file"):
+        swarm_file.swarm("nowhere.toml")
+
+
 @pytest.mark.parametrize("named", ["desk", "desk:swarm", "desk.txt"])
-def test_what_names_no_python_file_is_wrong_usage(named):
-    with pytest.raises(click.UsageError, match=r"neither FILE\.py nor FILE\.py:name"):
+def test_what_names_no_such_file_is_wrong_usage(named):
+    with pytest.raises(click.UsageError, match=r"neither FILE\.py, FILE\.py:name, nor FILE\.toml"):
         swarm_file.swarm(named)

@@ -50,6 +50,18 @@ async def test_a_configured_swarm_hands_over():
         assert session.agent == "sales"
 
 
+@pytest.mark.anyio
+async def test_a_person_can_be_configured():
+    async def bob(place, text):
+        return f"{place.agent} heard {text}"
+
+    config = CONFIG.replace('model = "scripted/sales"', 'operator = "bob"\noperator_timeout = 5.0')
+    swarm = swarm_from(config, parts={**PARTS, "bob": bob}, models=scripted)
+    assert swarm.agents["sales"].operator_timeout == 5
+    async with swarm.start() as live, live.session("ann") as session:
+        assert await session.complete("buy") == "sales heard buy"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -61,6 +73,9 @@ async def test_a_configured_swarm_hands_over():
         ('default = "triage"', 'default = "nobody"', "its default agent 'nobody' is none of its agents"),
         ('hand_over = ["sales"]', 'hand_over = ["sails"]', "refers to the agent 'sails'"),
         ('states = ["cart"]\n\n', "\n", "refers to the state 'cart'"),
+        ('model = "scripted/sales"', "", "agents.sales: the agent 'sales' needs a model, or an operator"),
+        ('model = "scripted/sales"', 'operator = "cart"', "agents.sales: the operator of 'sales' cannot be called"),
+        ('model = "scripted/sales"', 'operator = "bob"', "agents.sales: the program gives no operator 'bob'"),
     ],
 )
 def test_what_is_wrong_is_told_by_its_place(old, new, said):

@@ -20,7 +20,7 @@ from palaver.cli import shared, stores
 
 
 @click.command(name="serve")
-@click.argument("swarm", metavar="FILE.py[:NAME]")
+@click.argument("swarm", metavar="FILE")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="H", help="The address to listen at.")
 @click.option("--port", default=8000, show_default=True, metavar="P", type=click.IntRange(0, 65535), help="0: any.")
 @stores.option
@@ -30,7 +30,7 @@ from palaver.cli import shared, stores
 def command(
     swarm: str, *, host: str, port: int, location: str | None, bus: str | None, workers: int | None, token: str | None
 ) -> int:
-    """Serve the swarm of a Python file over HTTP and WebSocket.
+    """Serve the swarm of FILE.py, FILE.py:NAME or FILE.toml over HTTP and WebSocket.
 
     Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for what cannot be used, 2 for wrong usage.
     """

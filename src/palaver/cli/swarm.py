@@ -23,7 +23,7 @@ _DRAWINGS: Final = ("markdown", "mermaid", "plantuml")
 
 
 @click.command(name="swarm")
-@click.argument("named", metavar="FILE.py[:NAME]")
+@click.argument("named", metavar="FILE")
 @click.option("--client", metavar="X", help="Whose conversation it is; without it a new one begins.")
 @stores.option
 @click.option("--message", metavar="TEXT", help="Say one thing, and leave; - reads it from standard input.")
@@ -38,7 +38,7 @@ def command(
     events: bool,
     drawing: str | None,
 ) -> int:
-    """Talk with the swarm of a Python file; /help says what can be typed."""
+    """Talk with the swarm of FILE.py, FILE.py:NAME or FILE.toml; /help says what can be typed."""
     if client == "":
         raise click.UsageError("a client needs a name")
     made = swarm_file.swarm(named)

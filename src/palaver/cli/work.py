@@ -21,12 +21,12 @@ from palaver.cli import shared, stores
 
 
 @click.command(name="work")
-@click.argument("swarm", metavar="FILE.py[:NAME]")
+@click.argument("swarm", metavar="FILE")
 @stores.option
 @click.option("--bus", envvar="PALAVER_BUS", metavar="URL", required=True, help="nats://…; else PALAVER_BUS.")
 @click.option("--attached", is_flag=True, hidden=True)
 def command(swarm: str, location: str | None, bus: str, *, attached: bool) -> int:
-    """Answer turns of the swarm of a Python file, with all workers on the same bus and store."""
+    """Answer turns of the swarm of FILE.py, FILE.py:NAME or FILE.toml, with all workers on the same bus and store."""
     shared.check(bus, location)
 
     import anyio

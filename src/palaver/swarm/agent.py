@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from palaver.core.errors import MessageError
+from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.parts import ToolCall
 from palaver.core.request import Settings
@@ -143,14 +143,16 @@ class SwarmAgent:
         ``states`` and ``storages`` are what its tools may use, by description or by name; ``depends_on`` names the
         agents that it may hand over to, for drawings. With ``stream`` the text of an answer is told as it comes, in
         events ``agent delta``: for agents whose answers nothing changes. ``operator_timeout`` is in seconds; after it
-        the answer is ``""``. Raises ``MessageError`` for an agent with neither a model nor an operator, or without a
-        name.
+        the answer is ``""``. Raises ``MessageError`` for an agent with neither a model nor an operator, with one that
+        cannot be called, or without a name.
         """
         self._given = {key: value for key, value in locals().items() if key != "self"}
         if not name:
             raise MessageError("an agent needs a name")
         if (model is None) == (operator is None):
             raise MessageError(f"the agent {name!r} needs a model, or an operator in its place")
+        if operator is not None and not callable(operator):
+            raise MessageError(f"the operator of {name!r} cannot be called: {excerpt(repr(operator))}")
         if not placeholders:
             raise MessageError(f"the agent {name!r} needs a placeholder")
         self.name, self.model, self.prompt, self.description = name, model, prompt, description

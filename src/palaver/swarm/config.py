@@ -3,8 +3,8 @@
 Rules:
 
 - A file is TOML: the swarm's own values at the top, one table ``[agents.<name>]`` for each agent. Models are named as
-  ``palaver.models.model`` takes them; tools, policies, states and storages by the names under which the program gives
-  them in ``parts``.
+  ``palaver.models.model`` takes them; tools, operators, policies, states and storages by the names under which the
+  program gives them in ``parts``.
 - ``hand_over`` names the agents to which an agent can hand over; each gives it a tool ``to_<agent>``.
 - Everything that is wrong with a file is one ``SwarmError``, which names the place. Unknown keys are wrong: they mean
   something to whoever wrote them.
@@ -33,7 +33,9 @@ from palaver.threads.agent_view import KEEP
 
 
 class _Agent(Struct, forbid_unknown_fields=True):
-    model: str
+    model: str | None = None
+    operator: str | None = None
+    operator_timeout: float | None = None
     prompt: str = ""
     system: tuple[str, ...] = ()
     description: str = ""
@@ -104,24 +106,31 @@ def _agent(
 ) -> SwarmAgent:
     where = f"agents.{name}"
     try:
-        model = models(config.model)
+        model = None if config.model is None else models(config.model)
     except PalaverError as error:
         raise SwarmError(f"{where}.model: {error}") from error
+    operators = named("operator", [] if config.operator is None else [config.operator], where)
+    tools = [*named("tool", config.tools, where), *(navigation(each) for each in config.hand_over)]
     given: dict[str, Any] = {"placeholders": config.placeholders} if config.placeholders else {}
-    return SwarmAgent(
-        name,
-        model,
-        prompt=config.prompt,
-        system=config.system,
-        description=config.description,
-        tools=[*named("tool", config.tools, where), *(navigation(each) for each in config.hand_over)],
-        states=config.states,
-        storages=config.storages,
-        depends_on=config.hand_over,
-        keep=config.keep,
-        max_tool_calls=config.max_tool_calls,
-        rescue=Recomplete() if config.rescue == "recomplete" else Flush(),
-        rescue_scope=config.rescue_scope,
-        stream=config.stream,
-        **given,
-    )
+    try:
+        return SwarmAgent(
+            name,
+            model,
+            prompt=config.prompt,
+            system=config.system,
+            description=config.description,
+            tools=tools,
+            states=config.states,
+            storages=config.storages,
+            depends_on=config.hand_over,
+            keep=config.keep,
+            max_tool_calls=config.max_tool_calls,
+            rescue=Recomplete() if config.rescue == "recomplete" else Flush(),
+            rescue_scope=config.rescue_scope,
+            operator=next(iter(operators), None),
+            operator_timeout=config.operator_timeout,
+            stream=config.stream,
+            **given,
+        )
+    except PalaverError as error:
+        raise SwarmError(f"{where}: {error}") from error
