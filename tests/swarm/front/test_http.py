@@ -337,6 +337,8 @@ async def test_a_client_that_may_not_be_called_so(office, client):
         ("GET", "/nowhere", 404, "not_found"),
         ("PUT", "/v1/clients/ann/messages", 405, "method"),
         ("GET", "/v1/clients/ann/events?since=x", 400, "decode"),
+        ("GET", f"/v1/clients/ann/events?since={'9' * 19}", 400, "decode"),
+        ("GET", f"/v1/clients/ann/events?since={'9' * 5000}", 400, "decode"),
         ("POST", "/v1/clients/ann/messages?cancel=maybe", 400, "decode"),
     ],
 )

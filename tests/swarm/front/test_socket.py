@@ -183,6 +183,7 @@ async def test_the_end_cancels_where_it_was_asked_for(office, held):
         ("shared", {"authorization": "Bearer s"}, 400, "decode"),
         ("ann?cancel=no", {"authorization": "Bearer s"}, 400, "decode"),
         ("ann?since=no", {"authorization": "Bearer s"}, 400, "decode"),
+        (f"ann?since={'9' * 19}", {"authorization": "Bearer s"}, 400, "decode"),
     ],
 )
 async def test_what_is_refused_is_refused_before_it_is_opened(office, path, headers, status, code):

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _LEFT: Final = 499
 """The status of an answer that nobody reads (nginx's)."""
+_DIGITS: Final = 18
+"""Of a place, at most: a bus counts in 64 bits."""
 
 
 class Http:
@@ -121,7 +123,7 @@ def since_of(connection: HTTPConnection) -> Since | None:
     place = connection.query_params.get("since") or connection.headers.get("last-event-id")
     if place is None:
         return None
-    if not (place.isascii() and place.isdecimal()):
+    if not (place.isascii() and place.isdecimal() and len(place) <= _DIGITS):
         raise DecodeError("the place of an event is expected, a whole number", path="since", source="request")
     return Since(place=int(place))
 
