@@ -395,6 +395,18 @@ async def test_closing_ends_every_stream(office):
             assert await stream.aread() == b""
 
 
+async def test_no_stream_begins_while_the_server_stops(office):
+    async with office() as o:
+        o.front.close()
+        body, headers = {"text": "hi"}, {"accept": "text/event-stream"}
+        for refused in (
+            await o.http.get("/v1/clients/ann/events", timeout=2),
+            await o.http.post("/v1/clients/ann/messages", json=body, headers=headers),
+        ):
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "closed")
+        assert (await o.post("ann", "hi")).status_code == 200
+
+
 class Ahead(Desk):
     """A desk whose answers come before the events of their turns, as over a network."""
 

@@ -210,3 +210,13 @@ async def test_closing_the_front_closes_it(office):
         with anyio.fail_after(5), pytest.raises(ConnectionClosed) as closed:
             await ws.recv()
         assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1001, "the server stops")
+
+
+async def test_none_begins_while_the_server_stops(office):
+    async with office() as o:
+        o.front.close()
+        with pytest.raises(InvalidStatus) as error:
+            async with connect(o.ws("ann"), proxy=None):
+                pass
+        assert error.value.response.status_code == 503
+        assert json.loads(error.value.response.body)["error"]["code"] == "closed"

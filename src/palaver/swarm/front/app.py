@@ -6,7 +6,7 @@ Rules:
   affair.
 - With a ``token``, every request but ``/health`` shows it: ``Authorization: Bearer …``.
 - Every error has one shape (``palaver.swarm.front.refusing``), also for paths that there are not.
-- ``close`` ends every stream and WebSocket, so that a server can stop in time.
+- ``close`` ends every stream and WebSocket, and lets no other begin, so that a server can stop in time.
 
 Stability: experimental.
 """
@@ -114,6 +114,7 @@ class Front:
             self._check(websocket)
             client = checked_client(websocket.path_params["client"])
             self._turns.gate.admit(client)
+            self._turns.check_open()
             socket = Socket(self._turns, client, websocket)
             held = ExitStack()
             held.enter_context(self._turns.gate.stream(client))

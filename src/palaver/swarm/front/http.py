@@ -102,6 +102,7 @@ class Http:
         return client
 
     def _streamed(self, work: Callable[[Stream], Awaitable[None]], counted: AbstractContextManager[None]) -> Response:
+        self._turns.check_open()
         held = ExitStack()
         held.enter_context(counted)  # before the answer begins, so that a refusal has a status
         stream = EventStream(work, self._turns.limits.patience, held)

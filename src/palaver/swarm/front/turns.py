@@ -74,6 +74,11 @@ class Turns:
         self.closing = False
         """Whether connections end because the server does: then no end of one cancels a turn."""
 
+    def check_open(self) -> None:
+        """Raise ``ClosedError`` when connections end: one that began now would keep the server from stopping."""
+        if self.closing:
+            raise ClosedError("the server stops")
+
     def close(self) -> None:
         """Listen no more."""
         self._speakers.close()
