@@ -40,7 +40,7 @@ def said(data: bytes | str) -> Said:
     """Read a message. Raises ``DecodeError``."""
     try:
         made = _SAID.decode(data)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise DecodeError(str(error), source="request") from error
     checked(made.run, "run")
     return made
