@@ -371,6 +371,35 @@ async def test_an_error_that_is_none_of_ours_is_logged_and_not_told(office, capl
         assert "a secret" in caplog.text
 
 
+async def test_a_history_that_fails_is_told_in_the_same_shape(caplog):
+    async def broken(client):
+        raise ZeroDivisionError("a secret")
+
+    async with Swarm("s", [SwarmAgent("a", ScriptedModel([]))]).start() as live, LocalDesk(live) as desk:
+        transport = httpx.ASGITransport(Front(desk, history=broken))
+        async with httpx.AsyncClient(transport=transport, base_url="http://front") as http:
+            refused = await http.get("/v1/clients/ann/messages")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (500, "internal")
+    assert "secret" not in refused.text
+    assert "a secret" in caplog.text
+
+
+async def test_a_body_that_is_cut_off_is_no_error_of_the_server(office, caplog):
+    sent = []
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/clients/ann/messages", "query_string": b"", "headers": []}
+    async with office() as o:
+        await o.front(scope, receive, send)
+    assert sent[0]["status"] == 499
+    assert not caplog.records
+
+
 # -- who may ----------------------------------------------------------------------------------------------------------
 
 

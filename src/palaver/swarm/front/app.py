@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from palaver.core.errors import PalaverError
-from palaver.swarm.front.http import Http
+from palaver.swarm.front.http import LEFT, Http
 from palaver.swarm.front.limits import Limits
 from palaver.swarm.front.refusing import Refused, refusal
 from palaver.swarm.front.socket import GOING_AWAY, Socket
@@ -104,7 +104,9 @@ class Front:
             try:
                 self._check(request)
                 return await endpoint(request)
-            except (Refused, PalaverError, TimeoutError) as error:
+            except ClientDisconnect:
+                return Response(status_code=LEFT)
+            except Exception as error:  # noqa: BLE001 (it is what the client is told)
                 return refusal(error).response()
 
         return guarded

@@ -32,7 +32,7 @@ from palaver.swarm.names import checked_client
 if TYPE_CHECKING:
     from palaver.swarm.front.history import History
 
-_LEFT: Final = 499
+LEFT: Final = 499
 """The status of an answer that nobody reads (nginx's)."""
 _DIGITS: Final = 18
 """Of a place, at most: a bus counts in 64 bits."""
@@ -141,4 +141,4 @@ async def _unless_gone(request: Request, work: Callable[[], Awaitable[Answer]], 
         tasks.cancel_scope.cancel()
     if isinstance(outcome, Refused):
         return outcome.response()
-    return Response(status_code=_LEFT) if outcome is None else as_json(outcome.told)
+    return Response(status_code=LEFT) if outcome is None else as_json(outcome.told)
