@@ -5,7 +5,8 @@ Rules:
 - ``POST …/messages`` waits for the answer, ``{"run", "answer", "agent"}``; with ``Accept: text/event-stream`` it tells
   what happens meanwhile. ``GET …/messages`` is what was said, ``GET …/events`` what happens, ``DELETE …/turn`` cancels.
 - A connection that breaks cancels nothing, unless ``?cancel=disconnect`` says so.
-- ``since`` (or ``Last-Event-ID``) is a place in the bus; 0 is the oldest event that it keeps.
+- ``since`` is a place in the bus; 0 is the oldest event that it keeps. ``Last-Event-ID`` comes before it: so says a
+  browser that connects again where it goes on.
 
 Stability: experimental.
 """
@@ -121,8 +122,8 @@ def cancels(connection: HTTPConnection) -> bool:
 
 def since_of(connection: HTTPConnection) -> Since | None:
     """Where a reader begins. Raises ``DecodeError``."""
-    place = connection.query_params.get("since") or connection.headers.get("last-event-id")
-    if place is None:
+    place = connection.headers.get("last-event-id") or connection.query_params.get("since")
+    if not place:
         return None
     if not (place.isascii() and place.isdecimal() and len(place) <= _DIGITS):
         raise DecodeError("the place of an event is expected, a whole number", path="since", source="request")
