@@ -76,11 +76,12 @@ async def test_events_from_a_place(office):
             assert frames[-1]["event"]["run"] == "r1"
 
 
-async def test_cancel(office, held):
+@pytest.mark.parametrize("indent", [None, 2])
+async def test_cancel(office, held, indent):
     async with office(held=held) as o, connect(o.ws("ann?events=none"), proxy=None) as ws:
         await ws.send(json.dumps({"text": "to person", "run": "r1"}))
         await held.asked.wait()
-        await ws.send(json.dumps({"cancel": True}))
+        await ws.send(json.dumps({"cancel": True}, indent=indent))
         assert (await until(ws, answered))[-1]["answer"] == ""
 
 

@@ -14,6 +14,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ GOING_AWAY: Final = 1001
 _REASON: Final = 123
 """Bytes of a reason, at most."""
 _GOODBYE: Final = 5.0
+_CANCELS: Final = re.compile(r'\s*\{\s*"cancel"')
 _CANCEL: Final = msgspec.json.Decoder(dict[str, bool])
 
 
@@ -141,7 +143,7 @@ def _framed(event: Event) -> bytes:
 
 def _is_cancel(text: str) -> bool:
     """Whether a frame cancels. Raises ``DecodeError`` for one that says so and something else."""
-    if not text.lstrip().startswith('{"cancel"'):
+    if not _CANCELS.match(text):
         return False
     try:
         if _CANCEL.decode(text) == {"cancel": True}:
