@@ -414,8 +414,10 @@ async def test_without_the_token_nothing_is_answered(office, shown):
         assert (await o.http.get("/health")).json() == {"status": "ok"}
 
 
-async def test_with_the_token(office):
-    async with office(token="s3cret", headers={"authorization": "Bearer s3cret"}) as o:
+@pytest.mark.parametrize("token", ["s3cret", "geheim-voilà", "\udcff"])
+async def test_with_the_token(office, token):
+    shown = f"Bearer {token}".encode(errors="surrogateescape")  # as a shell gives it to curl
+    async with office(token=token, headers={b"authorization": shown}) as o:
         assert (await o.post("ann", "hi")).json()["answer"] == "you said hi"
 
 

@@ -132,7 +132,8 @@ class Front:
         if self._token is None:
             return
         scheme, _, shown = connection.headers.get("authorization", "").partition(" ")
-        same = hmac.compare_digest(shown.strip().encode(), self._token.encode())
+        token = self._token.encode(errors="surrogateescape")
+        same = hmac.compare_digest(shown.encode("latin-1").strip(), token)  # the bytes of both, as they came
         if scheme.lower() != "bearer" or not same:
             raise Refused(401, "authentication", "the bearer token is missing, or another one")
 
