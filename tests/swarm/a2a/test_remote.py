@@ -6,12 +6,23 @@ from contextlib import asynccontextmanager
 import anyio
 import httpx
 import pytest
+from a2a.client import ClientConfig, create_client
 from a2a.helpers import new_data_part, new_raw_part, new_task_from_user_message
 from a2a.server.agent_execution import AgentExecutor
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
-from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Message, Part, Role, TaskState
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    CancelTaskRequest,
+    Message,
+    Part,
+    Role,
+    TaskState,
+)
 from a2a.utils.errors import UnsupportedOperationError
 from starlette.applications import Starlette
 from starlette.responses import Response
@@ -96,8 +107,8 @@ def free_port():
 
 
 @asynccontextmanager
-async def theirs(*, streaming=True, token=None):
-    port = free_port()
+async def theirs(*, streaming=True, token=None, at=0):
+    port = at or free_port()
     url = f"http://127.0.0.1:{port}"
     card = AgentCard(
         name="theirs", description="theirs", version="1", default_input_modes=["text"], default_output_modes=["text"],
@@ -167,6 +178,31 @@ async def test_what_it_asks_for_goes_to_the_same_task():
         assert await session.complete("eight") == "you said eight"
         tasks = [each.task_id for each in executor.heard]
         assert tasks[0] == tasks[1] != tasks[2]
+
+
+async def test_a_task_that_is_not_known_there_any_more_is_forgotten():
+    store, port = MemoryStore(), free_port()
+    async with theirs(at=port) as (url, _), talking(url, store=store) as session:
+        assert await session.complete("ask") == "which berth?"
+    async with theirs(at=port) as (url, _), talking(url, store=store) as session:
+        with pytest.raises(ProviderError, match="not found"):
+            await session.complete("seven")
+        assert await session.complete("eight") == "you said eight"
+
+
+async def test_a_task_that_is_over_there_is_forgotten():
+    async with theirs() as (url, executor), talking(url) as session:
+        assert await session.complete("ask") == "which berth?"
+        async with (
+            httpx.AsyncClient(trust_env=False) as http,
+            await create_client(url, ClientConfig(httpx_client=http)) as client,
+        ):
+            await client.cancel_task(CancelTaskRequest(id=executor.heard[0].task_id))
+        with pytest.raises(ProviderError, match="terminal state"):
+            await session.complete("seven")
+        assert await session.complete("eight") == "you said eight"
+        first, second = [each.context_id for each in executor.heard]
+        assert first == second
 
 
 @pytest.mark.parametrize(

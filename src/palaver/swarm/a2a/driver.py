@@ -41,7 +41,7 @@ try:
         TaskState,
         TaskStatus,
     )
-    from a2a.utils.errors import A2A_ERROR_REASONS, A2AError
+    from a2a.utils.errors import A2A_ERROR_REASONS, A2AError, TaskNotFoundError, UnsupportedOperationError
     from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 except ImportError as error:
     raise SwarmError(
@@ -81,10 +81,12 @@ __all__ = [
     "ServerCallContext",
     "StreamResponse",
     "Task",
+    "TaskNotFoundError",
     "TaskState",
     "TaskStatus",
     "TaskStore",
     "TaskUpdater",
+    "UnsupportedOperationError",
     "create_agent_card_routes",
     "create_jsonrpc_routes",
     "create_rest_routes",

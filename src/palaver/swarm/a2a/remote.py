@@ -4,7 +4,8 @@ Rules:
 
 - Its card is read when it is first asked, and again after an error of the network.
 - A client's conversation there has a context, and a task where the agent asked for more; both are kept in the client's
-  thread, so that a conversation goes on after a restart.
+  thread, so that a conversation goes on after a restart. A task that is over there, or not known any more, is
+  forgotten: the next message begins another.
 - What came with the client's message under ``a2a`` goes along (``palaver.swarm.a2a.parts``). What is answered and a
   text cannot carry is told by the event ``a2a``, with its receipt.
 - A turn that ends early cancels the task there. A task that was cancelled there is an empty answer.
@@ -40,8 +41,10 @@ from palaver.swarm.a2a.driver import (
     Role,
     SendMessageRequest,
     StreamResponse,
+    TaskNotFoundError,
     TaskState,
     TaskStatus,
+    UnsupportedOperationError,
 )
 from palaver.swarm.a2a.parts import KEY, Said, parts_of, said
 from palaver.swarm.agent import SwarmAgent
@@ -129,6 +132,10 @@ class Remote:
                     place.session.tell("agent", "delta", place.agent, output={"text": spoken})
         except anyio.get_cancelled_exc_class():
             await _cancel(client, heard.task, context)
+            raise
+        except (TaskNotFoundError, UnsupportedOperationError):
+            if "task" in known:
+                await records.put(KEY, place.agent, {"context": known["context"]})
             raise
         now = heard.place
         if now != known:
