@@ -76,6 +76,8 @@ class Theirs(AgentExecutor):
                 await anyio.sleep_forever()
             case "ask":
                 await updater.requires_input(say([Part(text="which berth?")]))
+            case "half":
+                await updater.add_artifact([Part(text="half of")], "a")
             case "fail":
                 await updater.failed(say([Part(text="no idea")]))
             case "reject":
@@ -246,6 +248,14 @@ async def test_errors_come_back_as_ours(text, error, said):
     async with theirs() as (url, _), talking(url) as session:
         with pytest.raises(error, match=said):
             await session.complete(text)
+        assert await session.complete("hi") == "you said hi"
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_half_an_answer_is_none(streaming):
+    async with theirs(streaming=streaming) as (url, _), talking(url) as session:
+        with pytest.raises(TransportError, match="broke off"):
+            await session.complete("half")
         assert await session.complete("hi") == "you said hi"
 
 

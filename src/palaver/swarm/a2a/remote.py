@@ -8,7 +8,8 @@ Rules:
   forgotten: the next message begins another.
 - What came with the client's message under ``a2a`` goes along (``palaver.swarm.a2a.parts``). What is answered and a
   text cannot carry is told by the event ``a2a``, with its receipt.
-- A turn that ends early cancels the task there. A task that was cancelled there is an empty answer.
+- A turn that ends early cancels the task there. A task that was cancelled there is an empty answer; one that is still
+  under way when nothing more comes is an error, and what came of it no answer.
 - Errors are ``ProviderError`` and ``TransportError`` as a model's are.
 
 On asyncio alone: the SDK knows no other event loop.
@@ -26,7 +27,7 @@ from typing import Any, Final
 import anyio
 import httpx
 
-from palaver.core.errors import PalaverError
+from palaver.core.errors import PalaverError, TransportError
 from palaver.swarm.a2a import failing
 from palaver.swarm.a2a.driver import (
     A2ACardResolver,
@@ -59,6 +60,7 @@ _ASKS: Final = TaskState.TASK_STATE_INPUT_REQUIRED
 _BAD: Final = frozenset(
     (TaskState.TASK_STATE_FAILED, TaskState.TASK_STATE_REJECTED, TaskState.TASK_STATE_AUTH_REQUIRED)
 )
+_UNDER_WAY: Final = frozenset((TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING))
 
 
 def a2a_agent(
@@ -211,12 +213,14 @@ class _Heard:
         return {"context": self._context, **({"task": self.task} if asks else {})}
 
     def answer(self) -> Said:
-        """What was answered. Raises ``ProviderError`` for a task that came to nothing."""
+        """What was answered. Raises ``ProviderError`` for a task that came to nothing, ``TransportError`` for half."""
         if self._message is not None:
             return said(self._message.parts)
         state = self._status.state
         if state in _BAD:
             raise failing.ended(state, self._status, self._metadata)
+        if state in _UNDER_WAY:
+            raise TransportError(f"{failing.WIRE}: the answer broke off")
         if state == TaskState.TASK_STATE_CANCELED:
             return Said("")
         parts = [part for each in self._artifacts.values() for part in _joined(each)]
