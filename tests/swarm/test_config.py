@@ -76,6 +76,11 @@ async def test_a_person_can_be_configured():
         ('model = "scripted/sales"', "", "agents.sales: the agent 'sales' needs a model, or an operator"),
         ('model = "scripted/sales"', 'operator = "cart"', "agents.sales: the operator of 'sales' cannot be called"),
         ('model = "scripted/sales"', 'operator = "bob"', "agents.sales: the program gives no operator 'bob'"),
+        ('states = ["cart"]', 'states = ["cart", "price"]', "states: what the program gives as 'price' is no state"),
+        ('name = "shop"', 'name = "shop"\nstorages = ["cart"]', "storages: .* as 'cart' is no storage"),
+        ('name = "shop"', 'name = "shop"\npolicies = ["cart"]', "policies: .* as 'cart' is no policy"),
+        ('name = "shop"', f"name = {'[' * 9000}", "the configuration of a swarm: maximum recursion depth"),
+        ('name = "shop"', f"nested = {'9' * 5000}", "the configuration of a swarm: .* 5000 digits"),
     ],
 )
 def test_what_is_wrong_is_told_by_its_place(old, new, said):

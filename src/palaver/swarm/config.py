@@ -15,8 +15,8 @@ Stability: experimental.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -26,10 +26,16 @@ from palaver.models.language_model import LanguageModel
 from palaver.models.names import model as model_named
 from palaver.swarm.agent import MAX_TOOL_CALLS, SwarmAgent
 from palaver.swarm.handover import navigation
+from palaver.swarm.policy import Policy
 from palaver.swarm.rescue import Flush, Recomplete
+from palaver.swarm.state import State
+from palaver.swarm.storage import Storage
 from palaver.swarm.swarm import DEADLINE, Swarm
 from palaver.swarm.turn import NESTED
 from palaver.threads.agent_view import KEEP
+
+_KINDS: Final[Mapping[str, type]] = {"policy": Policy, "state": State, "storage": Storage}
+"""What a part must be; tools and operators are looked at where an agent is made of them."""
 
 
 class _Agent(Struct, forbid_unknown_fields=True):
@@ -74,13 +80,16 @@ def swarm_from(
     parts = parts or {}
     try:
         config = msgspec.convert(tomllib.loads(text), _Swarm)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:  # ValueError: also a number of 5000 digits
         raise SwarmError(f"the configuration of a swarm: {error}") from None
 
-    def named(kind: str, names: Iterable[str], where: str) -> list[Any]:
+    def named(kind: str, names: Sequence[str], where: str) -> list[Any]:
         missing = [name for name in names if name not in parts]
         if missing:
             raise SwarmError(f"{where}: the program gives no {kind} {', '.join(map(repr, missing))}")
+        others = [name for name in names if not isinstance(parts[name], _KINDS.get(kind, object))]
+        if others:
+            raise SwarmError(f"{where}: what the program gives as {', '.join(map(repr, others))} is no {kind}")
         return [parts[name] for name in names]
 
     agents = [_agent(name, agent, named, models) for name, agent in config.agents.items()]
@@ -101,7 +110,7 @@ def swarm_from(
 def _agent(
     name: str,
     config: _Agent,
-    named: Callable[[str, Iterable[str], str], list[Any]],
+    named: Callable[[str, Sequence[str], str], list[Any]],
     models: Callable[[str], LanguageModel],
 ) -> SwarmAgent:
     where = f"agents.{name}"
