@@ -314,7 +314,7 @@ def test_limits_that_nobody_could_live_with(wrong):
         (b'{"text": "a", "txt": 1}', "unknown field `txt`"),
         (b'{"text": "a", "run": "a b"}', "request: run: 1 to 128 ASCII letters"),
         (b'{"text": "\\ud800"}', "request: "),
-        (b'{"text": "a", "payload": %b%b}' % (b"[" * 9000, b"]" * 9000), "request: maximum recursion depth"),
+        (b'{"text": "a", "payload": %b%b}' % (b"[" * 100_000, b"]" * 100_000), "request: "),
         (b'{"text": "\xff"}', "request: "),
     ],
 )
