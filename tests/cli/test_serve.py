@@ -121,6 +121,14 @@ def test_one_process_answers_over_http_and_websocket(served, swarm, tmp_path):
     assert running.end(signal.SIGTERM) == 0
 
 
+def test_names_cannot_steer_the_terminal(served, tmp_path):
+    file = tmp_path / "shop.toml"
+    file.write_text('name = "sh\\u001bop"\nrealm = "r"\n[agents."a\\u001b[2J"]\nmodel = "openai/gpt-5.2"\n')
+    running = served(file, "--port", 0)
+    assert running.until("^swarm ").string == "swarm sh␛op: a␛[2J"
+    assert running.end(signal.SIGTERM) == 0
+
+
 def test_ctrl_c_ends_open_streams_and_is_told_by_the_code(served, swarm):
     running = served(swarm, "--port", 0)
     address = running.address()

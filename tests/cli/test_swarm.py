@@ -189,6 +189,13 @@ def test_a_swarm_is_drawn(run, desk, location, kind, begins):
     assert not location.exists()
 
 
+def test_a_drawing_cannot_steer_the_terminal(terminal, saved):
+    saved('name = "sh\\u001bop"\n[agents.a]\nmodel = "openai/gpt-5.2"\nprompt = "be \\u001b[2J"\n', "shop.toml")
+    drawn = terminal("--draw", "markdown", file="shop.toml", expect="be ␛[2J")
+    assert "# Swarm `sh␛op`" in drawn.raw
+    assert "\x1b" not in drawn.raw
+
+
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [

@@ -24,6 +24,7 @@ from anyio.abc import TaskStatus
 
 from palaver.cli import stores
 from palaver.cli.failure import bad_input
+from palaver.cli.harmless import in_line
 from palaver.cli.workers import Workers
 from palaver.store.location import default_location, open_store
 from palaver.swarm.front import Front, live_history, stored_history
@@ -165,7 +166,7 @@ async def _begun(asked: Serving, server: Server, port: int) -> None:
     """Say what runs, and where."""
     await server.begun.wait()
     host = f"[{asked.host}]" if ":" in asked.host else asked.host
-    click.echo(f"swarm {asked.swarm.name}: {', '.join(asked.swarm.agents)}")
+    click.echo(in_line(f"swarm {asked.swarm.name}: {', '.join(asked.swarm.agents)}"))
     click.echo(f"conversations: {stores.shown(asked.store)}")
     if asked.bus is not None:
         click.echo(f"bus: {stores.shown(asked.bus)}")

@@ -18,6 +18,7 @@ from typing import Final
 import click
 
 from palaver.cli import files, stores, swarm_file
+from palaver.cli.harmless import safe
 
 _DRAWINGS: Final = ("markdown", "mermaid", "plantuml")
 
@@ -45,7 +46,8 @@ def command(
     if drawing is not None:
         from palaver.swarm.drawing import FORMATS
 
-        click.echo(FORMATS[drawing](made), nl=False)
+        drawn = FORMATS[drawing](made)
+        click.echo(safe(drawn) if sys.stdout.isatty() else drawn, nl=False)
         return 0
 
     from palaver.cli.swarm_chat import SwarmChat, once, opened
