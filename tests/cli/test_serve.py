@@ -166,6 +166,7 @@ def test_a_conversation_goes_on_after_a_restart(served, swarm):
         (["office.py", "--bus", "nats://a:b@x"], 2, "palaver: workers share --store postgresql://"),
         (["office.py", "--token", ""], 2, "palaver: a token cannot be empty"),
         (["office.py", "--host", "256.0.0.1"], 1, "palaver: 256.0.0.1:8000: "),
+        (["office.py", "--host", "a..b"], 1, "palaver: a..b:8000: no name of a host"),
     ],
 )
 def test_what_cannot_be_served_is_one_line(run, swarm, args, code, said):

@@ -106,6 +106,8 @@ def _bound(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         bad_input(f"{host}:{port}", (error.strerror or str(error)).lower())
+    except UnicodeError:  # of the codec for names of hosts
+        bad_input(f"{host}:{port}", "no name of a host")
     return bound
 
 
