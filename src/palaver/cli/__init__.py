@@ -103,6 +103,8 @@ def group() -> None:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line, and give the exit code."""
     forgiving(sys.stdout)
+    with suppress(OSError):  # who called this has read from it already
+        forgiving(sys.stdin)
     try:
         result = group.main(args, prog_name="palaver", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -32,6 +32,6 @@ def in_line(text: str) -> str:
 
 
 def forgiving(stream: TextIO) -> None:
-    """Let a stream replace what its encoding cannot write."""
+    """Let a stream replace what its encoding cannot write, or read: before anything is read."""
     if (adapt := getattr(stream, "reconfigure", None)) is not None:
         adapt(errors="replace")
