@@ -260,6 +260,13 @@ async def chunks():
         yield b"x" * 100
 
 
+async def test_the_head_of_a_stream_is_no_stream(office):
+    async with office(limits=Limits(streams=1)) as o:
+        for _ in range(3):
+            head = await o.http.head("/v1/clients/ann/events", timeout=2)
+            assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+
+
 @pytest.mark.parametrize("content", [b"x" * 2000, chunks])
 async def test_a_body_that_is_too_long_is_refused(office, content):
     async with office(limits=Limits(body=1000)) as o:

@@ -88,9 +88,11 @@ class EventStream(Response):
         """End it."""
         self._working.cancel()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 (ASGI's)
-        """Answer."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; who asks for the head alone (HEAD) is not kept waiting for events."""
         with self._held:
+            if scope["method"] == "HEAD":
+                self._working.cancel()
             await self._answer(receive, send)
 
     async def _answer(self, receive: Receive, send: Send) -> None:
