@@ -10,12 +10,14 @@ import sys
 import threading
 import time
 import uuid
+from contextlib import suppress
 from queue import Empty, Queue
 
 import httpx
 import pytest
 from websockets.sync.client import connect
 
+from palaver.store import open_store
 from tests.swarm import nats_server
 from tests.swarm.work.stage import fresh_database
 
@@ -136,6 +138,62 @@ def test_ctrl_c_ends_open_streams_and_is_told_by_the_code(served, swarm):
         assert running.end(signal.SIGINT) == 130
         with pytest.raises(Exception, match="the server stops"):
             ws.recv()
+
+
+SLOW = """
+import os, anyio
+from palaver.swarm import Swarm, SwarmAgent
+
+async def slow(place, text):
+    open("asked", "w").close()
+    while not os.path.exists("let"):
+        await anyio.sleep(0.01)
+    return f"heard {text}"
+
+swarm = Swarm("slow", [SwarmAgent("desk", operator=slow, operator_timeout=60)])
+"""
+
+
+def until_there(file):
+    deadline = time.monotonic() + 20
+    while not file.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def said(served, tmp_path):
+    """Ask over WebSocket, stop while the turn is under way, and give what the client was told, and what is kept."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    running = served("slow.py", "--port", 0)
+    address = running.address()
+
+    def said_(*signals):
+        with connect(f"{address.replace('http', 'ws')}/v1/clients/ann?events=none", proxy=None) as ws:
+            ws.send(json.dumps({"text": "hi"}))
+            until_there(tmp_path / "asked")
+            running.process.send_signal(signals[0])
+            with pytest.raises(Exception, match="the server stops"):
+                ws.recv()
+        for each in signals[1:]:
+            running.process.send_signal(each)
+        if not signals[1:]:
+            with suppress(subprocess.TimeoutExpired):
+                running.process.wait(1)
+            (tmp_path / "let").touch()
+        code = running.process.wait(20)
+        with open_store(tmp_path / "palaver.db") as store:
+            return code, [entry.message.text for entry in store.path("slow/ann")]
+
+    return said_
+
+
+def test_a_turn_whose_client_was_sent_away_comes_to_its_end(said):
+    assert said(signal.SIGTERM) == (0, ["hi", "heard hi"])
+
+
+def test_the_second_signal_waits_for_no_turn(said):
+    assert said(signal.SIGTERM, signal.SIGTERM) == (0, ["hi"])
 
 
 def test_the_token_is_asked_for(served, swarm):

@@ -3,6 +3,8 @@
 Rules:
 
 - What is entered first is left last: bus and store, the swarm or the queue, the desk, the server, the workers.
+- Turns in this process come to their end also when nobody is connected any more who waits for them: streams and
+  WebSockets end first. They have as long as the requests have.
 - The socket is bound before anything else is begun, so that a port that is taken stops nothing halfway.
 - On asyncio alone, for the server and for NATS.
 
@@ -13,14 +15,15 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, closing, contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import anyio
 import click
 import uvicorn
 from anyio.abc import TaskStatus
+from anyio.lowlevel import checkpoint
 
 from palaver.cli import stores
 from palaver.cli.failure import bad_input
@@ -34,9 +37,11 @@ if TYPE_CHECKING:
     from palaver.store.store import Store
     from palaver.swarm.swarm import Swarm
 
+_Finish: TypeAlias = Callable[[], Awaitable[None]]
+
 _INTERRUPTED: Final = 130
 _GRACE: Final = 30
-"""Seconds that requests under way have when the server stops."""
+"""Seconds that requests and turns under way have when the server stops."""
 _BACKLOG: Final = 2048
 
 
@@ -112,7 +117,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 async def _serve(asked: Serving, bound: socket.socket, store: Store) -> int:
-    async with (_local if asked.bus is None else _shared)(asked, store) as front:
+    async with (_local if asked.bus is None else _shared)(asked, store) as (front, finish):
         server = Server(front)
         workers = Workers(asked.file, asked.store, asked.bus or "", 0 if asked.bus is None else asked.workers)
         signals = _Signals(server, workers)
@@ -121,6 +126,8 @@ async def _serve(asked: Serving, bound: socket.socket, store: Store) -> int:
             tasks.start_soon(_begun, asked, server, bound.getsockname()[1])
             tasks.start_soon(workers.run)
             await server.serve([bound])
+            with signals.patience:
+                await finish()
             await workers.stop()  # after the server: they answer what it still waits for
             tasks.cancel_scope.cancel()
     return signals.code
@@ -132,6 +139,8 @@ class _Signals:
     def __init__(self, server: Server, workers: Workers) -> None:
         self._server, self._workers = server, workers
         self.code = 0
+        self.patience = anyio.CancelScope()
+        """What is waited for until it took too long, or the second signal comes."""
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -139,21 +148,23 @@ class _Signals:
             async for each in signals:
                 if self._server.should_exit:
                     self._workers.kill()
+                    self.patience.cancel()
                 else:
+                    self.patience.deadline = anyio.current_time() + _GRACE
                     self.code = _INTERRUPTED if each == signal.SIGINT else 0
                     click.echo("palaver: stopping; again stops at once", err=True)
                 self._server.stop()
 
 
 @asynccontextmanager
-async def _local(asked: Serving, store: Store) -> AsyncGenerator[Front]:
+async def _local(asked: Serving, store: Store) -> AsyncGenerator[tuple[Front, _Finish]]:
     """Everything in this process."""
     async with asked.swarm.start(store=store) as live, LocalDesk(live) as desk:
-        yield Front(desk, history=live_history(live), token=asked.token)
+        yield Front(desk, history=live_history(live), token=asked.token), desk.finish
 
 
 @asynccontextmanager
-async def _shared(asked: Serving, store: Store) -> AsyncGenerator[Front]:
+async def _shared(asked: Serving, store: Store) -> AsyncGenerator[tuple[Front, _Finish]]:
     """A queue for workers."""
     from palaver.swarm.nats import NatsBus
     from palaver.swarm.work.queue_desk import QueueDesk
@@ -161,7 +172,8 @@ async def _shared(asked: Serving, store: Store) -> AsyncGenerator[Front]:
     assert asked.bus is not None  # noqa: S101 (the caller's choice)
     name = asked.swarm.name
     async with NatsBus(asked.bus) as bus, QueueDesk(name, nats=asked.bus, bus=bus) as desk:
-        yield Front(desk, history=stored_history(store, asked.swarm), swarm=name, token=asked.token)
+        front = Front(desk, history=stored_history(store, asked.swarm), swarm=name, token=asked.token)
+        yield front, checkpoint  # the workers finish theirs
 
 
 async def _begun(asked: Serving, server: Server, port: int) -> None:

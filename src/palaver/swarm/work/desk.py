@@ -123,6 +123,10 @@ class LocalDesk(Desk):
         """What happens, of all clients."""
         return self._live.bus
 
+    async def finish(self) -> None:
+        """Let the turns under way come to their end; what waits behind them is not answered."""
+        await self._lanes.finish(self._lanes.clients)
+
     async def __aenter__(self) -> Self:
         """Open."""
         await self._lanes.__aenter__()
