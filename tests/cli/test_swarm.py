@@ -1,5 +1,9 @@
 """`palaver swarm`: a swarm of a file, in a pipe and at a terminal of its own."""
 
+import os
+import shlex
+import subprocess
+import sys
 import time
 
 import pytest
@@ -163,6 +167,20 @@ def test_lines_that_are_no_utf8_are_read_all_the_same(process, desk, handler):
     done = process("swarm", "desk.py", "--client", "ann", data=data, PYTHONIOENCODING=f"utf-8:{handler}")
     assert (done.code, done.out) == (0, "triage heard gr�� dich\ntriage heard fine\n")
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("closed", "out", "err"),
+    [("<&-", "triage heard hi\n", "go on: "), (">&-", "", "go on: "), ("2>&-", "triage heard hi\n", "")],
+)
+def test_a_stream_that_is_closed_stops_nothing(desk, tmp_path, closed, out, err):
+    command = shlex.join([sys.executable, "-m", "palaver", "swarm", "desk.py", "--message", "hi"])
+    env = {**os.environ, "PALAVER_STORE": str(tmp_path / "palaver.db")}
+    line = ["sh", "-c", f"{command} {closed}"]
+    done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, out)
+    assert err in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_events_are_lines(run, desk):

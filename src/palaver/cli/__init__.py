@@ -16,6 +16,7 @@ import os
 import sys
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Never
 
 import click
@@ -128,7 +129,13 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def run() -> Never:
-    """Run the command line as a process, and end it without taking apart, object by object, what was built."""
+    """Run the command line as a process, and end it without taking apart, object by object, what was built.
+
+    A stream that is closed already is one that says nothing, and that nobody reads.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 (until the end)
     code = main()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
