@@ -6,7 +6,8 @@ Rules (agent-swarm-kit.md 4):
   application publishes under topics of its own.
 - ``client`` names whose conversation it is; what is shared by all clients happens to the client ``shared``, which no
   client may be called.
-- ``input`` and ``output`` hold JSON values, and messages of ours under ``message``, which are written canonically.
+- ``input`` and ``output`` hold JSON values, and messages of ours under ``message``, which are written canonically. A
+  text among them may hold half a character, as models say them; a name may not.
 - An event has an id (UUID version 7), by which a second delivery is known. A bus that keeps events sets ``place``,
   which grows with each event that it took.
 
@@ -21,8 +22,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, structs
 
-from palaver.core import canonical
-from palaver.core.errors import DecodeError, SwarmError
+from palaver.core import canonical, jsontext
+from palaver.core.errors import DecodeError, EncodeError, SwarmError
 from palaver.core.messages import Message
 from palaver.threads.ids import now_ms, uuid7
 
@@ -81,18 +82,31 @@ def encode(event: Event) -> bytes:
     """Write an event as one JSON object, without its place. Raises ``SwarmError`` for values that are not JSON."""
     try:
         bare = structs.replace(event, place=None, input=_plain(event.input), output=_plain(event.output))
-        return _ENCODER.encode(bare)
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        try:
+            return _ENCODER.encode(bare)
+        except UnicodeEncodeError:  # half a character, which JSON says by an escape
+            names_of(event).encode()
+            return jsontext.encode(msgspec.to_builtins(bare))
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError, EncodeError) as error:
         raise SwarmError(f"event {event.source} {event.type}: {error}") from error
 
 
 def decode(data: bytes) -> Event:
     """Read an event. Raises ``DecodeError``."""
     try:
-        event = _DECODER.decode(data)
+        try:
+            event = _DECODER.decode(data)
+        except msgspec.DecodeError:
+            event = msgspec.convert(jsontext.value(data), Event)
         return structs.replace(event, input=_rich(event.input), output=_rich(event.output))
     except (msgspec.MsgspecError, ValueError) as error:
         raise DecodeError(str(error), source="event") from error
+
+
+def names_of(event: Event) -> str:
+    """All its names, as one text."""
+    e = event
+    return f"{e.source}{e.type}{e.client}{e.swarm}{e.agent}{e.name}{e.thread}{e.run}{e.id}"
 
 
 def _plain(values: Mapping[str, Any]) -> Mapping[str, Any]:

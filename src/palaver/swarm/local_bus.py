@@ -26,7 +26,7 @@ from msgspec import structs
 from palaver.core.errors import ClosedError, SwarmError
 from palaver.core.messages import Message
 from palaver.swarm.bus import Since, Where
-from palaver.swarm.events import Event, encode
+from palaver.swarm.events import Event, encode, names_of
 from palaver.swarm.inbox import Inbox
 from palaver.swarm.listening import GRACE, ListeningBus, Subscribed
 
@@ -121,8 +121,7 @@ class LocalBus(ListeningBus):
 
 def _writable(event: Event) -> bool:
     """Whether an event can be written for certain, as is seen without writing it."""
-    e = event
-    if not f"{e.source}{e.type}{e.client}{e.swarm}{e.agent}{e.name}{e.thread}{e.run}{e.id}".isascii():
+    if not names_of(event).isascii():
         return False
     for values in (event.input, event.output):
         for name, value in values.items():

@@ -189,6 +189,8 @@ async def messages_survive(make: Make) -> None:
     )
     values: dict[str, Any] = {
         "text": "ä\x00",
+        "half": "\ud83d",
+        "\udc00": ["\ud800 \\ud800 \U0001f600"],
         "none": None,
         "list": [1, {"x": []}],
         "big": 2**53,
@@ -235,11 +237,11 @@ async def clients_may_have_odd_names(make: Make) -> None:
 
 
 async def what_cannot_be_written_is_refused(make: Make) -> None:
-    """Values that are not JSON, and text that is not Unicode, raise ``SwarmError``; nothing was published."""
+    """Values that are not JSON, and names that are not Unicode, raise ``SwarmError``; nothing was published."""
     looped: list[Any] = []
     looped.append(looped)
     async with make() as bus, bus.subscribe(EVERYTHING) as events:
-        for bad in (object(), {"deep": [object()]}, "\ud800", looped, {"\ud800": 1}):
+        for bad in (object(), {"deep": [object()]}, looped, {"half": "\ud800", "deep": object()}):
             for event in (said(0, input={"x": bad}), said(0, output={"x": bad})):
                 with raises(SwarmError):
                     bus.publish(event)
