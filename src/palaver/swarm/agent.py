@@ -144,7 +144,7 @@ class SwarmAgent:
         agents that it may hand over to, for drawings. With ``stream`` the text of an answer is told as it comes, in
         events ``agent delta``: for agents whose answers nothing changes. ``operator_timeout`` is in seconds; after it
         the answer is ``""``. Raises ``MessageError`` for an agent with neither a model nor an operator, with one that
-        cannot be called, or without a name.
+        cannot be called, without a name, or with a limit below 0.
         """
         self._given = {key: value for key, value in locals().items() if key != "self"}
         if not name:
@@ -153,6 +153,8 @@ class SwarmAgent:
             raise MessageError(f"the agent {name!r} needs a model, or an operator in its place")
         if operator is not None and not callable(operator):
             raise MessageError(f"the operator of {name!r} cannot be called: {excerpt(repr(operator))}")
+        if (keep or 0) < 0 or max_tool_calls < 0:
+            raise MessageError(f"the agent {name!r} has less than none: keep {keep}, max_tool_calls {max_tool_calls}")
         if not placeholders:
             raise MessageError(f"the agent {name!r} needs a placeholder")
         self.name, self.model, self.prompt, self.description = name, model, prompt, description

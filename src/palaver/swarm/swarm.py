@@ -57,8 +57,8 @@ class Swarm:
     ) -> None:
         """Describe a swarm; the first agent is the default one where no other is named.
 
-        The hooks get the session first, and only look on. Raises ``SwarmError`` naming what refers to nothing, or is
-        there twice.
+        The hooks get the session first, and only look on. Raises ``SwarmError`` naming what refers to nothing, is
+        there twice, or is less than nothing.
         """
         self._given = {key: value for key, value in locals().items() if key != "self"}
         listed = list(agents)
@@ -81,10 +81,14 @@ class Swarm:
             raise SwarmError(f"the swarm {name!r}: " + "; ".join(problems))
 
     def _problems(self) -> Sequence[str]:
-        """What refers to something that is not there."""
+        """What refers to something that is not there, and limits that nothing can keep."""
         found: list[str] = []
         if not self.name:
             found.append("it needs a name")
+        if not self.deadline > 0:
+            found.append(f"its turns have no time: {self.deadline} seconds")
+        if self.nested < 1:
+            found.append(f"its turns may ask no model: {self.nested} times")
         if self.default not in self.agents:
             found.append(f"its default agent {self.default!r} is none of its agents")
         for agent in self.agents.values():
