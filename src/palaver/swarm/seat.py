@@ -170,7 +170,7 @@ class Seat:
         if calls and self.agent.map_calls is not None:
             calls = list(await called(self.agent.map_calls, calls))
         if self._late(turn):
-            await self._discard(turn, answer)
+            await self._withhold(turn, answer)
         elif calls:
             await self._calls(turn, place, answer, calls, offered, again=again)
         elif broken is not None:
@@ -228,7 +228,7 @@ class Seat:
         if not said:
             turn.resolve("")
         elif self._late(turn):
-            await self._discard(turn, answer)
+            await self._withhold(turn, answer)
         else:
             await self._show(turn, place, answer, said)
 
@@ -378,7 +378,7 @@ class Seat:
         raw = answer.text
         banned = await self.session.refused_output(text)
         if self.gone or not turn.claim():
-            await self._discard(turn, answer)
+            await self._withhold(turn, answer)
             return
         try:
             if banned is not None:
@@ -405,6 +405,12 @@ class Seat:
     async def _discard(self, turn: Turn, answer: AssistantMessage) -> None:
         """Keep an answer that nobody was shown."""
         await self.session.keep(_of(turn, answer.replace(tags=(*(answer.tags or ()), DISCARDED))))
+
+    async def _withhold(self, turn: Turn, answer: AssistantMessage) -> None:
+        """Keep an answer that is late; a turn whose agent was changed from outside has no other."""
+        await self._discard(turn, answer)
+        if turn.overtaken:
+            turn.resolve("")
 
     async def _apologise(self, turn: Turn, place: Place) -> None:
         """Show a placeholder."""

@@ -111,7 +111,7 @@ class Session(Commits):
         for scope in tuple(self._scopes):
             scope.cancel()
         with anyio.CancelScope(shield=True):
-            for seat in self._seats.values():
+            for seat in tuple(self._seats.values()):
                 await watched("on_dispose", seat.agent.hooks.on_dispose, self.place(seat.agent.name))
             await watched("on_close", self.swarm.on_close, self)
         self._seats.clear()
@@ -441,23 +441,25 @@ class Session(Commits):
             return True
 
     async def _move(self, name: str, behind: Sequence[str] | None = None) -> None:
+        await self.navigator.move(name, behind)
         waiting = any(seat.asking for seat in self._seats.values())
         turn = self.turn
-        within = self._own() is not None
-        await self.navigator.move(name, behind)
-        left = self._seats.get(name), [seat.agent for seat in self._seats.values()]
-        self._drop()
-        for each in (name, *(other for other in self.swarm.agents if other != name)):
-            self.tell("agent", "commit-agent-change", each)
-        for agent in left[1]:
-            await watched("on_dispose", agent.hooks.on_dispose, self.place(agent.name))
-        self._seats.clear()
-        self.tell("swarm", "set-agent-ref", input={"agentName": name})
-        self.tell("swarm", "set-agent-name", input={"agentName": name})
-        await watched("on_agent_changed", self.swarm.on_agent_changed, self, name)
-        if turn is not None and not within:
+        outside = turn is not None and self._own() is None
+        if turn is not None and outside:
             turn.overtaken = True
-            if waiting:
+        left = [seat.agent for seat in self._seats.values()]
+        self._drop()
+        self._seats.clear()
+        try:
+            for each in (name, *(other for other in self.swarm.agents if other != name)):
+                self.tell("agent", "commit-agent-change", each)
+            for agent in left:
+                await watched("on_dispose", agent.hooks.on_dispose, self.place(agent.name))
+            self.tell("swarm", "set-agent-ref", input={"agentName": name})
+            self.tell("swarm", "set-agent-name", input={"agentName": name})
+            await watched("on_agent_changed", self.swarm.on_agent_changed, self, name)
+        finally:
+            if turn is not None and outside and waiting:
                 turn.resolve("")
 
     def _drop(self, *, halt: bool = True) -> None:

@@ -1,0 +1,118 @@
+"""What breaks into a turn at a bad moment: changes of the agent, cancellation, closing, errors that are no `Exception`.
+
+Each was a turn that hung, a session that could not be used any more, or a value that a restart knew otherwise.
+"""
+
+import time
+
+import anyio
+import pytest
+
+from palaver.store.sqlite import SQLiteStore
+from palaver.swarm.agent import Hooks
+from tests.swarm.scripts import agent, at_work, branching, calling, echo
+from tests.swarm.slow import Callers, Slow as SlowModel
+
+pytestmark = pytest.mark.anyio
+
+
+class Slow(SQLiteStore):
+    """A store on a slow disk."""
+
+    seconds = 0.0
+
+    def append(self, *arguments, **named):
+        time.sleep(self.seconds)
+        return super().append(*arguments, **named)
+
+
+class Gate:
+    """A function of an application that waits until it is let through, and gives what it got, or nothing."""
+
+    def __init__(self, *, silent=False):
+        self._silent = silent
+        self.reached, self.open = anyio.Event(), anyio.Event()
+
+    async def __call__(self, *given):
+        self.reached.set()
+        await self.open.wait()
+        return given[0] if not self._silent and isinstance(given[0], (str, list)) else None
+
+
+class OnExecute(Hooks):
+    def __init__(self, gate):
+        self.on_execute = gate
+
+
+def nothing() -> str:
+    """Give nothing."""
+    return "nothing"
+
+
+# -- changes of the agent ----------------------------------------------------------------------------------------------
+
+
+async def test_a_turn_that_begins_while_a_change_is_kept_has_an_answer(tmp_path):
+    with Slow(tmp_path / "shop.db") as store:
+        async with at_work(agent("A", echo), agent("B", echo), store=store, deadline=5) as it:
+            store.seconds = 0.1
+            async with anyio.create_task_group() as group:
+                group.start_soon(it.session.change_to, "B")
+                await anyio.sleep(0.02)
+                with anyio.fail_after(3):
+                    assert await it.session.complete("hi") == ""
+            assert await it.session.complete("again") == "echo:again"
+
+
+@pytest.mark.parametrize("where", ["transform", "validate", "prompt", "on_execute", "map_calls"])
+async def test_a_change_of_agent_while_no_model_is_asked_answers_the_turn(where):
+    gate = Gate(silent=where == "validate")
+    more = {"hooks": OnExecute(gate)} if where == "on_execute" else {where: gate}
+    script = calling("nothing") if where == "map_calls" else "hello"
+    a = agent("A", branching(hi=script), tools=[nothing], **more)
+    async with at_work(a, agent("B", echo), deadline=5) as it, anyio.create_task_group() as group:
+
+        async def say():
+            with anyio.fail_after(3):
+                assert await it.session.complete("hi") == ""
+
+        group.start_soon(say)
+        await gate.reached.wait()
+        assert await it.session.change_to("B")
+        gate.open.set()
+
+
+async def test_a_change_that_is_cancelled_in_a_hook_leaves_no_turn_without_an_answer():
+    model = SlowModel()
+
+    async def never(*_):
+        await anyio.sleep_forever()
+
+    async with at_work(agent("A", model), agent("B", echo), deadline=5, on_agent_changed=never) as it:
+        async with anyio.create_task_group() as group:
+            callers = Callers(group)
+            await callers.says(it.session.complete, "hi")
+            with anyio.move_on_after(0.05):
+                await it.session.change_to("B")
+            assert await callers.settled() == [""]
+        assert await it.session.complete("again") == "echo:again"
+
+
+async def test_who_begins_while_the_agent_before_is_told_its_end_can_be_overtaken():
+    gate, model = Gate(), SlowModel()
+
+    class Leaving(Hooks):
+        on_dispose = staticmethod(gate)
+
+    agents = agent("A", echo, hooks=Leaving()), agent("B", model), agent("C", echo)
+    async with at_work(*agents, deadline=5) as it:
+        await it.session.complete("hi")
+        async with anyio.create_task_group() as group:
+            callers = Callers(group)
+            await callers.says(it.session.change_to, "B")
+            await callers.says(it.session.complete, "hi")
+            assert model.began.is_set()
+            gate.open.set()
+            assert await callers.settled() == [True]
+            await it.session.change_to("C")
+            assert await callers.settled() == [True, ""]
