@@ -3,14 +3,17 @@
 Each was a turn that hung, a session that could not be used any more, or a value that a restart knew otherwise.
 """
 
+import asyncio
 import time
 
 import anyio
 import pytest
 
+from palaver.core.errors import TurnError
 from palaver.store.sqlite import SQLiteStore
+from palaver.swarm import Call, tool
 from palaver.swarm.agent import Hooks
-from tests.swarm.scripts import agent, at_work, branching, calling, echo
+from tests.swarm.scripts import PLACEHOLDER, agent, at_work, branching, calling, echo
 from tests.swarm.slow import Callers, Slow as SlowModel
 
 pytestmark = pytest.mark.anyio
@@ -116,3 +119,70 @@ async def test_who_begins_while_the_agent_before_is_told_its_end_can_be_overtake
             assert await callers.settled() == [True]
             await it.session.change_to("C")
             assert await callers.settled() == [True, ""]
+
+
+# -- errors that are no `Exception`, or hardly one ---------------------------------------------------------------------
+
+
+async def stray(*_):
+    """What a task gets that waits for one that was cancelled."""
+    other = asyncio.ensure_future(asyncio.sleep(10))
+    await asyncio.sleep(0)
+    other.cancel()
+    await other
+
+
+async def straying() -> str:
+    """Wait for a task that was cancelled."""
+    await stray()
+    return ""
+
+
+@tool(name="speaking")
+async def stray_speaking(call: Call) -> None:
+    """Wait for a task that was cancelled."""
+    await stray()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("where", ["straying", "speaking", "on_execute", "transform", "prompt"])
+async def test_a_cancelled_task_that_an_application_awaits_ends_no_swarm(where):
+    """A stray cancellation of one client's code ended the tasks of all of them, and the block of the swarm."""
+    more = {"hooks": OnExecute(stray)} if where == "on_execute" else {where: stray}
+    if where in {"straying", "speaking"}:
+        more = {"tools": [straying, stray_speaking]}
+    a = agent("A", branching(go=calling(where) if "tools" in more else "hello"), **more)
+    async with at_work(a, agent("B", echo), deadline=3) as it, it.live.session("bob") as other:
+        if where == "straying":
+            assert "cancelled" in await it.session.complete("go")
+        elif where == "speaking":
+            assert await it.session.complete("go") == PLACEHOLDER
+        else:
+            with pytest.raises(TurnError, match="cancelled"):
+                await it.session.complete("go")
+        for session in (it.session, other):
+            await session.change_to("B")
+            assert await session.complete("again") == "echo:again"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_listener_that_awaits_a_cancelled_task_stops_nobody(caplog):
+    async with at_work(agent()) as it:
+        await it.live.bus.listen(stray)
+        assert await it.session.complete("hi") == "echo:hi"
+        await anyio.sleep(0.02)
+        before = len(it.seen)
+        assert await it.session.complete("again") == "echo:again"
+        assert await it.events("session", since=before) == ["session execute"]
+    assert "a listener of the bus failed" in caplog.text
+
+
+async def test_an_error_that_cannot_be_told_is_the_error_of_its_turn():
+    class UnspeakableError(Exception):
+        def __str__(self):
+            raise ValueError("no words")
+
+    async with at_work(agent("A", [UnspeakableError()]), deadline=5) as it:
+        with anyio.fail_after(3), pytest.raises(ValueError, match="no words"):
+            await it.session.complete("hi")
+        assert await it.session.complete("again") == "answer:again"

@@ -32,7 +32,7 @@ from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import client_calls
 from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.swarm.call import Call
-from palaver.swarm.place import CALL, LOGGER, Place, watched
+from palaver.swarm.place import CALL, LOGGER, STRAY, Place, is_cancelled, watched
 from palaver.swarm.tool import FIRST, SwarmTool
 
 if TYPE_CHECKING:
@@ -215,6 +215,10 @@ class Batch:
             await watched("on_after_call", tool.on_after_call, self._place, planned.call)
         except Exception as error:  # noqa: BLE001 (whatever a tool raises is told, and ends nothing else)
             await self._failed(call, planned, error)
+        except anyio.get_cancelled_exc_class():
+            if is_cancelled():
+                raise
+            await self._failed(call, planned, TurnError(STRAY))
         finally:
             if not tool.defers or call.continued:
                 self.turn.running.pop(call, None)

@@ -12,6 +12,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from abc import ABC, abstractmethod
@@ -26,6 +27,7 @@ from palaver.core.errors import BusyError, ClosedError, SwarmError
 from palaver.swarm.bus import EVERYTHING, QUEUE, Handler, Overflow, Since, Where
 from palaver.swarm.events import Event
 from palaver.swarm.inbox import Inbox
+from palaver.swarm.place import is_cancelled
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -138,6 +140,11 @@ class Heard:
                 if inspect.isawaitable(waits):
                     await waits
             except Exception:  # noqa: BLE001 (whatever an application raises stops nothing)
+                _log.exception("a listener of the bus failed on %s", event)
+            except asyncio.CancelledError:  # what it awaits was cancelled, or this was
+                task = asyncio.current_task()
+                if is_cancelled() or task is None or task.cancelling():
+                    raise
                 _log.exception("a listener of the bus failed on %s", event)
             finally:
                 inbox.done()

@@ -6,6 +6,8 @@ Rules:
   task that a tool begins belongs to its turn too. A turn that is over is nobody's (K2).
 - A hook that only looks on is guarded: what it raises is logged and disturbs nothing. What changes an answer
   (``transform``, ``map``, ``validate``, a prompt) is not: what it raises is the error of its turn.
+- A cancellation that no scope asked for (of asyncio alone: that of a task which an application awaits) is an error of
+  the code that let it out, and ends nothing else.
 
 Stability: experimental.
 """
@@ -14,10 +16,12 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import anyio
 from msgspec import Struct
 
 if TYPE_CHECKING:
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOGGER: Final = logging.getLogger("palaver.swarm")
+STRAY: Final = "what it waited for was cancelled"
+"""What is said of a stray cancellation."""
 
 CURRENT: Final[ContextVar[Turn | None]] = ContextVar("palaver.swarm.turn", default=None)
 CALL: Final[ContextVar[Call | None]] = ContextVar("palaver.swarm.call", default=None)
@@ -59,3 +65,8 @@ async def watched(what: str, function: Callable[..., Any] | None, *arguments: An
         await called(function, *arguments)
     except Exception:
         LOGGER.exception("%s raised; nothing else is disturbed", what)
+
+
+def is_cancelled() -> bool:
+    """Whether a scope around the running code was cancelled; what is caught else is a stray cancellation."""
+    return anyio.current_effective_deadline() == -math.inf

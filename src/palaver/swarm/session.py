@@ -32,7 +32,7 @@ from palaver.swarm.commits import Commits
 from palaver.swarm.events import SOURCES, Event
 from palaver.swarm.named import TURN, NamedTurns
 from palaver.swarm.navigator import Navigator
-from palaver.swarm.place import CALL, CURRENT, LOGGER, Place, watched
+from palaver.swarm.place import CALL, CURRENT, LOGGER, STRAY, Place, is_cancelled, watched
 from palaver.swarm.records import Records
 from palaver.swarm.resources import Resources
 from palaver.swarm.seat import Seat
@@ -507,7 +507,7 @@ class Session(Commits):
         self.tell(topic, topic, self.navigator.active, input={"payload": payload})
 
     def spawn(self, turn: Turn | None, function: Callable[[*P], Awaitable[Any]], *arguments: *P) -> None:
-        """Run something beside the turn, until the session closes; what it raises is logged."""
+        """Run something beside the turn, until the session closes; what it raises is logged, and ends its turn."""
         self.live.spawn(self._kept, turn, function, arguments)
 
     async def _kept(self, turn: Turn | None, function: Callable[..., Awaitable[Any]], arguments: Iterable[Any]) -> None:
@@ -517,8 +517,12 @@ class Session(Commits):
                 each.add(scope)
             try:
                 await function(*arguments)
-            except Exception:  # noqa: BLE001 (nobody waits for it; it is told here)
+            except (Exception, anyio.get_cancelled_exc_class()) as error:  # nobody else is told
+                if not isinstance(error, Exception) and is_cancelled():
+                    raise
                 LOGGER.exception("what ran for the client %r failed", self.client)
+                if turn is not None:
+                    turn.fail(error if isinstance(error, Exception) else TurnError(STRAY))
             finally:
                 for each in kept:
                     each.discard(scope)
