@@ -9,11 +9,13 @@ import time
 import anyio
 import pytest
 
-from palaver.core.errors import TurnError
+from palaver.core.errors import StoreError, TurnError
+from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
-from palaver.swarm import Call, tool
+from palaver.swarm import Call, Policy, State, Swarm, navigation, tool
 from palaver.swarm.agent import Hooks
-from tests.swarm.scripts import PLACEHOLDER, agent, at_work, branching, calling, echo
+from palaver.swarm.chats import Chats
+from tests.swarm.scripts import PLACEHOLDER, agent, asked, at_work, branching, calling, echo
 from tests.swarm.slow import Callers, Slow as SlowModel
 
 pytestmark = pytest.mark.anyio
@@ -186,3 +188,57 @@ async def test_an_error_that_cannot_be_told_is_the_error_of_its_turn():
         with anyio.fail_after(3), pytest.raises(ValueError, match="no words"):
             await it.session.complete("hi")
         assert await it.session.complete("again") == "answer:again"
+
+
+# -- beginnings and ends -----------------------------------------------------------------------------------------------
+
+
+async def test_a_session_whose_opening_is_cancelled_leaves_its_client_free():
+    gate, closed = Gate(), []
+    shop = Swarm("shop", [agent()], on_open=gate, on_close=closed.append)
+    async with shop.start() as live:
+        with anyio.move_on_after(0.02):
+            async with live.session("ann"):
+                pytest.fail("it was cancelled")
+        assert (live.clients, len(closed)) == ((), 1)
+        gate.open.set()
+        async with live.session("ann") as session:
+            assert await session.complete("hi") == "echo:hi"
+
+
+async def test_a_swarm_that_cannot_start_leaves_nothing_running():
+    class Broken(MemoryStore):
+        def open(self, *_, **__):
+            raise StoreError("no such disk")
+
+    with anyio.fail_after(3), pytest.raises(StoreError, match="no such disk"):
+        async with Swarm("shop", [agent()], policies=[Policy("polite")]).start(store=Broken()):
+            pytest.fail("it has no store")
+
+
+async def test_chats_that_are_cancelled_close_their_sessions():
+    told = []
+    async with Swarm("shop", [agent()]).start() as live:
+        with anyio.move_on_after(0.05):
+            async with Chats(live, on_close=told.append) as chats:
+                for client in ("ann", "bob"):
+                    await chats.complete(client, "hi")
+                await anyio.sleep_forever()
+        assert (live.clients, told) == ((), ["ann", "bob"])
+
+
+# -- whose call it is --------------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_that_is_handed_a_conversation_reads_what_it_lists_itself():
+    """What an agent's own prompt reads was judged by the list of the agent whose tool had asked it."""
+    cart = State("cart", ["pear"])
+
+    async def prompt(place):
+        return f"cart: {await place.session.state('cart').get()}"
+
+    desk = agent("desk", branching(go=calling("to_sales")), tools=[navigation("sales", execute="a client")])
+    sales = agent("sales", echo, prompt=prompt, states=[cart])
+    async with at_work(desk, sales, states=[cart]) as it:
+        assert await it.session.complete("go") == "echo:a client"
+    assert asked(sales)[0][0] == "system\"cart: ['pear']\""

@@ -60,9 +60,12 @@ class Chats:
         """Close all of them."""
         self._open = False
         self._group.cancel_scope.cancel()
-        await self._group.__aexit__(None, None, None)
-        for client in tuple(self._used):
-            await self.close(client)
+        try:
+            await self._group.__aexit__(None, None, None)
+        finally:
+            with anyio.CancelScope(shield=True):
+                for client in tuple(self._used):
+                    await self.close(client)
 
     @property
     def clients(self) -> tuple[str, ...]:

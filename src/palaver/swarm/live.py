@@ -52,10 +52,15 @@ class LiveSwarm:
         self._shared: Shared | None = None
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Begin. Raises ``StoreError``."""
         if self._own_bus:
             await self.bus.__aenter__()
-        self._shared = await open_shared(self.swarm, self.store, self.publish)
+        try:
+            self._shared = await open_shared(self.swarm, self.store, self.publish)
+        except BaseException as error:
+            if self._own_bus:
+                await self.bus.__aexit__(type(error), error, error.__traceback__)
+            raise
         self._group = anyio.create_task_group()
         await self._group.__aenter__()
         return self

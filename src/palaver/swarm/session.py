@@ -89,8 +89,12 @@ class Session(Commits):
             self.live.leave(self)
             raise
         self._open = True
-        self.tell("session", "connect")
-        await watched("on_open", self.swarm.on_open, self)
+        try:
+            self.tell("session", "connect")
+            await watched("on_open", self.swarm.on_open, self)
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -263,7 +267,11 @@ class Session(Commits):
         active = self.navigator.active
         turn.executions.append((text, active, mode))
         self.tell("execution", "commit-execution-begin", active)
-        await self.seat().execute(turn, text, mode)
+        token = CALL.set(None)  # what the agent is asked with is not the call's, even where a tool asks
+        try:
+            await self.seat().execute(turn, text, mode)
+        finally:
+            CALL.reset(token)
         return await turn.wait()
 
     async def _turn(self, text: str, mode: Mode, payload: Any, run: str | None) -> str:
