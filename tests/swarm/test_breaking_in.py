@@ -242,3 +242,57 @@ async def test_an_agent_that_is_handed_a_conversation_reads_what_it_lists_itself
     async with at_work(desk, sales, states=[cart]) as it:
         assert await it.session.complete("go") == "echo:a client"
     assert asked(sales)[0][0] == "system\"cart: ['pear']\""
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_task_that_asyncio_cancels_while_a_store_writes_leaves_what_a_restart_finds(tmp_path):
+    """A cancelled write was in the store, and not in memory, until the next restart."""
+    cart = State("cart", [])
+
+    async def begin_and_cancel(work):
+        task = asyncio.ensure_future(work)
+        await asyncio.sleep(0.03)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with Slow(tmp_path / "shop.db") as store:
+        how = {"store": store, "states": [cart]}
+        async with at_work(agent("A"), agent("B"), **how) as it:
+            store.seconds = 0.1
+            await begin_and_cancel(it.session.state(cart).set(["pear"]))
+            await begin_and_cancel(it.session.commit_user("hello"))
+            await begin_and_cancel(it.session.change_to("B"))
+            await anyio.sleep(0.2)
+            assert [event.input["message"].text for event in await it.heard("history", "push")] == ["hello"]
+            here = it.log, await it.session.state(cart).get(), it.session.agent
+        async with at_work(agent("A"), agent("B"), **how) as it:
+            assert (it.log, await it.session.state(cart).get(), it.session.agent) == here
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_change_of_agent_that_was_cancelled_before_it_began_can_be_made(tmp_path):
+    with Slow(tmp_path / "shop.db") as store:
+        async with at_work(agent("A"), agent("B"), store=store) as it, anyio.create_task_group() as group:
+            store.seconds = 0.1
+            group.start_soon(it.session.commit_user, "hello")
+            await anyio.sleep(0.02)
+            task = asyncio.ensure_future(it.session.change_to("B"))
+            await anyio.sleep(0.02)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await it.session.change_to("B")
+
+
+async def test_two_swarms_of_a_realm_see_each_other_s_values(tmp_path):
+    cart = State("cart", [], type=list[str])
+    with SQLiteStore(tmp_path / "shop.db") as store:
+        how = {"store": store, "realm": "shop", "states": [cart]}
+        async with at_work(agent(), name="desk", **how) as desk, at_work(agent(), name="sales", **how) as sales:
+            await desk.session.state(cart).set(["pear"])
+            await sales.session.state(cart).set(lambda cart: [*cart, "fig"])
+            assert await desk.session.state(cart).get() == ["pear", "fig"]

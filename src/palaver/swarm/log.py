@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import anyio
 
 from palaver.agent.journal import AnyThread, Journal
+from palaver.core.errors import StoreError
 from palaver.core.messages import Message
 from palaver.store.in_thread import in_thread
 from palaver.store.store import Store
@@ -57,27 +58,35 @@ class Log:
         """What was said, markers included, records left out. Costs the length of the thread."""
         return tuple([each.message for each in self.path if RECORD not in each.message.tags])
 
-    async def _append(self, messages: Sequence[Message]) -> tuple[Entry, ...]:
+    async def _append(self, messages: Sequence[Message]) -> tuple[Sequence[Entry], BaseException | None]:
+        """What joined, and the cancellation that came meanwhile: asyncio's own goes past a shield."""
         if not self._kept:
             self._token += 1
-            return await self._journal.append(messages, self._token)
-        entries: tuple[Entry, ...] = ()
+            return await self._journal.append(messages, self._token), None
+        cancelled: BaseException | None = None
         with anyio.CancelScope(shield=True):
             async with self._lock:
                 self._token += 1
-                entries = await self._journal.append(messages, self._token)
-        return entries
+                while True:
+                    try:
+                        return await self._journal.append(messages, self._token), cancelled
+                    except anyio.get_cancelled_exc_class() as error:
+                        cancelled = cancelled or error
+                    except StoreError:
+                        if cancelled is None:
+                            raise
+                        break
+        return (), cancelled
 
-    async def append(
-        self, messages: Sequence[Message], pushed: Callable[[Message], None] | None = None
-    ) -> tuple[Entry, ...]:
+    async def append(self, messages: Sequence[Message], pushed: Callable[[Message], None] | None = None) -> None:
         """Let messages join, all or none, and tell ``pushed`` of each."""
-        entries = await self._append(messages)
+        entries, cancelled = await self._append(messages)
         if pushed is not None:
             for entry in entries:
                 if RECORD not in entry.message.tags:
                     pushed(entry.message)
-        return entries
+        if cancelled is not None:
+            raise cancelled
 
 
 async def open_log(store: Store, thread: str) -> Log:

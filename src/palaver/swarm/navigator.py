@@ -55,5 +55,9 @@ class Navigator:
     async def move(self, agent: str, behind: Sequence[str] | None = None) -> None:
         """Make an agent the active one, on the stack or on ``behind``; nothing changes when it cannot be kept."""
         stack = [*(self.stack if behind is None else behind), agent][-STACK:]
-        await self._values.put(KIND, self._swarm, {"active": agent, "stack": stack})
-        self.active, self.stack = agent, stack
+        kept = {"active": agent, "stack": stack}
+        try:
+            await self._values.put(KIND, self._swarm, kept)
+        finally:  # kept is kept, also when the caller was cancelled meanwhile
+            if self._values.get(KIND, self._swarm) == kept:
+                self.active, self.stack = agent, stack

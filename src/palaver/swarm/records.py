@@ -6,9 +6,9 @@ Rules (ADR 17: what a runtime must remember is a record in its thread):
   both wins, a record without a value removes it, and one without a name removes all of its kind. So a value is kept,
   forked, exported and deleted with its thread, in one append.
 - Values are JSON. What cannot be written raises ``SwarmError``, and nothing is changed.
-- ``Records`` of a client stand in the client's own thread, which one process at a time writes. ``SharedRecords``
-  stand in a thread that any process may write to: ``refresh`` takes in what others wrote.
-- Reading costs nothing; a write costs one append; opening costs the length of the thread, once.
+- ``Records`` of a client stand in the client's own thread, which one process at a time writes, though two swarms of it
+  may. ``SharedRecords`` stand in a thread that any process may write to. ``refresh`` takes in what others wrote.
+- Reading costs what is new; a write costs one append; opening costs the length of the thread, once.
 
 Stability: experimental.
 """
@@ -67,7 +67,7 @@ class Values(Protocol):
 
     @abstractmethod
     async def refresh(self) -> None:
-        """Take in what other processes wrote."""
+        """Take in what others wrote."""
         ...
 
 
@@ -126,8 +126,8 @@ class Records(_Table, Values):
     def __init__(self, log: Log) -> None:
         """Read what the thread holds."""
         super().__init__()
-        self._log = log
-        self.read(entry.message for entry in log.path)
+        self._log, self._seen = log, 0
+        self._follow()
 
     async def put(self, kind: str, name: str, value: Any) -> None:
         """Keep a value, in one append."""
@@ -144,11 +144,20 @@ class Records(_Table, Values):
             await self._keep(_record({"kind": kind}))
 
     async def _keep(self, message: Message) -> None:
-        await self._log.append([message])
-        self.read([message])
+        try:
+            await self._log.append([message])
+        finally:
+            self._follow()
+
+    def _follow(self) -> None:
+        """Read what joined the thread since."""
+        new = self._log.path[self._seen :]
+        self._seen += len(new)
+        self.read(entry.message for entry in new)
 
     async def refresh(self) -> None:
-        """Nobody else writes here."""
+        """Read what another swarm of this process wrote."""
+        self._follow()
 
 
 class SharedRecords(_Table, Values):

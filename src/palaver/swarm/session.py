@@ -429,8 +429,9 @@ class Session(Commits):
                 raise
             try:
                 await self._move(name)
-            except StoreError:
-                self.navigator.route.pop(name, None)
+            except BaseException as error:
+                if isinstance(error, StoreError) or self.navigator.active != name:
+                    self.navigator.route.pop(name, None)
                 raise
             return True
 
