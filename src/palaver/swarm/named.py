@@ -60,11 +60,12 @@ class NamedTurns:
         if not isinstance(turn, str):
             return
         if isinstance(message, UserMessage):
-            self._answers.setdefault(turn, None)
+            if turn not in self._answers:
+                self._know(turn, None)
         elif isinstance(message, AssistantMessage) and _answers(message):
             self._know(turn, message.text)
 
-    def _know(self, turn: str, answer: str) -> None:
+    def _know(self, turn: str, answer: str | None) -> None:
         self._answers[turn] = answer
         self._answers.move_to_end(turn)
         while len(self._answers) > KNOWN:
