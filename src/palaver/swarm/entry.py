@@ -24,6 +24,7 @@ from typing import Any, Final, Self, TypeVar
 import anyio
 from msgspec import Struct
 
+from palaver.core.errors import ClosedError
 from palaver.swarm.live import LiveSwarm
 from palaver.swarm.place import LOGGER, called
 from palaver.swarm.session import Session
@@ -190,7 +191,8 @@ class Scheduled:
                         await self.session.commit_user(earlier, payload=its)
                     waiting.answer = await self._say(text, payload)
                 except Exception as error:  # noqa: BLE001 (it belongs to those who wait)
-                    waiting.error = error
+                    ended = isinstance(error, ClosedError) and self.session.closed
+                    waiting.error = None if ended else error
                 waiting.done.set()
         finally:
             self._release(waiting)
