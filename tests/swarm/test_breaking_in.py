@@ -15,6 +15,8 @@ from palaver.store.sqlite import SQLiteStore
 from palaver.swarm import Call, Policy, State, Swarm, navigation, tool
 from palaver.swarm.agent import Hooks
 from palaver.swarm.chats import Chats
+from palaver.swarm.entry import Scheduled
+from palaver.swarm.named import KNOWN
 from tests.swarm.scripts import PLACEHOLDER, agent, asked, at_work, branching, calling, echo
 from tests.swarm.slow import Callers, Slow as SlowModel
 
@@ -296,3 +298,99 @@ async def test_two_swarms_of_a_realm_see_each_other_s_values(tmp_path):
             await desk.session.state(cart).set(["pear"])
             await sales.session.state(cart).set(lambda cart: [*cart, "fig"])
             assert await desk.session.state(cart).get() == ["pear", "fig"]
+
+
+# -- ends in the middle of something -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("passes", [True, False])
+@pytest.mark.parametrize(("how", "answer"), [("cancel", ""), ("emit", "one moment"), ("close", "")])
+async def test_what_answers_a_turn_while_a_policy_is_asked_is_its_answer(how, answer, passes):
+    gate = Gate()
+
+    async def check(text, client):
+        await gate(text)
+        return passes
+
+    shop = Swarm("shop", [agent()], policies=[Policy("slow", validate_input=check)])
+    async with shop.start() as live, live.session("ann") as session, anyio.create_task_group() as group:
+        callers = Callers(group)
+        await callers.says(session.complete, "hi", run="one")
+        await (session.emit(answer) if how == "emit" else getattr(session, how)())
+        gate.open.set()
+        assert await callers.settled() == [answer]
+        if how == "close":
+            assert session.messages == ()
+        else:
+            assert await session.complete("hi", run="one") == answer
+
+
+async def test_a_session_that_closes_while_an_answer_is_told_answers_with_nothing():
+    gate = Gate()
+
+    class Telling(Hooks):
+        on_output = staticmethod(gate)
+
+    async with at_work(agent("A", echo, hooks=Telling())) as it, anyio.create_task_group() as group:
+        callers = Callers(group)
+        await callers.says(it.session.complete, "hi")
+        await it.session.close()
+        assert await callers.settled() == [""]
+
+
+async def test_a_session_that_a_hook_closes_begins_no_tool():
+    ran = []
+
+    async def closing(place, call):
+        await place.session.close()
+
+    @tool(on_before_call=closing)
+    async def buy(call: Call) -> None:
+        """Buy something."""
+        ran.append(call.id)
+
+    async with at_work(agent("A", branching(go=calling("buy")), tools=[buy])) as it:
+        assert await it.session.complete("go") == ""
+        await anyio.wait_all_tasks_blocked()
+    assert ran == []
+
+
+async def test_what_has_not_begun_when_its_session_closes_does_not_go_on():
+    went_on = []
+
+    async def work():
+        await anyio.sleep(0.01)
+        went_on.append(True)
+
+    async with at_work(agent()) as it:
+        it.session.spawn(None, work)
+        await it.session.close()
+        it.session.spawn(None, work)
+        await anyio.sleep(0.05)
+    assert went_on == []
+
+
+async def test_messages_that_wait_together_get_nothing_when_the_session_closes_before_their_turn():
+    model = SlowModel()
+    async with at_work(agent("A", model)) as it, anyio.create_task_group() as group:
+        callers, scheduled = Callers(group), Scheduled(it.session)
+
+        async def last_one():
+            answer = await scheduled.complete("one")
+            await it.session.close()
+            return answer
+
+        await callers.says(last_one)
+        await callers.says(scheduled.complete, "two")
+        await callers.says(scheduled.complete, "three")
+        model.go.set()
+        assert await callers.settled() == ["answer:one", "", ""]
+
+
+async def test_turns_that_break_off_are_not_known_for_ever():
+    async with at_work(agent("A", lambda _: 1 / 0)) as it:
+        for number in range(KNOWN + 10):
+            with pytest.raises(ZeroDivisionError):
+                await it.session.complete("hi", run=f"turn {number}")
+        known = [it.session.named.known(f"turn {number}") is None for number in range(KNOWN + 10)]
+    assert known == [False] * 10 + [True] * KNOWN

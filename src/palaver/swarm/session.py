@@ -110,7 +110,8 @@ class Session(Commits):
         self._over = True
         turn = self.turn
         if turn is not None:
-            turn.resolve("")
+            turn.claim()
+            turn.give("")  # also where somebody has the answer, and does not come to giving it any more
         self._drop()
         for scope in tuple(self._scopes):
             scope.cancel()
@@ -287,8 +288,9 @@ class Session(Commits):
             banned = await self._admitted(turn, text, mode)
             if banned is not None:
                 turn.resolve(banned)
-                await self.named.keep(run, banned)
-                return banned
+                answer = await turn.wait()  # it may have been emitted or cancelled while the policy was asked
+                await self.named.keep(run, answer)
+                return answer
             self.tell("swarm", "get-agent-name", output={"activeAgent": active})
             self.tell("swarm", "get-agent", output={"agentName": active, "result": active})
             answer = await self._answer(turn, text, mode, resumed=known is None)
@@ -517,13 +519,23 @@ class Session(Commits):
 
     def spawn(self, turn: Turn | None, function: Callable[[*P], Awaitable[Any]], *arguments: *P) -> None:
         """Run something beside the turn, until the session closes; what it raises is logged, and ends its turn."""
-        self.live.spawn(self._kept, turn, function, arguments)
+        if self._over:
+            return
+        scope = anyio.CancelScope()  # known from here on: what has not begun can be cancelled too
+        kept = (self._scopes,) if turn is None else (self._scopes, turn.scopes)
+        for each in kept:
+            each.add(scope)
+        self.live.spawn(self._kept, scope, turn, function, arguments)
 
-    async def _kept(self, turn: Turn | None, function: Callable[..., Awaitable[Any]], arguments: Iterable[Any]) -> None:
-        with anyio.CancelScope() as scope:
-            kept = (self._scopes,) if turn is None else (self._scopes, turn.scopes)
-            for each in kept:
-                each.add(scope)
+    async def _kept(
+        self,
+        scope: anyio.CancelScope,
+        turn: Turn | None,
+        function: Callable[..., Awaitable[Any]],
+        arguments: Iterable[Any],
+    ) -> None:
+        kept = (self._scopes,) if turn is None else (self._scopes, turn.scopes)
+        with scope:
             try:
                 await function(*arguments)
             except (Exception, anyio.get_cancelled_exc_class()) as error:  # nobody else is told

@@ -87,14 +87,16 @@ class Turn:
         return not claimed
 
     def give(self, answer: str) -> None:
-        """Give out the answer of a claimed turn."""
-        self.answer = answer
-        self._done.set()
+        """Give out the answer of a claimed turn; nothing happens where it ended already."""
+        if not self._done.is_set():
+            self.answer = answer
+            self._done.set()
 
     def break_off(self, error: Exception) -> None:
-        """Let a claimed turn end with an error."""
-        self.error = error
-        self._done.set()
+        """Let a claimed turn end with an error; nothing happens where it ended already."""
+        if not self._done.is_set():
+            self.error = error
+            self._done.set()
 
     def resolve(self, answer: str) -> bool:
         """Answer it, where nobody has; give whether this did."""
