@@ -4,7 +4,8 @@ Rules:
 
 - One append at a time, in the order of asking; ``append`` returns when the messages are kept. What was begun is
   finished, also when the caller is cancelled.
-- Whoever shares a thread in this process shares its log: ``open_log`` gives the one that somebody holds already.
+- Whoever shares a thread in this process shares its log: ``open_log`` gives the one that somebody holds already, where
+  no other process wrote to the thread since.
 - ``pushed`` is told every message that joined, records left out, one by one and in order.
 
 Stability: experimental.
@@ -19,7 +20,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import anyio
 
 from palaver.agent.journal import AnyThread, Journal
-from palaver.core.errors import StoreError
+from palaver.core.errors import NotFoundError, StoreError
 from palaver.core.messages import Message
 from palaver.store.in_thread import in_thread
 from palaver.store.store import Store
@@ -58,6 +59,17 @@ class Log:
         """What was said, markers included, records left out. Costs the length of the thread."""
         return tuple([each.message for each in self.path if RECORD not in each.message.tags])
 
+    async def is_current(self) -> bool:
+        """Whether nobody else wrote to the thread since. Raises ``StoreError``."""
+        if not isinstance(self.thread, StoredThread):
+            return True
+        async with self._lock:
+            try:
+                last = await in_thread(self.thread.store.path, self.id, last=1)
+            except NotFoundError:
+                return False
+            return (last[-1].id if last else None) == self.thread.head
+
     async def _append(self, messages: Sequence[Message]) -> tuple[Sequence[Entry], BaseException | None]:
         """What joined, and the cancellation that came meanwhile: asyncio's own goes past a shield."""
         if not self._kept:
@@ -92,8 +104,11 @@ class Log:
 async def open_log(store: Store, thread: str) -> Log:
     """Open the log of a thread; the thread is begun where it does not exist. Raises ``StoreError``."""
     known = _OPEN.setdefault(store, WeakValueDictionary())
-    log = known.get(thread)
-    if log is None:
-        opened = await in_thread(store.open, thread)
-        log = known.setdefault(thread, Log(opened))
+    held = log = known.get(thread)
+    if log is None or not await log.is_current():
+        log = Log(await in_thread(store.open, thread))
+        if known.get(thread) is held:
+            known[thread] = log
+        else:  # somebody was quicker
+            log = known.setdefault(thread, log)
     return log
