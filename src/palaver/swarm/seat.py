@@ -434,6 +434,8 @@ class Seat:
             if batch.turn is turn:
                 batch.halt()
         await watched("on_resurrect", self.agent.hooks.on_resurrect, place, turn.mode, reason)
+        if turn.over:  # the marker would hide the turn after it
+            return
         scope = self.agent.rescue_scope
         await self.session.keep(_of(turn, rescue(reason, agent=place.agent, mode="tool", scope=scope)))
         if scope == "thread":
