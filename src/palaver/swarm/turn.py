@@ -55,7 +55,7 @@ class Turn:
 
     def __init__(self, mode: str, payload: Any = None, *, id: str | None = None, limit: int = NESTED) -> None:
         """Wait."""
-        self.id = id or uuid7()
+        self.id = uuid7() if id is None else id
         self.named = id is not None
         self.mode, self.payload, self.limit = mode, payload, limit
         self.answer = ""
