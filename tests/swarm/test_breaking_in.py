@@ -9,7 +9,7 @@ import time
 import anyio
 import pytest
 
-from palaver.core.errors import StoreError, TurnError
+from palaver.core.errors import ConflictError, StoreError, TurnError
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
 from palaver.swarm import Call, Policy, State, Swarm, navigation, tool
@@ -17,7 +17,7 @@ from palaver.swarm.agent import Hooks
 from palaver.swarm.chats import Chats
 from palaver.swarm.entry import Scheduled
 from palaver.swarm.named import KNOWN
-from tests.swarm.scripts import PLACEHOLDER, agent, asked, at_work, branching, calling, echo
+from tests.swarm.scripts import PLACEHOLDER, agent, asked, at_work, branching, calling, echo, last, told
 from tests.swarm.slow import Callers, Slow as SlowModel
 
 pytestmark = pytest.mark.anyio
@@ -394,3 +394,94 @@ async def test_turns_that_break_off_are_not_known_for_ever():
                 await it.session.complete("hi", run=f"turn {number}")
         known = [it.session.named.known(f"turn {number}") is None for number in range(KNOWN + 10)]
     assert known == [False] * 10 + [True] * KNOWN
+
+
+async def nap(*_):
+    await anyio.sleep(0.2)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_task_that_asyncio_cancels_while_its_session_closes_leaves_the_client_free():
+    async with Swarm("shop", [agent()], on_close=nap).start() as live:
+
+        async def visit():
+            async with live.session("ann"):
+                pass
+
+        task = asyncio.ensure_future(visit())
+        await anyio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with live.session("ann") as session:
+            assert await session.complete("hi") == "echo:hi"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_task_that_asyncio_cancels_while_its_swarm_ends_leaves_nothing_running():
+    before, callers = asyncio.all_tasks(), []
+
+    async def work():
+        async with Swarm("shop", [agent("A", SlowModel())], on_close=nap).start() as live:
+            await live.bus.listen(nap)
+            await live.open("ann")
+            callers.append(asyncio.ensure_future((await live.open("bob")).complete("hi")))
+            await anyio.sleep(0.02)
+
+    task = asyncio.ensure_future(work())
+    await anyio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await callers[0] == ""
+    assert asyncio.all_tasks() == before
+
+
+# -- the thread and who else writes to it ------------------------------------------------------------------------------
+
+
+async def test_a_rescue_whose_turn_was_cancelled_does_not_hide_the_next_turn():
+    gate = Gate()
+
+    class Resurrecting(Hooks):
+        on_resurrect = staticmethod(gate)
+
+    model = SlowModel(lambda prompt: "" if last(prompt).text == "bad" else echo(prompt))
+    model.go.set()
+    async with at_work(agent("A", model, hooks=Resurrecting())) as it, anyio.create_task_group() as group:
+        callers = Callers(group)
+        await callers.says(it.session.complete, "bad")
+        assert await it.session.cancel()
+        model.go = anyio.Event()
+        await callers.says(it.session.complete, "next")
+        gate.open.set()
+        await anyio.wait_all_tasks_blocked()
+        model.go.set()
+        assert await callers.settled() == ["", "echo:next"]
+        await it.session.complete("third")
+        assert told(model.asked[-1].messages)[-3:] == ['user/user"next"', 'assistant"echo:next"', 'user/user"third"']
+
+
+async def test_a_client_that_another_process_served_meanwhile_is_read_anew(tmp_path):
+    """A log that somebody still held was given again, and each of its appends met another head for ever."""
+    shop = Swarm("shop", [agent()])
+    with SQLiteStore(tmp_path / "shop.db") as store, SQLiteStore(tmp_path / "shop.db") as other:
+        async with shop.start(store=store) as here, shop.start(store=other) as there:
+            session = await here.open("ann")
+            await session.complete("one")
+            async with there.session("ann") as elsewhere:
+                await elsewhere.complete("two")
+            with pytest.raises(ConflictError):
+                await session.complete("lost")
+            await session.close()
+            async with here.session("ann") as again:
+                assert await again.complete("three") == "echo:three"
+                assert again.user_history[-2].text == "two"
+
+
+async def test_a_turn_whose_name_is_empty_has_that_name():
+    async with at_work(agent()) as it:
+        assert await it.session.complete("hi", run="") == "echo:hi"
+        assert [message.metadata["turn"] for message in it.session.messages] == ["", ""]
+        assert await it.session.complete("hi", run="") == "echo:hi"
+        assert len(it.session.messages) == 2

@@ -70,14 +70,20 @@ class LiveSwarm:
     ) -> None:
         """Close every session, and end."""
         group, self._group = self._group, None
-        with anyio.CancelScope(shield=True):
+        try:
+            with anyio.CancelScope(shield=True):
+                for session in tuple(self._sessions.values()):
+                    await session.close()
+        finally:  # asyncio's own cancellation goes past a shield
             for session in tuple(self._sessions.values()):
-                await session.close()
-        if group is not None:
-            group.cancel_scope.cancel()
-            await group.__aexit__(None, None, None)
-        if self._own_bus:
-            await self.bus.__aexit__(None, None, None)
+                session.end()
+            try:
+                if group is not None:
+                    group.cancel_scope.cancel()
+                    await group.__aexit__(None, None, None)
+            finally:
+                if self._own_bus:
+                    await self.bus.__aexit__(None, None, None)
 
     # -- sessions ----------------------------------------------------------------------------------------------------
 

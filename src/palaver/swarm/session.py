@@ -105,8 +105,21 @@ class Session(Commits):
 
     async def close(self) -> None:
         """Answer whoever waits with ``""``, cancel what runs, and let go of everything. Closing twice is allowed."""
-        if self._over or not self._open:
+        if not self.end():
             return
+        try:
+            with anyio.CancelScope(shield=True):
+                for seat in tuple(self._seats.values()):
+                    await watched("on_dispose", seat.agent.hooks.on_dispose, self.place(seat.agent.name))
+                await watched("on_close", self.swarm.on_close, self)
+        finally:
+            self._seats.clear()
+            self.live.leave(self)
+
+    def end(self) -> bool:
+        """Do what closing does at once; give whether it was open."""
+        if self._over or not self._open:
+            return False
         self._over = True
         turn = self.turn
         if turn is not None:
@@ -115,12 +128,7 @@ class Session(Commits):
         self._drop()
         for scope in tuple(self._scopes):
             scope.cancel()
-        with anyio.CancelScope(shield=True):
-            for seat in tuple(self._seats.values()):
-                await watched("on_dispose", seat.agent.hooks.on_dispose, self.place(seat.agent.name))
-            await watched("on_close", self.swarm.on_close, self)
-        self._seats.clear()
-        self.live.leave(self)
+        return True
 
     @property
     def closed(self) -> bool:
