@@ -81,7 +81,11 @@ def navigation(
         if before is not None:
             await called(before, call)
         said = NAVIGATED.format(left=call.agent, to=to) if tool_output is None else await _text(tool_output, call)
+        if _late(call):
+            return
         await call.commit(said)
+        if _late(call):
+            return
         await session.change_to(to)
         if emit is None:
             await call.execute(await _text(execute, call))
@@ -130,7 +134,11 @@ def triage(
         if before is not None:
             await called(before, call)
         said = NAVIGATED.format(left=call.agent, to=to) if tool_output is None else await _text(tool_output, call)
+        if _late(call):
+            return
         await call.commit(said)
+        if _late(call):
+            return
         await session.change_to_default()
         if last_message is None:
             told = CHANGED_TOPIC.format(text=session.last_user or "", left=call.agent)
@@ -145,6 +153,11 @@ def triage(
         kind="navigation",
         available=available,
     )
+
+
+def _late(call: Call) -> bool:
+    """Whether its turn was answered and the next one has begun, whose agent it would change."""
+    return call.turn.over and call.session.latest is not call.turn
 
 
 async def _end_circle(call: Call, message: Text) -> None:
