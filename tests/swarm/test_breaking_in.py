@@ -12,7 +12,7 @@ import pytest
 from palaver.core.errors import ConflictError, StoreError, TurnError
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
-from palaver.swarm import Call, Policy, State, Swarm, navigation, tool
+from palaver.swarm import Call, Policy, State, Swarm, navigation, tool, triage
 from palaver.swarm.agent import Hooks
 from palaver.swarm.chats import Chats
 from palaver.swarm.entry import Scheduled
@@ -485,3 +485,69 @@ async def test_a_turn_whose_name_is_empty_has_that_name():
         assert [message.metadata["turn"] for message in it.session.messages] == ["", ""]
         assert await it.session.complete("hi", run="") == "echo:hi"
         assert len(it.session.messages) == 2
+
+
+# -- what is left of a cancelled turn, while the next one runs ---------------------------------------------------------
+
+
+async def test_the_message_of_a_cancelled_turn_does_not_join_the_next_one():
+    """It came behind the next message, which was then not the one that the model answered."""
+    gate = Gate()
+
+    class First(Hooks):
+        async def on_execute(self, place, text, mode):
+            if text == "one":
+                await gate(text)
+
+    model = SlowModel(lambda prompt: f"echo:{last(prompt).text}")
+    async with at_work(agent("A", model, hooks=First())) as it, anyio.create_task_group() as group:
+        callers = Callers(group)
+        await callers.says(it.session.complete, "one")
+        assert await it.session.cancel()
+        await callers.says(it.session.complete, "two")
+        gate.open.set()
+        await anyio.wait_all_tasks_blocked()
+        model.go.set()
+        assert await callers.settled() == ["", "echo:two"]
+        assert await it.session.complete("three") == "echo:three"
+        assert it.log[:3] == ['user/user"two"', 'assistant"echo:two"', 'user/user"three"']
+
+
+@pytest.mark.parametrize("how", ["cancel", "change"])
+async def test_a_turn_that_is_cancelled_before_its_tools_begin_begins_none(how):
+    gate, ran = Gate(), []
+
+    @tool(on_before_call=gate)
+    async def buy(call: Call) -> None:
+        """Buy something."""
+        ran.append(call.id)
+        await call.emit("bought")
+
+    a = agent("A", branching(go=calling("buy")), tools=[buy])
+    async with at_work(a, agent("B"), deadline=5) as it, anyio.create_task_group() as group:
+        callers = Callers(group)
+        await callers.says(it.session.complete, "go")
+        await (it.session.cancel() if how == "cancel" else it.session.change_to("B"))
+        gate.open.set()
+        assert await callers.settled() == [""]
+        assert ran == []
+
+
+@pytest.mark.parametrize("to", ["sales", "desk"])
+async def test_a_hand_over_whose_turn_was_cancelled_leaves_the_next_turn_alone(to):
+    gate, model = Gate(), SlowModel(branching(go=calling("over")))
+    over = navigation("sales", name="over", before=gate) if to == "sales" else triage(name="over", before=gate)
+    desk, sales = agent("desk", model, tools=[over]), agent("sales", model, tools=[over])
+    async with at_work(desk, sales, default="desk") as it, anyio.create_task_group() as group:
+        if to == "desk":
+            await it.session.change_to("sales")
+        model.go.set()
+        callers = Callers(group)
+        await callers.says(it.session.complete, "go")
+        assert await it.session.cancel()
+        model.go = anyio.Event()
+        await callers.says(it.session.complete, "next")
+        gate.open.set()
+        await anyio.wait_all_tasks_blocked()
+        model.go.set()
+        assert await callers.settled() == ["", "answer:next"]

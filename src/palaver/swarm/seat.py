@@ -147,6 +147,8 @@ class Seat:
     # -- an execution ----------------------------------------------------------------------------------------------
 
     async def _said(self, turn: Turn, text: str, mode: Mode) -> None:
+        if turn.over and self.session.latest is not turn:  # it would stand among what the next turn says
+            return
         message = UserMessage(content=(Text(text.strip()),), agent=self.agent.name, mode=mode)
         if mode == "user":
             message = message.replace(payload=turn.payload)
@@ -273,6 +275,10 @@ class Seat:
                 return
             await watched("on_before_call", tool.on_before_call, place, call)
             planned.append(Planned(call, tool, arguments[0]))
+        if self._late(turn):
+            if turn.overtaken:
+                turn.resolve("")
+            return
         batch = Batch(self, turn, place, planned, answer.text)
         self._batches = [each for each in self._batches if not each.turn.over]
         self._batches.append(batch)

@@ -64,6 +64,8 @@ class Session(Commits):
         """What the tools of this session share, as long as it lasts."""
         self.turn: Turn | None = None
         """The turn under way."""
+        self.latest: Turn | None = None
+        """The turn that began last; it may be over."""
         self._queue = anyio.Lock()
         self._moving = anyio.Lock()
         self._waiting = 0
@@ -286,7 +288,7 @@ class Session(Commits):
     async def _turn(self, text: str, mode: Mode, payload: Any, run: str | None) -> str:
         known = self.named.known(run)
         turn = Turn(mode, payload, id=run, limit=self.swarm.nested)
-        self.turn = turn
+        self.turn = self.latest = turn
         active = self.navigator.active
         self.tell("execution", "commit-execution-begin")
         try:
