@@ -551,3 +551,17 @@ async def test_a_hand_over_whose_turn_was_cancelled_leaves_the_next_turn_alone(t
         await anyio.wait_all_tasks_blocked()
         model.go.set()
         assert await callers.settled() == ["", "answer:next"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_text_that_was_kept_is_given_when_asyncio_cancels_whoever_emitted_it(tmp_path):
+    with Slow(tmp_path / "shop.db") as store:
+        async with at_work(agent("A", SlowModel()), store=store) as it:
+            asking = asyncio.ensure_future(it.session.complete("hi"))
+            await anyio.sleep(0.05)
+            store.seconds = 0.1
+            emitting = asyncio.ensure_future(it.session.emit("one moment"))
+            await anyio.sleep(0.03)
+            emitting.cancel()
+            assert await asking == "one moment"
+            assert it.log[-1] == 'assistant"one moment"'

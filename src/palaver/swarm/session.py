@@ -216,12 +216,17 @@ class Session(Commits):
             message = AssistantMessage(
                 content=(Text(said),), agent=seat.agent.name, mode="tool", source="emit", tags=tags
             )
+            answered = turn
+
+            def kept(message: Message) -> None:
+                self._pushed(message)
+                answered.give(said)  # what is kept is given, also when the caller was cancelled meanwhile
+
             try:
-                await self.keep(message.replace(metadata={TURN: turn.id}) if turn.named else message)
+                await self.log.append([message.replace(metadata={TURN: turn.id}) if turn.named else message], kept)
             except BaseException as error:
                 turn.break_off(error if isinstance(error, Exception) else TurnError("the turn was interrupted"))
                 raise
-            turn.give(said)
         if refused is None:
             await watched("on_emit", self.swarm.on_emit, self, said)
             self.tell("session", "emit", input={"message": said})
