@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.core.errors import MessageError, NavigationError, SwarmError
+from palaver.core.errors import MessageError, NavigationError, SwarmError, UnavailableError
 from palaver.models.language_model import Prompt
 from palaver.models.scripted import ScriptedModel
 from palaver.swarm.advisor import Advisor, ask, chat
@@ -115,6 +115,38 @@ async def test_a_pipeline_that_is_cancelled_goes_back():
             group.start_soon(Pipeline("x", never, agent="B").run, it.session)
             await anyio.wait_all_tasks_blocked()
             assert it.session.agent == "B"
+            group.cancel_scope.cancel()
+        assert it.session.agent == "A"
+
+
+async def test_a_pipeline_that_cannot_get_to_its_agent_leaves_all_as_it_was(monkeypatch):
+    async def full(*_):
+        raise UnavailableError("the disk is full")
+
+    async def never(*_):
+        await anyio.sleep_forever()
+
+    async with at_work(named("A"), named("B"), named("C"), on_agent_changed=never) as it:
+        with anyio.move_on_after(0.02):
+            await it.session.change_to("C")
+        with monkeypatch.context() as broken:
+            broken.setattr(type(it.session.log), "append", full)
+            assert await Pipeline("x", say, agent="B").run(it.session) is None
+        assert (it.session.agent, list(it.session.navigator.route)) == ("C", ["C"])
+
+
+async def test_a_pipeline_that_is_cancelled_on_its_way_goes_back():
+    told = anyio.Event()
+
+    async def slow(_session, agent):
+        told.set()
+        if agent == "B":
+            await anyio.sleep_forever()
+
+    async with at_work(named("A"), named("B"), on_agent_changed=slow) as it:
+        async with anyio.create_task_group() as group:
+            group.start_soon(Pipeline("x", say, agent="B").run, it.session)
+            await told.wait()
             group.cancel_scope.cancel()
         assert it.session.agent == "A"
 

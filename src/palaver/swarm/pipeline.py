@@ -82,13 +82,15 @@ class Pipeline(Generic[T]):
             yield
             return
         route = dict(session.navigator.route)
-        await _move(session, to)
         try:
+            await _move(session, to)
             yield
         finally:
             if not session.closed:
-                with anyio.CancelScope(shield=True):
-                    await _move(session, before)
+                if session.agent != before:
+                    with anyio.CancelScope(shield=True):
+                        await _move(session, before)
+                session.navigator.route.clear()
                 session.navigator.route.update(route)
 
 
