@@ -9,6 +9,7 @@ Rules:
 - At most ``most`` pieces of work of one client are here at a time, the one under way among them; ``None`` for any
   number.
 - Work deals with its own errors: what it raises all the same is logged, and the next work is done.
+- What is put while a queue is being dropped or finished joins a new one, which begins when the old one is over.
 
 Stability: experimental.
 """
@@ -103,9 +104,10 @@ class Lanes:
         if self._group is None:
             raise ClosedError("the desk is closed")
         lane = self._lanes.get(client)
-        if lane is None:
-            lane = self._lanes[client] = Lane(self._live, client)
-            self._group.start_soon(self._run, lane)
+        if lane is None or lane.leaving:
+            before, lane = lane, Lane(self._live, client)
+            self._lanes[client] = lane
+            self._group.start_soon(self._run, lane, before)
         if self._most is not None and len(lane.waiting) >= self._most:
             raise BusyError(f"{self._most} messages of the client {client!r} wait already")
         lane.waiting.append(work)
@@ -115,6 +117,7 @@ class Lanes:
         """Cancel what is under way for these clients, forget what waits, and close their sessions."""
         lanes = [lane for lane in map(self._lanes.get, clients) if lane is not None]
         for lane in lanes:
+            lane.leaving = True
             lane.scope.cancel()
         for lane in lanes:
             await lane.over.wait()
@@ -130,7 +133,10 @@ class Lanes:
         for lane in lanes:
             await lane.over.wait()
 
-    async def _run(self, lane: Lane) -> None:
+    async def _run(self, lane: Lane, before: Lane | None) -> None:
+        if before is not None:
+            with anyio.CancelScope(shield=True):
+                await before.over.wait()
         try:
             with lane.scope:
                 while lane.waiting:
