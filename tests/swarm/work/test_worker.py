@@ -2,14 +2,17 @@
 
 import asyncio
 import signal
+from contextlib import asynccontextmanager
 
 import anyio
+import psycopg
 import pytest
 
 from palaver.core.errors import SwarmError, TurnError
-from palaver.swarm import Where
+from palaver.swarm import Swarm, SwarmAgent, Where
 from palaver.swarm.records import record
-from palaver.swarm.work.worker import run_worker
+from palaver.swarm.work.queue import partition_of
+from palaver.swarm.work.worker import Worker, run_worker
 from tests.swarm.work.serving import NAME, answer_to, swarm
 from tests.swarm.work.stage import fresh_stage
 
@@ -161,3 +164,67 @@ async def test_a_worker_that_wakes_up_behind_its_lease_writes_nothing(stage):
 async def test_workers_share_a_store_in_postgresql():
     with pytest.raises(SwarmError, match="PostgreSQL"):
         await run_worker(swarm(), store="sqlite:talks.db", bus="nats://127.0.0.1")
+
+
+@asynccontextmanager
+async def at_work(stage, made, **options):
+    """A worker within this process."""
+    given = {"partitions": stage.options["partitions"], "prefix": stage.prefix, "ttl": stage.options["ttl"]} | options
+    async with (
+        stage.bus() as bus,
+        Worker(made, store=stage.store, bus=bus, nats=stage.url, postgres=stage.database, **given) as worker,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(worker.run)
+        while len(worker.partitions) < given["partitions"]:
+            await worker.changed()
+        yield worker
+        tasks.cancel_scope.cancel()
+
+
+def one_of(partition, partitions=8):
+    """A client of a partition."""
+    return next(name for name in map("client {}".format, range(1000)) if partition_of(name, partitions) == partition)
+
+
+async def test_partitions_that_are_lost_are_let_go_of_at_once_and_the_others_kept(stage):
+    began, cancelled, let = [], [], anyio.Event()
+
+    async def operate(place, text):
+        began.append(place.client)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            cancelled.append(place.client)
+
+    async def on_close(session):
+        if session.client == clients[0]:
+            await let.wait()
+
+    clients = []
+    made = Swarm(NAME, [SwarmAgent("desk", operator=operate, operator_timeout=60)], on_close=on_close)
+    async with at_work(stage, made) as worker, stage.desk() as desk, anyio.create_task_group() as tasks:
+        order = list(worker.partitions)
+        clients += [one_of(partition) for partition in order[:4]]
+        for client in clients:
+            tasks.start_soon(desk.ask, client, "one")
+        with anyio.fail_after(20):
+            while len(began) < 4:
+                await anyio.sleep(0.01)
+        lost = [f"{NAME}/{partition}" for partition in order[:3]]
+        with psycopg.connect(stage.database, autocommit=True) as connection:
+            connection.execute(
+                "update palaver.palaver_leases set owner = 'other', fence = nextval('palaver.palaver_fences'),"
+                " expires = now() + interval '1 hour' where name = any(%s)",
+                [lost],
+            )
+        try:
+            with anyio.fail_after(5):
+                while len(cancelled) < 3:
+                    await anyio.sleep(0.01)
+            await anyio.sleep(1.5 * stage.options["ttl"])
+            assert set(cancelled) == set(clients[:3])
+            assert set(worker.partitions) == set(order[3:])
+        finally:
+            let.set()
+        tasks.cancel_scope.cancel()

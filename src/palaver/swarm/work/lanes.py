@@ -113,14 +113,11 @@ class Lanes:
         lane.waiting.append(work)
         lane.stir.set()
 
-    async def drop(self, clients: Iterable[str]) -> None:
-        """Cancel what is under way for these clients, forget what waits, and close their sessions."""
-        lanes = [lane for lane in map(self._lanes.get, clients) if lane is not None]
-        for lane in lanes:
+    def drop(self, clients: Iterable[str]) -> None:
+        """Cancel what is under way for these clients, forget what waits, and have their sessions closed."""
+        for lane in [lane for lane in map(self._lanes.get, clients) if lane is not None]:
             lane.leaving = True
             lane.scope.cancel()
-        for lane in lanes:
-            await lane.over.wait()
 
     async def finish(self, clients: Iterable[str]) -> None:
         """Let what is under way for these clients come to its end, forget what waits, and close their sessions."""

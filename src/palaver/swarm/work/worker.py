@@ -148,7 +148,7 @@ class Worker:
                     await self._stir.wait()
             with anyio.move_on_after(self._grace):
                 await self._finish_all(tasks)
-            await self._drop(list(self._tenures))
+            self._drop(list(self._tenures))
             tasks.cancel_scope.cancel()
 
     async def _finish_all(self, tasks: TaskGroup) -> None:
@@ -167,7 +167,7 @@ class Worker:
             await anyio.sleep(max(0.05, self._until - anyio.current_time()))
             if self._tenures and anyio.current_time() >= self._until:
                 LOGGER.warning("the leases of %s were not renewed in time", self.leases.owner)
-                await self._drop(list(self._tenures))
+                self._drop(list(self._tenures))
 
     async def _beat(self, tasks: TaskGroup) -> None:
         """Renew what is owned, and give or take what is due."""
@@ -188,7 +188,7 @@ class Worker:
         lost = [name for name, tenure in self._tenures.items() if _fence(owned.get(name)) != tenure.fence]
         if lost:
             LOGGER.warning("%d partitions were lost", len(lost))
-            await self._drop(lost)
+            self._drop(lost)
         self._until = beat.until
         share = -(-len(self._names) // max(1, beat.members))
         if self._stopped.is_set():
@@ -224,11 +224,10 @@ class Worker:
             self._leaving.discard(name)
             self._changed.tell()
 
-    async def _drop(self, names: list[str]) -> None:
-        """Let go of partitions at once, and answer nothing more."""
-        tenures = [self._tenures.pop(name) for name in names if name in self._tenures]
-        for tenure in tenures:
-            await tenure.drop()
+    def _drop(self, names: list[str]) -> None:
+        """Let go of partitions at once, and answer nothing more; no session that closes slowly is waited for."""
+        for tenure in [self._tenures.pop(name) for name in names if name in self._tenures]:
+            tenure.drop()
         self._changed.tell()
 
     # -- what its parts use ------------------------------------------------------------------------------------------
@@ -312,11 +311,11 @@ class _Tenure:
         finally:
             self._over.set()
 
-    async def drop(self) -> None:
+    def drop(self) -> None:
         """Let go at once."""
         self._intake.close()
         self._scope.cancel()
-        await self._worker.lanes.drop(self._clients)
+        self._worker.lanes.drop(self._clients)
 
     async def finish(self) -> None:
         """Let go at the end of the turns under way."""
