@@ -1,6 +1,7 @@
 """Workers as processes: a turn is answered once, whoever dies."""
 
 import asyncio
+import gc
 import signal
 from contextlib import asynccontextmanager
 
@@ -9,10 +10,12 @@ import psycopg
 import pytest
 
 from palaver.core.errors import SwarmError, TurnError
+from palaver.models.scripted import ScriptedModel
 from palaver.swarm import Swarm, SwarmAgent, Where
 from palaver.swarm.records import record
 from palaver.swarm.work.queue import partition_of
 from palaver.swarm.work.worker import Worker, run_worker
+from palaver.testing.buses import until
 from tests.swarm.work.serving import NAME, answer_to, swarm
 from tests.swarm.work.stage import fresh_stage
 
@@ -208,9 +211,7 @@ async def test_partitions_that_are_lost_are_let_go_of_at_once_and_the_others_kep
         clients += [one_of(partition) for partition in order[:4]]
         for client in clients:
             tasks.start_soon(desk.ask, client, "one")
-        with anyio.fail_after(20):
-            while len(began) < 4:
-                await anyio.sleep(0.01)
+        await until(lambda: len(began) == 4)
         lost = [f"{NAME}/{partition}" for partition in order[:3]]
         with psycopg.connect(stage.database, autocommit=True) as connection:
             connection.execute(
@@ -219,12 +220,21 @@ async def test_partitions_that_are_lost_are_let_go_of_at_once_and_the_others_kep
                 [lost],
             )
         try:
-            with anyio.fail_after(5):
-                while len(cancelled) < 3:
-                    await anyio.sleep(0.01)
+            await until(lambda: len(cancelled) == 3)
             await anyio.sleep(1.5 * stage.options["ttl"])
             assert set(cancelled) == set(clients[:3])
             assert set(worker.partitions) == set(order[3:])
         finally:
             let.set()
         tasks.cancel_scope.cancel()
+
+
+async def test_a_worker_remembers_no_client_that_is_gone(stage):
+    made = Swarm(NAME, [SwarmAgent("desk", ScriptedModel([], then="hi"))])
+    clients = [f"client {n} of {stage.prefix}" for n in range(8)]
+    async with at_work(stage, made, idle=0.01) as worker, stage.desk() as desk:
+        for client in clients:
+            assert await desk.ask(client, "one", timeout=20) == "hi"
+        await until(lambda: not worker.lanes.clients)
+        held = [each for each in gc.get_objects() if type(each) is set and clients[0] in each]
+        assert held == []

@@ -239,6 +239,10 @@ class Worker:
             raise ConflictError(f"the client {client!r} belongs to another worker")
         return tenure.fence
 
+    def clients(self, partition: int) -> list[str]:
+        """Who of a partition has turns or a session here just now."""
+        return [client for client in self.lanes.clients if partition_of(client, len(self._names)) == partition]
+
     def doubt(self) -> None:
         """Ask soon what is still owned."""
         self._stir.tell()
@@ -296,8 +300,7 @@ class _Tenure:
     """One partition, as long as it is owned."""
 
     def __init__(self, worker: Worker, partition: int, fence: int) -> None:
-        self._worker, self.fence = worker, fence
-        self._clients: set[str] = set()
+        self._worker, self._partition, self.fence = worker, partition, fence
         self._intake = Intake(worker.queue, partition, fence, self._hear, self._cancel)
         self._scope = anyio.CancelScope()
         self._over = anyio.Event()
@@ -315,23 +318,20 @@ class _Tenure:
         """Let go at once."""
         self._intake.close()
         self._scope.cancel()
-        self._worker.lanes.drop(self._clients)
+        self._worker.lanes.drop(self._worker.clients(self._partition))
 
     async def finish(self) -> None:
         """Let go at the end of the turns under way."""
         self._intake.close()
-        await self._worker.lanes.finish(self._clients)
+        await self._worker.lanes.finish(self._worker.clients(self._partition))
         self._scope.cancel()
         await self._over.wait()
 
     def _hear(self, delivery: Delivery) -> None:
-        client = delivery.asked.client
-        self._clients.add(client)
-
         async def answer(lane: Lane) -> None:
             await self._answer(delivery, lane)
 
-        self._worker.lanes.put(client, answer)
+        self._worker.lanes.put(delivery.asked.client, answer)
 
     async def _cancel(self, client: str) -> bool:
         session = self._worker.live.get(client)
