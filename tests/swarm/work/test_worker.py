@@ -170,8 +170,8 @@ async def test_workers_share_a_store_in_postgresql():
 
 
 @asynccontextmanager
-async def at_work(stage, made, **options):
-    """A worker within this process."""
+async def at_work(stage, made, own=8, **options):
+    """A worker within this process, as soon as it owns so many partitions."""
     given = {"partitions": stage.options["partitions"], "prefix": stage.prefix, "ttl": stage.options["ttl"]} | options
     async with (
         stage.bus() as bus,
@@ -179,7 +179,7 @@ async def at_work(stage, made, **options):
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(worker.run)
-        while len(worker.partitions) < given["partitions"]:
+        while len(worker.partitions) < own:
             await worker.changed()
         yield worker
         tasks.cancel_scope.cancel()
@@ -238,3 +238,24 @@ async def test_a_worker_remembers_no_client_that_is_gone(stage):
         await until(lambda: not worker.lanes.clients)
         held = [each for each in gc.get_objects() if type(each) is set and clients[0] in each]
         assert held == []
+
+
+async def test_leases_are_renewed_while_turns_end_one_after_the_other(stage):
+    asked = []
+
+    async def operate(place, text):
+        asked.append(place.client)
+        await anyio.sleep(float(text))
+        return "done"
+
+    made = Swarm(NAME, [SwarmAgent("desk", operator=operate, operator_timeout=60)])
+    clients = [one_of(partition, 16) for partition in range(16)]
+    async with stage.desk(partitions=16, again=60.0) as desk, asyncio.TaskGroup() as turns:
+        async with at_work(stage, made, own=16, partitions=16, ttl=1.0) as worker:
+            asking = [
+                turns.create_task(desk.ask(client, f"{0.5 + 0.15 * n}", timeout=20)) for n, client in enumerate(clients)
+            ]
+            await until(lambda: len(asked) == 16)
+            worker.stop()
+            assert await asyncio.gather(*asking) == ["done"] * 16
+    assert sorted(asked) == sorted(clients)

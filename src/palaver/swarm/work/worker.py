@@ -156,10 +156,10 @@ class Worker:
         for name in list(self._tenures):
             self._leave(tasks, name)
         while self._tenures:
-            with anyio.move_on_after(self.leases.ttl / BEATS):
-                await self._changed.wait()
-                continue
             await self._beat(tasks)
+            with anyio.move_on_after(self.leases.ttl / BEATS):
+                while self._tenures:
+                    await self._changed.wait()
 
     async def _watch(self) -> None:
         """Let go of everything when the leases were not renewed in time."""
