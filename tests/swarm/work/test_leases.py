@@ -137,3 +137,13 @@ async def test_what_cannot_be_is_refused():
     with pytest.raises(UnavailableError):
         async with Leases("postgresql://postgres@127.0.0.1:1/test", ttl=1):
             pass
+
+
+async def test_who_leaves_keeps_its_leases_and_counts_no_more(schema):
+    async with leases(schema) as ann, leases(schema) as bob:
+        lease = await ann.acquire("a")
+        await ann.beat("office")
+        assert (await bob.beat("office")).members == 2
+        assert (await ann.beat("office", leaving=True)).leases == {"a": lease}
+        assert (await bob.beat("office")).members == 1
+        assert await bob.acquire("a") is None

@@ -250,12 +250,42 @@ async def test_leases_are_renewed_while_turns_end_one_after_the_other(stage):
 
     made = Swarm(NAME, [SwarmAgent("desk", operator=operate, operator_timeout=60)])
     clients = [one_of(partition, 16) for partition in range(16)]
-    async with stage.desk(partitions=16, again=60.0) as desk, asyncio.TaskGroup() as turns:
-        async with at_work(stage, made, own=16, partitions=16, ttl=1.0) as worker:
-            asking = [
-                turns.create_task(desk.ask(client, f"{0.5 + 0.15 * n}", timeout=20)) for n, client in enumerate(clients)
-            ]
-            await until(lambda: len(asked) == 16)
-            worker.stop()
-            assert await asyncio.gather(*asking) == ["done"] * 16
+    async with (
+        stage.desk(partitions=16, again=60.0) as desk,
+        asyncio.TaskGroup() as turns,
+        at_work(stage, made, own=16, partitions=16, ttl=1.0) as worker,
+    ):
+        asking = [
+            turns.create_task(desk.ask(client, f"{0.5 + 0.15 * n}", timeout=20)) for n, client in enumerate(clients)
+        ]
+        await until(lambda: len(asked) == 16)
+        worker.stop()
+        assert await asyncio.gather(*asking) == ["done"] * 16
     assert sorted(asked) == sorted(clients)
+
+
+async def test_partitions_of_a_worker_that_stops_go_to_others_before_its_last_turn_ends(stage):
+    asked, let = anyio.Event(), anyio.Event()
+
+    async def operate(place, text):
+        asked.set()
+        await let.wait()
+        return "done"
+
+    made = Swarm(NAME, [SwarmAgent("desk", operator=operate, operator_timeout=60)])
+    async with (
+        stage.desk(again=60.0) as desk,
+        asyncio.TaskGroup() as turns,
+        at_work(stage, made) as first,
+        at_work(stage, made, own=4) as second,
+    ):
+        asking = turns.create_task(desk.ask(one_of(next(iter(first.partitions))), "one", timeout=60))
+        await asked.wait()
+        first.stop()
+        with anyio.move_on_after(10):
+            while len(second.partitions) < 7:
+                await second.changed()
+        owned = len(first.partitions), len(second.partitions)
+        let.set()
+        assert await asking == "done"
+        assert owned == (1, 7)

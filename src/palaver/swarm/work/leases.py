@@ -183,16 +183,19 @@ class Leases:
         """Renew everything that is still owned, and give it; what is missing was lost. Raises ``StoreError``."""
         return _leases(await self._run(lambda link, _: link.rows(_RENEW, self.ttl, self.owner)))
 
-    async def beat(self, kind: str) -> Beat:
-        """Renew everything, as a member of a group that is alive. Raises ``StoreError``."""
+    async def beat(self, kind: str, *, leaving: bool = False) -> Beat:
+        """Renew everything, as a member of a group that is alive, or is ``leaving``. Raises ``StoreError``."""
         began = anyio.current_time()
-        rows, members = await self._run(partial(self._beat, kind))
+        rows, members = await self._run(partial(self._beat, kind, leaving))
         return Beat(_leases(rows), members, began + self.ttl)
 
-    def _beat(self, kind: str, link: Link, _: bool) -> tuple[list[Any], int]:  # noqa: FBT001 (as work is called)
+    def _beat(self, kind: str, leaving: bool, link: Link, _: bool) -> tuple[list[Any], int]:  # noqa: FBT001 (as work is)
         with link.transaction():
             link.execute(_BURY, kind)
-            link.execute(_BEAT, kind, self.owner, self.ttl)
+            if leaving:
+                link.execute(_LEAVE, self.owner)
+            else:
+                link.execute(_BEAT, kind, self.owner, self.ttl)
             rows = link.rows(_RENEW, self.ttl, self.owner)
             return rows, int(link.value(_LIVE, kind))
 

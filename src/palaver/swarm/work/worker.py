@@ -4,6 +4,7 @@ Rules:
 
 - Clients belong to partitions, and a partition to the one worker that has its lease (``leases``). A worker aims at its
   equal share of them: it takes what is free, and gives up what it has too much, each at the end of the turn under way.
+  One that stops counts no more: what it gives up is taken by the others before its last turn ends.
 - A turn is acknowledged when its answer is in the store and its events are on the bus. So what a dead worker had not
   acknowledged is given to the next one, in order: an answer that is in the thread is given again, and a turn that broke
   off goes on from its last stored message. A tool that ran when its worker died may run again.
@@ -183,7 +184,7 @@ class Worker:
 
     async def _renew(self, tasks: TaskGroup) -> int:
         """Renew what is owned, let go of what was lost, take what is free; give how many are due to this worker."""
-        beat = await self.leases.beat(self.swarm.realm)
+        beat = await self.leases.beat(self.swarm.realm, leaving=self._stopped.is_set())
         owned = {name: lease for name, lease in beat.leases.items() if name in self._names}
         lost = [name for name, tenure in self._tenures.items() if _fence(owned.get(name)) != tenure.fence]
         if lost:
