@@ -289,3 +289,14 @@ async def test_partitions_of_a_worker_that_stops_go_to_others_before_its_last_tu
         let.set()
         assert await asking == "done"
         assert owned == (1, 7)
+
+
+async def test_an_answer_that_no_event_can_carry_is_told_as_an_error(stage):
+    made = Swarm(
+        NAME, [SwarmAgent("desk", ScriptedModel([], then=lambda prompt: 2_000_000 * prompt.messages[-1].text))]
+    )
+    async with at_work(stage, made), stage.desk() as desk:
+        for _ in range(2):
+            with pytest.raises(TurnError, match="bytes"):
+                await desk.ask("ann", "x", run="r1", timeout=20)
+    assert len(stage.messages("ann")) == 2

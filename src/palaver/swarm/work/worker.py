@@ -15,7 +15,8 @@ Rules:
   store that is away, or that another one wrote to, is no error of the turn: it is tried again as long as the lease
   is held. A thread that no session can be opened on (it is damaged) answers each turn with what is wrong, and the other
   clients notice nothing.
-- What a turn came to is told on the bus: ``session answer``, with its ``result``, or its ``error`` and ``code``.
+- What a turn came to is told on the bus: ``session answer``, with its ``result``, or its ``error`` and ``code``. An
+  answer that the bus cannot carry (it is too large) is told as that error; the thread holds it all the same.
 
 One swarm of a realm can have workers; two of them would take each other's threads away. On asyncio alone, for the NATS
 client. A tool that blocks the event loop for as long as a lease lasts loses it.
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import structs
 
 from palaver.core.errors import BusyError, ClosedError, ConflictError, PalaverError, StoreError, SwarmError
 from palaver.store.in_thread import in_thread
@@ -251,16 +253,7 @@ class Worker:
     async def tell(self, asked: Asked, output: Mapping[str, Any]) -> None:
         """Say what a turn came to, and wait until that and everything before it is on the bus."""
         while True:
-            self.live.publish(
-                Event(
-                    source="session",
-                    type=ANSWER,
-                    client=asked.client,
-                    swarm=self.swarm.name,
-                    run=asked.run,
-                    output=output,
-                )
-            )
+            self._say(asked, output)
             try:
                 await self._bus.flush()
             except BusyError as error:
@@ -268,6 +261,15 @@ class Worker:
                 await anyio.sleep(_AGAIN)
             else:
                 return
+
+    def _say(self, asked: Asked, output: Mapping[str, Any]) -> None:
+        said = Event(
+            source="session", type=ANSWER, client=asked.client, swarm=self.swarm.name, run=asked.run, output=output
+        )
+        try:
+            self._bus.publish(said)
+        except Exception as error:  # noqa: BLE001 (whoever waits is told that, if not the answer)
+            self.live.publish(structs.replace(said, output=_told(error)))
 
     @property
     def bus(self) -> Bus:
