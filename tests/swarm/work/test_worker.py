@@ -300,3 +300,12 @@ async def test_an_answer_that_no_event_can_carry_is_told_as_an_error(stage):
             with pytest.raises(TurnError, match="bytes"):
                 await desk.ask("ann", "x", run="r1", timeout=20)
     assert len(stage.messages("ann")) == 2
+
+
+async def test_a_client_that_no_thread_can_be_called_after_is_told_so(stage):
+    made = Swarm(NAME, [SwarmAgent("desk", ScriptedModel([], then="hi"))])
+    async with at_work(stage, made), stage.desk() as desk:
+        for client in ("x" * 300, "a\0b"):
+            with pytest.raises(TurnError, match="the id of the thread"):
+                await desk.ask(client, "one", timeout=10)
+        assert await desk.ask("a .*>", "one", timeout=20) == "hi"

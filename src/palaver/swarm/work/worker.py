@@ -13,8 +13,8 @@ Rules:
 - A worker that cannot renew its leases in time lets go of everything, and answers nothing.
 - A turn that ends with an error is answered with that error, which the thread keeps; asked again, it gives it again. A
   store that is away, or that another one wrote to, is no error of the turn: it is tried again as long as the lease
-  is held. A thread that no session can be opened on (it is damaged) answers each turn with what is wrong, and the other
-  clients notice nothing.
+  is held. A thread that no session can be opened on (it is damaged, or cannot be called so) answers each turn with what
+  is wrong, and the other clients notice nothing.
 - What a turn came to is told on the bus: ``session answer``, with its ``result``, or its ``error`` and ``code``. An
   answer that the bus cannot carry (it is too large) is told as that error; the thread holds it all the same.
 
@@ -35,7 +35,15 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import structs
 
-from palaver.core.errors import BusyError, ClosedError, ConflictError, PalaverError, StoreError, SwarmError
+from palaver.core.errors import (
+    BusyError,
+    ClosedError,
+    ConflictError,
+    PalaverError,
+    StoreError,
+    SwarmError,
+    UnavailableError,
+)
 from palaver.store.in_thread import in_thread
 from palaver.store.location import open_store
 from palaver.swarm.events import Event
@@ -68,6 +76,8 @@ _AGAIN: Final = 0.2
 _POSTGRES: Final = ("postgresql:", "postgres:")
 _LEASE: Final = "lease"
 _FAILED: Final = "failed"
+_PASSING: Final = (ClosedError, ConflictError, UnavailableError)
+"""Why a session cannot be opened now, and can later."""
 
 
 class Worker:
@@ -348,16 +358,18 @@ class _Tenure:
     async def _came_to(self, asked: Asked, lane: Lane) -> Mapping[str, Any]:
         """What a turn comes to, as its answer's event tells it; when this has returned, the thread holds it."""
         while True:
+            session: Session | None = None
             try:
-                return await _complete(await lane.session(), asked)
-            except (StoreError, ClosedError) as error:
-                LOGGER.warning("the turn %s of %s is tried again: %s", asked.run, asked.client, error)
-                await lane.close()
-                self._worker.doubt()
-                await anyio.sleep(_AGAIN)
+                session = await lane.session()
+                return await _complete(session, asked)
             except Exception as error:  # noqa: BLE001 (the others are answered all the same)
-                LOGGER.exception("no session of %s can be opened for the turn %s", asked.client, asked.run)
-                return _told(error)
+                if not isinstance(error, _PASSING if session is None else (StoreError, ClosedError)):
+                    LOGGER.exception("no session of %s can be opened for the turn %s", asked.client, asked.run)
+                    return _told(error)
+                LOGGER.warning("the turn %s of %s is tried again: %s", asked.run, asked.client, error)
+            await lane.close()
+            self._worker.doubt()
+            await anyio.sleep(_AGAIN)
 
 
 async def _complete(session: Session, asked: Asked) -> Mapping[str, Any]:
