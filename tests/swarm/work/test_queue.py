@@ -154,3 +154,11 @@ async def test_what_the_queue_cannot_take_is_refused(server):
 async def test_a_server_that_is_not_there_is_named():
     with pytest.raises(TransportError, match=r"127\.0\.0\.1:1"):
         await TurnQueue("nats://127.0.0.1:1", "office").__aenter__()
+
+
+async def test_who_asks_for_a_cancel_waits_no_longer_than_told_when_the_server_is_away(server):
+    async with TurnQueue(server.url, "office", partitions=1) as queue:
+        server.kill()
+        with anyio.fail_after(5):
+            assert not await queue.cancel("ann", 0.5)
+            assert not await queue.cancel("ann", 0.5)

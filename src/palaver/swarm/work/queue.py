@@ -196,13 +196,12 @@ class TurnQueue:
 
     async def cancel(self, client: str, seconds: float) -> bool:
         """Have the turn under way of a client cancelled; give whether there was one, and an owner to ask."""
-        connection = await self.link.ready()
-        try:
+        with anyio.move_on_after(seconds), suppress(*FAILURES):
+            connection = await self.link.ready()
             subject = self.cancels(partition_of(client, self.partitions))
             answer = await connection.client.request(subject, client.encode(), timeout=seconds)
-        except FAILURES:
-            return False
-        return bool(answer.data == _YES)
+            return bool(answer.data == _YES)
+        return False
 
 
 class Intake:
