@@ -69,6 +69,7 @@ class QueueDesk(Desk):
         self._queue = TurnQueue(nats, swarm, partitions=partitions, prefix=prefix)
         self._again, self._most = again, most
         self._clients: dict[str, _Client] = {}
+        self._sending: set[anyio.CancelScope] = set()
         self._listener: Listener | None = None
         self._open = False
 
@@ -99,6 +100,8 @@ class QueueDesk(Desk):
         for client in self._clients.values():
             for reply in client.replies.values():
                 reply.fail(ClosedError("the desk closed before the turn was answered"))
+        for scope in tuple(self._sending):
+            scope.cancel()
         await self._queue.__aexit__(kind, error, trace)
 
     def _heard(self, event: Event) -> None:
@@ -142,12 +145,21 @@ class QueueDesk(Desk):
     async def _answered(self, held: _Client, asked: Asked, reply: Reply) -> str:
         patience = self._again
         while not reply.given:
-            async with held.sending:
-                await self._queue.send(asked)
+            await self._hand_in(held, asked)
             with anyio.move_on_after(patience):
                 return await reply.wait()
             patience *= 2
         return await reply.wait()
+
+    async def _hand_in(self, held: _Client, asked: Asked) -> None:
+        """Let a turn wait; a server that is away is waited for until the desk closes."""
+        with anyio.CancelScope() as scope:
+            self._sending.add(scope)
+            try:
+                async with held.sending:
+                    await self._queue.send(asked)
+            finally:
+                self._sending.discard(scope)
 
     async def cancel(self, client: str) -> bool:
         """Answer the turn under way of a client with ``""``; give whether there was one."""
