@@ -283,3 +283,23 @@ async def test_a_stream_that_was_deleted_is_made_anew(stream, anyio_backend):
         with anyio.fail_after(PATIENCE):
             await bus.flush()
         assert numbers(await take(events, 1)) == [3]
+
+
+@pytest.mark.anyio
+@pytest.mark.server
+async def test_all_who_flush_are_told_of_events_that_were_given_up(stream, anyio_backend):
+    told = []
+
+    async def say(number):
+        bus.publish(said(number))
+        try:
+            await bus.flush()
+        except BusyError:
+            told.append(number)
+
+    async with open_bus(stream, outbox=1) as bus:
+        async with anyio.create_task_group() as tasks:
+            for number in range(4):
+                tasks.start_soon(say, number)
+        assert set(told) >= {1, 2, 3}
+        await bus.flush()

@@ -8,7 +8,7 @@ Rules:
 - On a new connection everything that is not acknowledged is sent again, from the oldest on. What had been written
   after all is known to the server by its id and left out: nothing is written twice, nor behind what came later.
 - An event that the server refuses for good is given up; anything else is tried again.
-- When ``limit`` events wait, the next one is given up. ``flush`` says how many were.
+- When ``limit`` events wait, the next one is given up. ``flush`` says how many were, to all who wait in it.
 
 The order can break where a server takes one event and refuses an earlier one for a reason that passes: in a cluster,
 when the stream's leader changes between two events of one client.
@@ -76,6 +76,7 @@ class Outbox:
         self._first = 0  # the number of the oldest
         self._sent = 0  # how many of them have been sent over the connection of now
         self._given_up = 0
+        self._told = 0  # of how many of these somebody was told
         self._heard_at = 0.0
         self._trouble: str | None = None
         self._stir = asyncio.Event()
@@ -94,11 +95,11 @@ class Outbox:
 
     async def flush(self) -> None:
         """Wait until all that is here now is written. Raises ``BusyError`` where something was given up."""
-        end = self._first + len(self._items)
+        end, told = self._first + len(self._items), self._told
         while self._first < end:
             await self._went.wait()
-        if self._given_up:
-            lost, self._given_up = self._given_up, 0
+        lost, self._told = self._given_up - told, self._given_up
+        if lost:
             raise BusyError(f"{lost} events could not be written: more waited than may wait, or they were refused")
 
     async def run(self) -> None:
@@ -159,7 +160,7 @@ class Outbox:
         self._went.tell()
 
     def _give_up(self, reason: str) -> None:
-        if not self._given_up:
+        if self._given_up == self._told:
             _log.error("an event was given up, and others may be: %s", reason)
         self._given_up += 1
 
