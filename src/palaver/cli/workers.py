@@ -42,7 +42,7 @@ class Workers:
         self._running: dict[int, Process] = {}
         self._keeping = anyio.CancelScope()
         self._ended = anyio.Event()
-        self._stopping = False
+        self._stopping = anyio.Event()
 
     async def run(self) -> None:
         """Keep them running until ``stop``."""
@@ -56,7 +56,7 @@ class Workers:
 
     async def stop(self) -> None:
         """Let them end, and wait for that; who takes too long is killed."""
-        self._stopping = True
+        self._stopping.set()
         for process in self._running.values():
             with suppress(ProcessLookupError):
                 process.terminate()
@@ -68,17 +68,17 @@ class Workers:
 
     def kill(self) -> None:
         """Wait no longer."""
-        self._stopping = True
+        self._stopping.set()
         for process in self._running.values():
             with suppress(ProcessLookupError):
                 process.kill()
 
     async def _keep(self, number: int) -> None:
         pause = 0.0
-        while True:
+        while not self._stopping.is_set():
             began = anyio.current_time()
             pid, code = await self._run(number)
-            if self._stopping:
+            if self._stopping.is_set():
                 return
             steady = anyio.current_time() - began >= STEADY
             pause = 0.0 if steady else min(LONGEST, max(1.0, 2 * pause))
@@ -86,7 +86,8 @@ class Workers:
             click.echo(
                 f"palaver: worker {number} (process {pid}) ended with {code}; another is started {when}", err=True
             )
-            await anyio.sleep(pause)
+            with anyio.move_on_after(pause):
+                await self._stopping.wait()
 
     async def _run(self, number: int) -> tuple[int, int]:
         process = await anyio.open_process(
