@@ -1,5 +1,6 @@
 """Leases, in a real PostgreSQL."""
 
+import threading
 from contextlib import AsyncExitStack
 
 import anyio
@@ -7,6 +8,7 @@ import psycopg
 import pytest
 
 from palaver.core.errors import SwarmError, UnavailableError
+from palaver.store.postgres.database import Link
 from palaver.swarm.work.leases import Leases
 from tests.store.postgres.server import CONNINFO, fresh_schema, run
 
@@ -147,3 +149,27 @@ async def test_who_leaves_keeps_its_leases_and_counts_no_more(schema):
         assert (await ann.beat("office", leaving=True)).leases == {"a": lease}
         assert (await bob.beat("office")).members == 1
         assert await bob.acquire("a") is None
+
+
+@pytest.mark.row("ASK-29")
+async def test_an_owner_that_stops_in_mid_beat_keeps_its_leases_from_nobody(schema, monkeypatch):
+    value, asleep, wake = Link.value, threading.Event(), threading.Event()
+
+    def sleeping(link, text, *values):
+        if "count(*)" in text and not asleep.is_set():
+            asleep.set()
+            wake.wait(30)
+        return value(link, text, *values)
+
+    async with leases(schema, ttl=1.0) as ann, leases(schema, ttl=1.0) as bob, anyio.create_task_group() as tasks:
+        await ann.acquire("a")
+        monkeypatch.setattr(Link, "value", sleeping)
+        tasks.start_soon(ann.beat, "office")
+        await anyio.to_thread.run_sync(asleep.wait)
+        try:
+            with anyio.fail_after(8):
+                lease = None
+                while lease is None:
+                    lease = await bob.acquire("a")
+        finally:
+            wake.set()

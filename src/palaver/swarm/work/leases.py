@@ -11,7 +11,8 @@ Rules:
 - ``beat`` is one transaction. The caller must take its leases for lost when it has not come back in time: ``until``
   says, by this machine's clock, how long they are good for at least.
 - A network that is silent for as long as a lease lasts is taken for broken, and connected to again.
-- Nothing waits for another process: rows that another one holds just now are left out.
+- Nothing waits for another process: rows that another one holds just now are left out. Who stops in the middle of a
+  transaction holds its rows no longer than its leases.
 
 Stability: experimental.
 """
@@ -85,6 +86,7 @@ on conflict (kind, member) do update set expires = excluded.expires
 _LIVE: Final = "select count(*) from {s}.palaver_members where kind = %s and expires > clock_timestamp()"
 _BURY: Final = "delete from {s}.palaver_members where kind = %s and expires < clock_timestamp() - interval '1 hour'"
 _LEAVE: Final = "delete from {s}.palaver_members where member = %s"
+_IMPATIENT: Final = "select set_config('idle_in_transaction_session_timeout', %s, true)"
 _LISTED: Final = "select name, owner, fence, expires > clock_timestamp() from {s}.palaver_leases order by name"
 
 
@@ -191,6 +193,7 @@ class Leases:
 
     def _beat(self, kind: str, leaving: bool, link: Link, _: bool) -> tuple[list[Any], int]:  # noqa: FBT001 (as work is)
         with link.transaction():
+            self._hurry(link)
             link.execute(_BURY, kind)
             if leaving:
                 link.execute(_LEAVE, self.owner)
@@ -210,8 +213,13 @@ class Leases:
 
     def _leave(self, link: Link, _: bool) -> None:  # noqa: FBT001 (as work is called)
         with link.transaction():
+            self._hurry(link)
             link.execute("update {s}.palaver_leases set owner = null where owner = %s", self.owner)
             link.execute(_LEAVE, self.owner)
+
+    def _hurry(self, link: Link) -> None:
+        """Let the server end a transaction that this process does not go on with."""
+        link.execute(_IMPATIENT, f"{max(1, round(1000 * self.ttl))}ms")
 
 
 def _impatient(conninfo: str, ttl: float) -> str:
