@@ -1,10 +1,15 @@
 """The desk over a queue, on a real NATS, without anybody who answers."""
 
+import asyncio
+import gc
+from contextlib import suppress
+
 import anyio
 import pytest
 
 from palaver.core.errors import ClosedError
 from palaver.swarm import LocalBus
+from palaver.swarm.work.desk import Reply
 from palaver.swarm.work.queue_desk import QueueDesk
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
@@ -35,3 +40,24 @@ async def test_whoever_hands_something_in_when_the_desk_closes_is_told(server):
                 tasks.start_soon(ask, desk, client)
             await anyio.sleep(0.5)
     assert len(raised) == 3
+
+
+def replies():
+    """How many replies this process holds."""
+    gc.collect()
+    return sum(isinstance(each, Reply) for each in gc.get_objects())
+
+
+async def test_a_turn_that_nobody_waits_for_any_more_is_forgotten(server):
+    before = replies()
+    async with (
+        LocalBus() as bus,
+        QueueDesk("office", nats=server.url, bus=bus) as desk,
+        asyncio.TaskGroup() as tasks,
+    ):
+        asking = tasks.create_task(desk.ask("ann", "one"))
+        for _ in range(5):
+            with suppress(TimeoutError):
+                await desk.ask("ann", "two", timeout=0.1)
+        assert replies() <= before + 2  # the last one may still be held by its error
+        asking.cancel()

@@ -16,6 +16,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
@@ -47,6 +48,7 @@ class _Client:
     def __init__(self) -> None:
         self.sending = anyio.Lock()
         self.replies: dict[str, Reply] = {}
+        self.askers = Counter[str]()
         self.waiting = 0
 
 
@@ -132,13 +134,15 @@ class QueueDesk(Desk):
         asked = Asked(run=run or uuid7(), client=client, text=text, payload=payload)
         reply = held.replies.setdefault(asked.run, Reply())
         held.waiting += 1
+        held.askers[asked.run] += 1
         try:
             with anyio.fail_after(timeout):
                 return await self._answered(held, asked, reply)
         finally:
             held.waiting -= 1
-            if reply.given:
-                held.replies.pop(asked.run, None)
+            held.askers[asked.run] -= 1
+            if not held.askers[asked.run]:
+                del held.askers[asked.run], held.replies[asked.run]
             if not held.waiting:
                 self._clients.pop(client, None)
 
