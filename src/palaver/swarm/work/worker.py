@@ -364,7 +364,7 @@ class _Tenure:
                 return await _complete(session, asked)
             except Exception as error:  # noqa: BLE001 (the others are answered all the same)
                 if not isinstance(error, _PASSING if session is None else (StoreError, ClosedError)):
-                    LOGGER.exception("no session of %s can be opened for the turn %s", asked.client, asked.run)
+                    LOGGER.exception("the turn %s of %s cannot be answered", asked.run, asked.client)
                     return _told(error)
                 LOGGER.warning("the turn %s of %s is tried again: %s", asked.run, asked.client, error)
             await lane.close()
