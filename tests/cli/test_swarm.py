@@ -28,6 +28,8 @@ def first(prompt):
     text = prompt.messages[-1].text
     if text == "buy":
         return call("to_sales")
+    if text == "silence":
+        return " "
     if text == "rude":
         return "so are you"
     if text == "fail":
@@ -146,6 +148,13 @@ def test_an_answer_that_a_policy_refused_is_not_all_that_is_shown(run, desk, kep
     assert "not shown: so are you" in done.err
     path = kept(lambda store: [entry.message for entry in store.path("shop/ann")])
     assert [DISCARDED in (each.tags or ()) for each in path] == [False, True, False]
+
+
+def test_an_answer_that_says_nothing_is_told_once(run, desk):
+    done = run("swarm", "desk.py", "--message", "silence", "--client", "ann")
+    assert done.code == 0
+    assert "rescued: Empty output" in done.err
+    assert "not shown" not in done.err
 
 
 def test_lines_of_a_pipe_are_turns(process, desk):

@@ -121,7 +121,8 @@ class SwarmTeller(Teller):
                     self.line(line)
                     self._wait(call.id, in_line(call.name))
             case AssistantMessage() if DISCARDED in (message.tags or ()):
-                self.line(f"not shown: {in_line(message.text)}", "dim")
+                if message.text.strip():  # nothing is told by what it was rescued from
+                    self.line(f"not shown: {in_line(message.text)}", "dim")
             case ToolMessage():
                 self._waits.pop(message.tool_call_id or "", None)
                 self._result(message.tool_name or "result", message, 0.0)
