@@ -157,7 +157,7 @@ def triage(
 
 def _late(call: Call) -> bool:
     """Whether its turn was answered and the next one has begun, whose agent it would change."""
-    return call.turn.over and call.session.latest is not call.turn
+    return call.turn.over and not call.session.is_latest(call.turn)
 
 
 async def _end_circle(call: Call, message: Text) -> None:

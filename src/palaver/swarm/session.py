@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
+from weakref import ReferenceType
 
 import anyio
 
@@ -64,8 +65,7 @@ class Session(Commits):
         """What the tools of this session share, as long as it lasts."""
         self.turn: Turn | None = None
         """The turn under way."""
-        self.latest: Turn | None = None
-        """The turn that began last; it may be over."""
+        self._latest: ReferenceType[Turn] | None = None
         self._queue = anyio.Lock()
         self._moving = anyio.Lock()
         self._waiting = 0
@@ -262,6 +262,10 @@ class Session(Commits):
         turn = self._own()
         return None if turn is None else turn.payload
 
+    def is_latest(self, turn: Turn) -> bool:
+        """Whether no other turn has begun since this one, which may be over."""
+        return self._latest is not None and self._latest() is turn
+
     def _own(self) -> Turn | None:
         """The turn of this session that the running code belongs to."""
         turn = CURRENT.get()
@@ -293,7 +297,7 @@ class Session(Commits):
     async def _turn(self, text: str, mode: Mode, payload: Any, run: str | None) -> str:
         known = self.named.known(run)
         turn = Turn(mode, payload, id=run, limit=self.swarm.nested)
-        self.turn = self.latest = turn
+        self.turn, self._latest = turn, ReferenceType(turn)
         active = self.navigator.active
         self.tell("execution", "commit-execution-begin")
         try:

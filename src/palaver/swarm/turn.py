@@ -35,6 +35,7 @@ class Turn:
     """
 
     __slots__ = (
+        "__weakref__",
         "_claimed",
         "_done",
         "answer",
