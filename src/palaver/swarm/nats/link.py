@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import cycle
 from typing import Final
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import anyio
 
@@ -51,6 +52,7 @@ class Connection:
         self.client = Client()
         self.down = asyncio.Event()
         self.trouble: Exception | None = None
+        self._subscriptions: WeakSet[Subscription] = WeakSet()
 
     @property
     def streams(self) -> JetStreamContext:
@@ -59,7 +61,9 @@ class Connection:
 
     async def subscribe(self, subject: str, heard: Callable[[Msg], Awaitable[None]]) -> Subscription:
         """Have a function called with what comes under a subject, one message at a time."""
-        return await self.client.subscribe(subject, cb=heard)  # pyright: ignore[reportUnknownMemberType]
+        made = await self.client.subscribe(subject, cb=heard)  # pyright: ignore[reportUnknownMemberType]
+        self._subscriptions.add(made)
+        return made
 
     async def make(self, stream: StreamConfig) -> None:
         """Make a stream."""
@@ -97,6 +101,17 @@ class Connection:
                 await self.client.close()
             except FAILURES as error:
                 _log.debug("while closing a connection to NATS: %s", error)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """End what the client leaves behind where the connection breaks while it closes: tasks, and an error."""
+        reading: asyncio.Task[None] | None = getattr(self.client, "_reading_task", None)
+        if reading is not None:
+            reading.add_done_callback(lambda task: None if task.cancelled() else task.exception())
+        for each in tuple(self._subscriptions):
+            task: asyncio.Task[None] | None = getattr(each, "_wait_for_msgs_task", None)
+            if task is not None:
+                task.cancel()
 
     async def _closed(self) -> None:
         self.down.set()
