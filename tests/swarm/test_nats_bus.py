@@ -1,6 +1,7 @@
 """What only the bus over NATS promises: it outlives servers, and several processes share it."""
 
 import asyncio
+import gc
 import logging
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from palaver.core.errors import BusyError, SwarmError, TransportError
 from palaver.swarm.bus import Since, Where
 from palaver.swarm.events import encode
 from palaver.swarm.nats import NatsBus, feed
+from palaver.swarm.nats.link import Connection
 from palaver.swarm.nats.subjects import pattern, subject, token
 from palaver.testing.buses import ODD, PATIENCE, numbers, said, take, until
 from tests.swarm.nats_server import URL, fresh_stream, open_bus
@@ -303,3 +305,33 @@ async def test_all_who_flush_are_told_of_events_that_were_given_up(stream, anyio
                 tasks.start_soon(say, number)
         assert set(told) >= {1, 2, 3}
         await bus.flush()
+
+
+@pytest.mark.anyio
+@pytest.mark.server
+async def test_a_connection_that_breaks_while_it_closes_leaves_nothing(server, anyio_backend, monkeypatch):
+    async def broken():
+        raise ConnectionResetError
+
+    async def heard(_):
+        pass
+
+    unobserved = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unobserved.append(context))
+    before = asyncio.all_tasks()
+    connection = Connection()
+    await connection.open(server.url)
+    await connection.subscribe("anything", heard)
+    monkeypatch.setattr(connection.client._transport, "drain", broken)
+    connection.client._flusher_task.cancel()
+    await asyncio.sleep(0)
+    await connection.client.publish("anything", b"not sent any more")
+    await asyncio.to_thread(server.kill)
+    with anyio.fail_after(10):
+        await asyncio.wait([connection.client._reading_task])
+    await connection.close()
+    await asyncio.sleep(0.01)
+    assert asyncio.all_tasks() <= before
+    del connection
+    gc.collect()
+    assert unobserved == []

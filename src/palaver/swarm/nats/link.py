@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import cycle
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -104,7 +104,7 @@ class Connection:
         self._sweep()
 
     def _sweep(self) -> None:
-        """End what the client leaves behind where the connection breaks while it closes: tasks, and an error."""
+        """End what the client leaves behind where the connection breaks while it closes: tasks, an error, a socket."""
         reading: asyncio.Task[None] | None = getattr(self.client, "_reading_task", None)
         if reading is not None:
             reading.add_done_callback(lambda task: None if task.cancelled() else task.exception())
@@ -112,6 +112,9 @@ class Connection:
             task: asyncio.Task[None] | None = getattr(each, "_wait_for_msgs_task", None)
             if task is not None:
                 task.cancel()
+        transport: Any = getattr(self.client, "_transport", None)
+        if transport is not None:
+            transport.close()
 
     async def _closed(self) -> None:
         self.down.set()
