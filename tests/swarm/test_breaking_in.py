@@ -440,6 +440,17 @@ async def test_a_task_that_asyncio_cancels_while_its_swarm_ends_leaves_nothing_r
 # -- the thread and who else writes to it ------------------------------------------------------------------------------
 
 
+async def cancelled_at_the_gate(it, callers, model, gate, text):
+    """Cancel a turn that waits at the gate, and let it go on while the next one waits for the model."""
+    await callers.says(it.session.complete, text)
+    assert await it.session.cancel()
+    model.go = anyio.Event()
+    await callers.says(it.session.complete, "next")
+    gate.open.set()
+    await anyio.wait_all_tasks_blocked()
+    model.go.set()
+
+
 async def test_a_rescue_whose_turn_was_cancelled_does_not_hide_the_next_turn():
     gate = Gate()
 
@@ -450,13 +461,7 @@ async def test_a_rescue_whose_turn_was_cancelled_does_not_hide_the_next_turn():
     model.go.set()
     async with at_work(agent("A", model, hooks=Resurrecting())) as it, anyio.create_task_group() as group:
         callers = Callers(group)
-        await callers.says(it.session.complete, "bad")
-        assert await it.session.cancel()
-        model.go = anyio.Event()
-        await callers.says(it.session.complete, "next")
-        gate.open.set()
-        await anyio.wait_all_tasks_blocked()
-        model.go.set()
+        await cancelled_at_the_gate(it, callers, model, gate, "bad")
         assert await callers.settled() == ["", "echo:next"]
         await it.session.complete("third")
         assert told(model.asked[-1].messages)[-3:] == ['user/user"next"', 'assistant"echo:next"', 'user/user"third"']
@@ -543,13 +548,7 @@ async def test_a_hand_over_whose_turn_was_cancelled_leaves_the_next_turn_alone(t
             await it.session.change_to("sales")
         model.go.set()
         callers = Callers(group)
-        await callers.says(it.session.complete, "go")
-        assert await it.session.cancel()
-        model.go = anyio.Event()
-        await callers.says(it.session.complete, "next")
-        gate.open.set()
-        await anyio.wait_all_tasks_blocked()
-        model.go.set()
+        await cancelled_at_the_gate(it, callers, model, gate, "go")
         assert await callers.settled() == ["", "answer:next"]
 
 

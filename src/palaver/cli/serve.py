@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import click
 
-from palaver.cli import shared, stores
+from palaver.cli import shared, stores, swarm_file
 
 
 @click.command(name="serve")
@@ -42,8 +42,7 @@ def command(
     if bus is not None:
         shared.check(bus, location)
 
-    from palaver.cli import swarm_file
-    from palaver.cli.serving import Serving, serve
+    from palaver.cli.serving import Serving, serve  # needs the extra that was looked for
 
     asked = Serving(
         file=swarm,

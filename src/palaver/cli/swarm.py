@@ -19,6 +19,9 @@ import click
 
 from palaver.cli import files, stores, swarm_file
 from palaver.cli.harmless import safe
+from palaver.cli.swarm_chat import SwarmChat, once, opened
+from palaver.cli.swarm_telling import SwarmTeller
+from palaver.swarm.drawing import FORMATS
 
 _DRAWINGS: Final = ("markdown", "mermaid", "plantuml")
 
@@ -44,14 +47,9 @@ def command(
         raise click.UsageError("a client needs a name")
     made = swarm_file.swarm(named)
     if drawing is not None:
-        from palaver.swarm.drawing import FORMATS
-
         drawn = FORMATS[drawing](made)
         click.echo(safe(drawn) if sys.stdout.isatty() else drawn, nl=False)
         return 0
-
-    from palaver.cli.swarm_chat import SwarmChat, once, opened
-    from palaver.cli.swarm_telling import SwarmTeller
 
     again = ["palaver", "swarm", named, *([] if location is None else ["--store", stores.shown(location)])]
     said = files.read("-").decode(errors="replace").strip() if message == "-" else message

@@ -15,9 +15,11 @@ import signal
 import sys
 import threading
 
+import anyio
 import click
 
-from palaver.cli import shared, stores
+from palaver.cli import shared, stores, swarm_file
+from palaver.store.location import default_location
 
 
 @click.command(name="work")
@@ -29,11 +31,7 @@ def command(swarm: str, location: str | None, bus: str, *, attached: bool) -> in
     """Answer turns of the swarm of FILE.py, FILE.py:NAME or FILE.toml, with all workers on the same bus and store."""
     shared.check(bus, location)
 
-    import anyio
-
-    from palaver.cli import swarm_file
-    from palaver.store.location import default_location
-    from palaver.swarm.work.worker import run_worker
+    from palaver.swarm.work.worker import run_worker  # needs the extra that was looked for
 
     found = swarm_file.swarm(swarm)
     if attached:
