@@ -81,10 +81,10 @@ def navigation(
         if before is not None:
             await called(before, call)
         said = NAVIGATED.format(left=call.agent, to=to) if tool_output is None else await _text(tool_output, call)
-        if _late(call):
+        if session.is_past(call.turn):  # it would change the agent of the next one
             return
         await call.commit(said)
-        if _late(call):
+        if session.is_past(call.turn):  # it would change the agent of the next one
             return
         await session.change_to(to)
         if emit is None:
@@ -134,10 +134,10 @@ def triage(
         if before is not None:
             await called(before, call)
         said = NAVIGATED.format(left=call.agent, to=to) if tool_output is None else await _text(tool_output, call)
-        if _late(call):
+        if session.is_past(call.turn):  # it would change the agent of the next one
             return
         await call.commit(said)
-        if _late(call):
+        if session.is_past(call.turn):  # it would change the agent of the next one
             return
         await session.change_to_default()
         if last_message is None:
@@ -153,11 +153,6 @@ def triage(
         kind="navigation",
         available=available,
     )
-
-
-def _late(call: Call) -> bool:
-    """Whether its turn was answered and the next one has begun, whose agent it would change."""
-    return call.turn.over and not call.session.is_latest(call.turn)
 
 
 async def _end_circle(call: Call, message: Text) -> None:

@@ -147,7 +147,7 @@ class Seat:
     # -- an execution ----------------------------------------------------------------------------------------------
 
     async def _said(self, turn: Turn, text: str, mode: Mode) -> None:
-        if turn.over and not self.session.is_latest(turn):  # it would stand among what the next turn says
+        if self.session.is_past(turn):  # it would stand among what the next turn says
             return
         message = UserMessage(content=(Text(text.strip()),), agent=self.agent.name, mode=mode)
         if mode == "user":

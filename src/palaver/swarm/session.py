@@ -262,9 +262,9 @@ class Session(Commits):
         turn = self._own()
         return None if turn is None else turn.payload
 
-    def is_latest(self, turn: Turn) -> bool:
-        """Whether no other turn has begun since this one, which may be over."""
-        return self._latest is not None and self._latest() is turn
+    def is_past(self, turn: Turn) -> bool:
+        """Whether a turn was answered, and the next one has begun."""
+        return turn.over and (self._latest is None or self._latest() is not turn)
 
     def _own(self) -> Turn | None:
         """The turn of this session that the running code belongs to."""
