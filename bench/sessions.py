@@ -1,8 +1,8 @@
 """Generated Claude Code folders: as many sessions and bytes as asked for, the same for the same seed.
 
-The records are what the program writes (dialects.md 2): one block a record, usage repeated, results with a copy for the
-UI, progress and snapshots between them, images in base64, one session in ten the fork of another. Written with the
-standard library's JSON, not with ours.
+The records are what the program writes (docs/spec/dialects.md#2): one block a record, usage repeated, results with a
+copy for the UI, progress and snapshots between them, images in base64, one session in ten the fork of another. Written
+with the standard library's JSON, not with ours.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Exchange:
 
 
 NO_COMPLETION = {"test_invalid_response--0-3a2427"}
-"""Recorded replies with status 200 that hold no completion at all (wires.md 1.3)."""
+"""Recorded replies with status 200 that hold no completion at all (docs/spec/wires.md#1.3)."""
 
 
 def _holds(file: Path, what: str) -> bool:

@@ -1,4 +1,4 @@
-"""The gate that guards the public API: what it lets through, and what it stops (kairo.md 6)."""
+"""The gate that guards the public API: what it lets through, and what it stops (docs/spec/kairo.md#6)."""
 
 import dataclasses
 import importlib

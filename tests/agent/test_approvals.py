@@ -1,4 +1,4 @@
-"""Approvals: deepagents-swift.md 8.1, DAS-25, and issue 5: decided days later, by another process."""
+"""Approvals: docs/spec/deepagents-swift.md#8.1, DAS-25, and issue 5: decided days later, by another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What compaction promises, held to the loop: whatever a thread was, and whatever happens (kairo.md 3.7; laws 7, 9)."""
+"""What compaction promises, held to the loop: whatever a thread was, and whatever happens.
+
+Source: docs/spec/kairo.md#3.7; laws 7, 9.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going on behind a run: codebuff.md 7, CBF-22, CBF-23, KAI-26."""
+"""Going on behind a run: docs/spec/codebuff.md#7, CBF-22, CBF-23, KAI-26."""
 
 from __future__ import annotations
 

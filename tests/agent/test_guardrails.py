@@ -1,4 +1,4 @@
-"""Guardrails: kairo.md 2.6, KAI-20, D22."""
+"""Guardrails: docs/spec/kairo.md#2.6, KAI-20, D22."""
 
 from __future__ import annotations
 

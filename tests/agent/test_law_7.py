@@ -1,6 +1,6 @@
 """Law 7: whatever happens at any await of a run, its thread is whole, keeps what was said, and can be gone on with.
 
-KAI-21, CBF-20, CBF-21, DAS-29; pains.md 1.
+KAI-21, CBF-20, CBF-21, DAS-29; docs/spec/pains.md#1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What of a result the model is sent: DAS-24; kairo.md 2.4, goldens ``tool_result_budget`` and ``output_compress``."""
+"""What of a result the model is sent: DAS-24; docs/spec/kairo.md#2.4, goldens ``tool_result_budget`` and
+``output_compress``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Levels of the loop detector: kairo.md 2.7, golden ``loop_detector``."""
+"""Levels of the loop detector: docs/spec/kairo.md#2.7, golden ``loop_detector``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The texts that the loop writes into a thread: codebuff.md 1.4, 4.1, 5, 6; DAS-19."""
+"""The texts that the loop writes into a thread: docs/spec/codebuff.md#1.4, #4.1, #5, #6; DAS-19."""
 
 from __future__ import annotations
 

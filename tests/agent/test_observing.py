@@ -1,4 +1,4 @@
-"""Events and those who observe them: codebuff.md 8, CBF-24."""
+"""Events and those who observe them: docs/spec/codebuff.md#8, CBF-24."""
 
 from __future__ import annotations
 

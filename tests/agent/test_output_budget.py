@@ -1,4 +1,4 @@
-"""Marks of an output budget: golden ``output_budget_parse``; kairo.md D43."""
+"""Marks of an output budget: golden ``output_budget_parse``; docs/spec/kairo.md#D43."""
 
 from __future__ import annotations
 

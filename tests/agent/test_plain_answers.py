@@ -1,4 +1,4 @@
-"""Presets for plain text: agent-swarm-kit.md 3.4, ASK-16."""
+"""Presets for plain text: docs/spec/agent-swarm-kit.md#3.4, ASK-16."""
 
 from __future__ import annotations
 

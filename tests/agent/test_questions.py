@@ -1,4 +1,4 @@
-"""Questions to the user: deepagents-swift.md 8.2, DAS-26."""
+"""Questions to the user: docs/spec/deepagents-swift.md#8.2, DAS-26."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round that equals the one before is answered, not run: deepagents-swift.md 1.5, 7.3."""
+"""A round that equals the one before is answered, not run: docs/spec/deepagents-swift.md#1.5, #7.3."""
 
 from __future__ import annotations
 

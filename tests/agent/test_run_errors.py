@@ -1,4 +1,4 @@
-"""Whatever goes wrong is the outcome of a run, which raises nothing: codebuff.md 6, CBF-21."""
+"""Whatever goes wrong is the outcome of a run, which raises nothing: docs/spec/codebuff.md#6, CBF-21."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripted agents: codebuff.md 4.6, CBF-30."""
+"""Scripted agents: docs/spec/codebuff.md#4.6, CBF-30."""
 
 from __future__ import annotations
 

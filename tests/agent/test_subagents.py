@@ -1,4 +1,4 @@
-"""Sub-agents: deepagents-swift.md 8.4 (DAS-25, DAS-27), codebuff.md 4.5 (CBF-30)."""
+"""Sub-agents: docs/spec/deepagents-swift.md#8.4 (DAS-25, DAS-27), docs/spec/codebuff.md#4.5 (CBF-30)."""
 
 from __future__ import annotations
 

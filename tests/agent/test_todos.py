@@ -1,4 +1,4 @@
-"""The todo list: deepagents-swift.md 8.3, DAS-26."""
+"""The todo list: docs/spec/deepagents-swift.md#8.3, DAS-26."""
 
 from __future__ import annotations
 

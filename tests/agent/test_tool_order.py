@@ -1,4 +1,5 @@
-"""The breaker, plan mode, and the order in which a call is judged: kairo.md 2.4, 2.12, KAI-18, D12, D18, D19."""
+"""The breaker, plan mode, and the order in which a call is judged: docs/spec/kairo.md#2.4, #2.12, KAI-18, D12, D18,
+D19."""
 
 from __future__ import annotations
 

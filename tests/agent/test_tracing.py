@@ -1,4 +1,4 @@
-"""Spans: kairo.md 7, KAI-29, D41; https://opentelemetry.io/docs/specs/semconv/gen-ai/."""
+"""Spans: docs/spec/kairo.md#7, KAI-29, D41; https://opentelemetry.io/docs/specs/semconv/gen-ai/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorded behaviour that compaction is held to (kairo.md 3.3): ``goldens.json``, read."""
+"""The recorded behaviour that compaction is held to (docs/spec/kairo.md#3.3): ``goldens.json``, read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages that empty results and reasoning (kairo.md 3.3; golden ``compaction``)."""
+"""Stages that empty results and reasoning (docs/spec/kairo.md#3.3; golden ``compaction``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages that put one message in the place of many (kairo.md 3.3; golden ``compaction``)."""
+"""Stages that put one message in the place of many (docs/spec/kairo.md#3.3; golden ``compaction``)."""
 
 from __future__ import annotations
 

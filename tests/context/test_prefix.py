@@ -1,4 +1,6 @@
-"""Consecutive requests begin with the same bytes: on every wire, in another process, with cache marks (pains.md 10).
+"""Consecutive requests begin with the same bytes: on every wire, in another process, with cache marks.
+
+Source: docs/spec/pains.md#10.
 
 Every wire here holds the most there can be: a body, without the brackets that close it, is the beginning of the next.
 Three things break that, each for as few bytes as can be, and each has its test:
@@ -187,7 +189,7 @@ def test_a_turn_that_is_near_needs_no_bridge():
 
 
 def test_a_tool_that_was_not_declared_changes_the_head_once():
-    """Converse refuses a history with calls and no tools (wires.md 6.2), so calling one declares it."""
+    """Converse refuses a history with calls and no tools (docs/spec/wires.md#6.2), so calling one declares it."""
     bodies = list(prefixes.bodies("bedrock_converse", conversation("bedrock_converse")))
     alike = [after.startswith(before) for before, after in pairwise(bodies)]
     assert alike == [False] + [True] * 17

@@ -1,4 +1,4 @@
-"""What every stage promises, alone and with the others, for any conversation (kairo.md 3.7; law 9)."""
+"""What every stage promises, alone and with the others, for any conversation (docs/spec/kairo.md#3.7; law 9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The behaviours of the suites Summarization (19) and TokenCounter (3), one test each (deepagents-swift.md 8.5, 12).
+"""The behaviours of the suites Summarization (19) and TokenCounter (3), one test each.
+
+Source: docs/spec/deepagents-swift.md#8.5, #12.
 
 What differs from the original is what section 13 says of it: a run of one prompt is cut too, there is no made-up
 answer behind the summary, and images and reasoning count. That a compaction is told as an event and lands in the store

@@ -155,7 +155,7 @@ def test_large_inline_media_is_omitted_too_and_what_is_untouchable_is_not() -> N
 
 
 def _original(plan: Plan) -> list[p.Message]:
-    """The rule as it was: half of the excess over what is kept, message by message (codebuff.md 9.2, 11)."""
+    """The rule as it was: half of the excess over what is kept, message by message (docs/spec/codebuff.md#9.2, #11)."""
     held = kept(plan)
     stays = [not held.removable(place) for place in range(len(plan.items))]
     if plan.tokens < plan.capacity:

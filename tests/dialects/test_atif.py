@@ -1,5 +1,5 @@
 """ATIF trajectories: what each step becomes, sums, sub-agents, edits, and what is written of conversations from
-elsewhere (dialects.md 5).
+elsewhere (docs/spec/dialects.md#5).
 """
 
 from __future__ import annotations

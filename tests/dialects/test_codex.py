@@ -294,7 +294,7 @@ def accepted(item):
 
 
 def check_strictly(written):
-    """What the program asks of a file that it resumes (dialects.md 3, 17.10)."""
+    """What the program asks of a file that it resumes (docs/spec/dialects.md#3, #17.10)."""
     lines = lines_of(written)
     assert lines[0]["type"] == "session_meta"
     for line in lines:

@@ -19,7 +19,7 @@ CALL = {"function": {"name": "price", "arguments": {"item": "cat", "n": 2}}, "id
 SWARM = {"agentName": "triage"}
 
 EXAMPLES = {
-    "agent-swarm-kit.md 2.1": (
+    "docs/spec/agent-swarm-kit.md#2.1": (
         "agent_swarm_kit",
         [
             {"role": "user", **SWARM, "mode": "user", "content": "hi", "payload": {"image_id": 7}},
@@ -29,7 +29,7 @@ EXAMPLES = {
             {"role": "tool", **SWARM, "mode": "tool", "content": "12", "tool_call_id": "c1"},
         ],
     ),
-    "agent-swarm-kit.md 2.2": (
+    "docs/spec/agent-swarm-kit.md#2.2": (
         "agent_swarm_kit",
         [
             {"role": "system", **SWARM, "mode": "tool", "content": "closed"},
@@ -39,11 +39,11 @@ EXAMPLES = {
             {"role": "flush", **SWARM, "mode": "tool", "content": ""},
         ],
     ),
-    "message-fields.md F15 (001)": (
+    "docs/spec/message-fields.md#F15 (001)": (
         "agent_swarm_kit",
         [{"role": "resque", **SWARM, "mode": "tool", "content": "the model said nothing"}],
     ),
-    "kairo.md 1.1": (
+    "docs/spec/kairo.md#1.1": (
         "kairo",
         [
             {"role": "user", "content": "How warm is it?"},
@@ -52,7 +52,7 @@ EXAMPLES = {
             {"role": "assistant", "content": "", "toolCalls": [{"toolId": "c", "toolName": "t", "input": {"a": 1}}]},
         ],
     ),
-    "kairo.md 1.2, nudge": (
+    "docs/spec/kairo.md#1.2, nudge": (
         "kairo_a2a",
         [
             {
@@ -86,7 +86,7 @@ EXAMPLES = {
             }
         ],
     ),
-    "codebuff.md 1.1": (
+    "docs/spec/codebuff.md#1.1": (
         "codebuff",
         [
             {
@@ -116,14 +116,14 @@ EXAMPLES = {
             },
         ],
     ),
-    "codebuff.md 1.2": (
+    "docs/spec/codebuff.md#1.2": (
         "codebuff",
         [
             {"role": "system", "content": [{"type": "text", "text": "x"}], "tags": ["SYSTEM"], "sentAt": 1763000000000},
             {"role": "tool", "toolCallId": "c", "toolName": "t", "content": [], "providerOptions": {"a": {"b": 1}}},
         ],
     ),
-    "deepagents-swift.md 1.2 to 1.5": (
+    "docs/spec/deepagents-swift.md#1.2 to #1.5": (
         "deepagents",
         [
             {"id": UUID, "role": "system", "content": [{"type": "text", "text": "x"}]},
@@ -147,7 +147,7 @@ EXAMPLES = {
             {"id": UUID[:-1] + "4", "role": "tool", "content": [{"type": "text", "text": "x"}], "toolCallID": UUID},
         ],
     ),
-    "deepagents-swift.md 5": (
+    "docs/spec/deepagents-swift.md#5": (
         "deepagents_log",
         [
             {

@@ -1,4 +1,5 @@
-"""The traps of dialects.md 0, as far as they are the same for all dialects; those of one stand in its own tests."""
+"""The traps of docs/spec/dialects.md#0, as far as they are the same for all dialects; those of one stand in its own
+tests."""
 
 from __future__ import annotations
 

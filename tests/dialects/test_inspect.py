@@ -1,5 +1,5 @@
 """Inspect's logs: samples, events, attachments, archives, edits, and what is written of conversations from elsewhere
-(dialects.md 11).
+(docs/spec/dialects.md#11).
 """
 
 from __future__ import annotations

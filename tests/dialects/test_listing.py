@@ -1,4 +1,4 @@
-"""What holds for every dialect whose records are messages: both directions of message-fields.md 5."""
+"""What holds for every dialect whose records are messages: both directions of docs/spec/message-fields.md#5."""
 
 from __future__ import annotations
 

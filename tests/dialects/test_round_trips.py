@@ -1,4 +1,4 @@
-"""There and back: what a dialect with a free slot was given, it gives back as it was (dialects.md 17.4)."""
+"""There and back: what a dialect with a free slot was given, it gives back as it was (docs/spec/dialects.md#17.4)."""
 
 from __future__ import annotations
 

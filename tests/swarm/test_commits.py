@@ -1,4 +1,7 @@
-"""What joins the log without asking a model, and what is read back (agent-swarm-kit.md 2.1, 2.2, 2.6, 3.7)."""
+"""What joins the log without asking a model, and what is read back.
+
+Source: docs/spec/agent-swarm-kit.md#2.1, #2.2, #2.6, #3.7.
+"""
 
 import pytest
 from msgspec import UNSET

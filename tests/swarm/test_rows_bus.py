@@ -1,4 +1,4 @@
-"""What Kairo's bus and its teams promise, of ours (kairo.md 7, row KAI-28)."""
+"""What Kairo's bus and its teams promise, of ours (docs/spec/kairo.md#7, row KAI-28)."""
 
 import anyio
 import pytest

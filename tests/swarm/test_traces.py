@@ -1,4 +1,4 @@
-"""The exact traces of the specification (agent-swarm-kit.md 10), with what is ours where it differs."""
+"""The exact traces of the specification (docs/spec/agent-swarm-kit.md#10), with what is ours where it differs."""
 
 import anyio
 import pytest

@@ -56,7 +56,7 @@ def test_what_a_provider_sent_breaks_no_rule(wire):
         and "response" in exchange
         and (violations := rules.check_response(wire, exchange["response"]))
     }
-    # One recorded 200 holds no completion at all (wires.md 1.3).
+    # One recorded 200 holds no completion at all (docs/spec/wires.md#1.3).
     not_a_completion = [name for name in found if name.startswith("test_invalid_response")]
     assert list(found) == not_a_completion
 
@@ -107,7 +107,7 @@ def test_an_address_has_an_accent(wire, address, accent):
 def test_an_accent_without_rules_has_those_that_all_share():
     body = {"model": "m", "messages": [{"role": "tool", "content": "x", "tool_call_id": "a" * 50}]}
     found = rules.check_request("openai_chat", body, accent="nobody")
-    assert [v.rule for v in found] == ["wires.md 2.4.2"]
+    assert [v.rule for v in found] == ["docs/spec/wires.md#2.4.2"]
 
 
 def test_an_unknown_wire_is_a_key_error():

@@ -61,7 +61,7 @@ def test_a_valid_request_passes(request_body):
 @pytest.mark.parametrize(("where", "request_body"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_rule_is_found_alone(where, request_body):
     found = cohere_chat.check_request(request_body)
-    assert [(v.where, v.rule) for v in found] == [(where, "wires.md 7")]
+    assert [(v.where, v.rule) for v in found] == [(where, "docs/spec/wires.md#7")]
 
 
 def test_every_rule_has_a_body_that_breaks_it():
@@ -89,4 +89,4 @@ def test_a_valid_response_passes(response):
     [{"message": "unknown field"}, reply(content="x"), reply(tool_calls=[{"id": "a"}])],
 )
 def test_a_broken_response_is_found(response):
-    assert {v.rule for v in cohere_chat.check_response(response)} == {"wires.md 7"}
+    assert {v.rule for v in cohere_chat.check_response(response)} == {"docs/spec/wires.md#7"}

@@ -62,7 +62,7 @@ def test_a_valid_request_passes(request_body):
 @pytest.mark.parametrize(("where", "request_body"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_rule_is_found_alone(where, request_body):
     found = ollama_chat.check_request(request_body)
-    assert [(v.where, v.rule) for v in found] == [(where, "wires.md 8")]
+    assert [(v.where, v.rule) for v in found] == [(where, "docs/spec/wires.md#8")]
 
 
 def test_a_result_with_another_id_leaves_its_call_open():
@@ -87,4 +87,4 @@ def test_a_valid_response_passes(response):
 
 @pytest.mark.parametrize("response", [{"error": "no"}, reply(done="yes"), reply(eval_count=-1)])
 def test_a_broken_response_is_found(response):
-    assert {v.rule for v in ollama_chat.check_response(response)} == {"wires.md 8"}
+    assert {v.rule for v in ollama_chat.check_response(response)} == {"docs/spec/wires.md#8"}

@@ -1,4 +1,4 @@
-"""What the model of one agent sees (agent-swarm-kit.md 2.5, with the deviations; traces of section 10)."""
+"""What the model of one agent sees (docs/spec/agent-swarm-kit.md#2.5, with the deviations; traces of section 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that are there for a step or a prompt: codebuff.md 9.1, cell by cell."""
+"""Messages that are there for a step or a prompt: docs/spec/codebuff.md#9.1, cell by cell."""
 
 from __future__ import annotations
 

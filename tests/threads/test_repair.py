@@ -1,4 +1,4 @@
-"""Repair of broken tool pairs: law 5 and pains.md 1, before any wire is asked, and as every wire sees it."""
+"""Repair of broken tool pairs: law 5 and docs/spec/pains.md#1, before any wire is asked, and as every wire sees it."""
 
 from __future__ import annotations
 
@@ -534,7 +534,7 @@ def test_an_orphan_that_was_kept_reaches_every_wire_as_user_text(target: str) ->
 
 
 def dropped_by_the_rule(messages: Sequence[p.Message]) -> list[p.AssistantMessage]:
-    """codebuff.md 2.3, read from front to back: the assistant messages that stay, their ids blanked."""
+    """docs/spec/codebuff.md#2.3, read from front to back: the assistant messages that stay, their ids blanked."""
     pending: dict[str, list[tuple[int, int]]] = {}
     gone: set[tuple[int, int]] = set()
     for index, message in enumerate(messages):

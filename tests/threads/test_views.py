@@ -118,7 +118,8 @@ def test_what_hides_everything_is_forgotten():
 @pytest.mark.parametrize("name", SOME)
 @given(data=st.data())
 def test_every_view_goes_to_every_wire(name: str, data: st.DataObject):
-    """pains.md 17: one thread holds the messages of several agents, and each view of it is a body that is taken."""
+    """docs/spec/pains.md#17: one thread holds the messages of several agents, and each view of it is a body that is
+    taken."""
     odd = data.draw(histories())
     agents = data.draw(st.lists(st.sampled_from(["a", "b"]), min_size=len(odd), max_size=len(odd)))
     log = [each.replace(agent=agent) for each, agent in zip(odd, agents, strict=True)]

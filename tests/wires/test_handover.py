@@ -1,4 +1,7 @@
-"""Law 5: any history goes to any wire, and what did not make it is on the receipt (wires.md 9, pains.md 1, 7)."""
+"""Law 5: any history goes to any wire, and what did not make it is on the receipt.
+
+Source: docs/spec/wires.md#9, docs/spec/pains.md#1, #7.
+"""
 
 from __future__ import annotations
 
@@ -180,7 +183,7 @@ def test_a_request_of_its_own_wire_is_stripped_too() -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_longer_conversation_begins_with_the_same_bytes(target: str) -> None:
-    """pains.md 10: prompt caches live on byte prefixes."""
+    """docs/spec/pains.md#10: prompt caches live on byte prefixes."""
     messages: list[p.Message] = [p.system("Be brief.")]
     for turn in range(6):
         call = p.tool_call("search", {"q": turn}, id=f"call{turn:05d}")
@@ -216,7 +219,7 @@ def test_recorded_requests_go_to_every_wire(exchange: Exchange) -> None:
 
 @pytest.mark.law(5)
 def test_a_turn_elsewhere_leaves_the_own_turns_alone(exchange: Exchange) -> None:
-    """pains.md 7: A → B → A, where B added a turn, gives A's own turns byte for byte."""
+    """docs/spec/pains.md#7: A → B → A, where B added a turn, gives A's own turns byte for byte."""
     wire = wires.get(exchange.wire)
     request = wire.decode_request(exchange.record["request"])
     closed = _closed(request)

@@ -75,7 +75,7 @@ def test_recorded_bodies_are_written_as_they_were(exchange: Exchange) -> None:
 @pytest.mark.law(1)
 @pytest.mark.row("MSG-09")
 def test_recorded_bodies_survive_storage(exchange: Exchange) -> None:
-    """pains.md 2: decode, store, load, encode gives every proof and argument byte for byte."""
+    """docs/spec/pains.md#2: decode, store, load, encode gives every proof and argument byte for byte."""
     for what in _sides(exchange):
         try:
             decoded = _decoded(exchange.wire, what, exchange.record[what])
@@ -89,7 +89,7 @@ def test_recorded_bodies_survive_storage(exchange: Exchange) -> None:
 
 @pytest.mark.law(2)
 def test_unknown_keys_and_types_survive(exchange: Exchange) -> None:
-    """pains.md 9: a key or a block type that nobody has heard of is written back, and sent nowhere else."""
+    """docs/spec/pains.md#9: a key or a block type that nobody has heard of is written back, and sent nowhere else."""
     rng = random.Random(exchange.file.stem)
     for what in _sides(exchange):
         if exchange.record["status"] >= 400 and what == "response":
@@ -255,11 +255,11 @@ TOTALS = {
     "google_generate": lambda usage: usage.get("totalTokenCount"),
     "bedrock_converse": lambda usage: usage.get("totalTokens"),
 }
-"""The provider's own total, where it gives one (wires.md 1.2)."""
+"""The provider's own total, where it gives one (docs/spec/wires.md#1.2)."""
 
 
 def test_counters_add_up_to_the_provider_total(exchange: Exchange) -> None:
-    """pains.md 14: disjoint counters."""
+    """docs/spec/pains.md#14: disjoint counters."""
     if "response" not in exchange.record or exchange.wire not in TOTALS:
         return
     try:

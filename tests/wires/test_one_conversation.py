@@ -1,4 +1,4 @@
-"""One conversation on two wires, and what answers are read as: kairo.md 4.1 and 4.2, with their goldens."""
+"""One conversation on two wires, and what answers are read as: docs/spec/kairo.md#4.1 and #4.2, with their goldens."""
 
 from __future__ import annotations
 

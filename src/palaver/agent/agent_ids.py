@@ -1,6 +1,6 @@
 """Ids of agents, ``publisher/name@version``, and which agents a reference means.
 
-Rules (codebuff.md 4.5, CBF-30):
+Rules (docs/spec/codebuff.md#4.5, CBF-30):
 
 - Publisher and version may be missing. In a reference, what is missing may be anything; in the id of an agent it is
   nothing. So ``coder`` means ``acme/coder@1.2``, and ``acme/coder`` does not mean ``coder``.

@@ -1,6 +1,6 @@
 """The arguments of a call, read from the text that the model wrote.
 
-Rules (codebuff.md 5, CBF-17):
+Rules (docs/spec/codebuff.md#5, CBF-17):
 
 - The call itself is never changed: it keeps the model's own text. What is read here goes to the tool only.
 - No text, and ``null``, are no arguments. A string that holds JSON is read again: three rounds in all.

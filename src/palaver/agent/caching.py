@@ -1,6 +1,6 @@
 """Middleware that asks the provider to keep the beginning of the conversation, so that the next turn costs less.
 
-Rules (pains.md 10; message-fields.md R10; docs/adr/0021-cache-marks.md):
+Rules (docs/spec/pains.md#10; docs/spec/message-fields.md#R10; docs/adr/0021-cache-marks.md):
 
 - It says where marks shall stand; the wire of whichever model is asked says them, if it has any. A model behind a
   fallback gets its own. No message of the thread is changed.

@@ -1,6 +1,6 @@
 """Compacts a conversation because somebody says so, whatever fills the window; and takes it back.
 
-Rules (law 9; DAS-28; kairo.md 3.7):
+Rules (law 9; DAS-28; docs/spec/kairo.md#3.7):
 
 - ``compact`` brings a conversation to ``to`` tokens, by default half of what it is: stage by stage, from what costs
   nothing to a summary, until it weighs no more than that. What it was stays, as a branch ``<branch>/before-<n>``.

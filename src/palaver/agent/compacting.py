@@ -1,6 +1,6 @@
 """Compaction for the loop: a run of any length stays within the window of its model.
 
-Rules (law 9; kairo.md 3; D24, D29; issue 6):
+Rules (law 9; docs/spec/kairo.md#3; D24, D29; issue 6):
 
 - Before the model is asked, what it would read is weighed: what it reported of the last prompt, and an estimate of
   what came since. When a stage is due, the conversation is compacted first: the thread goes on with fewer or shorter

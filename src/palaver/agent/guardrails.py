@@ -1,6 +1,6 @@
 """Guardrails: functions that look at what goes to a model and to a tool, and at what comes back.
 
-Rules (kairo.md 2.6, KAI-20):
+Rules (docs/spec/kairo.md#2.6, KAI-20):
 
 - A policy is a function, sync or async, of what it looks at and of the run's context: ``before_model`` gets the prompt,
   ``after_model`` the answer, ``before_tool`` the request of a call, ``after_tool`` the output, and its request as a

@@ -1,6 +1,6 @@
 """Whether a run goes round in circles: a level, and a warning for the model.
 
-Rules (kairo.md 2.7, KAI-14):
+Rules (docs/spec/kairo.md#2.7, KAI-14):
 
 - ``seen`` takes a turn when it is over: its calls and their results. ``none`` is all well, ``warn`` a text for the
   model, ``stop`` a reason to ask for the final answer. A warning never keeps a tool from running (D7).

@@ -2,7 +2,7 @@
 
 Rules:
 
-- Text that holds JSON is read, up to three times over (codebuff.md 5); what is no JSON at all is an error.
+- Text that holds JSON is read, up to three times over (docs/spec/codebuff.md#5); what is no JSON at all is an error.
 - A list may be given as a list, as one of its items, or as text that holds either; a list may stand alone, without the
   object around it.
 - A field may go by any of its names; the first that holds text counts.

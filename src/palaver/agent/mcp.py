@@ -1,6 +1,6 @@
 """Tools of MCP servers, by the official SDK (extra ``mcp``), over stdio or streamable HTTP.
 
-Rules (deepagents-swift.md 10, DAS-30):
+Rules (docs/spec/deepagents-swift.md#10, DAS-30):
 
 - A tool is called ``server__tool``, both normalised; one whose name is taken gets ``_2``, ``_3``. The server is sent
   its own name for it, and no field ``arguments`` when there are none. ``scope`` says which server a tool is of.
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["McpServer", "McpStatus", "McpTools", "Progress", "http", "mcp_tools", "stdio"]
 
 _LONGEST: Final = 64
-"""Characters of a tool's name that every wire takes (wires.md 1.7)."""
+"""Characters of a tool's name that every wire takes (docs/spec/wires.md#1.5)."""
 _NO_PARAMETERS: Final[dict[str, Any]] = {"type": "object", "properties": {}}
 
 

@@ -1,6 +1,6 @@
 """What an MCP server answered a call with, as an output.
 
-Rules (deepagents-swift.md 10, 13: media are kept as parts):
+Rules (docs/spec/deepagents-swift.md#10, #13: media are kept as parts):
 
 - Text, images and recordings are parts. An embedded resource is its text, under its URI, or its bytes as media; a link
   to a resource is told as text, and never fetched.

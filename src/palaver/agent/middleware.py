@@ -1,6 +1,6 @@
 """Middleware: what stands around the calls of a model and of tools, and at the turns of a run.
 
-Rules (deepagents-swift.md 7.1, 7.2, 8; DAS-22, KAI-19):
+Rules (docs/spec/deepagents-swift.md#7.1, #7.2, #8; DAS-22, KAI-19):
 
 - ``before_agent`` and ``before_model`` run in the order of the list, ``after_model`` and ``after_agent`` in reverse;
   of the wrappers the first in the list is the outermost. ``after_agent`` runs however the run ends.

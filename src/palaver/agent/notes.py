@@ -4,7 +4,8 @@ Rules:
 
 - A note is a user message that a turn made: ``mode="tool"``, ``source="agent"``, framed as ``<system>…</system>`` so
   that a model can tell it from the user. Every wire carries user text, so that every note reaches every model.
-- ``TAGS`` says which note has which tag, as codebuff.md 1.4 names them. A tag is how a later step recognises a note.
+- ``TAGS`` says which note has which tag, as docs/spec/codebuff.md#1.4 names them. A tag is how a later step recognises
+  a note.
 - What a user typed is the user's, also when it came while the agent was working: ``steering`` and
   ``build_user_message`` give ``mode="user"`` and no source. Framing a text twice is framing it once (CBF-26).
 - A call that did not run says so in its result, by one of the ``NOT_RUN_…`` texts; a call of which nobody knows says
@@ -40,7 +41,7 @@ STEP_LIMIT: Final = "STEP_LIMIT"
 WARNING: Final = "WARNING"
 
 RECOVERIES: Final = frozenset((STREAM_INTERRUPTED, OUTPUT_LIMIT, PROVIDER_ERROR))
-"""Tags of notes after which the model is asked again because its answer broke off (codebuff.md 5)."""
+"""Tags of notes after which the model is asked again because its answer broke off (docs/spec/codebuff.md#5)."""
 
 TAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "interrupted": (INTERRUPTED,),
@@ -98,7 +99,10 @@ def _cut(text: str) -> str:
 
 
 def interrupted(reason: str | None = None) -> UserMessage:
-    """The turn was stopped from outside; ``reason`` replaces the sentence that a user did it (codebuff.md 6)."""
+    """The turn was stopped from outside; ``reason`` replaces the sentence that a user did it.
+
+    Source: docs/spec/codebuff.md#6.
+    """
     what = reason or "User interrupted the response."
     return _note("interrupted", f"{_sentence(what)} The assistant's previous work has been preserved.")
 
@@ -148,7 +152,7 @@ def wrong_output(error: str) -> UserMessage:
 
 
 def missing_output(tool: str = "set_output") -> UserMessage:
-    """The turn ended without the output that must be given through ``tool`` (codebuff.md 4.1); said once."""
+    """The turn ended without the output that must be given through ``tool`` (docs/spec/codebuff.md#4.1); said once."""
     return _note("missing_output", f'You must use the "{tool}" tool to give your result before you end.')
 
 
@@ -189,7 +193,7 @@ def build_user_message(
     content: Sequence[UserPart | str] = (),
     params: Mapping[str, Any] | None = None,
 ) -> UserMessage:
-    """The user's message from a prompt, parts and parameters (codebuff.md 4.1).
+    """The user's message from a prompt, parts and parameters (docs/spec/codebuff.md#4.1).
 
     With ``content`` that has text, the content stands alone: a prompt whose text is not in it is left out, with a
     warning. With content without text, the prompt goes first and blank texts are dropped. Without content, prompt and

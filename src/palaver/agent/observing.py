@@ -1,6 +1,6 @@
 """Observers: functions that are told every event of a run, and can neither stop nor hold it up.
 
-Rules (codebuff.md 8, CBF-24):
+Rules (docs/spec/codebuff.md#8, CBF-24):
 
 - An observer is called with one ``AgentEvent`` after the other, in order, each observer by itself. A function that is
   not async runs in a thread of its own; an async one in a task, with ``EVENT_SECONDS`` for each event.

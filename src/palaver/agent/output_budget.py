@@ -1,6 +1,6 @@
 """Marks in a prompt that say how many tokens the answer may take: ``+500k``, ``spend 2M tokens``.
 
-Rules (kairo.md D43, KAI-29):
+Rules (docs/spec/kairo.md#D43, KAI-29):
 
 - Three forms: ``+N`` at the beginning, ``+N`` at the end (a full stop may follow), and ``spend`` or ``use``
   ``N tokens`` anywhere. N is a decimal number and ``k``, ``m`` or ``b``; case does not matter.

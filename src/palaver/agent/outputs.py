@@ -1,12 +1,12 @@
 """From what a tool gave back, or raised, to what the model is sent.
 
-Rules (codebuff.md 1.3, 5; kairo.md D27):
+Rules (docs/spec/codebuff.md#1.3, #5; docs/spec/kairo.md#D27):
 
 - Text is text; numbers, booleans, lists, dictionaries, dataclasses, structs and models are one JSON part, numbers as
   they are. Parts are parts; a list that holds one is a list of parts.
 - Bytes are media, by their first bytes; else text, where they are UTF-8; else a file.
 - Nothing at all, and blank text, are ``(no output)``: a model takes silence for failure, and some providers refuse a
-  blank text (wires.md 6).
+  blank text (docs/spec/wires.md#6).
 - What JSON cannot say (NaN, bytes inside a value, a cycle, an object of any other class) is an error result that names
   the path. It is never described by its ``repr``, which may say anything. So is a path: whether its name or what it
   holds was meant, only the tool knows.

@@ -1,6 +1,6 @@
 """Presets for agents that speak to people in plain text: markup is removed, and calls written as text are refused.
 
-Rules (agent-swarm-kit.md 3.4, ASK-16):
+Rules (docs/spec/agent-swarm-kit.md#3.4, ASK-16):
 
 - ``without_tags`` removes every pair of tags with what is between them, folds blank lines, and trims. ``text_fault``
   refuses an empty text, one with braces, and one that is a tool call in tags.

@@ -1,6 +1,6 @@
 """Plan mode: as long as it is on, tools that write are not run.
 
-Rules (kairo.md 2.12, KAI-18):
+Rules (docs/spec/kairo.md#2.12, KAI-18):
 
 - It is on while ``values["plan_mode"]`` is true; tools, middleware and the application may switch it at any time.
 - A call of a tool that writes has an error result; what reads runs. Sub-agents run, and are held to the same.

@@ -1,6 +1,6 @@
 """Questions that the model asks the user, with the tool ``ask_user``.
 
-Rules (deepagents-swift.md 8.2, DAS-26):
+Rules (docs/spec/deepagents-swift.md#8.2, DAS-26):
 
 - A question is free text, one choice of several, or any number of them. Which, may be left out: with choices it is
   ``multiple_choice``. Questions may be objects or text, alone or in a list, or a list written as text; a question and

@@ -104,7 +104,7 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
 
     @property
     def last_turn(self) -> Sequence[Message]:
-        """The last answers that nobody spoke between, with the results of their calls (codebuff.md 4.4).
+        """The last answers that nobody spoke between, with the results of their calls (docs/spec/codebuff.md#4.4).
 
         Without records, and without what is tagged as a failed call.
         """

@@ -13,7 +13,7 @@ Rules:
 - Keys that a newer version wrote are kept, and written again. A newer number is refused.
 - Any bytes give a run or a ``DecodeError`` (law 6). Nothing named in the data is imported or run.
 
-Source: codebuff.md 7, CBF-22.
+Source: docs/spec/codebuff.md#7, CBF-22.
 
 Stability: experimental.
 """

@@ -2,9 +2,9 @@
 
 Rules:
 
-- The schema goes to the provider as it was given; one given as text, byte for byte (kairo.md D19).
-- Every call is checked against the whole of it (deepagents-swift.md 13: never only top-level fields). Each issue is
-  told with its path: ``cities[2].name: 3 is not of type 'string'``.
+- The schema goes to the provider as it was given; one given as text, byte for byte (docs/spec/kairo.md#D19).
+- Every call is checked against the whole of it (docs/spec/deepagents-swift.md#13: never only top-level fields). Each
+  issue is told with its path: ``cities[2].name: 3 is not of type 'string'``.
 - The checker is ``jsonschema``, imported when the first schema is met. The draft is that of ``$schema``, else 2020-12.
   A reference to another document is not followed: nothing is fetched.
 - The function gets the arguments as one dictionary, and the context when it takes a second parameter.

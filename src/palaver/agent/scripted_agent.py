@@ -1,6 +1,6 @@
 """Scripted agents: a generator says what an agent does next, and asks its model only when it wants to.
 
-Rules (codebuff.md 4.6, CBF-30):
+Rules (docs/spec/codebuff.md#4.6, CBF-30):
 
 - The generator yields ``STEP`` (ask the model once, and run what it calls), ``STEP_ALL`` (until it answers without a
   call), or ``call_of(tool, …)``: a call that the script makes itself. It gets a ``Stepped`` for each.

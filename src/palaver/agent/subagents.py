@@ -1,6 +1,6 @@
 """Sub-agents: a tool by which an agent gives tasks to others.
 
-Rules (deepagents-swift.md 8.4, DAS-25, DAS-27; codebuff.md 4.5, CBF-30):
+Rules (docs/spec/deepagents-swift.md#8.4, DAS-25, DAS-27; docs/spec/codebuff.md#4.5, CBF-30):
 
 - A sub-agent sees its task and nothing else: one user message in a thread of its own. Where the parent's thread is
   stored, so is the child's, with the parent's thread, run and call in its metadata.

@@ -1,6 +1,6 @@
 """A todo list for an agent: ``write_todos``, a section of its instructions, and the list of an earlier run.
 
-Rules (deepagents-swift.md 8.3, DAS-26):
+Rules (docs/spec/deepagents-swift.md#8.3, DAS-26):
 
 - The list is in ``values["todos"]``. A run that begins without one takes it from its thread, so that another process
   goes on with it; what the application gives in ``values`` holds.

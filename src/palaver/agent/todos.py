@@ -1,6 +1,6 @@
 """A list of what is to be done, which the model keeps with the tool ``write_todos``.
 
-Rules (deepagents-swift.md 8.3, DAS-26):
+Rules (docs/spec/deepagents-swift.md#8.3, DAS-26):
 
 - A call replaces the whole list; an empty list clears it. Items may be objects or text, alone or in a list, and their
   fields go by several names. A status that is not known is ``pending``. Items that cannot be read are skipped; when

@@ -1,6 +1,6 @@
 """A breaker: a tool that failed several times in a row is left alone for a while.
 
-Rules (kairo.md 2.4, D12, KAI-18):
+Rules (docs/spec/kairo.md#2.4, #D12, KAI-18):
 
 - An error result, an exception and a timeout count; a success begins the count anew. What the user cancelled does not
   count, nor what a guardrail denied: the tool did nothing wrong.

@@ -1,6 +1,6 @@
 """Names of tools: what may be one, and which tool a name means.
 
-Rules (deepagents-swift.md 7.3, 7.4; wires.md 1.7):
+Rules (docs/spec/deepagents-swift.md#7.3, #7.4; docs/spec/wires.md#1.5):
 
 - A name that an application gives is legal on every wire: a letter or ``_``, then up to 63 letters, digits, ``_``
   and ``-``.

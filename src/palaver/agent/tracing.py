@@ -1,6 +1,6 @@
 """Spans of runs, by the GenAI conventions of OpenTelemetry (https://opentelemetry.io/docs/specs/semconv/gen-ai/).
 
-Rules (kairo.md 7, D41, KAI-29):
+Rules (docs/spec/kairo.md#7, #D41, KAI-29):
 
 - A run is a span ``invoke_agent``; below it each call of the model is a span ``chat``, and each run of a tool a span
   ``execute_tool``. The run of a sub-agent stands below the call that started it, where the sub-agent has this

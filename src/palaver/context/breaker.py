@@ -1,6 +1,6 @@
 """A breaker: what failed several times in a row is left alone for a while. A value; time is given to it.
 
-Rules (kairo.md 3.4, D5; KAI-09):
+Rules (docs/spec/kairo.md#3.4, #D5; KAI-09):
 
 - ``most`` failures in a row open it. Open, it allows nothing for ``seconds`` from the last failure.
 - Then it allows one probe: ``tried`` says that it began, and nothing else is allowed until it is decided. A success

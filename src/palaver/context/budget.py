@@ -1,6 +1,6 @@
 """How much of a model's window a prompt may take.
 
-Rules (kairo.md 3.1, KAI-03; golden ``effective_budget``):
+Rules (docs/spec/kairo.md#3.1, KAI-03; golden ``effective_budget``):
 
 - ``effective = window - max_output - 13,000``: what the model may write is reserved, and room for what an estimate
   cannot know. In a window under 52,000 that room is a quarter of it, so that something is left (ours).

@@ -1,6 +1,6 @@
 """Stages that empty results and reasoning: what was read stays in the thread, and a label stays in the prompt.
 
-Rules (kairo.md 3.3, KAI-10, D4, D30; golden ``compaction``):
+Rules (docs/spec/kairo.md#3.3, KAI-10, D4, D30; golden ``compaction``):
 
 - A cleared result is a tool message still, with its call's id, its name, its error flag and all other fields: its
   content, media too, is one label. So pairs stay whole, and the id is the handle by which the whole can be read.

@@ -1,6 +1,6 @@
 """Whether a provider still has the prompt in its cache, and what that means for compaction.
 
-Rules (codebuff.md 9.4; ours):
+Rules (docs/spec/codebuff.md#9.4; ours):
 
 - A prompt is in the cache since it was last sent: the last answer tells when. What came after it, be it the results of
   its calls or the next prompt of the user, warmed nothing. ``idle`` is the time from that answer to ``Plan.now``, or to

@@ -10,7 +10,7 @@ Rules:
   exact count, where there is one, stands before both.
 - System prompt and tools that are not given are not seen: what they weigh is then in the scale of everything else.
 
-Source: issue 6 (what fills the window, by kind); kairo.md 3.1 for the budget.
+Source: issue 6 (what fills the window, by kind); docs/spec/kairo.md#3.1 for the budget.
 
 Stability: experimental.
 """

@@ -1,12 +1,12 @@
 """Stages that put one message in the place of many.
 
-Rules (kairo.md 3.3, KAI-10, D30; golden ``compaction``):
+Rules (docs/spec/kairo.md#3.3, KAI-10, D30; golden ``compaction``):
 
 - ``collapse``: three or more messages in a row that are about tools become one answer of the assistant: what the
   assistant said in them, in order, and a label that counts calls, not messages. Whole rounds only; the newest round
   stays, and a round with an untouchable message does. In the open turn a fixed note of the user stands behind it, where
   reasoning follows: on some wires answers in a row are one, and one that does not begin with reasoning puts an end to
-  all reasoning in its turn (wires.md 4.3.4). What is folded later takes the note with it.
+  all reasoning in its turn (docs/spec/wires.md#4.3.4). What is folded later takes the note with it.
 - ``partial``, the last resort, needs no model: what may be removed becomes one note, at the place of the first message
   removed. System messages, verbatim messages, the task, what a person said last, and the last five others stay, by
   whole rounds; fewer of the last, down to the newest round, where the plan does not fit otherwise. Summaries that a

@@ -1,12 +1,12 @@
 """What compaction leaves alone, and what it keeps together.
 
-Rules (kairo.md 3.7):
+Rules (docs/spec/kairo.md#3.7):
 
 - ``untouchable`` messages come out of every stage as they went in, in the same order: those marked ``verbatim`` (I1),
   system and developer messages, the last message of each tag in ``Plan.keep_last``, and results that the model has not
   seen, with the answer that asked for them (I10).
 - The first message of the user, which is the task, is never removed (I8), and neither is the last one, which is what
-  is worked at (codebuff.md 9.4); where one alone is too long it may be shortened.
+  is worked at (docs/spec/codebuff.md#9.4); where one alone is too long it may be shortened.
 - In the open turn, behind the last user message, as long as the model has not given an answer without calls, the
   reasoning of what stays is left as it is (I10): providers refuse a tool turn whose proofs were changed.
 - A ``round`` is an answer with the results of its calls; it is removed whole or not at all (I2). Every other message is

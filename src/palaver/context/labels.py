@@ -1,6 +1,6 @@
 """What stands in the place of something that compaction took out: short texts, and how they are recognised.
 
-Rules (kairo.md 3.3; golden ``compaction``, ``labels``):
+Rules (docs/spec/kairo.md#3.3; golden ``compaction``, ``labels``):
 
 - A label of a result names the call. The id is the handle by which the whole of it can be read in the thread.
 - Sizes are those of what was taken out: bytes of UTF-8 text, of JSON text, and of inline media.

@@ -1,6 +1,6 @@
 """Cache marks: behind which messages a provider is asked to keep what it read. Plans only; a wire says them.
 
-Rules (codebuff.md 2.4, CBF-15; pains.md 10; docs/adr/0021-cache-marks.md):
+Rules (docs/spec/codebuff.md#2.4, CBF-15; docs/spec/pains.md#10; docs/adr/0021-cache-marks.md):
 
 - Places are indexes of messages, in ascending order, as ``wires.marking.CachePlan`` takes them. An empty list has
   none.

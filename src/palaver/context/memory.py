@@ -1,6 +1,6 @@
 """The memory of a conversation as text: what a summary without a model says, and how it is read again.
 
-Rules (codebuff.md 9.4):
+Rules (docs/spec/codebuff.md#9.4):
 
 - Messages become entries. A user's is ``[USER]`` and the text; an answer's is ``[ASSISTANT]``, the text as a progress
   note, and one line for each call. Of results, errors, exit codes, edits, the user's answers to questions, and reports

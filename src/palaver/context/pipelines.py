@@ -1,6 +1,6 @@
 """The stages of compaction in their order: from what costs nothing to what costs most.
 
-Rules (kairo.md 3.3, KAI-04; golden ``stage_triggers``):
+Rules (docs/spec/kairo.md#3.3, KAI-04; golden ``stage_triggers``):
 
 - ``pipeline`` has the shares and buffers of the golden, ``DEFAULT`` the shares alone: output and reserve are taken off
   the capacity already, and a buffer of 40,000 tokens begins at half of a small window, and again every few turns.
@@ -60,10 +60,14 @@ DEFAULT: Final = (*cold_stages(_by_share(CLEARING)), *_by_share(pipeline(summari
 """What an agent uses, where it is not told otherwise: all stages, from their shares on (ADR 22)."""
 
 SUMMARISE: Final = Stage("summarise", summarising("summarise"), 0.85)
-"""A summary as the only stage (deepagents-swift.md 8.5): the newest 6 messages, and a quarter at most, stay."""
+"""A summary as the only stage (docs/spec/deepagents-swift.md#8.5): the newest 6 messages, and a quarter at most,
+stay."""
 CODEBUFF: Final = (
     Stage("simplify", simplify, 1.0),
     Stage("omit_large", omit_large, 1.0),
     Stage("trim", trim, 1.0),
 )
-"""Another pipeline: each from the capacity on, and none after the first that makes the plan fit (codebuff.md 9.3)."""
+"""Another pipeline: each from the capacity on, and none after the first that makes the plan fit.
+
+Source: docs/spec/codebuff.md#9.3.
+"""

@@ -1,6 +1,6 @@
 """The plan of a compaction: the messages for a model, what each weighs, and what was done to them so far.
 
-Rules (law 9; kairo.md 3.7):
+Rules (law 9; docs/spec/kairo.md#3.7):
 
 - A plan is a value. A stage is a function from a plan to a plan; one that finds nothing to do gives the plan back as
   the same object. What a stage gives weighs less than what it was given, or is that (I6).

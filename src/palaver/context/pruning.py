@@ -1,6 +1,6 @@
 """A summary without a model: what can be told in few words becomes one message, and the turn goes on behind it.
 
-Rules (codebuff.md 9.4; CBF-29):
+Rules (docs/spec/codebuff.md#9.4; CBF-29):
 
 - Everything becomes memory (``memory``) but for: untouchable messages (``kept``), the first task of the user (I8), the
   last message with the tag ``INSTRUCTIONS_PROMPT``, and what the model has not answered yet: the live prompt of the
@@ -153,4 +153,4 @@ def _fitting(told: Sequence[Entry], budgets: dict[Kind, int]) -> list[Entry]:
 
 
 PRUNE: Final = Stage(memory.STAGE, prune, 1.0, 999, is_cold)
-"""When fewer than 1,000 tokens are left, or when the prompt's cache is cold (codebuff.md 9.4)."""
+"""When fewer than 1,000 tokens are left, or when the prompt's cache is cold (docs/spec/codebuff.md#9.4)."""

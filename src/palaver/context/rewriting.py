@@ -12,7 +12,7 @@ Rules:
 - The record says which stages did what, and names the leaf of the path as it was. The first compaction of a path is
   undone last.
 
-Source: law 9; pains.md 4; kairo.md D36.
+Source: law 9; docs/spec/pains.md#4; docs/spec/kairo.md#D36.
 
 Stability: experimental.
 """

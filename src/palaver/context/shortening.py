@@ -1,6 +1,6 @@
 """The stage ``shorten``: a message that fills a good part of the window keeps its head and its tail.
 
-Rules (ours; kairo.md 3.7):
+Rules (ours; docs/spec/kairo.md#3.7):
 
 - Shortened is what weighs more than a quarter of the capacity: texts of users and answers, and results that the model
   has seen. So a single huge message can be compacted too, without a model.

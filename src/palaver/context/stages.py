@@ -1,6 +1,6 @@
 """The stages of compaction, in a table: when each runs, and what it does.
 
-Rules (kairo.md 3.3, KAI-04; golden ``stage_triggers``):
+Rules (docs/spec/kairo.md#3.3, KAI-04; golden ``stage_triggers``):
 
 - A stage runs when the plan weighs as much as its trigger, or more: ``min(share * capacity, capacity - buffer)``, where
   ``capacity - buffer`` counts as half of the capacity when it is less than that. Both sides are in the same unit.

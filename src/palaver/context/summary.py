@@ -1,6 +1,7 @@
 """The stage in which a model sums up what is old. A pure function: it says what to ask, and what an answer is worth.
 
-Rules (kairo.md 3.3, D3, D5, D13, D15, D30, KAI-07, KAI-09; deepagents-swift.md 8.5, DAS-28; codebuff.md 4.2):
+Rules (docs/spec/kairo.md#3.3, #D3, #D5, #D13, #D15, #D30, KAI-07, KAI-09; docs/spec/deepagents-swift.md#8.5, DAS-28;
+docs/spec/codebuff.md#4.2):
 
 - The newest messages stay: ``keep`` of them, fewer when they weigh more than ``most`` of the capacity, but always the
   newest round, and results that the model has not seen. The cut lies between rounds, so that one task and many rounds

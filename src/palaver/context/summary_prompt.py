@@ -1,6 +1,6 @@
 """What a model is told that is to sum up a conversation.
 
-Rules (kairo.md 3.3, its dimensions):
+Rules (docs/spec/kairo.md#3.3, its dimensions):
 
 - It is told before the transcript and again behind it: a model that has read a long conversation tends to go on with
   it.

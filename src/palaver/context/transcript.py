@@ -1,6 +1,6 @@
 """A transcript: messages as one text, for a model that is to sum them up, not to go on with them.
 
-Rules (deepagents-swift.md 8.5, DAS-28; kairo.md D15, D30):
+Rules (docs/spec/deepagents-swift.md#8.5, DAS-28; docs/spec/kairo.md#D15, #D30):
 
 - A message is an entry: ``User:``, ``Assistant:``, ``Tool result:``, ``System:`` or ``Earlier summary:``, and what it
   says; all its text parts, its calls as ``Called: name(arguments)``, media by name. Reasoning is left out. A message

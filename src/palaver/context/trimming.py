@@ -1,6 +1,6 @@
 """Shrinking and trimming: results get shorter, then whole rounds go, oldest first, until the plan fits.
 
-Rules (codebuff.md 9.2, 9.3 and 11; CBF-27, CBF-28):
+Rules (docs/spec/codebuff.md#9.2, #9.3 and #11; CBF-27, CBF-28):
 
 - ``simplify``: of results of terminal tools the 5 newest stay, older ones say only which command ran and how it ended.
   Background processes and errors are left alone, and do not count among the 5.

@@ -1,6 +1,6 @@
 """Tool calls and their results: make every pair whole.
 
-Rules (wires.md 9, repair 3; pains.md 1):
+Rules (docs/spec/wires.md#9, repair 3; docs/spec/pains.md#1):
 
 - Every call of the assistant that the application must answer gets exactly one result, standing right behind the
   assistant message, before anything else.

@@ -5,7 +5,7 @@ Rules:
 - A request is messages, tools and settings. What only one wire understands stands in
   ``provider[wire]``.
 - ``origin`` names the wire whose ``decode_request`` made this request. ``replace`` forgets it: an
-  edited request is no longer "as it was", and is repaired when it is sent (wires.md 9).
+  edited request is no longer "as it was", and is repaired when it is sent (docs/spec/wires.md#9).
 - A ``Loss`` names one thing that did not make it: what became of it, where it was, and why.
 
 Stability: stable.

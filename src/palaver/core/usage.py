@@ -1,6 +1,6 @@
 """What an answer cost, in counters that do not overlap.
 
-Rules (wires.md 1.2):
+Rules (docs/spec/wires.md#1.2):
 
 - ``input`` counts prompt tokens neither read from nor written to a cache, ``cache_read`` and
   ``cache_write`` those that were, ``output`` generated tokens that are not reasoning, ``reasoning``

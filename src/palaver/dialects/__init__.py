@@ -90,7 +90,7 @@ def detect(data: bytes, name: str = "") -> tuple[Detected, ...]:
     """The dialects that a file may be written in, the likeliest first; empty when it is none. Never raises.
 
     ``data`` are its first bytes (64 KiB are looked at), ``name`` is its name where it has one. Several are given when
-    they are about equally likely (dialects.md 0).
+    they are about equally likely (docs/spec/dialects.md#0).
     """
     head = Head(data, name)
     found = [

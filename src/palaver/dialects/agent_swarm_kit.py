@@ -1,4 +1,6 @@
-"""Histories of agent-swarm-kit: its messages as a list, or one to a file as it stores them (message-fields.md 5).
+"""Histories of agent-swarm-kit: its messages as a list, or one to a file as it stores them.
+
+Source: docs/spec/message-fields.md#5.
 
 Read: ``content`` is a text part (none when it is empty beside calls), ``images`` image parts, ``tool_calls`` calls; the
 role ``resque`` (or ``rescue``) is a rescue marker with ``content`` as its reason, ``flush`` a flush marker. ``payload``

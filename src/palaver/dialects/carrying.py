@@ -1,6 +1,6 @@
 """What a dialect cannot say of a message, carried along in its free slot.
 
-Rules (dialects.md 17.4):
+Rules (docs/spec/dialects.md#17.4):
 
 - Where a dialect has a place for data of others (``extra``, ``metadata``, ``_meta``), what its own fields cannot say
   goes there under one key, ``palaver``; so A to B to A gives the same messages. Its reader takes it back.

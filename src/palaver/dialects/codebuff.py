@@ -1,4 +1,6 @@
-"""Codebuff message histories, as its later versions write them; the first form (SDK 0.1) is read too (codebuff.md 1).
+"""Codebuff message histories, as its later versions write them; the first form (SDK 0.1) is read too.
+
+Source: docs/spec/codebuff.md#1.
 
 A list of messages, one alone, or the state of a run (``sessionState.mainAgentState.messageHistory``). Read: fields and
 parts as they are; a string for content, and a result within a ``tool-result``, as the first form has them. The

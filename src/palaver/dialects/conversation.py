@@ -6,12 +6,13 @@ Rules:
   which are known last. A file may hold several conversations; their steps may alternate.
 - The tree of a thread is the tree of its file. An entry has the id that the file gives it, where that is the first of
   its name in this conversation; else one that is derived from the thread and the place, so that the same file gives
-  the same ids (dialects.md 0.3, 17.8).
+  the same ids (docs/spec/dialects.md#0.3, #17.8).
 - A record that is no message is an entry too: a message without content, tagged ``RECORD``, that keeps its bytes in
   its place. It is put on the line of what stands before it: what follows the message before it follows it as well.
   Base64 of ``LEAST_MEDIA`` characters or more leaves it and becomes its content, so that a store keeps an image once.
 - Compaction hides, it does not remove: a flush marker (``hidden_before``) stands where the model's view begins, and
-  what the model sees instead follows it with ``source=COMPACTION``, which no view for people shows (dialects.md
+  what the model sees instead follows it with ``source=COMPACTION``, which no view for people shows
+  (docs/spec/dialects.md
   0.5, 0.6).
   Record, marker and what follows are one group: ``join([record_message(), hidden_before(), summary], [record])``.
 - What is held in memory is an id or two for each entry.
@@ -94,7 +95,7 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``id`` is the program's own, ``format`` the version of the format, ``program`` that of the program; ``cwd`` the
     working directory; ``started_at`` Unix milliseconds. ``parent`` is the thread that gave this one its task, and
-    ``call`` the tool call by which it did (dialects.md 0.7). ``more`` is what only the dialect itself reads.
+    ``call`` the tool call by which it did (docs/spec/dialects.md#0.7). ``more`` is what only the dialect itself reads.
     """
 
     dialect: str = ""

@@ -1,4 +1,4 @@
-"""Messages of DeepAgents for Swift as it stores them (deepagents-swift.md 1.1 to 1.6).
+"""Messages of DeepAgents for Swift as it stores them (docs/spec/deepagents-swift.md#1.1 to #1.6).
 
 A list of messages, or one alone. Read: blocks of text, reasoning and images, then ``toolCalls``, then
 ``malformedToolCallBlocks``. The older form, with a string for content, is read too: that of an ``ai`` message through

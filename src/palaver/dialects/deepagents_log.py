@@ -1,4 +1,4 @@
-"""The flat log of DeepAgents for Swift: a message to a line (deepagents-swift.md 5).
+"""The flat log of DeepAgents for Swift: a message to a line (docs/spec/deepagents-swift.md#5).
 
 Read: reasoning, then the text, the URLs of images, calls, and calls that could not be read. Round, seconds and thread
 of a line are kept under ``provider["deepagents_log"]``. The program has split ``<think>`` before it wrote a line.

@@ -8,9 +8,9 @@ Rules:
   bytes give steps: what the dialect does not know is kept and reported (law 6, ``drift``).
 - Writing (``writing``) gives back what was read, byte for byte where the dialect's ``fidelity`` is ``bytes``.
 
-Fidelity (dialects.md 0): ``bytes``, a file that was not edited is the same file; ``semantic``, the same JSON values;
-``text``, roles, text and tool names; ``write``, it is only written. ``resumes``: the program that owns the format takes
-up what we write and goes on.
+Fidelity (docs/spec/dialects.md#0): ``bytes``, a file that was not edited is the same file; ``semantic``, the same JSON
+values; ``text``, roles, text and tool names; ``write``, it is only written. ``resumes``: the program that owns the
+format takes up what we write and goes on.
 
 Stability: experimental.
 """

@@ -1,6 +1,6 @@
 """What a reader met that it does not know, or that was broken: the drift report.
 
-Rules (dialects.md 0.14, 0.19):
+Rules (docs/spec/dialects.md#0.14, #0.19):
 
 - Nothing here is an error: what is reported was kept, in its place, byte for byte.
 - One ``Drift`` for each kind and name, with how often it was met and the line where it was met first. So a report stays

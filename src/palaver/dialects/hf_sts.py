@@ -1,4 +1,4 @@
-"""Session traces of the Hugging Face viewer (dialects.md 16). They are written, never read.
+"""Session traces of the Hugging Face viewer (docs/spec/dialects.md#16). They are written, never read.
 
 Lines: one of the ``session``, then a ``message`` each. The viewer renders the files of Claude Code, Codex and pi as
 they are, so that those are better copied.

@@ -1,4 +1,6 @@
-"""Kairo messages in the form that its documentation has: role, content, tool calls, metadata (message-fields.md 5).
+"""Kairo messages in the form that its documentation has: role, content, tool calls, metadata.
+
+Source: docs/spec/message-fields.md#5.
 
 A list of messages, or one alone: ``{"role": "tool", "content": "18 degrees", "toolName": "weather", "metadata": {}}``.
 A call is ``{"toolId", "toolName", "input"}``, as in Kairo's own JSON (``kairo_a2a``). A tool message has its tool's

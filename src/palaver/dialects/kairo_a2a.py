@@ -1,4 +1,4 @@
-"""Kairo messages in the JSON of its A2A protocol (kairo.md 1.4).
+"""Kairo messages in the JSON of its A2A protocol (docs/spec/kairo.md#1.4).
 
 A list of messages, or one alone. Read: the five kinds of content; ``verbatimPreserved``, ``sourceAgentId`` and
 ``timestamp``; a ``TOOL`` message with several results becomes as many messages of one group. ``tokenCount`` and

@@ -1,6 +1,6 @@
 """The bytes a message came from, kept with it, so that it goes back as it was.
 
-Rules (dialects.md 17.1, 17.9):
+Rules (docs/spec/dialects.md#17.1, #17.9):
 
 - A *group* is the messages that some records became: often one and one, but a response may lie in several records, and
   one record may hold several results. The first message of a group has its records, under ``provider["@" + dialect]``

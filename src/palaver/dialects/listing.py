@@ -1,6 +1,6 @@
 """Files whose records are messages: a list, one message alone, or one to a line. What their dialects share.
 
-Rules (message-fields.md 5):
+Rules (docs/spec/message-fields.md#5):
 
 - A dialect is a ``Form``: what a record says (``plain``), and how messages are said (``said``). Import and export of
   what a form can express give equal JSON: what it says beyond the neutral fields lies under ``provider[form.extra]``,

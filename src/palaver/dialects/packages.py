@@ -1,6 +1,6 @@
 """Provider data as the packages of the AI SDK name it: ``{package: {key: value}}``, and the proofs in it.
 
-Rules (dialects.md 7, 10):
+Rules (docs/spec/dialects.md#7, #10):
 
 - The package names the wire. What proves reasoning becomes the proof of that part; the rest is the dialect's to keep.
 - Where several packages have data, the proof is that of the first that we know and that has one.

@@ -1,4 +1,4 @@
-"""Qwen Code sessions: JSON Lines, a tree of records (dialects.md 14).
+"""Qwen Code sessions: JSON Lines, a tree of records (docs/spec/dialects.md#14).
 
 Read: the contents are those of ``google_generate``, as they were sent and received. Records of one answer that follow
 one another, and count the same prompt, are one message; its usage, which grows, is that of the largest. A

@@ -1,6 +1,6 @@
 r"""The records of a file: its bytes, cut at line ends, with nothing left out.
 
-Rules (dialects.md 0.12 to 0.16):
+Rules (docs/spec/dialects.md#0.12 to #0.16):
 
 - Every byte of a file belongs to one record; joined, the records are the file. A record's ``raw`` has its line break,
   if there was one, and a byte order mark.

@@ -1,6 +1,6 @@
 """A record that was edited, written as the original was.
 
-Rules (dialects.md 17.2):
+Rules (docs/spec/dialects.md#17.2):
 
 - Keys stay in their order, and those that we do not know stay at all; new keys go last. What did not change stays byte
   for byte: number text, escapes, spaces.

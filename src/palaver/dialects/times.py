@@ -1,6 +1,6 @@
 """Times as files write them, and Unix milliseconds.
 
-Rules (dialects.md 0.17):
+Rules (docs/spec/dialects.md#0.17):
 
 - Read: ISO 8601 with ``Z``, an offset, or no zone at all (taken as UTC), with any number of decimals; seconds,
   milliseconds, microseconds or nanoseconds since 1970, told apart by their size. Anything else gives ``None``.

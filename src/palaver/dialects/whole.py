@@ -1,6 +1,6 @@
 """JSON without halves of surrogate pairs, for programs that cannot read them.
 
-Rules (dialects.md 0.12):
+Rules (docs/spec/dialects.md#0.12):
 
 - A lone surrogate is valid JSON, as an escape, and stays in a file that had it. But what is read with pydantic's parser
   (Harbor, Inspect) is refused whole for one. So new records of such formats have a mark in its place.

@@ -1,6 +1,6 @@
 """Writing a conversation in a dialect: what is the same as it was, what was edited, and what is new.
 
-Rules (dialects.md 17):
+Rules (docs/spec/dialects.md#17):
 
 - A group of messages that has records of the dialect and was not edited is written from them. Every such record of a
   thread is written, on whatever branch it lies: so a file that nobody edited is the same file.

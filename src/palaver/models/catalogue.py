@@ -8,7 +8,7 @@ Rules:
   rows stand before those that are built in, and ``Catalogue.plus`` adds rows in code.
 - A catalogue is a value. Nothing here asks the network.
 
-Source: kairo.md 7 (prefix table, longest wins); the pages named in ``catalogue.toml``.
+Source: docs/spec/kairo.md#7 (prefix table, longest wins); the pages named in ``catalogue.toml``.
 
 Stability: experimental.
 """

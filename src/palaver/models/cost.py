@@ -9,7 +9,7 @@ Rules:
 - A provider may ask more for a long prompt: ``long`` are the prices for prompts of more than ``over`` tokens, for the
   whole answer. So cost is counted for one answer at a time, and then added; not from a sum of usages.
 
-Source: KAI-29; kairo.md 7; golden ``cost_usd``.
+Source: KAI-29; docs/spec/kairo.md#7; golden ``cost_usd``.
 
 Stability: experimental.
 """

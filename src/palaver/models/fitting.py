@@ -10,7 +10,7 @@ Rules:
   told what the model takes (R08); here they are only found, where they are refused.
 - A schema that a model cannot be held to is written into the instructions, behind those that are there.
 
-Source: kairo.md 4.1; message-fields.md R08; DAS-09.
+Source: docs/spec/kairo.md#4.1; docs/spec/message-fields.md#R08; DAS-09.
 
 Stability: experimental.
 """

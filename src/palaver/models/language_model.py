@@ -4,7 +4,7 @@ Rules:
 
 - A ``LanguageModel`` is a value that may be shared by any number of conversations. A ``Session`` belongs to one
   conversation, and remembers what it encoded: asked again with a window on the same growing list of messages (as
-  ``threads.ModelView`` gives), it encodes what is new (performance.md).
+  ``threads.ModelView`` gives), it encodes what is new (docs/spec/performance.md).
 - ``session.ask(prompt)`` is an async context manager. Entering it sends; ``async for`` gives the events of the
   answer as they arrive; ``finish`` reads to the end and gives the ``Reply``. Leaving early, or being cancelled, closes
   the connection. A prompt may be asked of any session; one session answers one prompt at a time.

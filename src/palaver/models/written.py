@@ -13,7 +13,7 @@ Rules:
 - The encoder counts system messages; places in the receipt do not: they count from the first of ``Prompt.messages``.
   What a system message lost is told of the request.
 
-Source: performance.md, "One turn's request body".
+Source: docs/spec/performance.md, "One turn's request body".
 
 Stability: experimental.
 """

@@ -1,6 +1,6 @@
 """Advisors, and models asked without a conversation: one question, one answer, and nothing is kept.
 
-Rules (agent-swarm-kit.md 5.2, 6):
+Rules (docs/spec/agent-swarm-kit.md#5.2, #6):
 
 - ``chat`` sends messages to a model, and gives the text of its answer.
 - An ``Advisor`` is a function of a message, plain or asynchronous, or a model with a prompt. A message may be any value

@@ -1,6 +1,6 @@
 """An agent of a swarm: a model, what it is told, what it may call, and what may become of its answers.
 
-Rules (agent-swarm-kit.md 3):
+Rules (docs/spec/agent-swarm-kit.md#3):
 
 - An agent is a description and holds no conversation. It sees of the client's thread what ``threads.AgentView`` gives
   it: its prompt, the swarm's instructions, its own ``system`` texts and what ``dynamic`` gives, the model's

@@ -1,6 +1,6 @@
 """The calls of one answer: which of them are run, and how.
 
-Rules (agent-swarm-kit.md 3.1, K5, K11):
+Rules (docs/spec/agent-swarm-kit.md#3.1, #K5, #K11):
 
 - First the batch is made, without running anything: calls without an id get one, ``map_calls`` changes the list,
   equal ids are refused, one call that navigates or commits an action wins over all others, of the rest the last

@@ -1,6 +1,6 @@
 """The call of a tool, as the tool sees it.
 
-Rules (agent-swarm-kit.md 3.1, 3.7):
+Rules (docs/spec/agent-swarm-kit.md#3.1, #3.7):
 
 - ``commit`` keeps the result and lets the next tool of the batch begin; ``execute`` says something to the active
   agent and gives what it answers; ``emit`` answers the turn with a text; ``stop`` skips the rest of the batch.

@@ -1,6 +1,6 @@
 """Sessions that somebody else looks after: opened on demand, and closed when nobody speaks for a while.
 
-Rules (agent-swarm-kit.md 5.2):
+Rules (docs/spec/agent-swarm-kit.md#5.2):
 
 - A client's session is opened when it is first spoken to, and closed ``idle`` seconds after the end of its last turn.
   A session whose turn is under way is not idle.

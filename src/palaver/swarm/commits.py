@@ -1,6 +1,6 @@
 """What joins a client's log without asking a model: commits, and what is read back.
 
-Rules (agent-swarm-kit.md 2.1, 2.6, 3.7):
+Rules (docs/spec/agent-swarm-kit.md#2.1, #2.6, #3.7):
 
 - The text of user, system, developer and assistant messages is trimmed; what a tool gave is not. An event carries the
   text as it was given.

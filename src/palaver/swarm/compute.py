@@ -1,6 +1,6 @@
 """Compute: a value that is derived from states, kept until one of them changes or it is too old.
 
-Rules (agent-swarm-kit.md 6, K9; ASK-25):
+Rules (docs/spec/agent-swarm-kit.md#6, #K9; ASK-25):
 
 - The function is given the client's id and the value of each state that it depends on, in that order. What it gives
   goes through the middlewares, in order. It is asked by one caller at a time; whoever waited takes what it gave.

@@ -1,6 +1,6 @@
 """Ways into a swarm beside a plain session: one shot, a connection, a fork, messages that coalesce or are held back.
 
-Rules (agent-swarm-kit.md 5.2):
+Rules (docs/spec/agent-swarm-kit.md#5.2):
 
 - ``complete`` opens a session, says one thing, and closes it. Of one client one after the other, closing included, so
   that a call that is made when the last has ended finds the client free (K4).

@@ -1,6 +1,6 @@
 """What happens in a swarm, as events: where, of which kind, whose, what went in and what came out.
 
-Rules (agent-swarm-kit.md 4):
+Rules (docs/spec/agent-swarm-kit.md#4):
 
 - ``source`` says which part speaks, ``type`` what happened. The nine sources of ``SOURCES`` are the swarm's own; an
   application publishes under topics of its own.

@@ -1,6 +1,6 @@
 """Tools that are always the same: hand over to another agent, commit an action, fetch something.
 
-Rules (agent-swarm-kit.md 5.4):
+Rules (docs/spec/agent-swarm-kit.md#5.4):
 
 - ``navigation`` and ``triage`` take no parameters, stop the rest of their batch, and hand the conversation over. One
   that would go where the conversation was since the client's last message ends the circle instead: everything is

@@ -1,6 +1,6 @@
 """Tools of MCP servers for the agents of a swarm: a source of tools that asks its servers once for each session.
 
-Rules (agent-swarm-kit.md 6, K12):
+Rules (docs/spec/agent-swarm-kit.md#6, #K12):
 
 - ``McpSource`` is what ``SwarmAgent(sources=[…])`` takes. It stands before ``palaver.agent.mcp.mcp_tools``, which holds
   the connections, or before any function of a client's id that gives tools.
@@ -33,7 +33,7 @@ List: TypeAlias = "Callable[[str], Awaitable[Sequence[AgentTool]] | Sequence[Age
 
 PREFIX: Final = "mcp_"
 _LONGEST: Final = 64
-"""Characters of a tool's name that every wire takes (wires.md 1.7)."""
+"""Characters of a tool's name that every wire takes (docs/spec/wires.md#1.5)."""
 
 
 @final

@@ -1,6 +1,6 @@
 """Session memory: what a client's session remembers beside its messages; and values as text that a model can read.
 
-Rules (agent-swarm-kit.md 6):
+Rules (docs/spec/agent-swarm-kit.md#6):
 
 - ``write`` merges its mapping into what is there, one level deep; reading and writing happen one at a time, in order.
 - The whole memory is one value of a client's ``Values``: it lasts as long as they do, and a write is done or not done.

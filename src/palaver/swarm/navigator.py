@@ -1,6 +1,6 @@
 """Which agent speaks to a client, and where the conversation has been.
 
-Rules (agent-swarm-kit.md 5.4, K17):
+Rules (docs/spec/agent-swarm-kit.md#5.4, #K17):
 
 - The active agent and the stack of those before it are kept in the client's thread, for each swarm, in one record. An
   agent that the swarm does not have any more is the default one.

@@ -1,6 +1,6 @@
 """People in the place of a model: questions come to a desk, and whoever sits there answers.
 
-Rules (agent-swarm-kit.md 6, K16):
+Rules (docs/spec/agent-swarm-kit.md#6, #K16):
 
 - An ``Operator`` is what ``SwarmAgent(operator=…)`` takes. What is said to the agent becomes a ``Question`` in its
   inbox; the turn waits for ``answer``. Question and answer are kept in the client's log as any others are.

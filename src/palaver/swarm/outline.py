@@ -1,6 +1,6 @@
 """Outlines: a value in a form, made by a model that is asked again until it is right.
 
-Rules (agent-swarm-kit.md 6, ASK-27):
+Rules (docs/spec/agent-swarm-kit.md#6, ASK-27):
 
 - Each attempt begins anew: the prompt, the system texts, the model's flags, and what the history function gives for
   the attempt. From the second on, what the model said and what was wrong with it follow, so that it can do better.

@@ -1,6 +1,6 @@
 """What becomes of an answer before anybody sees it: how it is changed, and whether it may pass.
 
-Rules (agent-swarm-kit.md 3.4, K19):
+Rules (docs/spec/agent-swarm-kit.md#3.4, #K19):
 
 - ``transform`` gets the text of an answer once and gives the text that is shown and kept; ``validate`` gets that, and
   gives ``None``, or the reason why it must not be shown.

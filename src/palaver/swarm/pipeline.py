@@ -1,6 +1,6 @@
 """Pipelines: work for a client that an agent of its own does, and then the client is back with the agent before.
 
-Rules (agent-swarm-kit.md 6):
+Rules (docs/spec/agent-swarm-kit.md#6):
 
 - ``run`` lets the pipeline's agent speak, where it has one that is not active, calls the function with the session and
   what it was given, and lets the agent that was active before speak again, also when the function failed.

@@ -1,6 +1,6 @@
 """Policies: what a client may say and be told, and who is banned.
 
-Rules (agent-swarm-kit.md 6, K17; ASK-26):
+Rules (docs/spec/agent-swarm-kit.md#6, #K17; ASK-26):
 
 - A ``Policy`` has validators of input and output: functions of a text and the client's id, plain or asynchronous, that
   say whether it may pass. One that raises fails the call. A banned client is refused before they are asked.

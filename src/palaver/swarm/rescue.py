@@ -1,6 +1,6 @@
 """What happens when a model talks nonsense: it says nothing that can be shown, calls what is not there, a tool raises.
 
-Rules (agent-swarm-kit.md 3.5, 3.6, K8, K13):
+Rules (docs/spec/agent-swarm-kit.md#3.5, #3.6, #K8, #K13):
 
 - ``Flush`` asks no model again: a placeholder is shown at once. ``Recomplete`` asks once more, telling the model what
   to do. ``Custom`` asks a function of yours. What passes the checks is shown; otherwise a placeholder is.

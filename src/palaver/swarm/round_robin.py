@@ -1,6 +1,6 @@
 """Several models that take turns: each question goes to the next one.
 
-Rules (agent-swarm-kit.md 6):
+Rules (docs/spec/agent-swarm-kit.md#6):
 
 - The questions of all conversations are dealt out in the order in which they are asked: a, b, a. Keys of one provider
   share a load so.

@@ -1,6 +1,6 @@
 """One agent in one session: it is told something, asks its model, runs the calls, and answers the turn.
 
-Rules (agent-swarm-kit.md 3.1 to 3.6):
+Rules (docs/spec/agent-swarm-kit.md#3.1 to #3.6):
 
 - One execution at a time: a seat is free again when the calls of its answer have begun, since tools execute.
 - The answer of a seat that is ``gone`` (the agent changed, the turn was cancelled), or whose turn is over, is kept

@@ -1,6 +1,6 @@
 """A client's session in a swarm: messages in, answers out, one turn after the other.
 
-Rules (agent-swarm-kit.md 5.1 to 5.5):
+Rules (docs/spec/agent-swarm-kit.md#5.1 to #5.5):
 
 - ``complete`` is a message of the client, ``execute`` one of the program's. Turns of one client are strictly first
   in, first out, and each gets its own answer; clients do not wait for each other. What is asked from inside a running

@@ -1,6 +1,6 @@
 """State: one value that a client's turns read and change, or that all clients share.
 
-Rules (agent-swarm-kit.md 6, K6; ASK-24):
+Rules (docs/spec/agent-swarm-kit.md#6, #K6; ASK-24):
 
 - ``State`` is what an application writes, ``StateCell`` one live state. A default is a value, or a function of the
   client's id that is asked once, until the state is cleared.

@@ -1,6 +1,6 @@
 """Storage: items with ids that a client's turns keep, and find again by what they mean.
 
-Rules (agent-swarm-kit.md 6, K17, S19; ASK-25):
+Rules (docs/spec/agent-swarm-kit.md#6, #K17, #S19; ASK-25):
 
 - ``Storage`` is what an application writes, ``StorageCell`` one live storage. ``index`` gives the text of an item, or
   several, by which it is found; the best of its texts counts.

@@ -1,6 +1,6 @@
 """Tools of a swarm: those that speak, and those that return.
 
-Rules (agent-swarm-kit.md 3.1, 5.4):
+Rules (docs/spec/agent-swarm-kit.md#3.1, #5.4):
 
 - A tool that *speaks* (``tool``) takes a ``Call``. It commits its result, and then goes on with the turn itself:
   ``execute`` asks the model again, ``emit`` ends the turn with a text. One that does neither has failed its turn

@@ -1,6 +1,6 @@
 """What conversations cost, each answer counted once.
 
-Rules (dialects.md 0.4, 17.7):
+Rules (docs/spec/dialects.md#0.4, #17.7):
 
 - An answer is known by the provider's id of it (``response_id``), else by the id of its message. Branches share
   answers, forks and sub-agents repeat their parent's, and files report one answer several times: it counts once over

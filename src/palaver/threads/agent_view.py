@@ -1,6 +1,6 @@
 """What the model of one agent sees of a thread that many agents share.
 
-Rules (agent-swarm-kit.md 2.5, with the deviations a to f):
+Rules (docs/spec/agent-swarm-kit.md#2.5, with the deviations a to f):
 
 - First the prompt, then the instructions in the order given (global, static, dynamic, flags), then the system messages
   committed for this agent, then the dialogue. System messages are not counted by the window.

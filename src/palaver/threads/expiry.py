@@ -1,6 +1,6 @@
 """Expiry: messages that are there for one step of an agent, or for one prompt of a user.
 
-Rules (codebuff.md 9.1):
+Rules (docs/spec/codebuff.md#9.1):
 
 - A tag says how long a message is there: ``expires:agent-step`` to the end of the step, ``expires:user-prompt`` to the
   end of the prompt. With both, the shorter one counts; without any, it stays.

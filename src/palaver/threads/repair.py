@@ -1,6 +1,6 @@
 """Repair of broken tool pairs: a history in, the same or a mended one out, with a receipt.
 
-Rules (pains.md 1 to 3, 19; wires.md 9):
+Rules (docs/spec/pains.md#1 to #3, #19; docs/spec/wires.md#9):
 
 - The thread keeps what happened; repair makes what is replayed. Nothing is changed in place: messages that need no
   repair are the same objects, and a history that needs none is given back as the object it was.
@@ -150,7 +150,7 @@ def _is_ours(part: AnyPart) -> TypeGuard[ToolCall]:
 
 
 def _unproven(messages: Sequence[Message]) -> dict[_At, Loss]:
-    """Reasoning of broken turns whose proof never came; an empty proof is none (wires.md 1.5)."""
+    """Reasoning of broken turns whose proof never came; an empty proof is none (docs/spec/wires.md#1.5)."""
     why = "the turn broke off before its proof came"
     return {
         (index, position): Loss("dropped", "reasoning", why, index, position)

@@ -1,6 +1,6 @@
 """How many tokens a message is, roughly: from the length of its text, without a tokeniser.
 
-Rules (kairo.md 1.6, KAI-03; golden ``token_estimate``):
+Rules (docs/spec/kairo.md#1.6, KAI-03; golden ``token_estimate``):
 
 - Text and reasoning: ``max(1, n * 2 // 7)``; a tool result ``max(1, n * 2 // 9)``; a tool call ``max(1, n // 5)``
   of its arguments. ``n`` counts UTF-8 bytes, which are characters where a text is ASCII: a token of any other script

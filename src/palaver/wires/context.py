@@ -33,7 +33,8 @@ class Options(Struct, frozen=True, kw_only=True):
     """What a caller may ask of an encoding.
 
     ``takes`` are the media the model takes (``None``: all that the wire can say), so that a model without vision gets
-    no image (R08). ``reasoning_as_text`` keeps reasoning that another wire produced as plain text (wires.md 1.5).
+    no image (R08). ``reasoning_as_text`` keeps reasoning that another wire produced as plain text
+    (docs/spec/wires.md#1.5).
     """
 
     takes: frozenset[MediaKind] | None = None
@@ -112,7 +113,7 @@ class Context:
         """Give the id a call goes out with. ``taken`` are the ids of the same turn.
 
         An id that the wire takes, and that is free, stays. Any other becomes a digest of the old id and of how often
-        it came before, so that the same conversation gets the same ids each time (wires.md 1.4).
+        it came before, so that the same conversation gets the same ids each time (docs/spec/wires.md#1.4).
         """
         if rule.pattern.fullmatch(old) and old not in taken and (not rule.unique or self.take(f"id {old}")):
             return old

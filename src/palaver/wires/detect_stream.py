@@ -13,7 +13,7 @@ Rules:
 
 Only the beginning is looked at, up to the first frame that tells.
 
-Source: wires.md 1.3, and the sections of each wire.
+Source: docs/spec/wires.md#1.3, and the sections of each wire.
 
 Stability: experimental.
 """

@@ -3,7 +3,7 @@
 Rules:
 
 - The body is a head (model, tools, settings), the messages, and a tail of closing brackets; the messages come last, so
-  that a longer conversation begins with the same bytes (pains.md 10).
+  that a longer conversation begins with the same bytes (docs/spec/pains.md#10).
 - Messages are written turn by turn. A turn begins with a run of assistant messages and goes on to the next one.
   All turns but the last are sealed: nothing that is appended changes them, and their bytes are kept.
 - One thing opens the sealed turns again, and then everything is written anew: a tool result for a call of a
@@ -242,7 +242,7 @@ class RequestEncoder:
         return not (self._speech.empty or self._context.names(self._speech.elsewhere))
 
     def _ended(self, placed: Sequence[Placed], *, final: bool) -> Sequence[Placed]:
-        """Meet the rules on the first and the last message (wires.md 9, repair 6)."""
+        """Meet the rules on the first and the last message (docs/spec/wires.md#9, repair 6)."""
         speech, lose = self._speech, self._context.lose
         if not self._chunks and speech.first_user and placed and _begins(placed[0]):
             lose(
@@ -342,7 +342,7 @@ def _fixed(text: str) -> UserMessage:
 
 
 def renumbered(placed: Sequence[Placed], context: Context, *, taken: set[str] | None = None) -> list[Placed]:
-    """Give calls and their results ids that the wire takes, both alike (wires.md 1.4).
+    """Give calls and their results ids that the wire takes, both alike (docs/spec/wires.md#1.4).
 
     Results get the name of their tool. ``taken`` are ids given before, for a turn that comes in pieces.
     """

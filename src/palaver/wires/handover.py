@@ -1,6 +1,6 @@
 """Fit a message to a wire that did not make it: the hand-over matrix, asked of ``Speech`` and written once.
 
-Rules (wires.md 9):
+Rules (docs/spec/wires.md#9):
 
 - Pure: a message goes in, the same or a changed copy comes out, and what could not be carried goes on the receipt.
 - Nothing foreign is sent: reasoning, opaque blocks, server tools, file ids and ``provider`` fields of another wire are

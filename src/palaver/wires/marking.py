@@ -1,6 +1,7 @@
 """Cache marks: how a wire says that a provider shall keep what stands before a place.
 
-Rules (codebuff.md 2.4, CBF-15; kairo.md D32; wires.md 4.3.7, 6.2.7; message-fields.md R10):
+Rules (docs/spec/codebuff.md#2.4, CBF-15; docs/spec/kairo.md#D32; docs/spec/wires.md#4.3.7, #6.2.7;
+docs/spec/message-fields.md#R10):
 
 - A ``CachePlan`` says where marks shall stand, and knows no provider. A ``Marking`` is a wire's row of data: what a
   mark is called, and what can carry one. A wire that keeps prefixes by itself has no row, and is sent no mark.

@@ -1,6 +1,6 @@
 """Fit media: which of them a wire takes, from where, and of which types.
 
-Rules (wires.md 9; message-fields F47):
+Rules (docs/spec/wires.md#9; message-fields F47):
 
 - A media type that is not given is read off the first bytes, else off the ending of the URL. There is no default.
 - The bytes never change; their spelling in base64 does, where the wire wants the standard alphabet.

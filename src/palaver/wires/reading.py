@@ -306,7 +306,7 @@ def is_hint(rest: Fields, key: str, word: str) -> bool:
 
 
 def uncached(prompt: int | None, read: int | None, written: int | None) -> int | None:
-    """Prompt tokens neither read from nor written to a cache (wires.md 1.2).
+    """Prompt tokens neither read from nor written to a cache (docs/spec/wires.md#1.2).
 
     The same tokens can be reported as read and as written; then the larger of the two is taken off.
     """

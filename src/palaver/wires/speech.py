@@ -2,8 +2,8 @@
 
 Rules:
 
-- ``Speech`` holds the answers that wires.md 1.4 and 9 give in tables; ``handover`` asks it, and no code asks for
-  the name of a wire.
+- ``Speech`` holds the answers that docs/spec/wires.md#1.4 and #9 give in tables; ``handover`` asks it, and no code
+  asks for the name of a wire.
 - A medium that has no row in ``media`` cannot be sent. ``result_media`` is the same for tool results, ``answer_media``
   for what the assistant said.
 

@@ -167,7 +167,10 @@ def opened(data: bytes) -> Fields:
 
 
 def snapshot(held: Fields, new: Fields) -> None:
-    """Let a later snapshot of usage replace an earlier one field by field; ``null`` replaces nothing (wires.md 1.2)."""
+    """Let a later snapshot of usage replace an earlier one field by field; ``null`` replaces nothing.
+
+    Source: docs/spec/wires.md#1.2.
+    """
     for key, raw in new.items():
         if raw != jsontext.NULL or key not in held:
             held[key] = raw

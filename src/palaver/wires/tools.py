@@ -6,7 +6,7 @@ Rules:
 - ``type`` may be absent. A type that is no function (nor custom, where the wire has that) is the provider's own tool.
 - Where free-text tools do not exist, one is declared as a function with one text argument, ``input``.
 
-Source: wires.md 2.3, 7, 8.
+Source: docs/spec/wires.md#2.3, #7, #8.
 
 Stability: experimental.
 """

@@ -506,7 +506,7 @@ HARMONY = {
     "empty": ("<|channel|>final<|message|><|return|>", []),
 }
 
-# The suite of Codebuff's first parser (codebuff.md 10), and the faults that it has a test for.
+# The suite of Codebuff's first parser (docs/spec/codebuff.md#10), and the faults that it has a test for.
 CODEBUFF = {
     "text only": ("Just text", [Text("Just text")]),
     "nothing": ("", []),

@@ -1,4 +1,4 @@
-"""Bodies of the Messages wire, written by hand after wires.md 4."""
+"""Bodies of the Messages wire, written by hand after docs/spec/wires.md#4."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of the Messages wire, written by hand after wires.md 4.5."""
+"""Streams of the Messages wire, written by hand after docs/spec/wires.md#4.5."""
 
 from __future__ import annotations
 

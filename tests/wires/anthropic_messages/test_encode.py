@@ -1,4 +1,4 @@
-"""What the Messages wire is sent: the provider's rules (wires.md 4.3), and what is lost on the way."""
+"""What the Messages wire is sent: the provider's rules (docs/spec/wires.md#4.3), and what is lost on the way."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_call_in_a_run_without_result_gets_one() -> None:
 
 
 def test_there_and_back_again() -> None:
-    """pains.md 1: A to B to A, and A's own turns are as they were."""
+    """docs/spec/pains.md#1: A to B to A, and A's own turns are as they were."""
     value = VALID["tool loop"]
     request = WIRE.decode_request(value)
     other = wires.get("openai_chat")

@@ -1,4 +1,4 @@
-"""The stream of Messages, read and written (wires.md 4.5, 4.7)."""
+"""The stream of Messages, read and written (docs/spec/wires.md#4.5, #4.7)."""
 
 from __future__ import annotations
 
@@ -244,7 +244,8 @@ def test_both_paths_agree():
     assert (careful, other) == (quick, found)
 
 
-# -- odd streams (wires.md 4.5, 4.7; pains.md 8) -----------------------------------------------------------------------
+# -- odd streams (docs/spec/wires.md#4.5, #4.7; docs/spec/pains.md#8)
+# -----------------------------------------------------------------------
 
 
 def test_a_call_without_input_has_an_empty_object():

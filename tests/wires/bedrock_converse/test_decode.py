@@ -1,4 +1,4 @@
-"""Reading Converse bodies (wires.md 6.1, 6.3, 6.4)."""
+"""Reading Converse bodies (docs/spec/wires.md#6.1, #6.3, #6.4)."""
 
 from __future__ import annotations
 

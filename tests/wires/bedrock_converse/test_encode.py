@@ -1,4 +1,7 @@
-"""Writing Converse bodies: what the service demands, and what is told about the rest (wires.md 6.1, 6.2, 6.5)."""
+"""Writing Converse bodies: what the service demands, and what is told about the rest.
+
+Source: docs/spec/wires.md#6.1, #6.2, #6.5.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reading a ConverseStream (wires.md 6.3): every split, the answer that was not streamed, odd and broken streams."""
+"""Reading a ConverseStream (docs/spec/wires.md#6.3): every split, the answer that was not streamed, odd and broken
+streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Writing a ConverseStream (wires.md 6.3): own and foreign answers, the official client, failures, the receipt."""
+"""Writing a ConverseStream (docs/spec/wires.md#6.3): own and foreign answers, the official client, failures, the
+receipt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading Cohere v2 chat bodies (wires.md 7, 1.1, 1.2)."""
+"""Reading Cohere v2 chat bodies (docs/spec/wires.md#7, #1.1, #1.2)."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_errors_name_the_place(message: dict[str, Any], path: str) -> None:
 
 @pytest.mark.parametrize("text", ["null", "{}", ""])
 def test_arguments_of_a_call_without_parameters_read_as_an_empty_object(text: str) -> None:
-    """wires.md 7: the text is kept, and read as ``{}``."""
+    """docs/spec/wires.md#7: the text is kept, and read as ``{}``."""
     call = {"id": "f_1", "type": "function", "function": {"name": "f", "arguments": text}}
     body = {
         "model": "m",

@@ -1,4 +1,7 @@
-"""Writing Cohere v2 chat bodies: what the provider demands, and what is told about the rest (wires.md 7, 9)."""
+"""Writing Cohere v2 chat bodies: what the provider demands, and what is told about the rest.
+
+Source: docs/spec/wires.md#7, #9.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,7 @@ def test_developers_and_refusals() -> None:
 
 @pytest.mark.law(2)
 def test_own_turns_come_back_byte_for_byte() -> None:
-    """pains.md 7: A → B → A, with citations, plan and thinking in place."""
+    """docs/spec/pains.md#7: A → B → A, with citations, plan and thinking in place."""
     request = WIRE.decode_request(RICH)
     wires.get("openai_chat").encode_request(request)
     before = WIRE.encode_request(request).body

@@ -1,4 +1,5 @@
-"""The stream of Cohere (wires.md 7). There are no recordings of it: the streams here follow its SDK's own types."""
+"""The stream of Cohere (docs/spec/wires.md#7). There are no recordings of it: the streams here follow its SDK's own
+types."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_a_result_is_an_object(result: p.ToolMessage, response: Any, loss: str |
     ("model", "stands"), [(None, True), ("gemini-3-pro", True), ("gpt-x", True), ("gemini-2.5-pro", False)]
 )
 def test_a_foreign_call_gets_the_stand_in_where_it_is_needed(model: str | None, stands: bool) -> None:
-    """wires.md 5.2.5: on the first call of the turn."""
+    """docs/spec/wires.md#5.2.5: on the first call of the turn."""
     done = p.tool({}, tool_call_id="c1"), p.tool({}, tool_call_id="c2")
     body, made = encoded(GO, calling(F, G), *done, model=model)
     first, second = body["contents"][1]["parts"]
@@ -199,7 +199,7 @@ def test_media_in_results_go_where_the_model_takes_them(model: str | None, insid
 
 
 def test_a_cache_holds_the_setup() -> None:
-    """wires.md 5.2.9."""
+    """docs/spec/wires.md#5.2.9."""
     request = WIRE.decode_request({"contents": [{"parts": [{"text": "hi"}]}], "cachedContent": "cachedContents/x"})
     grown = request.replace(
         messages=(p.system("s"), *request.messages),
@@ -240,7 +240,7 @@ def test_settings() -> None:
 
 
 def test_tool_choice_needs_a_declaration() -> None:
-    """wires.md 5.2.8."""
+    """docs/spec/wires.md#5.2.8."""
     body, made = encoded(GO, settings=p.Settings(tool_choice=p.ToolChoice("required")))
     assert "toolConfig" not in body
     assert told(made) == {("dropped", "tool_choice")}

@@ -80,7 +80,7 @@ def changed(value: Any, rng: random.Random) -> None:
 @pytest.mark.parametrize("what", SIDES)
 @given(seed=st.integers(0, 10**9), times=st.integers(1, 4), every=st.integers(0, 3))
 def test_what_can_be_read_is_written_as_it_was(what: str, seed: int, times: int, every: int) -> None:
-    """pains.md 9: keys and types that nobody has heard of survive, wherever they stand."""
+    """docs/spec/pains.md#9: keys and types that nobody has heard of survive, wherever they stand."""
     rng = random.Random(seed)
     value = snake(SIDES[what], every=every) if every else copy.deepcopy(SIDES[what])
     for _ in range(times):

@@ -1,4 +1,4 @@
-"""Reading Ollama chat bodies (wires.md 8). Every body read here is written again as it was."""
+"""Reading Ollama chat bodies (docs/spec/wires.md#8). Every body read here is written again as it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Ollama's wire makes of messages that it did not write (law 5, wires.md 8, 9)."""
+"""What Ollama's wire makes of messages that it did not write (law 5, docs/spec/wires.md#8, #9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The stream of Ollama (wires.md 8). There are no recordings of it: the streams here follow its server's own rules."""
+"""The stream of Ollama (docs/spec/wires.md#8). There are no recordings of it: the streams here follow its server's own
+rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vendors that speak Chat Completions with an accent, row by row (wires.md 2.9)."""
+"""Vendors that speak Chat Completions with an accent, row by row (docs/spec/wires.md#2.9)."""
 
 from __future__ import annotations
 

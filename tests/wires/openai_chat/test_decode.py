@@ -1,4 +1,5 @@
-"""Reading Chat Completions bodies (wires.md 2.1 to 2.7, 1.2). Every body read here is written again as it was."""
+"""Reading Chat Completions bodies (docs/spec/wires.md#2.1 to #2.7, #1.2). Every body read here is written again as it
+was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Chat Completions makes of messages that it did not write (law 5, wires.md 2.4, 2.8, 9)."""
+"""What Chat Completions makes of messages that it did not write (law 5, docs/spec/wires.md#2.4, #2.8, #9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading streams of Chat Completions (wires.md 2.6, 2.9, 2.10; pains.md 8): laws 3, 4 and 6."""
+"""Reading streams of Chat Completions (docs/spec/wires.md#2.6, #2.9, #2.10; docs/spec/pains.md#8): laws 3, 4 and 6."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of the Responses wire, written by hand: one of everything that wires.md 3 names."""
+"""Bodies of the Responses wire, written by hand: one of everything that docs/spec/wires.md#3 names."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the Responses wire reads into the neutral message (wires.md 3)."""
+"""What the Responses wire reads into the neutral message (docs/spec/wires.md#3)."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the Responses wire makes of messages that it did not write (law 5, wires.md 3.3, 9)."""
+"""What the Responses wire makes of messages that it did not write (law 5, docs/spec/wires.md#3.3, #9)."""
 
 import json
 from typing import Any
@@ -140,7 +140,7 @@ def test_nothing_to_say(messages: tuple[p.Message, ...]):
     assert "messages converted" in losses
 
 
-# -- reasoning and what it led to (wires.md 3.3.2) -----------------------------------------------------
+# -- reasoning and what it led to (docs/spec/wires.md#3.3.2) -----------------------------------------------------
 
 REASONING, MESSAGE, CALL, _ = OUTPUT
 RESULT = p.tool("ok", tool_call_id="call_1")

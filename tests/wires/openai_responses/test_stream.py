@@ -1,4 +1,5 @@
-"""The stream of Responses, read: laws 3, 4 and 6, and every odd stream that wires.md 3.8 and pains.md name."""
+"""The stream of Responses, read: laws 3, 4 and 6, and every odd stream that docs/spec/wires.md#3.8 and
+docs/spec/pains.md name."""
 
 from __future__ import annotations
 
@@ -125,7 +126,7 @@ def test_a_recorded_stream_is_the_answer_that_its_last_event_holds(exchange: Exc
 @pytest.mark.law(4)
 @pytest.mark.recorded("openai_responses", has="stream")
 def test_what_is_told_before_the_last_event_is_the_same_message(exchange: Exchange) -> None:
-    """wires.md 3.8: apart from encrypted content, which is another one in each event."""
+    """docs/spec/wires.md#3.8: apart from encrypted content, which is another one in each event."""
     data = _recorded(exchange)
     _, whole = _in([data])
     decoder = WIRE.stream_decoder()
@@ -176,7 +177,7 @@ def test_all_items_in_one_stream(named: bool) -> None:
 
 @pytest.mark.law(4)
 def test_what_reasoning_led_to_knows_it_before_the_end() -> None:
-    """wires.md 3.3.2: also in a stream that broke off."""
+    """docs/spec/wires.md#3.3.2: also in a stream that broke off."""
     _, error = _torn(stream(THOUGHT, SAID, TOLD, CALL)[:-1])
     assert (
         error.response.message.content
@@ -186,7 +187,7 @@ def test_what_reasoning_led_to_knows_it_before_the_end() -> None:
 
 @pytest.mark.law(4)
 def test_items_that_arrive_interleaved() -> None:
-    """pains.md 8: what belongs together is told by the index, whatever the order."""
+    """docs/spec/pains.md#8: what belongs together is told by the index, whatever the order."""
     whole = [CALL, {**CALL, "id": "fc_2", "call_id": "call_9", "arguments": '{"x": [1, 2]}'}, SAID, CUSTOM]
     told = [list(item(index, each)) for index, each in enumerate(whole)]
     rng = random.Random(3)
@@ -428,7 +429,7 @@ def test_numbers_of_items_may_have_gaps() -> None:
 
 
 def test_every_item_under_one_number() -> None:
-    """pains.md 8: calls that all come at index 0 are separate calls."""
+    """docs/spec/pains.md#8: calls that all come at index 0 are separate calls."""
     other = {**CALL, "id": "fc_2", "call_id": "call_9", "arguments": '{"x": [1, 2]}'}
     ran = HOSTED[4]
     whole = [CALL, other, MESSAGE, ran, {**ran, "id": "ci_9"}, SAID]
@@ -459,7 +460,7 @@ def test_an_item_announced_twice_begins_once() -> None:
 
 
 def test_a_native_call_that_begins_half_told() -> None:
-    """wires.md 3.8: the id of a client's tool search is right when it is done."""
+    """docs/spec/wires.md#3.8: the id of a client's tool search is right when it is done."""
     search = next(each for each in CALLS if each["type"] == "tool_search_call")
     for begun_as in ({**search, "call_id": None}, {**search, "call_id": "other"}):
         told = stream(search)
@@ -533,7 +534,7 @@ def test_finish_reason(items: list[Any], fields: dict[str, Any], reason: str, ra
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 def test_a_background_response_is_paused(status: str) -> None:
-    """wires.md 1.1: it goes on elsewhere."""
+    """docs/spec/wires.md#1.1: it goes on elsewhere."""
     told = [*begun(background=True, status=status), *item(0, SAID)]
     events, decoder = decoded(told)
     well_formed(events)
@@ -560,7 +561,7 @@ def test_nothing_at_all_is_torn(data: bytes) -> None:
 
 
 def test_a_call_torn_in_its_arguments_is_malformed() -> None:
-    """pains.md 3: the exact text stays."""
+    """docs/spec/pains.md#3: the exact text stays."""
     for whole, text in ((CALL, '{"b": 1,'), (CUSTOM, '"SELECT 1'), (HOSTED[4], '{"code":"1+1')):
         told = [each for each in stream(whole) if not each["type"].endswith(("done", "interpreting", "completed"))]
         told = told[: 3 + 2]
@@ -571,7 +572,7 @@ def test_a_call_torn_in_its_arguments_is_malformed() -> None:
 
 
 def test_reasoning_torn_before_its_proof_has_none() -> None:
-    """wires.md 3.8: the encrypted content of an item that begins is never taken."""
+    """docs/spec/wires.md#3.8: the encrypted content of an item that begins is never taken."""
     _, error = _torn([*begun(), *list(item(0, THOUGHT))[:-1]])
     (part,) = error.response.message.content
     assert isinstance(part, p.Reasoning)
@@ -667,7 +668,7 @@ def test_a_second_answer_within_the_first_is_corrupt() -> None:
     ],
 )
 def test_a_known_event_that_is_broken_is_named(broken: dict[str, Any], path: str) -> None:
-    """pains.md 9: it is not passed off as unknown."""
+    """docs/spec/pains.md#9: it is not passed off as unknown."""
     _, error = _torn([*begun(), *item(0, SAID), broken, *item(1, CALL)])
     assert error.kind == "corrupt"
     assert path in error.reason

@@ -1,4 +1,4 @@
-"""Logs of the Agent Client Protocol, version 1: updates, a JSON-RPC message to a line (dialects.md 13).
+"""Logs of the Agent Client Protocol, version 1: updates, a JSON-RPC message to a line (docs/spec/dialects.md#13).
 
 Read: ``reading`` says how updates become messages; ``forms`` how blocks and calls do. It is what a user interface was
 told. Lines may be notifications, their ``params`` alone, or stand in an envelope; requests and their answers are read

@@ -1,4 +1,4 @@
-"""ACP's content blocks and tool calls, read and written, and how updates become messages (dialects.md 13).
+"""ACP's content blocks and tool calls, read and written, and how updates become messages (docs/spec/dialects.md#13).
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""A log of ACP into messages (dialects.md 13).
+"""A log of ACP into messages (docs/spec/dialects.md#13).
 
 Rules:
 

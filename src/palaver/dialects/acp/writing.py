@@ -1,4 +1,4 @@
-"""Messages into a log of ACP updates (dialects.md 13).
+"""Messages into a log of ACP updates (docs/spec/dialects.md#13).
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""AG-UI 1.0, and streams of earlier versions (dialects.md 12).
+"""AG-UI 1.0, and streams of earlier versions (docs/spec/dialects.md#12).
 
 Read: a list of messages, alone or in a ``RunAgentInput`` or a ``MESSAGES_SNAPSHOT``; streams of events, as JSON lines
 or as an event stream. Responses that are spread over messages and events are one message each. Activities, state, steps

@@ -1,6 +1,6 @@
 """Messages of AG-UI, read into ours; responses, put together from what they are spread over.
 
-Rules (dialects.md 12):
+Rules (docs/spec/dialects.md#12):
 
 - A response is one message here: reasoning, then text, then calls, as several messages or as events. Calls without text
   belong to the text before them; text or reasoning behind text or calls begins the next response, unless its id says

@@ -1,6 +1,6 @@
 """AG-UI, read: lists of messages, and streams of events as JSON lines or as an event stream (SSE).
 
-Rules (dialects.md 12):
+Rules (docs/spec/dialects.md#12):
 
 - A response is open until something that is not of it comes; what stands between its events goes with it.
   ``RUN_FINISHED`` gives the counters of its run to the response that is open then.

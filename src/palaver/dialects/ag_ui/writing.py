@@ -1,6 +1,6 @@
 """Conversations, written as AG-UI.
 
-Rules (dialects.md 12):
+Rules (docs/spec/dialects.md#12):
 
 - A conversation from elsewhere is a ``RunAgentInput``: one object with the list of messages, a line for its head, so
   that it is read as a document. A response becomes several messages where it has reasoning, or text behind a call.

@@ -1,4 +1,4 @@
-"""Agent Trajectory Interchange Format (ATIF), versions 1.0 to 1.8 (dialects.md 5).
+"""Agent Trajectory Interchange Format (ATIF), versions 1.0 to 1.8 (docs/spec/dialects.md#5).
 
 Read: a step is a message; the results that an agent's step observed stand behind it, in one group with it. The
 trajectories of sub-agents inside the document are conversations of their own; their bytes stay in what stands behind

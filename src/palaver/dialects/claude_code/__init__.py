@@ -1,4 +1,4 @@
-"""Claude Code sessions: JSON Lines, a tree of records (dialects.md 2).
+"""Claude Code sessions: JSON Lines, a tree of records (docs/spec/dialects.md#2).
 
 Read: ``reading`` says how records become messages, ``links`` where the conversation ends, ``told`` what nobody typed,
 ``preserved`` what stands behind a compaction. Provider blocks are those of ``anthropic_messages``. Texts that a hook or

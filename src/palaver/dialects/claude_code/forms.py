@@ -1,5 +1,6 @@
-"""The record types of Claude Code and their keys (dialects.md 2), and what is read out of a record by every half.
+"""The record types of Claude Code and their keys, and what both halves read out of a record.
 
+Source: docs/spec/dialects.md#2.
 Stability: experimental.
 """
 

@@ -1,6 +1,6 @@
 """The links between the records of a session, and the leaf at which its program goes on.
 
-Rules (dialects.md 2, *Tree*):
+Rules (docs/spec/dialects.md#2, *Tree*):
 
 - Links are ``parentUuid`` only. A record that comes again under its ``uuid`` (forks and resumes write a chain again)
   stands where it came last.

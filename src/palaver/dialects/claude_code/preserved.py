@@ -1,4 +1,6 @@
-"""What a compaction preserved: messages that stand behind its summary as they were (dialects.md 2, *Two histories*).
+"""What a compaction preserved: messages that stand behind its summary as they were.
+
+Source: docs/spec/dialects.md#2, *Two histories*.
 
 Rules:
 

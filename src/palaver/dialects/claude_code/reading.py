@@ -1,6 +1,6 @@
 """Claude Code records into messages.
 
-Rules (dialects.md 2):
+Rules (docs/spec/dialects.md#2):
 
 - The blocks of one response lie in records of their own, with other records between them. A response stays open until
   its writer (the session, a sidechain, a sub-agent) goes on: with another response, a prompt, a compaction. Then it

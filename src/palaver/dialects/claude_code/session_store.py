@@ -1,4 +1,4 @@
-"""A store of Palaver as the ``SessionStore`` of the Claude Agent SDK (dialects.md 2, *SessionStore*).
+"""A store of Palaver as the ``SessionStore`` of the Claude Agent SDK (docs/spec/dialects.md#2, *SessionStore*).
 
 Give it to the SDK's options, and every session that runs is mirrored into the store, and resumed from it::
 

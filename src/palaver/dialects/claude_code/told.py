@@ -1,6 +1,6 @@
 """What stands in a session that nobody typed: wrappers in prompts, attachments, steering.
 
-Rules (dialects.md 2):
+Rules (docs/spec/dialects.md#2):
 
 - A text block that is nothing but wrappers of the program, of a hook or an editor is not the user's, also where what
   they typed stands beside it in one record: that record is several messages then, those of the program with a

@@ -1,4 +1,4 @@
-"""Messages into Claude Code records that the program resumes (dialects.md 2, *Writer*; 17.10).
+"""Messages into Claude Code records that the program resumes (docs/spec/dialects.md#2, *Writer*; 17.10).
 
 Rules:
 

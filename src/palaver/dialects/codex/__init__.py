@@ -1,4 +1,4 @@
-"""Codex rollouts: JSON Lines, also packed with Zstandard (dialects.md 3).
+"""Codex rollouts: JSON Lines, also packed with Zstandard (docs/spec/dialects.md#3).
 
 Read: ``reading`` says how lines become messages. Items are those of ``openai_responses``. The files are linear: turns
 that were rolled back stay as branches. Both histories are kept: what the program put in for the model has a ``source``,

@@ -1,4 +1,4 @@
-"""The lines of a Codex rollout and their keys (dialects.md 3).
+"""The lines of a Codex rollout and their keys (docs/spec/dialects.md#3).
 
 Stability: experimental.
 """

@@ -1,6 +1,6 @@
 """A message of a rollout that may not have ended, and the texts of it that stand twice in the file.
 
-Rules (dialects.md 3, *Two histories*):
+Rules (docs/spec/dialects.md#3, *Two histories*):
 
 - An item has a text for each of its parts, and all of them as one. An event tells one of these, once. What events told
   more often than items said, or items more often than events, stays apart: they match as a multiset.

@@ -1,6 +1,6 @@
 """Codex rollout lines into messages.
 
-Rules (dialects.md 3):
+Rules (docs/spec/dialects.md#3):
 
 - The items that a model made in a row are one message. It stays open until the model is heard again behind results, a
   ``token_count`` with new totals or a ``turn_context``, or until somebody else speaks. Results and other lines wait

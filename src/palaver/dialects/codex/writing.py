@@ -1,4 +1,4 @@
-"""Messages into Codex rollout lines that the program resumes (dialects.md 3, *Writer*).
+"""Messages into Codex rollout lines that the program resumes (docs/spec/dialects.md#3, *Writer*).
 
 Rules:
 

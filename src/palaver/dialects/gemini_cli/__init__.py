@@ -1,4 +1,4 @@
-"""Chats of Gemini CLI: a log of patches, and the one document of older versions (dialects.md 14).
+"""Chats of Gemini CLI: a log of patches, and the one document of older versions (docs/spec/dialects.md#14).
 
 Read: the log is replayed (``reading``), and its end state is the conversation; what a rewind took away is a branch. An
 answer and the results of its calls share a row (``forms``). Notices (``info``, ``error``, ``warning``) are

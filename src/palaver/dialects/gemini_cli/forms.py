@@ -1,4 +1,4 @@
-"""The names of Gemini CLI's chat files, and how one message of theirs is read (dialects.md 14).
+"""The names of Gemini CLI's chat files, and how one message of theirs is read (docs/spec/dialects.md#14).
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""Gemini CLI's chat files into messages (dialects.md 14).
+"""Gemini CLI's chat files into messages (docs/spec/dialects.md#14).
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""Messages into the chat files of Gemini CLI (dialects.md 14).
+"""Messages into the chat files of Gemini CLI (docs/spec/dialects.md#14).
 
 Rules:
 

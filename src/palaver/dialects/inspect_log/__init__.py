@@ -1,4 +1,4 @@
-"""Inspect's logs: ``.json`` documents, and ``.eval`` archives, of version 2 (dialects.md 11).
+"""Inspect's logs: ``.json`` documents, and ``.eval`` archives, of version 2 (docs/spec/dialects.md#11).
 
 Read: each sample is a conversation; its ``messages`` are the final state of what the model saw. Events become no
 messages; those of models say what an answer took, when it came and how it ended, by the id of its message. Texts and

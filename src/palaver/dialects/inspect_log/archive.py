@@ -1,6 +1,6 @@
 """A log packed as ``.eval``, made the one document that it stands for.
 
-Rules (dialects.md 11):
+Rules (docs/spec/dialects.md#11):
 
 - Members are packed with deflate or Zstandard, or not at all. ``header.json`` is the log without samples; while an
   evaluation runs there is only ``_journal/start.json``.

@@ -1,6 +1,6 @@
 """JSON as Python's programs write it, with ``NaN`` and ``Infinity``.
 
-Rules (dialects.md 0.11, 11):
+Rules (docs/spec/dialects.md#0.11, #11):
 
 - The bytes of a file are cut and kept as they are; this is only for what is read out of them. There a number that is
   none becomes a string of its name.

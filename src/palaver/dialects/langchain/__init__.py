@@ -1,4 +1,4 @@
-"""LangChain messages (dialects.md 15).
+"""LangChain messages (docs/spec/dialects.md#15).
 
 Read: lists of ``messages_to_dict``, of flat dumps and of the constructor form, alone, in a state (``messages``,
 ``values.messages``), or a message a line; nothing is ever constructed. ``lc_source: summarization`` is a compaction.

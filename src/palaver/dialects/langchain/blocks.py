@@ -1,6 +1,6 @@
 """Content blocks of LangChain messages, read into parts.
 
-Rules (dialects.md 15):
+Rules (docs/spec/dialects.md#15):
 
 - Content is a string, or a list of strings and blocks. Blocks are of a provider, or LangChain's own (``v1``, and the
   ``source_type`` blocks before it); either way the type of a block says what it is.

@@ -1,7 +1,7 @@
 """The pieces of a streamed message, put together as LangChain does.
 
-Rules (dialects.md 15): texts are joined, items of lists that share an ``index`` are one, counters are added, and what
-can be said only once is what was said last.
+Rules (docs/spec/dialects.md#15): texts are joined, items of lists that share an ``index`` are one, counters are added,
+and what can be said only once is what was said last.
 
 Stability: experimental.
 """

@@ -1,6 +1,6 @@
 """The three forms of a LangChain message, and the words in them.
 
-Rules (dialects.md 15):
+Rules (docs/spec/dialects.md#15):
 
 - ``dict``: ``{type, data}`` of ``messages_to_dict``. ``flat``: the fields beside ``type``. ``lc``: the constructor form
   ``{lc: 1, type: "constructor", id: [path], kwargs}``, of which only the last name of the path is looked at; nothing is

@@ -1,6 +1,6 @@
 """LangChain messages, read.
 
-Rules (dialects.md 15):
+Rules (docs/spec/dialects.md#15):
 
 - A document is a list, or an object with the list in it (``ROOTS``); else each line is a message, or an object with a
   list, which is a conversation of its own.

@@ -1,6 +1,6 @@
 """LangChain messages, written.
 
-Rules (dialects.md 15):
+Rules (docs/spec/dialects.md#15):
 
 - A new file is a list of dict forms, as ``messages_to_dict`` writes it. A message that joins a file is written in the
   form of the others there.

@@ -1,4 +1,4 @@
-"""Items of the OpenAI Agents SDK (dialects.md 9).
+"""Items of the OpenAI Agents SDK (docs/spec/dialects.md#9).
 
 Read: what ``to_input_list()`` gives, as a list or an item a line, and the state of a run (``$schemaVersion``). Sessions
 in a SQLite database are read and written by ``read_sqlite`` and ``write_sqlite``; a row is an item. Encrypted rows

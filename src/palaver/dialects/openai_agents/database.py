@@ -1,4 +1,4 @@
-"""Sessions of the OpenAI Agents SDK in a SQLite database, read and written (dialects.md 9).
+"""Sessions of the OpenAI Agents SDK in a SQLite database, read and written (docs/spec/dialects.md#9).
 
 Rules:
 

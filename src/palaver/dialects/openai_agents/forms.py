@@ -1,4 +1,4 @@
-"""Items of the OpenAI Agents SDK, and what it keeps them in (dialects.md 9).
+"""Items of the OpenAI Agents SDK, and what it keeps them in (docs/spec/dialects.md#9).
 
 Stability: experimental.
 """

@@ -1,6 +1,6 @@
 """Items of the OpenAI Agents SDK into messages.
 
-Rules (dialects.md 9):
+Rules (docs/spec/dialects.md#9):
 
 - A document is a list of items; else each line is an item. Items are those of ``openai_responses``.
 - The items that a model made in a row are one message, as long as ``provider_data.response_id``, or the response of a

@@ -1,4 +1,4 @@
-"""Messages into items that the OpenAI Agents SDK takes as its input (dialects.md 9).
+"""Messages into items that the OpenAI Agents SDK takes as its input (docs/spec/dialects.md#9).
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""Conversations as JSON Lines: messages of the chat wire, and the shapes of training data (dialects.md 4).
+"""Conversations as JSON Lines: messages of the chat wire, and the shapes of training data (docs/spec/dialects.md#4).
 
 Read: each line, or each object of a JSON array, is a conversation of its own; a file whose lines or items are messages
 is one. Known shapes: ``messages``; ``prompt`` with ``completion``, or with ``chosen`` and ``rejected``, and those two

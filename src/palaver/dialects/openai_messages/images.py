@@ -1,4 +1,6 @@
-"""Images that stand in a column of their own, and in the messages as ``{"type": "image"}`` only (dialects.md 4).
+"""Images that stand in a column of their own, and in the messages as ``{"type": "image"}`` only.
+
+Source: docs/spec/dialects.md#4.
 
 Rules:
 

@@ -1,6 +1,6 @@
 """Nulls that a table put there: Arrow gives every row of a column of dicts every key that any row has.
 
-Rules (dialects.md 4):
+Rules (docs/spec/dialects.md#4):
 
 - Taken away are keys that are ``null`` in messages, their parts and calls, in arguments that are objects, and in
   ``tools``. Columns of the row stay, and so does the ``content`` of a message, where ``null`` means something.

@@ -1,4 +1,4 @@
-"""ShareGPT's turns: ``from`` and ``value``, and nothing beside (dialects.md 4).
+"""ShareGPT's turns: ``from`` and ``value``, and nothing beside (docs/spec/dialects.md#4).
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""opencode exports, versions 1 and 2 (dialects.md 7); its relatives (Kilo, MiMo Code) write the same.
+"""opencode exports, versions 1 and 2 (docs/spec/dialects.md#7); its relatives (Kilo, MiMo Code) write the same.
 
 Read: ``{info, messages}``. A tool part is a call and its result. A finished compaction hides what stands before it: its
 summary and what stands from ``tail_start_id`` on follow with ``source="compaction"``. Synthetic texts are sent and not

@@ -1,4 +1,4 @@
-"""Messages of version 2 of opencode's exports, which have no parts (dialects.md 7).
+"""Messages of version 2 of opencode's exports, which have no parts (docs/spec/dialects.md#7).
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""Writing messages of version 2 into a file of version 2 (dialects.md 7).
+"""Writing messages of version 2 into a file of version 2 (docs/spec/dialects.md#7).
 
 Rules:
 

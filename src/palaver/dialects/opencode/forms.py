@@ -1,4 +1,4 @@
-"""The tables of opencode's exports: which records, parts and keys there are (dialects.md 7).
+"""The tables of opencode's exports: which records, parts and keys there are (docs/spec/dialects.md#7).
 
 Stability: experimental.
 """

@@ -1,6 +1,6 @@
 """Ids as opencode makes them: a prefix, twelve hex digits that grow with time, fourteen letters and digits.
 
-Rules (dialects.md 7):
+Rules (docs/spec/dialects.md#7):
 
 - ``opencode import`` takes ids with the prefixes of their kind only. Messages are put in the order of their times,
   parts in the order of their ids; so both grow, also where a conversation has no times.

@@ -1,4 +1,4 @@
-"""Reading opencode's exports (dialects.md 7).
+"""Reading opencode's exports (docs/spec/dialects.md#7).
 
 Rules:
 

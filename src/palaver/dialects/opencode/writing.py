@@ -1,4 +1,4 @@
-"""Writing opencode's exports (dialects.md 7): version 1, which ``opencode import`` takes.
+"""Writing opencode's exports (docs/spec/dialects.md#7): version 1, which ``opencode import`` takes.
 
 Rules:
 

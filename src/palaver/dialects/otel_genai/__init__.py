@@ -1,4 +1,4 @@
-"""Messages of the OpenTelemetry conventions for generative AI (dialects.md 8).
+"""Messages of the OpenTelemetry conventions for generative AI (docs/spec/dialects.md#8).
 
 Read: the value of ``gen_ai.input.messages``, ``gen_ai.output.messages`` or ``gen_ai.system_instructions``; an object
 of span attributes with these, structured or as JSON text; a span around them (of the SDK, or of OTLP), and lines of

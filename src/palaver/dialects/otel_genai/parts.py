@@ -1,6 +1,6 @@
 """Messages of the conventions, read into ours.
 
-Rules (dialects.md 8):
+Rules (docs/spec/dialects.md#8):
 
 - A message is ``{role, parts}``. A ``tool_call_response`` is a tool message of its own, whoever's message it stands in.
 - ``arguments`` and ``response`` are any JSON; arguments that are text are the model's own text.

@@ -1,6 +1,6 @@
 """Spans and lists of messages, read as conversations.
 
-Rules (dialects.md 8):
+Rules (docs/spec/dialects.md#8):
 
 - A list is one conversation. Spans make one for each ``gen_ai.conversation.id``, else for each trace: each span repeats
   what was said before, so what it adds stands behind the longest beginning that was said already. Where it says

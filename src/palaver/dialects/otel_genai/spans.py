@@ -1,6 +1,6 @@
 """Where the messages of a call stand: in attributes, in spans of several forms, in events.
 
-Rules (dialects.md 8):
+Rules (docs/spec/dialects.md#8):
 
 - Attributes are an object, the ``attributes`` of a span (as the SDK for Python writes it), or OTLP's list of keys and
   values. Messages in them are structured, or JSON text. Text that was cut is reported, and what it says is not read.

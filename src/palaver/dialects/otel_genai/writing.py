@@ -1,6 +1,6 @@
 """Conversations, written as messages of the conventions.
 
-Rules (dialects.md 8):
+Rules (docs/spec/dialects.md#8):
 
 - A conversation from elsewhere is a list: the value of ``gen_ai.input.messages``, system messages in their place.
 - What joins a file of spans is a line of attributes for each answer, with all that was said before it, as spans do.

@@ -1,4 +1,4 @@
-"""pi sessions, versions 1 to 3 (dialects.md 6).
+"""pi sessions, versions 1 to 3 (docs/spec/dialects.md#6).
 
 Read: an entry with a message is a message; ``bashExecution`` is what the user is told to have run, ``custom`` messages
 and summaries of branches are user messages with a ``source``. A ``compaction`` hides what stands before it: its

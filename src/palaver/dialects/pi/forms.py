@@ -1,4 +1,4 @@
-"""The entries of a pi session and their keys (dialects.md 6).
+"""The entries of a pi session and their keys (docs/spec/dialects.md#6).
 
 Stability: experimental.
 """

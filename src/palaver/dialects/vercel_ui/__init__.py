@@ -1,4 +1,4 @@
-"""Vercel AI SDK ``UIMessage`` lists, versions 5 to 7; version 4 is read (dialects.md 10).
+"""Vercel AI SDK ``UIMessage`` lists, versions 5 to 7; version 4 is read (docs/spec/dialects.md#10).
 
 Read: a list of messages, an object with ``messages``, or a message a line. One message of the assistant is a whole run:
 an answer for each step, and the results of its calls behind it. Provider data becomes the proof of the wire that its

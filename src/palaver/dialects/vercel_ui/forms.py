@@ -1,6 +1,6 @@
 """The tables of UI messages: which parts and keys there are, and where a provider's proofs stand.
 
-Rules (dialects.md 10):
+Rules (docs/spec/dialects.md#10):
 
 - What a part has of provider data and of file names without a field of ours stays with it, under
   ``provider["@vercel_ui"]`` (``packages``).

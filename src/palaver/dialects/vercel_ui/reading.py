@@ -1,4 +1,4 @@
-"""Reading UI messages (dialects.md 10).
+"""Reading UI messages (docs/spec/dialects.md#10).
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""Writing UI messages (dialects.md 10).
+"""Writing UI messages (docs/spec/dialects.md#10).
 
 Rules:
 

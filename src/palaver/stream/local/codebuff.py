@@ -13,7 +13,7 @@
 ``"cb_easp"`` ends a call, and is a stop sequence: where the provider stops at it, it and the rest do not come, and the
 text of the call ends with a comma. Such a call is whole. Neither key is an argument, and neither is ever given out.
 
-Source: codebuff.md 3; row CBF-16.
+Source: docs/spec/codebuff.md#3; row CBF-16.
 
 Stability: experimental.
 """

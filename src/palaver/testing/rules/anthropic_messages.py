@@ -1,4 +1,4 @@
-"""Rules of `anthropic_messages`: `POST /v1/messages` (wires.md 4).
+"""Rules of `anthropic_messages`: `POST /v1/messages` (docs/spec/wires.md#4).
 
 - `model`, `max_tokens` and `messages` are required; every known block has its fields and stands in
   its role.
@@ -16,7 +16,7 @@
 - Server tool calls and results pair; a call may stay open in the last turn, or when only tool
   results follow.
 
-Accent `claude-3`: the first message is user (wires.md 4.3.13, unverified for current models and so
+Accent `claude-3`: the first message is user (docs/spec/wires.md#4.3.13, unverified for current models and so
 no shared rule; older reports are lobehub/lobehub#1601 and langchain4j/langchain4j#1197).
 
 What recorded traffic says
@@ -74,7 +74,7 @@ def _ids(blocks: list[Placed], key: str) -> dict[str, str]:
     return {found: where for where, block in blocks if (found := string(block, key)) is not None}
 
 
-@rule("wires.md 4.1")
+@rule("docs/spec/wires.md#4.1")
 def blocks_stand_where_they_may(body: Fields) -> Iterator[Finding]:
     """Calls, thinking and server blocks belong to assistants, results and media to users."""
     for where, message in _messages(body):
@@ -85,7 +85,7 @@ def blocks_stand_where_they_may(body: Fields) -> Iterator[Finding]:
                 yield place, f"{kind} in a {role} message"
 
 
-@rule("wires.md 4.3.1")
+@rule("docs/spec/wires.md#4.3.1")
 def calls_are_answered_next(body: Fields) -> Iterator[Finding]:
     """The next turn has one result for each call (anthropics/claude-code#1686, #5375)."""
     all_turns = _turns(body)
@@ -100,7 +100,7 @@ def calls_are_answered_next(body: Fields) -> Iterator[Finding]:
             yield turn.where, "two tool_use blocks share an id"
 
 
-@rule("wires.md 4.3.1")
+@rule("docs/spec/wires.md#4.3.1")
 def results_have_calls(body: Fields) -> Iterator[Finding]:
     """`unexpected tool_use_id found in tool_result blocks`; one result for each id."""
     before: Turn | None = None
@@ -113,7 +113,7 @@ def results_have_calls(body: Fields) -> Iterator[Finding]:
         before = turn
 
 
-@rule("wires.md 4.3.1")
+@rule("docs/spec/wires.md#4.3.1")
 def results_come_first(body: Fields) -> Iterator[Finding]:
     """Results stand before text and media of their turn."""
     for turn in _turns(body):
@@ -125,7 +125,7 @@ def results_come_first(body: Fields) -> Iterator[Finding]:
                 yield where, "tool_result after another block"
 
 
-@rule("wires.md 1.5")
+@rule("docs/spec/wires.md#1.5")
 def thinking_is_signed(body: Fields) -> Iterator[Finding]:
     """An empty signature, as an interrupted stream leaves it, is not valid on replay."""
     for turn in _turns(body):
@@ -134,7 +134,7 @@ def thinking_is_signed(body: Fields) -> Iterator[Finding]:
                 yield f"{where}.signature", "empty"
 
 
-@rule("wires.md 4.3.4")
+@rule("docs/spec/wires.md#4.3.4")
 def tool_loop_starts_with_thinking(body: Fields) -> Iterator[Finding]:
     """`Expected thinking or redacted_thinking, but found tool_use`.
 
@@ -155,7 +155,7 @@ def tool_loop_starts_with_thinking(body: Fields) -> Iterator[Finding]:
             yield where, f"the turn of an open tool loop starts with {first.get('type')}"
 
 
-@rule("wires.md 4.3.5")
+@rule("docs/spec/wires.md#4.3.5")
 def text_is_not_blank(body: Fields) -> Iterator[Finding]:
     """`text content blocks must be non-empty`.
 
@@ -170,7 +170,7 @@ def text_is_not_blank(body: Fields) -> Iterator[Finding]:
             yield f"{where}.text", "blank"
 
 
-@rule("wires.md 4.3.5")
+@rule("docs/spec/wires.md#4.3.5")
 def messages_are_not_empty(body: Fields) -> Iterator[Finding]:
     """A message without content is refused, but for a last assistant message.
 
@@ -187,7 +187,7 @@ def messages_are_not_empty(body: Fields) -> Iterator[Finding]:
                 yield f"{place}.content", "empty array; leave it out or send an empty string"
 
 
-@rule("wires.md 4.3.6")
+@rule("docs/spec/wires.md#4.3.6")
 def prefill_does_not_end_in_space(body: Fields) -> Iterator[Finding]:
     """A final assistant message must not end in white space."""
     for where, message in _messages(body)[-1:]:
@@ -205,7 +205,7 @@ def _marks(value: Json, where: str) -> Iterator[Finding]:
         yield from _marks(item.get("content"), f"{place}.content")
 
 
-@rule("wires.md 4.3.7")
+@rule("docs/spec/wires.md#4.3.7")
 def few_cache_marks(body: Fields) -> Iterator[Finding]:
     """At most four marks, three with the top-level one; none on thinking."""
     marks: list[Finding] = [("cache_control", "top level")] if body.get("cache_control") is not None else []
@@ -218,14 +218,14 @@ def few_cache_marks(body: Fields) -> Iterator[Finding]:
             yield where, f"cache mark on {kind}"
 
 
-@rule("wires.md 4.3.8")
+@rule("docs/spec/wires.md#4.3.8")
 def no_forced_choice_while_thinking(body: Fields) -> Iterator[Finding]:
     """`any` and `tool` do not go with `thinking: enabled`."""
     if inside(body, "thinking").get("type") == "enabled" and inside(body, "tool_choice").get("type") in ("any", "tool"):
         yield "tool_choice", "forced while thinking is enabled"
 
 
-@rule("wires.md 4.3.9")
+@rule("docs/spec/wires.md#4.3.9")
 def system_messages_stand_between(body: Fields) -> Iterator[Finding]:
     """After a user turn or a server result, and before an assistant turn or the end."""
     all_turns = _turns(body)
@@ -252,7 +252,7 @@ def _references(value: Json, where: str) -> Iterator[tuple[str, str]]:
             yield from _references(content.get("tool_references"), f"{place}.content.tool_references")
 
 
-@rule("wires.md 4.3.10")
+@rule("docs/spec/wires.md#4.3.10")
 def referenced_tools_are_declared(body: Fields) -> Iterator[Finding]:
     """`references unknown tool`; a toolset declares tools that the body does not name."""
     tools = [tool for _, tool in objects(body.get("tools"), "tools")]
@@ -264,7 +264,7 @@ def referenced_tools_are_declared(body: Fields) -> Iterator[Finding]:
             yield where, f"references unknown tool {name!r}"
 
 
-@rule("wires.md 4.3.10")
+@rule("docs/spec/wires.md#4.3.10")
 def not_every_tool_is_deferred(body: Fields) -> Iterator[Finding]:
     """At least one tool is loaded from the start."""
     tools = objects(body.get("tools"), "tools")
@@ -277,7 +277,7 @@ def _is_server_result(block: Fields) -> bool:
     return kind.endswith("_tool_result") and kind != "tool_result"
 
 
-@rule("wires.md 4.3.11")
+@rule("docs/spec/wires.md#4.3.11")
 def server_calls_pair(body: Fields) -> Iterator[Finding]:
     """A call is answered in its own or a later assistant turn, and no result lacks a call.
 
@@ -304,7 +304,7 @@ def server_calls_pair(body: Fields) -> Iterator[Finding]:
                 yield where, f"server result {call_id!r} has no call"
 
 
-@rule("wires.md 4.3.11")
+@rule("docs/spec/wires.md#4.3.11")
 def advisor_is_declared(body: Fields) -> Iterator[Finding]:
     """Advisor blocks in history need the advisor tool."""
     tools = objects(body.get("tools"), "tools")
@@ -317,7 +317,7 @@ def advisor_is_declared(body: Fields) -> Iterator[Finding]:
                 yield where, "the advisor tool is not declared"
 
 
-@rule("wires.md 4.3.13")
+@rule("docs/spec/wires.md#4.3.13")
 def first_message_is_user(body: Fields) -> Iterator[Finding]:
     """`messages: first message must use the "user" role` (older models)."""
     for where, message in _messages(body)[:1]:
@@ -347,7 +347,7 @@ ACCENTS: dict[str, tuple[Rule, ...]] = {"claude-3": (first_message_is_user,)}
 
 
 def check_request(body: Body, accent: str | None = None) -> list[Violation]:
-    """Return what the provider would refuse in a request (wires.md 4.1-4.3).
+    """Return what the provider would refuse in a request (docs/spec/wires.md#4.1-4.3).
 
     Stability: experimental.
     """
@@ -355,7 +355,7 @@ def check_request(body: Body, accent: str | None = None) -> list[Violation]:
 
 
 def check_response(body: Body) -> list[Violation]:
-    """Return where a reply is no message (wires.md 4.1, 4.4).
+    """Return where a reply is no message (docs/spec/wires.md#4.1, #4.4).
 
     Stability: experimental.
     """

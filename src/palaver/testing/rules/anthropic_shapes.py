@@ -1,8 +1,8 @@
-"""The shapes of `anthropic_messages`: blocks, tools, request and reply (wires.md 4.1, 4.2).
+"""The shapes of `anthropic_messages`: blocks, tools, request and reply (docs/spec/wires.md#4.1, #4.2).
 
 - Blocks are an open list; a known block has its fields. `PLACES` says in which role a known block
   may stand.
-- Ids of calls are 1-64 of `[a-zA-Z0-9_-]`. Names are checked to 128 characters: wires.md 1.4 gives
+- Ids of calls are 1-64 of `[a-zA-Z0-9_-]`. Names are checked to 128 characters: docs/spec/wires.md#1.4 gives
   64, and 128 on newer models without proof, so only what is too long for both is refused.
 - Inline images are jpeg, png, gif or webp; inline documents are PDF, or plain text as a `text`
   source (anthropic-sdk-python types).
@@ -31,14 +31,14 @@ from palaver.testing.rules.shapes import (
     word,
 )
 
-_BLOCKS = "wires.md 4.1"
-_TOOLS = "wires.md 4.2"
+_BLOCKS = "docs/spec/wires.md#4.1"
+_TOOLS = "docs/spec/wires.md#4.2"
 
-_NAME = cited("wires.md 1.4", text(like=r"[a-zA-Z0-9_-]{1,128}"))
-_CALL_ID = cited("wires.md 1.4", text(like=r"[a-zA-Z0-9_-]{1,64}"))
-_SERVER_ID = cited("wires.md 4.1", text(like=r"srvtoolu_[a-zA-Z0-9_]+"))
+_NAME = cited("docs/spec/wires.md#1.4", text(like=r"[a-zA-Z0-9_-]{1,128}"))
+_CALL_ID = cited("docs/spec/wires.md#1.4", text(like=r"[a-zA-Z0-9_-]{1,64}"))
+_SERVER_ID = cited("docs/spec/wires.md#4.1", text(like=r"srvtoolu_[a-zA-Z0-9_]+"))
 
-_MARK = record("wires.md 4.3.7", {"type": word("ephemeral")}, {"ttl": STRING})
+_MARK = record("docs/spec/wires.md#4.3.7", {"type": word("ephemeral")}, {"ttl": STRING})
 _SOURCES = {
     "url": record(_BLOCKS, {"url": STRING}),
     "file": record(_BLOCKS, {"file_id": STRING}),
@@ -218,9 +218,9 @@ RESPONSE = record(
         "role": word("assistant"),
         "model": STRING,
         "content": array(_BLOCK),
-        "stop_reason": cited("wires.md 4.4", nullable(STRING)),
+        "stop_reason": cited("docs/spec/wires.md#4.4", nullable(STRING)),
         "usage": record(
-            "wires.md 1.2",
+            "docs/spec/wires.md#1.2",
             {"input_tokens": integer(0), "output_tokens": integer(0)},
             {"cache_read_input_tokens": integer(0), "cache_creation_input_tokens": integer(0)},
         ),

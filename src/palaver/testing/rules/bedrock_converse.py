@@ -1,4 +1,4 @@
-"""Rules of `bedrock_converse`: `POST /model/{id}/converse` and `/converse-stream` (wires.md 6).
+"""Rules of `bedrock_converse`: `POST /model/{id}/converse` and `/converse-stream` (docs/spec/wires.md#6).
 
 - The first message is user and turns alternate (the service merges runs only on some families:
   merge first).
@@ -20,9 +20,9 @@ refuse (S3, video) is taken.
 - writer: no `status` on results.
 
 What recorded traffic says
-- A cache point directly before a trailing document is accepted (wires.md 6.2.7 forbids it): no
+- A cache point directly before a trailing document is accepted (docs/spec/wires.md#6.2.7 forbids it): no
   rule.
-- Inline documents beside a tool result are accepted by Claude (wires.md 6.2.6 forbids them): no
+- Inline documents beside a tool result are accepted by Claude (docs/spec/wires.md#6.2.6 forbids them): no
   rule.
 - Claude accepts an S3 document inside a tool result (and does not see it); beside one it refuses
   it.
@@ -31,7 +31,7 @@ What recorded traffic says
 - `toolUse.type: tool_use` comes in replies although the service model lists `server_tool_use`
   alone: any string is allowed.
 
-Against wires.md by measurement of others: blank text and `[]` inside a tool result are accepted (a
+Against docs/spec/wires.md by measurement of others: blank text and `[]` inside a tool result are accepted (a
 comment in NousResearch/hermes-agent#55092), so 6.2.3 is checked for message content and system
 only. More results than calls are refused (dify-official-plugins#765, pydantic/pydantic-ai#2327),
 duplicate document names too (maximhq/bifrost#7003).
@@ -101,7 +101,7 @@ def _client_calls(message: Placed) -> dict[str, str]:
     }
 
 
-@rule("wires.md 6.2.1")
+@rule("docs/spec/wires.md#6.2.1")
 def turns_alternate(body: Fields) -> Iterator[Finding]:
     """`A conversation must alternate between user and assistant roles`.
 
@@ -112,7 +112,7 @@ def turns_alternate(body: Fields) -> Iterator[Finding]:
             yield f"{after[0]}.role", f"two {message.get('role')} messages in a row"
 
 
-@rule("wires.md 6.2.1")
+@rule("docs/spec/wires.md#6.2.1")
 def first_message_is_user(body: Fields) -> Iterator[Finding]:
     """`A conversation must start with a user message`."""
     for where, message in _messages(body)[:1]:
@@ -120,7 +120,7 @@ def first_message_is_user(body: Fields) -> Iterator[Finding]:
             yield f"{where}.role", "the first message is not user"
 
 
-@rule("wires.md 6.2.2")
+@rule("docs/spec/wires.md#6.2.2")
 def calls_are_answered_next(body: Fields) -> Iterator[Finding]:
     """`Expected toolResult blocks at messages.N.content` (zeroclaw-labs/zeroclaw#1476)."""
     for message, after in with_next(_messages(body)):
@@ -132,7 +132,7 @@ def calls_are_answered_next(body: Fields) -> Iterator[Finding]:
                 yield where, f"toolUse {call_id!r} has no toolResult in the next message"
 
 
-@rule("wires.md 6.2.2")
+@rule("docs/spec/wires.md#6.2.2")
 def results_have_calls(body: Fields) -> Iterator[Finding]:
     """More results than calls are refused (langgenius/dify-official-plugins#765)."""
     before: Placed | None = None
@@ -149,7 +149,7 @@ def results_have_calls(body: Fields) -> Iterator[Finding]:
         before = message
 
 
-@rule("wires.md 6.1")
+@rule("docs/spec/wires.md#6.1")
 def tool_history_needs_tools(body: Fields) -> Iterator[Finding]:
     """`The toolConfig field must be defined` (langgenius/dify#17545, vxcontrol/pentagi#196)."""
     if body.get("toolConfig") is None:
@@ -158,7 +158,7 @@ def tool_history_needs_tools(body: Fields) -> Iterator[Finding]:
                 yield where, "toolConfig is not defined"
 
 
-@rule("wires.md 6.2.3")
+@rule("docs/spec/wires.md#6.2.3")
 def text_is_not_blank(body: Fields) -> Iterator[Finding]:
     """`The text field in the ContentBlock object … is blank` (aws-samples/bedrock-engineer#8)."""
     placed = objects(body.get("system"), "system")
@@ -170,7 +170,7 @@ def text_is_not_blank(body: Fields) -> Iterator[Finding]:
             yield f"{where}.text", "blank"
 
 
-@rule("wires.md 6.2.4")
+@rule("docs/spec/wires.md#6.2.4")
 def documents_stand_beside_text(body: Fields) -> Iterator[Finding]:
     """A document needs a text block in the same message."""
     for message in _messages(body):
@@ -180,7 +180,7 @@ def documents_stand_beside_text(body: Fields) -> Iterator[Finding]:
                 yield where, "no text block in the message"
 
 
-@rule("wires.md 6.2.4")
+@rule("docs/spec/wires.md#6.2.4")
 def document_names_are_unique(body: Fields) -> Iterator[Finding]:
     """`Messages can't contain duplicate document names` (maximhq/bifrost#7003).
 
@@ -198,7 +198,7 @@ def document_names_are_unique(body: Fields) -> Iterator[Finding]:
         seen.add(name)
 
 
-@rule("wires.md 6.2.5")
+@rule("docs/spec/wires.md#6.2.5")
 def error_results_have_content(body: Fields) -> Iterator[Finding]:
     """`status: error` needs content.
 
@@ -210,7 +210,7 @@ def error_results_have_content(body: Fields) -> Iterator[Finding]:
                 yield f"{where}.content", "an error without content"
 
 
-@rule("wires.md 6.2.7")
+@rule("docs/spec/wires.md#6.2.7")
 def few_cache_points(body: Fields) -> Iterator[Finding]:
     """At most four, in system, tools and messages together; none first in a message."""
     placed = objects(body.get("system"), "system") + objects(
@@ -226,7 +226,7 @@ def few_cache_points(body: Fields) -> Iterator[Finding]:
         yield marks[MOST_CACHE_POINTS], f"{len(marks)} cache points"
 
 
-@rule("wires.md 6.2.8")
+@rule("docs/spec/wires.md#6.2.8")
 def reasoning_is_signed(body: Fields) -> Iterator[Finding]:
     """Unsigned reasoning is not sent back to Anthropic models."""
     for where, block in _everywhere(body, "reasoningContent"):
@@ -234,7 +234,7 @@ def reasoning_is_signed(body: Fields) -> Iterator[Finding]:
             yield where, "reasoning text without signature"
 
 
-@rule("wires.md 6.2.9")
+@rule("docs/spec/wires.md#6.2.9")
 def no_s3_sources(body: Fields) -> Iterator[Finding]:
     """`This model doesn't support the s3Uri field` (recorded, for images and documents)."""
     documents = [block for message in _messages(body) for block in _blocks(message, "document")]
@@ -243,14 +243,14 @@ def no_s3_sources(body: Fields) -> Iterator[Finding]:
             yield f"{where}.source", "S3 sources are refused by this family"
 
 
-@rule("wires.md 6.2.9")
+@rule("docs/spec/wires.md#6.2.9")
 def no_video(body: Fields) -> Iterator[Finding]:
     """`This model doesn't support the video content block` (recorded)."""
     for where, _block in _everywhere(body, "video"):
         yield where, "video is refused by this family"
 
 
-@rule("wires.md 6.2.9")
+@rule("docs/spec/wires.md#6.2.9")
 def plain_results(body: Fields) -> Iterator[Finding]:
     """`extraneous key [toolResult] is not permitted` (recorded, for documents and videos)."""
     for kind in ("document", "video"):
@@ -259,7 +259,7 @@ def plain_results(body: Fields) -> Iterator[Finding]:
                 yield where, f"an S3 {kind} inside a tool result is refused by this family"
 
 
-@rule("wires.md 6.2.9")
+@rule("docs/spec/wires.md#6.2.9")
 def no_status(body: Fields) -> Iterator[Finding]:
     """Palmyra refuses `status`."""
     for message in _messages(body):
@@ -268,7 +268,7 @@ def no_status(body: Fields) -> Iterator[Finding]:
                 yield f"{where}.status", "status is refused by this family"
 
 
-@rule("wires.md 1.2")
+@rule("docs/spec/wires.md#1.2")
 def usage_adds_up(body: Fields) -> Iterator[Finding]:
     """Total is input, output, read and written tokens together."""
     usage = inside(body, "usage")
@@ -301,7 +301,7 @@ RESPONSE_RULES: tuple[Rule, ...] = (usage_adds_up,)
 
 
 def check_request(body: Body, accent: str | None = None) -> list[Violation]:
-    """Return what the service would refuse in a request (wires.md 6.1, 6.2).
+    """Return what the service would refuse in a request (docs/spec/wires.md#6.1, #6.2).
 
     Stability: experimental.
     """
@@ -309,7 +309,7 @@ def check_request(body: Body, accent: str | None = None) -> list[Violation]:
 
 
 def check_response(body: Body) -> list[Violation]:
-    """Return where a reply is no Converse response (wires.md 6.3).
+    """Return where a reply is no Converse response (docs/spec/wires.md#6.3).
 
     Stability: experimental.
     """

@@ -1,11 +1,11 @@
-"""The shapes of `bedrock_converse` (wires.md 6.1, 6.3).
+"""The shapes of `bedrock_converse` (docs/spec/wires.md#6.1, #6.3).
 
 They follow the `bedrock-runtime` service model of botocore.
 
 - A content block is a union: an object with one key. Unknown keys are allowed.
 - Binary fields are base64 in the JSON body. Formats are closed lists: the service refuses any
   other word.
-- Tool use ids are 1-64 of `[a-zA-Z0-9_.:-]`, names 1-64 of `[a-zA-Z0-9_-]` (wires.md 1.4).
+- Tool use ids are 1-64 of `[a-zA-Z0-9_.:-]`, names 1-64 of `[a-zA-Z0-9_-]` (docs/spec/wires.md#1.4).
 
 Stability: experimental.
 """
@@ -30,10 +30,10 @@ from palaver.testing.rules.shapes import (
     word,
 )
 
-_SOURCE = "wires.md 6.1"
-_NAME = cited("wires.md 1.4", text(like=r"[a-zA-Z0-9_-]{1,64}"))
-_CALL_ID = cited("wires.md 1.4", text(like=r"[a-zA-Z0-9_.:-]{1,64}"))
-_OBJECT = cited("wires.md 6.2.5", OBJECT)
+_SOURCE = "docs/spec/wires.md#6.1"
+_NAME = cited("docs/spec/wires.md#1.4", text(like=r"[a-zA-Z0-9_-]{1,64}"))
+_CALL_ID = cited("docs/spec/wires.md#1.4", text(like=r"[a-zA-Z0-9_.:-]{1,64}"))
+_OBJECT = cited("docs/spec/wires.md#6.2.5", OBJECT)
 
 _S3 = record(_SOURCE, {"uri": text(like=r"s3://.+")}, {"bucketOwner": STRING})
 _BYTES = {"bytes": base64_text, "s3Location": _S3}
@@ -104,7 +104,7 @@ _BLOCK = union(
         "toolRemoval": record(_SOURCE, {"tool": OBJECT}),
     },
 )
-_CONTENT = cited("wires.md 6.2.3", array(_BLOCK, least=1))
+_CONTENT = cited("docs/spec/wires.md#6.2.3", array(_BLOCK, least=1))
 _MESSAGE = record(_SOURCE, {"role": word("user", "assistant", "system"), "content": _CONTENT})
 _TOOL = union(
     _SOURCE,
@@ -126,7 +126,7 @@ _TOOL_CHOICE = record(
 )
 REQUEST = record(
     _SOURCE,
-    {"messages": cited("wires.md 6.2.1", array(_MESSAGE, least=1))},
+    {"messages": cited("docs/spec/wires.md#6.2.1", array(_MESSAGE, least=1))},
     {
         "system": array(union(_SOURCE, {"text": STRING, "cachePoint": _CACHE_POINT, "guardContent": OBJECT})),
         "toolConfig": record(_SOURCE, {"tools": array(_TOOL, least=1)}, {"toolChoice": _TOOL_CHOICE}),
@@ -160,7 +160,7 @@ REQUEST = record(
         "serviceTier": record(_SOURCE, {"type": STRING}),
     },
 )
-_REPLY = "wires.md 6.3"
+_REPLY = "docs/spec/wires.md#6.3"
 RESPONSE = record(
     _REPLY,
     {
@@ -170,7 +170,7 @@ RESPONSE = record(
         ),
         "stopReason": STRING,
         "usage": record(
-            "wires.md 1.2",
+            "docs/spec/wires.md#1.2",
             {"inputTokens": integer(0), "outputTokens": integer(0), "totalTokens": integer(0)},
             {"cacheReadInputTokens": integer(0), "cacheWriteInputTokens": integer(0)},
         ),

@@ -1,4 +1,4 @@
-"""The shapes of `openai_chat`: messages, parts, tools, request and reply (wires.md 2.1-2.3, 2.5).
+"""The shapes of `openai_chat`: messages, parts, tools, request and reply (docs/spec/wires.md#2.1-2.3, 2.5).
 
 - Roles are a closed list; parts and tools are open ones. Which of the shapes an accent narrows is a
   rule, not a shape.
@@ -27,8 +27,8 @@ from palaver.testing.rules.shapes import (
     word,
 )
 
-_NAME = cited("wires.md 1.4", text(like=r"[a-zA-Z0-9_-]{1,64}"))
-_PARTS = "wires.md 2.2"
+_NAME = cited("docs/spec/wires.md#1.4", text(like=r"[a-zA-Z0-9_-]{1,64}"))
+_PARTS = "docs/spec/wires.md#2.2"
 
 _TEXT = record(_PARTS, {"text": STRING})
 _REFUSAL = record(_PARTS, {"refusal": STRING})
@@ -53,83 +53,87 @@ _PART_SHAPES = {
 _CONTENT = by_kind(string=STRING, array=array(tagged(_PARTS, _PART_SHAPES)))
 
 _CALL = record(
-    "wires.md 2.3",
+    "docs/spec/wires.md#2.3",
     {"id": STRING},
     {
         "type": STRING,
         "index": INTEGER,
-        "function": record("wires.md 2.3", {"name": _NAME, "arguments": STRING}),
-        "custom": record("wires.md 2.3", {"name": STRING, "input": STRING}),
+        "function": record("docs/spec/wires.md#2.3", {"name": _NAME, "arguments": STRING}),
+        "custom": record("docs/spec/wires.md#2.3", {"name": STRING, "input": STRING}),
     },
     some=("function", "custom"),
 )
 _MESSAGES = {
-    "system": record("wires.md 2.1", {"content": _CONTENT}, {"name": STRING}),
-    "developer": record("wires.md 2.1", {"content": _CONTENT}, {"name": STRING}),
-    "user": record("wires.md 2.1", {"content": _CONTENT}, {"name": STRING}),
+    "system": record("docs/spec/wires.md#2.1", {"content": _CONTENT}, {"name": STRING}),
+    "developer": record("docs/spec/wires.md#2.1", {"content": _CONTENT}, {"name": STRING}),
+    "user": record("docs/spec/wires.md#2.1", {"content": _CONTENT}, {"name": STRING}),
     "assistant": record(
-        "wires.md 2.1",
+        "docs/spec/wires.md#2.1",
         optional={
             "content": _CONTENT,
             "tool_calls": array(_CALL),
             "refusal": STRING,
             "name": STRING,
-            "audio": record("wires.md 2.1", {"id": STRING}),
-            "function_call": record("wires.md 2.1", {"name": STRING, "arguments": STRING}),
+            "audio": record("docs/spec/wires.md#2.1", {"id": STRING}),
+            "function_call": record("docs/spec/wires.md#2.1", {"name": STRING, "arguments": STRING}),
         },
     ),
-    "tool": record("wires.md 2.1", {"content": _CONTENT, "tool_call_id": STRING}),
-    "function": record("wires.md 2.1", {"name": STRING}, {"content": STRING}),
+    "tool": record("docs/spec/wires.md#2.1", {"content": _CONTENT, "tool_call_id": STRING}),
+    "function": record("docs/spec/wires.md#2.1", {"name": STRING}, {"content": STRING}),
 }
 _FUNCTION_TOOL = record(
-    "wires.md 2.3",
+    "docs/spec/wires.md#2.3",
     {
         "function": record(
-            "wires.md 2.3",
+            "docs/spec/wires.md#2.3",
             {"name": _NAME},
             {"description": STRING, "parameters": OBJECT, "strict": BOOLEAN},
         )
     },
 )
 _TOOL = tagged(
-    "wires.md 2.3",
+    "docs/spec/wires.md#2.3",
     {
         "function": _FUNCTION_TOOL,
         "custom": record(
-            "wires.md 2.3",
-            {"custom": record("wires.md 2.3", {"name": _NAME}, {"description": STRING})},
+            "docs/spec/wires.md#2.3",
+            {"custom": record("docs/spec/wires.md#2.3", {"name": _NAME}, {"description": STRING})},
         ),
     },
     untagged=_FUNCTION_TOOL,
 )
-_NAMED = record("wires.md 2.3", {"name": STRING})
+_NAMED = record("docs/spec/wires.md#2.3", {"name": STRING})
 _CHOICE = by_kind(
     string=word("auto", "none", "required", "any"),
     object=tagged(
-        "wires.md 2.3",
+        "docs/spec/wires.md#2.3",
         {
-            "function": record("wires.md 2.3", {"function": _NAMED}),
-            "custom": record("wires.md 2.3", {"custom": _NAMED}),
+            "function": record("docs/spec/wires.md#2.3", {"function": _NAMED}),
+            "custom": record("docs/spec/wires.md#2.3", {"custom": _NAMED}),
             "allowed_tools": record(
-                "wires.md 2.3",
-                {"allowed_tools": record("wires.md 2.3", {"mode": word("auto", "required"), "tools": array(OBJECT)})},
+                "docs/spec/wires.md#2.3",
+                {
+                    "allowed_tools": record(
+                        "docs/spec/wires.md#2.3", {"mode": word("auto", "required"), "tools": array(OBJECT)}
+                    )
+                },
             ),
         },
     ),
 )
 REQUEST = record(
-    "wires.md 2",
+    "docs/spec/wires.md#2",
     {
         "model": STRING,
         "messages": cited(
-            "wires.md 2.1",
-            array(tagged("wires.md 2.1", _MESSAGES, key="role", closed=True), least=1),
+            "docs/spec/wires.md#2.1",
+            array(tagged("docs/spec/wires.md#2.1", _MESSAGES, key="role", closed=True), least=1),
         ),
     },
     {
         "tools": array(_TOOL),
-        "tool_choice": cited("wires.md 2.3", _CHOICE),
-        "parallel_tool_calls": cited("wires.md 2.3", BOOLEAN),
+        "tool_choice": cited("docs/spec/wires.md#2.3", _CHOICE),
+        "parallel_tool_calls": cited("docs/spec/wires.md#2.3", BOOLEAN),
         "stream": BOOLEAN,
         "stream_options": OBJECT,
         "temperature": number(0, 2),
@@ -144,34 +148,42 @@ REQUEST = record(
         "logprobs": BOOLEAN,
         "reasoning_effort": STRING,
         "response_format": tagged(
-            "wires.md 2",
-            {"json_schema": record("wires.md 2", {"json_schema": record("wires.md 2", {"name": STRING})})},
+            "docs/spec/wires.md#2",
+            {
+                "json_schema": record(
+                    "docs/spec/wires.md#2", {"json_schema": record("docs/spec/wires.md#2", {"name": STRING})}
+                )
+            },
         ),
     },
 )
 
 _RESPONSE_CALL = record(
-    "wires.md 2.5",
+    "docs/spec/wires.md#2.5",
     {"id": STRING},
     {
         "type": STRING,
         "index": INTEGER,
-        "function": record("wires.md 2.5", {"name": STRING, "arguments": STRING}),
-        "custom": record("wires.md 2.5", {"name": STRING, "input": STRING}),
+        "function": record("docs/spec/wires.md#2.5", {"name": STRING, "arguments": STRING}),
+        "custom": record("docs/spec/wires.md#2.5", {"name": STRING, "input": STRING}),
     },
     some=("function", "custom"),
 )
 _ANNOTATION = tagged(
-    "wires.md 2.5",
-    {"url_citation": record("wires.md 2.5", {"url_citation": record("wires.md 2.5", {"url": STRING})})},
+    "docs/spec/wires.md#2.5",
+    {
+        "url_citation": record(
+            "docs/spec/wires.md#2.5", {"url_citation": record("docs/spec/wires.md#2.5", {"url": STRING})}
+        )
+    },
 )
 _CHOICE_OUT = record(
-    "wires.md 2.5",
+    "docs/spec/wires.md#2.5",
     {
         "index": INTEGER,
         "finish_reason": nullable(STRING),
         "message": record(
-            "wires.md 2.5",
+            "docs/spec/wires.md#2.5",
             {"role": word("assistant")},
             {
                 "content": _CONTENT,
@@ -186,7 +198,7 @@ _CHOICE_OUT = record(
     {"logprobs": OBJECT},
 )
 RESPONSE = record(
-    "wires.md 2.5",
+    "docs/spec/wires.md#2.5",
     {
         "id": STRING,
         "object": word("chat.completion"),
@@ -196,15 +208,17 @@ RESPONSE = record(
     },
     {
         "usage": record(
-            "wires.md 1.2",
+            "docs/spec/wires.md#1.2",
             {
                 "prompt_tokens": integer(0),
                 "completion_tokens": integer(0),
                 "total_tokens": integer(0),
             },
             {
-                "prompt_tokens_details": record("wires.md 1.2", optional={"cached_tokens": integer(0)}),
-                "completion_tokens_details": record("wires.md 1.2", optional={"reasoning_tokens": integer(0)}),
+                "prompt_tokens_details": record("docs/spec/wires.md#1.2", optional={"cached_tokens": integer(0)}),
+                "completion_tokens_details": record(
+                    "docs/spec/wires.md#1.2", optional={"reasoning_tokens": integer(0)}
+                ),
             },
         )
     },

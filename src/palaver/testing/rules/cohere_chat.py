@@ -1,4 +1,4 @@
-"""Rules of `cohere_chat`: `POST /v2/chat` (wires.md 7).
+"""Rules of `cohere_chat`: `POST /v2/chat` (docs/spec/wires.md#7).
 
 - Messages are system, user, assistant and tool; unknown fields of the request and of its messages
   are refused.
@@ -8,7 +8,7 @@
   included.
 - `tool_choice` is `REQUIRED` or `NONE`; there is no `auto` and no name.
 
-What recorded traffic says: nine exchanges, none of which contradicts wires.md. Assistant thinking
+What recorded traffic says: nine exchanges, none of which contradicts docs/spec/wires.md. Assistant thinking
 stands beside text; that is not text beside calls.
 
 Stability: experimental.
@@ -37,7 +37,7 @@ from palaver.testing.rules.shapes import (
 )
 from palaver.testing.rules.violation import Body, Fields, Rule, Violation, check
 
-_SOURCE = "wires.md 7"
+_SOURCE = "docs/spec/wires.md#7"
 
 _TEXT = record(_SOURCE, {"text": STRING})
 _PARTS = {
@@ -139,7 +139,7 @@ RESPONSE = record(
     },
     {
         "usage": record(
-            "wires.md 1.2",
+            "docs/spec/wires.md#1.2",
             optional={"billed_units": OBJECT, "tokens": _TOKENS, "cached_tokens": NUMBER},
         )
     },
@@ -151,7 +151,7 @@ def _messages(body: Fields, role: str = "") -> list[Placed]:
     return [(where, m) for where, m in found if not role or m.get("role") == role]
 
 
-@rule("wires.md 7")
+@rule("docs/spec/wires.md#7")
 def no_text_beside_calls(body: Fields) -> Iterator[Finding]:
     """`text content is not allowed when tool_calls are provided` (vercel/ai#5794)."""
     for where, message in _messages(body, "assistant"):
@@ -161,7 +161,7 @@ def no_text_beside_calls(body: Fields) -> Iterator[Finding]:
             yield f"{where}.content", "text beside tool_calls"
 
 
-@rule("wires.md 7")
+@rule("docs/spec/wires.md#7")
 def assistants_say_something(body: Fields) -> Iterator[Finding]:
     """An assistant message with neither content nor calls is refused."""
     for where, message in _messages(body, "assistant"):
@@ -169,7 +169,7 @@ def assistants_say_something(body: Fields) -> Iterator[Finding]:
             yield where, "neither content nor tool_calls"
 
 
-@rule("wires.md 7")
+@rule("docs/spec/wires.md#7")
 def calls_and_results_pair(body: Fields) -> Iterator[Finding]:
     """Results follow their calls."""
     pairing = pair_chat(_messages(body))
@@ -185,7 +185,7 @@ _PLACES = {
 }
 
 
-@rule("wires.md 7")
+@rule("docs/spec/wires.md#7")
 def parts_stand_where_they_may(body: Fields) -> Iterator[Finding]:
     """Images belong to users, thinking to assistants, documents to tools."""
     for where, message in _messages(body):
@@ -195,7 +195,7 @@ def parts_stand_where_they_may(body: Fields) -> Iterator[Finding]:
                 yield place, f"{part.get('type')} part in a {role} message"
 
 
-@rule("wires.md 7")
+@rule("docs/spec/wires.md#7")
 def required_choice_needs_tools(body: Fields) -> Iterator[Finding]:
     """`REQUIRED` asks for one of the tools."""
     if body.get("tool_choice") == "REQUIRED" and not body.get("tools"):
@@ -223,7 +223,7 @@ def check_request(body: Body, accent: str | None = None) -> list[Violation]:
 
 
 def check_response(body: Body) -> list[Violation]:
-    """Return where a reply is no v2 chat response (wires.md 7).
+    """Return where a reply is no v2 chat response (docs/spec/wires.md#7).
 
     Stability: experimental.
     """

@@ -1,6 +1,6 @@
 """Rules of `google_generate`.
 
-`models/{model}:generateContent` (wires.md 5), in camelCase and in snake_case.
+`models/{model}:generateContent` (docs/spec/wires.md#5), in camelCase and in snake_case.
 
 - Both spellings are read; a body that holds one field in both is refused. Paths in violations are
   camelCase.
@@ -21,7 +21,7 @@ What recorded traffic says
 - Calls spread over two adjoining model contents are accepted when one user content answers all of
   them: calls are counted by turn, not by content.
 - A calling config without function declarations is accepted with mode `AUTO` beside
-  `includeServerSideToolInvocations` and a Google tool, against wires.md 5.2.8: that combination is
+  `includeServerSideToolInvocations` and a Google tool, against docs/spec/wires.md#5.2.8: that combination is
   exempt.
 - Empty `text` parts are accepted in both roles.
 
@@ -47,7 +47,7 @@ from palaver.testing.rules.google_shapes import (
 from palaver.testing.rules.order import Finding, Placed, Turn, inside, objects, rule, string, turns
 from palaver.testing.rules.violation import Body, Fields, Json, Rule, Violation, check, parse
 
-_SPELLED_TWICE = "wires.md 5"
+_SPELLED_TWICE = "docs/spec/wires.md#5"
 
 
 def camel(value: Json, where: str, clashes: list[Violation]) -> Json:
@@ -85,7 +85,7 @@ def _parts(content: Placed) -> list[Placed]:
     return objects(content[1].get("parts"), f"{content[0]}.parts")
 
 
-@rule("wires.md 5.1")
+@rule("docs/spec/wires.md#5.1")
 def parts_have_one_datum(body: Fields) -> Iterator[Finding]:
     """Exactly one data field beside the marks; a part with an unknown field may have none."""
     for content in _contents(body):
@@ -97,7 +97,7 @@ def parts_have_one_datum(body: Fields) -> Iterator[Finding]:
                 yield where, "has no data field"
 
 
-@rule("wires.md 5.2.1")
+@rule("docs/spec/wires.md#5.2.1")
 def first_content_is_user(body: Fields) -> Iterator[Finding]:
     """A conversation starts with the user."""
     for where, content in _contents(body)[:1]:
@@ -109,7 +109,7 @@ def _keys(blocks: list[Placed], field: str) -> list[str]:
     return [string(block, field) or "" for _, block in blocks]
 
 
-@rule("wires.md 5.2.2")
+@rule("docs/spec/wires.md#5.2.2")
 def calls_are_answered_next(body: Fields) -> Iterator[Finding]:
     """As many function responses as calls, in the next content.
 
@@ -132,7 +132,7 @@ def calls_are_answered_next(body: Fields) -> Iterator[Finding]:
             yield responses[0][0], "without ids, responses stand in the order of the calls"
 
 
-@rule("wires.md 5.2.2")
+@rule("docs/spec/wires.md#5.2.2")
 def responses_have_calls(body: Fields) -> Iterator[Finding]:
     """A function response stands in the first content after a turn with calls."""
     before: Turn | None = None
@@ -145,7 +145,7 @@ def responses_have_calls(body: Fields) -> Iterator[Finding]:
         before = turn
 
 
-@rule("wires.md 5.2.3")
+@rule("docs/spec/wires.md#5.2.3")
 def responses_stand_alone(body: Fields) -> Iterator[Finding]:
     """Function responses and other parts do not share a content."""
     for content in _contents(body):
@@ -155,7 +155,7 @@ def responses_stand_alone(body: Fields) -> Iterator[Finding]:
             yield content[0], "function responses beside other parts"
 
 
-@rule("wires.md 5.2.4")
+@rule("docs/spec/wires.md#5.2.4")
 def first_calls_are_signed(body: Fields) -> Iterator[Finding]:
     """`Function call is missing a thought_signature`.
 
@@ -179,7 +179,7 @@ def _declarations(body: Fields) -> list[Placed]:
     ]
 
 
-@rule("wires.md 5.2.8")
+@rule("docs/spec/wires.md#5.2.8")
 def config_needs_declarations(body: Fields) -> Iterator[Finding]:
     """A calling config without function declarations is refused; see the exemption above."""
     config = inside(body, "toolConfig", "functionCallingConfig")
@@ -189,7 +189,7 @@ def config_needs_declarations(body: Fields) -> Iterator[Finding]:
         yield "toolConfig.functionCallingConfig", "there are no function declarations"
 
 
-@rule("wires.md 5.2.8")
+@rule("docs/spec/wires.md#5.2.8")
 def names_do_not_go_with_auto(body: Fields) -> Iterator[Finding]:
     """`allowedFunctionNames` goes with the modes that call."""
     config = inside(body, "toolConfig", "functionCallingConfig")
@@ -197,7 +197,7 @@ def names_do_not_go_with_auto(body: Fields) -> Iterator[Finding]:
         yield "toolConfig.functionCallingConfig.allowedFunctionNames", "does not go with AUTO"
 
 
-@rule("wires.md 5.2.8")
+@rule("docs/spec/wires.md#5.2.8")
 def one_schema_each(body: Fields) -> Iterator[Finding]:
     """`parameters` and `parametersJsonSchema` exclude each other."""
     for where, declaration in _declarations(body):
@@ -205,7 +205,7 @@ def one_schema_each(body: Fields) -> Iterator[Finding]:
             yield where, "parameters beside parametersJsonSchema"
 
 
-@rule("wires.md 5.2.9")
+@rule("docs/spec/wires.md#5.2.9")
 def cache_holds_the_setup(body: Fields) -> Iterator[Finding]:
     """With `cachedContent` there are no tools, tool config and system instruction."""
     if body.get("cachedContent") is not None:
@@ -214,7 +214,7 @@ def cache_holds_the_setup(body: Fields) -> Iterator[Finding]:
                 yield key, "must be absent beside cachedContent"
 
 
-@rule("wires.md 1.2")
+@rule("docs/spec/wires.md#1.2")
 def usage_adds_up(body: Fields) -> Iterator[Finding]:
     """Total is prompt, candidates, thoughts and tool use prompt together."""
     usage = inside(body, "usageMetadata")
@@ -246,7 +246,7 @@ RESPONSE_RULES: tuple[Rule, ...] = (usage_adds_up,)
 
 
 def check_request(body: Body, accent: str | None = None) -> list[Violation]:
-    """Return what the provider would refuse in a request (wires.md 5.1, 5.2).
+    """Return what the provider would refuse in a request (docs/spec/wires.md#5.1, #5.2).
 
     Stability: experimental.
     """
@@ -260,7 +260,7 @@ def check_request(body: Body, accent: str | None = None) -> list[Violation]:
 
 
 def check_response(body: Body) -> list[Violation]:
-    """Return where a reply is no generate-content response (wires.md 5.3).
+    """Return where a reply is no generate-content response (docs/spec/wires.md#5.3).
 
     Stability: experimental.
     """

@@ -1,4 +1,4 @@
-"""The shapes of `google_generate` (wires.md 5.1, 5.3), in camelCase.
+"""The shapes of `google_generate` (docs/spec/wires.md#5.1, #5.3), in camelCase.
 
 - `SPELLINGS` maps the snake_case spelling of every known field to its camelCase one.
 - `OPAQUE` names the fields whose content is the caller's own: their keys are never respelled.
@@ -26,8 +26,8 @@ from palaver.testing.rules.shapes import (
     word,
 )
 
-_PARTS = "wires.md 5.1"
-_REPLY = "wires.md 5.3"
+_PARTS = "docs/spec/wires.md#5.1"
+_REPLY = "docs/spec/wires.md#5.3"
 
 DATA_FIELDS = frozenset(
     {
@@ -96,7 +96,7 @@ _OTHER_FIELDS = (
 _KNOWN = DATA_FIELDS | MARKS | OPAQUE | set(_OTHER_FIELDS)
 SPELLINGS: dict[str, str] = {re.sub(r"(?=[A-Z])", "_", name).lower(): name for name in _KNOWN}
 
-_NAME = cited("wires.md 1.4", text(like=r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}"))
+_NAME = cited("docs/spec/wires.md#1.4", text(like=r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}"))
 _INLINE = record(_PARTS, {"mimeType": STRING, "data": text(like=r"[A-Za-z0-9+/_=-]+")}, {"displayName": STRING})
 _FILE = record(_PARTS, {"mimeType": STRING, "fileUri": STRING}, {"displayName": STRING})
 _PART = record(
@@ -224,7 +224,7 @@ RESPONSE = record(
     optional={
         "candidates": array(_CANDIDATE),
         "promptFeedback": record(_REPLY, optional={"blockReason": STRING}),
-        "usageMetadata": record("wires.md 1.2", optional=dict.fromkeys(_COUNTS, integer(0))),
+        "usageMetadata": record("docs/spec/wires.md#1.2", optional=dict.fromkeys(_COUNTS, integer(0))),
         "modelVersion": STRING,
         "responseId": STRING,
         "createTime": STRING,

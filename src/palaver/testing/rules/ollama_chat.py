@@ -1,4 +1,4 @@
-"""Rules of `ollama_chat`: `POST /api/chat` (wires.md 8).
+"""Rules of `ollama_chat`: `POST /api/chat` (docs/spec/wires.md#8).
 
 - `content` is one string; images are bare base64 (no data URL); arguments are an object in both
   directions.
@@ -35,7 +35,7 @@ from palaver.testing.rules.shapes import (
 )
 from palaver.testing.rules.violation import Body, Fields, Rule, Violation, check
 
-_SOURCE = "wires.md 8"
+_SOURCE = "docs/spec/wires.md#8"
 
 _CALL = record(
     _SOURCE,
@@ -136,7 +136,7 @@ def _take(open_calls: list[Placed], message: Fields) -> bool:
     return False
 
 
-@rule("wires.md 8")
+@rule("docs/spec/wires.md#8")
 def calls_and_results_pair(body: Fields) -> Iterator[Finding]:
     """Results match by `tool_call_id`, else `tool_name`, else order."""
     open_calls: list[Placed] = []
@@ -152,7 +152,7 @@ def calls_and_results_pair(body: Fields) -> Iterator[Finding]:
         yield place, "call has no result directly after its turn"
 
 
-@rule("wires.md 8")
+@rule("docs/spec/wires.md#8")
 def fields_stand_where_they_may(body: Fields) -> Iterator[Finding]:
     """Calls and thinking belong to assistants, `tool_call_id` and `tool_name` to tools."""
     places = {
@@ -167,7 +167,7 @@ def fields_stand_where_they_may(body: Fields) -> Iterator[Finding]:
                 yield f"{where}.{key}", f"belongs to a message of role {role}"
 
 
-@rule("wires.md 8")
+@rule("docs/spec/wires.md#8")
 def no_tool_choice(body: Fields) -> Iterator[Finding]:
     """A tool choice has hung servers."""
     if "tool_choice" in body:
@@ -178,7 +178,7 @@ RULES: tuple[Rule, ...] = (calls_and_results_pair, fields_stand_where_they_may, 
 
 
 def check_request(body: Body, accent: str | None = None) -> list[Violation]:
-    """Return what the server would refuse or misread in a request (wires.md 8).
+    """Return what the server would refuse or misread in a request (docs/spec/wires.md#8).
 
     Stability: experimental.
     """
@@ -187,7 +187,7 @@ def check_request(body: Body, accent: str | None = None) -> list[Violation]:
 
 
 def check_response(body: Body) -> list[Violation]:
-    """Return where a reply is no chat response; `{"error": …}` is none (wires.md 8).
+    """Return where a reply is no chat response; `{"error": …}` is none (docs/spec/wires.md#8).
 
     Stability: experimental.
     """

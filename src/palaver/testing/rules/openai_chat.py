@@ -1,9 +1,9 @@
 """Rules of `openai_chat`.
 
-`POST /v1/chat/completions` (wires.md 2), and of its accents (wires.md 2.9).
+`POST /v1/chat/completions` (docs/spec/wires.md#2), and of its accents (docs/spec/wires.md#2.9).
 
 Every accent
-- The shapes of messages, parts, tools and choices; parts stand where wires.md 2.2 allows them.
+- The shapes of messages, parts, tools and choices; parts stand where docs/spec/wires.md#2.2 allows them.
 - An assistant's calls are answered by `tool` messages directly after it, one for each id; no result
   without a call.
 - A `tool` message holds text or images, nothing else. An assistant message holds content, calls, a
@@ -21,20 +21,20 @@ By accent (`accent=None` is OpenAI itself; an accent without a row has only the 
 - Ollama: arguments are the JSON text of an object. Moonshot: no `required`. No `developer` role at
   DeepSeek, xAI, Cerebras and z.ai.
 
-Arguments text is not parsed elsewhere: OpenAI takes any string (wires.md 2.3).
+Arguments text is not parsed elsewhere: OpenAI takes any string (docs/spec/wires.md#2.3).
 
 What recorded traffic says
 - Mistral takes assistant messages with `tool_calls: []`, and tools without `type`; OpenRouter takes
   ids of 50 characters; the Hugging Face router takes `tools: []`. So these are OpenAI's rules, not
   the wire's.
-- DeepSeek takes `reasoning_content` of earlier turns from `deepseek-reasoner`, which wires.md 2.9
+- DeepSeek takes `reasoning_content` of earlier turns from `deepseek-reasoner`, which docs/spec/wires.md#2.9
   forbids for R1: the model name now stands for a thinking mode that demands it. No rule forbids it
   here.
-- The six refusals that wires.md 2.4.3 cites (`expected to be either text or image_url type`) are
+- The six refusals that docs/spec/wires.md#2.4.3 cites (`expected to be either text or image_url type`) are
   about audio in a **user** message to a model without audio input; the tool messages beside them
   hold plain text. Models differ there, so audio in a user message is not flagged; that tool
   messages hold text or images rests on the documented types.
-- wires.md 2.4.4 (one system message only) names no provider, so no accent has it.
+- docs/spec/wires.md#2.4.4 (one system message only) names no provider, so no accent has it.
 
 Stability: experimental.
 """
@@ -84,7 +84,7 @@ def _parts(body: Fields, kind: str) -> list[Placed]:
     ]
 
 
-@rule("wires.md 2.4.1")
+@rule("docs/spec/wires.md#2.4.1")
 def calls_are_answered(body: Fields) -> Iterator[Finding]:
     """Each call has one `tool` message directly after its turn.
 
@@ -93,7 +93,7 @@ def calls_are_answered(body: Fields) -> Iterator[Finding]:
     yield from pair_chat(_messages(body)).unanswered
 
 
-@rule("wires.md 2.4.2")
+@rule("docs/spec/wires.md#2.4.2")
 def results_have_calls(body: Fields) -> Iterator[Finding]:
     """A `tool` message answers a call of the turn directly before it."""
     yield from pair_chat(_messages(body)).orphans
@@ -120,19 +120,19 @@ def _misplaced_parts(body: Fields, *, in_tools: bool) -> Iterator[Finding]:
                 yield place, f"{kind} part in a {role} message"
 
 
-@rule("wires.md 2.2")
+@rule("docs/spec/wires.md#2.2")
 def parts_stand_where_they_may(body: Fields) -> Iterator[Finding]:
     """System messages hold text, assistants text and refusals, users everything but refusals."""
     yield from _misplaced_parts(body, in_tools=False)
 
 
-@rule("wires.md 2.4.3")
+@rule("docs/spec/wires.md#2.4.3")
 def tool_messages_hold_text_or_images(body: Fields) -> Iterator[Finding]:
     """A tool message holds no audio, file or refusal; media go into a following user message."""
     yield from _misplaced_parts(body, in_tools=True)
 
 
-@rule("wires.md 2.1")
+@rule("docs/spec/wires.md#2.1")
 def assistants_say_something(body: Fields) -> Iterator[Finding]:
     """Content may be `null` or absent only beside calls, a refusal or audio."""
     for where, message in _messages(body, "assistant"):
@@ -142,7 +142,7 @@ def assistants_say_something(body: Fields) -> Iterator[Finding]:
             yield where, "neither content nor tool_calls"
 
 
-@rule("wires.md 2.2")
+@rule("docs/spec/wires.md#2.2")
 def files_are_complete(body: Fields) -> Iterator[Finding]:
     """A file is a `file_id`, or `file_data` with its `filename`."""
     for where, part in _parts(body, "file"):
@@ -151,7 +151,7 @@ def files_are_complete(body: Fields) -> Iterator[Finding]:
             yield where, "needs file_id, or file_data and filename"
 
 
-@rule("wires.md 1.4")
+@rule("docs/spec/wires.md#1.4")
 def short_call_ids(body: Fields) -> Iterator[Finding]:
     """At most 40 characters (vercel/ai#5171, camel-ai/camel#2215, microsoft/autogen#6377)."""
     for where, call in _calls(body):
@@ -159,7 +159,7 @@ def short_call_ids(body: Fields) -> Iterator[Finding]:
             yield f"{where}.id", f"longer than {LONGEST_ID} characters"
 
 
-@rule("wires.md 2.3")
+@rule("docs/spec/wires.md#2.3")
 def calls_and_tools_are_typed(body: Fields) -> Iterator[Finding]:
     """OpenAI requires `type`, and the field of that name; Mistral's own clients leave it out."""
     for where, item in _calls(body) + objects(body.get("tools"), "tools"):
@@ -190,14 +190,14 @@ def choice_needs_tools(body: Fields) -> Iterator[Finding]:
         yield "tool_choice", "there are no tools"
 
 
-@rule("wires.md 2.3")
+@rule("docs/spec/wires.md#2.3")
 def choice_is_not_any(body: Fields) -> Iterator[Finding]:
     """`any` is Mistral's word for `required`."""
     if body.get("tool_choice") == "any":
         yield "tool_choice", "expected auto | none | required, found 'any'"
 
 
-@rule("wires.md 2.2")
+@rule("docs/spec/wires.md#2.2")
 def media_have_openai_forms(body: Fields) -> Iterator[Finding]:
     """Images are http or data URLs, file data is a data URL, audio is wav or mp3."""
     for where, part in _parts(body, "image_url"):
@@ -224,7 +224,7 @@ _SAMPLING = (
 )
 
 
-@rule("wires.md 2.4.5")
+@rule("docs/spec/wires.md#2.4.5")
 def no_sampling_while_reasoning(body: Fields) -> Iterator[Finding]:
     """Sampling parameters do not go with a reasoning effort other than `none`.
 
@@ -236,21 +236,21 @@ def no_sampling_while_reasoning(body: Fields) -> Iterator[Finding]:
                 yield key, "refused beside reasoning_effort"
 
 
-@rule("wires.md 2.9")
+@rule("docs/spec/wires.md#2.9")
 def no_file_parts(body: Fields) -> Iterator[Finding]:
     """Azure takes no `file` parts."""
     for where, _part in _parts(body, "file"):
         yield where, "file parts are refused"
 
 
-@rule("wires.md 2.10")
+@rule("docs/spec/wires.md#2.10")
 def no_developer(body: Fields) -> Iterator[Finding]:
     """Some servers do not know the role: send `system`."""
     for where, _message in _messages(body, "developer"):
         yield f"{where}.role", "the developer role is refused"
 
 
-@rule("wires.md 1.4")
+@rule("docs/spec/wires.md#1.4")
 def mistral_call_ids(body: Fields) -> Iterator[Finding]:
     """`must be a-z, A-Z, 0-9, with a length of 9`.
 
@@ -263,7 +263,7 @@ def mistral_call_ids(body: Fields) -> Iterator[Finding]:
             yield where, f"the id {call_id!r} is not nine letters and digits"
 
 
-@rule("wires.md 2.9")
+@rule("docs/spec/wires.md#2.9")
 def mistral_turns(body: Fields) -> Iterator[Finding]:
     """Mistral's order of roles.
 
@@ -281,7 +281,7 @@ def mistral_turns(body: Fields) -> Iterator[Finding]:
             yield where, "the last message is neither user, tool, nor an assistant prefix"
 
 
-@rule("wires.md 2.9")
+@rule("docs/spec/wires.md#2.9")
 def mistral_assistants_say_something(body: Fields) -> Iterator[Finding]:
     """An assistant message with neither content nor calls is refused; `""` and `[]` are nothing."""
     for where, message in _messages(body, "assistant"):
@@ -289,7 +289,7 @@ def mistral_assistants_say_something(body: Fields) -> Iterator[Finding]:
             yield where, "neither content nor tool_calls"
 
 
-@rule("wires.md 2.9")
+@rule("docs/spec/wires.md#2.9")
 def deepseek_passes_reasoning_back(body: Fields) -> Iterator[Finding]:
     """`The reasoning_content in the thinking mode must be passed back`.
 
@@ -303,7 +303,7 @@ def deepseek_passes_reasoning_back(body: Fields) -> Iterator[Finding]:
             yield where, "a turn with calls has no reasoning_content"
 
 
-@rule("wires.md 2.9")
+@rule("docs/spec/wires.md#2.9")
 def arguments_are_objects(body: Fields) -> Iterator[Finding]:
     """Ollama's `/v1` parses the history's arguments and takes objects only."""
     for where, call in _calls(body):
@@ -316,14 +316,14 @@ def arguments_are_objects(body: Fields) -> Iterator[Finding]:
             yield f"{where}.function.arguments", "expected the JSON text of an object"
 
 
-@rule("wires.md 2.9")
+@rule("docs/spec/wires.md#2.9")
 def no_required_choice(body: Fields) -> Iterator[Finding]:
     """Moonshot does not take `required`."""
     if body.get("tool_choice") == "required":
         yield "tool_choice", "required is refused"
 
 
-@rule("wires.md 1.2")
+@rule("docs/spec/wires.md#1.2")
 def usage_adds_up(body: Fields) -> Iterator[Finding]:
     """Total is prompt and completion; at xAI reasoning stands beside the completion."""
     usage = inside(body, "usage")
@@ -367,7 +367,7 @@ RESPONSE_RULES: tuple[Rule, ...] = (usage_adds_up,)
 
 
 def check_request(body: Body, accent: str | None = None) -> list[Violation]:
-    """Return what the provider would refuse in a request (wires.md 2.1-2.4, 2.9).
+    """Return what the provider would refuse in a request (docs/spec/wires.md#2.1-2.4, 2.9).
 
     Stability: experimental.
     """
@@ -375,7 +375,7 @@ def check_request(body: Body, accent: str | None = None) -> list[Violation]:
 
 
 def check_response(body: Body) -> list[Violation]:
-    """Return where a reply is no chat completion (wires.md 2.5).
+    """Return where a reply is no chat completion (docs/spec/wires.md#2.5).
 
     Stability: experimental.
     """

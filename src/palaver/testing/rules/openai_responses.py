@@ -1,4 +1,4 @@
-"""Rules of `openai_responses`: `POST /v1/responses` (wires.md 3).
+"""Rules of `openai_responses`: `POST /v1/responses` (docs/spec/wires.md#3).
 
 - Items and parts have their fields; user, system and developer messages hold input parts,
   assistants output parts.
@@ -61,7 +61,7 @@ def _parts(body: Fields) -> list[Placed]:
     ]
 
 
-@rule("wires.md 3.3.1")
+@rule("docs/spec/wires.md#3.3.1")
 def calls_have_outputs(body: Fields) -> Iterator[Finding]:
     """`No tool output found for function call`: one output for each call, after it."""
     waiting: dict[str, str] = {}
@@ -79,7 +79,7 @@ def calls_have_outputs(body: Fields) -> Iterator[Finding]:
         yield where, f"call {call_id!r} has no output later in the input"
 
 
-@rule("wires.md 3.3.1")
+@rule("docs/spec/wires.md#3.3.1")
 def outputs_have_calls(body: Fields) -> Iterator[Finding]:
     """`No tool call found for function call output with call_id`; one output for each call."""
     on_server = body.get("previous_response_id") is not None or body.get("conversation") is not None
@@ -94,7 +94,7 @@ def outputs_have_calls(body: Fields) -> Iterator[Finding]:
             yield where, f"output {call_id!r} has no open call before it"
 
 
-@rule("wires.md 3.3.2")
+@rule("docs/spec/wires.md#3.3.2")
 def reasoning_is_followed(body: Fields) -> Iterator[Finding]:
     """`provided without its required following item` (vercel/ai#7099)."""
     for (where, item), after in with_next(_items(body)):
@@ -105,7 +105,7 @@ def reasoning_is_followed(body: Fields) -> Iterator[Finding]:
             yield where, "reasoning is not followed by an item it produced"
 
 
-@rule("wires.md 3.3.5")
+@rule("docs/spec/wires.md#3.3.5")
 def calls_are_no_references(body: Fields) -> Iterator[Finding]:
     """Function calls are sent in full."""
     for where, item in _items(body, "item_reference"):
@@ -113,7 +113,7 @@ def calls_are_no_references(body: Fields) -> Iterator[Finding]:
             yield where, "a function call as item_reference"
 
 
-@rule("wires.md 3.3.7")
+@rule("docs/spec/wires.md#3.3.7")
 def input_is_not_empty(body: Fields) -> Iterator[Finding]:
     """`input` may not be empty even with instructions.
 
@@ -124,7 +124,7 @@ def input_is_not_empty(body: Fields) -> Iterator[Finding]:
         yield "input", "empty"
 
 
-@rule("wires.md 3.3.7")
+@rule("docs/spec/wires.md#3.3.7")
 def json_object_is_asked_for(body: Fields) -> Iterator[Finding]:
     """`json_object` needs the word JSON in the input, not only in the instructions."""
     if inside(body, "text", "format").get("type") != "json_object":
@@ -138,7 +138,7 @@ def json_object_is_asked_for(body: Fields) -> Iterator[Finding]:
 _SOUND = re.compile(r"data:(audio|video)/|https?://[^?#]*\.(mp3|wav|ogg|flac|m4a|aac|mp4|mov|webm|mkv|avi)([?#]|$)")
 
 
-@rule("wires.md 3.3.10")
+@rule("docs/spec/wires.md#3.3.10")
 def files_are_readable(body: Fields) -> Iterator[Finding]:
     """`unsupported_file`, `unsupported MIME type 'audio/mpeg'` (recorded); data is a data URL."""
     for where, part in _parts(body):
@@ -155,7 +155,7 @@ _INPUT_PARTS: tuple[str, ...] = ("input_text", "input_image", "input_file")
 _OUTPUT_PARTS: tuple[str, ...] = ("output_text", "refusal")
 
 
-@rule("wires.md 3.1")
+@rule("docs/spec/wires.md#3.1")
 def parts_stand_where_they_may(body: Fields) -> Iterator[Finding]:
     """`Supported values are: 'output_text' and 'refusal'` (jeremychone/rust-genai#119)."""
     for where, item in _items(body):
@@ -174,7 +174,7 @@ def parts_stand_where_they_may(body: Fields) -> Iterator[Finding]:
 _PREFIXES = {"function_call": "fc_", "reasoning": "rs_", "message": "msg_"}
 
 
-@rule("wires.md 1.4")
+@rule("docs/spec/wires.md#1.4")
 def item_ids_have_prefixes(body: Fields) -> Iterator[Finding]:
     """An item's own `id` is not its `call_id`: `fc_…`, `rs_…`, `msg_…`."""
     for where, item in _items(body, *_PREFIXES):
@@ -183,7 +183,7 @@ def item_ids_have_prefixes(body: Fields) -> Iterator[Finding]:
             yield f"{where}.id", f"expected {_PREFIXES[_kind(item)]}…"
 
 
-@rule("wires.md 3.3.9")
+@rule("docs/spec/wires.md#3.3.9")
 def no_sampling_while_reasoning(body: Fields) -> Iterator[Finding]:
     """Sampling parameters do not go with a reasoning effort other than `none`.
 
@@ -203,7 +203,7 @@ def forced_choice_needs_tools(body: Fields) -> Iterator[Finding]:
         yield "tool_choice", "there are no tools"
 
 
-@rule("wires.md 3.3.8")
+@rule("docs/spec/wires.md#3.3.8")
 def calls_stand_together(body: Fields) -> Iterator[Finding]:
     """DeepSeek refuses an assistant item between two calls of a turn (recorded)."""
     seen_call = between = False
@@ -219,7 +219,7 @@ def calls_stand_together(body: Fields) -> Iterator[Finding]:
             seen_call = between = False
 
 
-@rule("wires.md 1.2")
+@rule("docs/spec/wires.md#1.2")
 def usage_adds_up(body: Fields) -> Iterator[Finding]:
     """Total is input and output."""
     usage = inside(body, "usage")
@@ -247,7 +247,7 @@ RESPONSE_RULES: tuple[Rule, ...] = (usage_adds_up,)
 
 
 def check_request(body: Body, accent: str | None = None) -> list[Violation]:
-    """Return what the provider would refuse in a request (wires.md 3.1-3.3).
+    """Return what the provider would refuse in a request (docs/spec/wires.md#3.1-3.3).
 
     Stability: experimental.
     """
@@ -255,7 +255,7 @@ def check_request(body: Body, accent: str | None = None) -> list[Violation]:
 
 
 def check_response(body: Body) -> list[Violation]:
-    """Return where a reply is no response object (wires.md 3.4).
+    """Return where a reply is no response object (docs/spec/wires.md#3.4).
 
     Stability: experimental.
     """

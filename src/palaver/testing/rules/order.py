@@ -1,6 +1,6 @@
 """What order rules are written with: a citation for each rule, and tolerant views of a body.
 
-- `@rule("wires.md 2.4.1")` turns a generator of `(where, detail)` into a rule that yields
+- `@rule("docs/spec/wires.md#2.4.1")` turns a generator of `(where, detail)` into a rule that yields
   violations and carries its `citation`.
 - A view skips what has the wrong shape (the shape tables have already said so), so that no order
   rule can crash.

@@ -1,6 +1,6 @@
 """The shapes of `openai_responses`.
 
-Items, parts, tools, request and reply (wires.md 3.1, 3.2, 3.4).
+Items, parts, tools, request and reply (docs/spec/wires.md#3.1, #3.2, #3.4).
 
 - Items are an open list by `type`; an item without `type` is an easy message and has a `role`.
 - Required fields follow the types of openai-python. Fields that replayed items lack in recorded
@@ -31,12 +31,12 @@ from palaver.testing.rules.shapes import (
     word,
 )
 
-_ITEMS = "wires.md 3.1"
-_TOOLS = "wires.md 3.2"
-_REPLY = "wires.md 3.4"
+_ITEMS = "docs/spec/wires.md#3.1"
+_TOOLS = "docs/spec/wires.md#3.2"
+_REPLY = "docs/spec/wires.md#3.4"
 
-_NAME = cited("wires.md 1.4", text(like=r"[a-zA-Z0-9_-]{1,64}"))
-_CALL_ID = cited("wires.md 1.4", text(least=1, most=64))
+_NAME = cited("docs/spec/wires.md#1.4", text(like=r"[a-zA-Z0-9_-]{1,64}"))
+_CALL_ID = cited("docs/spec/wires.md#1.4", text(least=1, most=64))
 
 PARTS = {
     "input_text": record(_ITEMS, {"text": STRING}),
@@ -168,8 +168,8 @@ REQUEST = record(
         "max_tool_calls": integer(1),
         "prompt": record(_ITEMS, {"id": STRING}),
         "service_tier": STRING,
-        "temperature": cited("wires.md 3.3.9", number(0, 2)),
-        "top_p": cited("wires.md 3.3.9", number(0, 1)),
+        "temperature": cited("docs/spec/wires.md#3.3.9", number(0, 2)),
+        "top_p": cited("docs/spec/wires.md#3.3.9", number(0, 1)),
     },
     some=("model", "prompt"),
 )
@@ -198,11 +198,11 @@ RESPONSE = record(
     },
     {
         "usage": record(
-            "wires.md 1.2",
+            "docs/spec/wires.md#1.2",
             {"input_tokens": integer(0), "output_tokens": integer(0), "total_tokens": integer(0)},
             {
-                "input_tokens_details": record("wires.md 1.2", optional={"cached_tokens": integer(0)}),
-                "output_tokens_details": record("wires.md 1.2", optional={"reasoning_tokens": integer(0)}),
+                "input_tokens_details": record("docs/spec/wires.md#1.2", optional={"cached_tokens": integer(0)}),
+                "output_tokens_details": record("docs/spec/wires.md#1.2", optional={"reasoning_tokens": integer(0)}),
             },
         ),
         "conversation": record(_REPLY, {"id": STRING}),

@@ -25,7 +25,7 @@ class Violation(NamedTuple):
     """One place in a body that a provider would refuse.
 
     `where` is a path such as `messages[3].content[0].text` (empty for the whole body), `rule` a
-    citation such as `wires.md 4.3.1` or an issue reference, `detail` says what was found.
+    citation such as docs/spec/wires.md#4.3.1` or an issue reference, `detail` says what was found.
 
     Stability: experimental.
     """

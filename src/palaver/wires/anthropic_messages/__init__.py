@@ -1,6 +1,6 @@
 """The Messages wire, ``POST /v1/messages``, also spoken by Vertex, Bedrock (``invoke``) and Foundry.
 
-Source: wires.md 4; https://docs.anthropic.com/en/api/messages.
+Source: docs/spec/wires.md#4; https://docs.anthropic.com/en/api/messages.
 
 Stability: experimental.
 """

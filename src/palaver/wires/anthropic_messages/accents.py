@@ -1,4 +1,4 @@
-"""Clouds that serve the Messages wire, as rows of a table (wires.md 4).
+"""Clouds that serve the Messages wire, as rows of a table (docs/spec/wires.md#4).
 
 Rules:
 

@@ -1,6 +1,6 @@
-"""Write content blocks (wires.md 4.1).
+"""Write content blocks (docs/spec/wires.md#4.1).
 
-Source: wires.md 4.1; anthropic-sdk-python ``types``.
+Source: docs/spec/wires.md#4.1; anthropic-sdk-python ``types``.
 """
 
 from __future__ import annotations

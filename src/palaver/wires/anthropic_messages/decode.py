@@ -17,7 +17,7 @@ Hints on form:
   warms the cache), ``@@budget`` (``beyond``: the thinking budget was
   not below ``max_tokens``), ``@@tool_choice``, ``@@thinking``, ``@@format`` and ``@@effort``: the field as it was
 written.
-Source: wires.md 4.1 to 4.4.
+Source: docs/spec/wires.md#4.1 to #4.4.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Write Messages bodies.
 
-What this wire cannot say (wires.md 4.6): audio, video, free-text calls, a developer role, the name of a tool on its
-result, arguments that are no object, several choices, log probabilities, reasoning from elsewhere. ``handover`` deals
-with the parts among those before this module is asked, ``repairs`` with the provider's rules on order and number.
+What this wire cannot say (docs/spec/wires.md#4.6): audio, video, free-text calls, a developer role, the name of a tool
+on its result, arguments that are no object, several choices, log probabilities, reasoning from elsewhere. ``handover``
+deals with the parts among those before this module is asked, ``repairs`` with the provider's rules on order and number.
 
 - ``max_tokens`` is required: a request that has none gets ``DEFAULT_MAX_TOKENS``, beside the budget for reasoning.
 - The results of a turn go out in one user message, before anything else of it. User messages are not merged with each
-  other: the server does that (wires.md 4.3.2).
+  other: the server does that (docs/spec/wires.md#4.3.2).
 - Content goes out as a list of blocks, unless it came as a string.
 
-Source: wires.md 4.1 to 4.4, 4.6; anthropic-sdk-python ``types``.
+Source: docs/spec/wires.md#4.1 to #4.4, #4.6; anthropic-sdk-python ``types``.
 """
 
 from __future__ import annotations

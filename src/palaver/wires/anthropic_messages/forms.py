@@ -1,6 +1,6 @@
 """What both halves of the codec share: words, and fields that have several forms, read and written side by side.
 
-Source: wires.md 4.1, 4.2, 4.4.
+Source: docs/spec/wires.md#4.1, #4.2, #4.4.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FINISH: Final[dict[str, FinishReason]] = {
     "compaction": "pause",
     "refusal": "refusal",
 }
-"""wires.md 4.4. Anything else, null and absent included, is ``other``."""
+"""docs/spec/wires.md#4.4. Anything else, null and absent included, is ``other``."""
 
 FINISH_WORD: Final[dict[FinishReason, str]] = {
     "stop": "end_turn",

@@ -4,13 +4,13 @@ Rules, for a request that does not go back as it came:
 
 - ``max_tokens`` is there and at least 1; a budget for reasoning is at least 1024 and below ``max_tokens``.
 - Thinking is switched off when a tool is forced, and when the open tool loop does not begin with thinking
-  (wires.md 4.3.4, 4.3.8). While it is on, the provider takes no ``temperature`` and no ``top_k``
+  (docs/spec/wires.md#4.3.4, #4.3.8). While it is on, the provider takes no ``temperature`` and no ``top_k``
   (docs.anthropic.com, "Extended thinking").
 - A temperature is from 0 to 1; stop sequences hold more than white space (BerriAI/litellm#3286).
-- The schema of a tool is an object; not every tool is deferred (wires.md 4.3.10).
-- Four cache marks at most, the top-level one first, then tools, then ``system`` (wires.md 4.3.7).
+- The schema of a tool is an object; not every tool is deferred (docs/spec/wires.md#4.3.10).
+- Four cache marks at most, the top-level one first, then tools, then ``system`` (docs/spec/wires.md#4.3.7).
 
-Source: wires.md 4.1 to 4.3; anthropic-sdk-python ``types``.
+Source: docs/spec/wires.md#4.1 to #4.3; anthropic-sdk-python ``types``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cache marks: at most four in a request, and none on thinking (wires.md 4.3.7).
+"""Cache marks: at most four in a request, and none on thinking (docs/spec/wires.md#4.3.7).
 
 The first four stand, in the order of the body: the top-level one, tools, ``system``, messages. So the marks of what was
 sent do not change when a conversation grows, and its beginning keeps its bytes.

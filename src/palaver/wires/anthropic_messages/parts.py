@@ -1,4 +1,4 @@
-"""Read the content blocks of Messages (wires.md 4.1).
+"""Read the content blocks of Messages (docs/spec/wires.md#4.1).
 
 - Each role has its table. A block of a type that its role does not hold, or that nobody knows, is ``Opaque``; a known
   one with a missing or wrong field is a ``DecodeError``.
@@ -202,7 +202,10 @@ def _object(arguments: Raw) -> str:
 
 
 def _names_result(kind: str, rest: Fields) -> bool:
-    """Whether a block of a type that has no row yet is the result of a tool that the provider ran (wires.md 4.2)."""
+    """Whether a block of a type that has no row yet is the result of a tool that the provider ran.
+
+    Source: docs/spec/wires.md#4.2.
+    """
     return kind.endswith("_tool_result") and jsontext.kind(rest.get("tool_use_id", NULL)) == "a string"
 
 

@@ -6,10 +6,10 @@ Every repair is on the receipt, and doing it twice does nothing new.
 - Dropped: thinking without a proof, and thinking at the end of a last assistant message; blank text; blocks that stand
   in a role which does not hold them; references to tools that are not declared; a document by URL that is no PDF;
   server calls and results without their other half, unless the turn was paused or only tool results follow
-  (wires.md 1.5, 4.3.5, 4.3.10, 4.3.11; router-for-me/CLIProxyAPI#5321).
+  (docs/spec/wires.md#1.5, #4.3.5, #4.3.10, #4.3.11; router-for-me/CLIProxyAPI#5321).
 - A message left without blocks is dropped.
 - A system message stays where it is when it ends a turn behind a user message or a server result; elsewhere it becomes
-  user text (wires.md 4.3.9).
+  user text (docs/spec/wires.md#4.3.9).
 - What a turn leaves behind for those after it, and for the head, is its ``Standing``.
 """
 
@@ -65,7 +65,7 @@ class Standing(NamedTuple):
 
     @property
     def unproven(self) -> bool:
-        """Whether an open tool loop does not begin with thinking (wires.md 4.3.4)."""
+        """Whether an open tool loop does not begin with thinking (docs/spec/wires.md#4.3.4)."""
         return self.looping and self.answered and not self.proven
 
 
@@ -283,7 +283,7 @@ def _behind(placed: Sequence[Placed]) -> list[Message]:
 
 
 def _ended(placed: list[Placed], context: Context) -> list[Placed]:
-    """Let a last assistant message end neither in thinking nor in white space (wires.md 4.3.6)."""
+    """Let a last assistant message end neither in thinking nor in white space (docs/spec/wires.md#4.3.6)."""
     placed = list(placed)
     while placed and isinstance(placed[-1].message, AssistantMessage):
         index, message, note = placed.pop()
@@ -316,7 +316,7 @@ def _answered(placed: list[Placed], before: Standing, context: Context) -> list[
 
 
 def _noted(placed: list[Placed], context: Context) -> list[Placed]:
-    """Let system messages stand only where the provider takes them (wires.md 4.3.9)."""
+    """Let system messages stand only where the provider takes them (docs/spec/wires.md#4.3.9)."""
     end = len(placed)
     while end and isinstance(placed[end - 1].message, SystemMessage):
         end -= 1

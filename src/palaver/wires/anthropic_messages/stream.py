@@ -1,4 +1,4 @@
-"""The stream of Messages: server-sent events whose name is the ``type`` of their data (wires.md 4.5).
+"""The stream of Messages: server-sent events whose name is the ``type`` of their data (docs/spec/wires.md#4.5).
 
 - Blocks are told by ``index``: ``content_block_start``, its deltas, ``content_block_stop``. Results of server tools
   come whole in the start. ``message_stop`` is the end mark; a stream that ends behind the stop reason is whole too.
@@ -7,11 +7,11 @@
 - ``message_delta`` tells what is known last: stop reason, usage, container, ``context_management``. They stand where
   an answer that is not streamed has them, around the content.
 - Usage is a snapshot that replaces the earlier one field by field; ``null`` and absent replace nothing. The two
-  disagree on ``input_tokens`` when server tools add input, and the later one counts (wires.md 1.2).
+  disagree on ``input_tokens`` when server tools add input, and the later one counts (docs/spec/wires.md#1.2).
 - A second ``message_start`` with the same id says nothing new; one with another id is a splice, and fails.
 - ``ping``, objects without a type (Bedrock's invocation metrics) and types that nobody knows are provider events.
 
-Source: wires.md 4.5, 4.7; https://docs.anthropic.com/en/docs/build-with-claude/streaming.
+Source: docs/spec/wires.md#4.5, #4.7; https://docs.anthropic.com/en/docs/build-with-claude/streaming.
 
 Stability: experimental.
 """

@@ -1,7 +1,7 @@
 """Usage of Messages, read and written.
 
 The counters are disjoint already; thinking is counted inside the output and, where the provider tells, apart. Passes of
-a compaction, of an advisor and of a fallback model stand beside the top-level counters (wires.md 1.2).
+a compaction, of an advisor and of a fallback model stand beside the top-level counters (docs/spec/wires.md#1.2).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The Converse wire of Amazon Bedrock, ``POST /model/{id}/converse``. The model stands in the path, not in the body.
 
-Source: wires.md 6; https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html.
+Source: docs/spec/wires.md#6; https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html.
 
 Stability: experimental.
 """

@@ -8,7 +8,7 @@ Rules:
   citations; a result inside an assistant message is one of the service's own, a ``ServerToolResult``.
 - A document whose source is text is a file of ``text/plain``, or of its format.
 
-Source: wires.md 6.1; ``ContentBlock`` in botocore's ``bedrock-runtime``.
+Source: docs/spec/wires.md#6.1; ``ContentBlock`` in botocore's ``bedrock-runtime``.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _text(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
 
 
 def _result_text(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
-    """Read text of a result, which may be blank; elsewhere blank text is refused (wires.md 6.2.3)."""
+    """Read text of a result, which may be blank; elsewhere blank text is refused (docs/spec/wires.md#6.2.3)."""
     text = jsontext.text(inner)
     if not text.strip():
         return Text(text, provider_json=_held({"@@blank": TRUE}, beside))

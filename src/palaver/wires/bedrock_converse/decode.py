@@ -12,7 +12,7 @@ What the neutral message cannot say stays under ``provider["bedrock_converse"]``
 A user message of the wire may hold results and words: it becomes tool messages and user messages, in their order. The
 model's name and whether to stream stand in the URL, so ``Request.model`` and ``Settings.stream`` are ``None``.
 
-Source: wires.md 6.1 to 6.4.
+Source: docs/spec/wires.md#6.1 to #6.4.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Write Converse bodies.
 
-What this wire cannot say (wires.md 6.5): media by a URL that is not ``s3://``, the developer role, system messages
-behind others, tool choice ``none`` and choices of several names, free-text calls, arguments that are no object, seeds
-and penalties, JSON without a schema, refusals; and in a response its id and model. ``handover`` deals with what is in
-messages before this module is asked.
+What this wire cannot say (docs/spec/wires.md#6.5): media by a URL that is not ``s3://``, the developer role, system
+messages behind others, tool choice ``none`` and choices of several names, free-text calls, arguments that are no
+object, seeds and penalties, JSON without a schema, refusals; and in a response its id and model. ``handover`` deals
+with what is in messages before this module is asked.
 
-Outside its own, unedited request a body meets the service's order (wires.md 6.2):
+Outside its own, unedited request a body meets the service's order (docs/spec/wires.md#6.2):
 
 - runs of one role are one message; a message that would be empty says ``.``; no message begins with a cache point, and
   later cache points than the fourth are left out;
@@ -17,7 +17,7 @@ Outside its own, unedited request a body meets the service's order (wires.md 6.2
 
 The model and whether to stream stand in the URL; leaving them out of the body is no loss.
 
-Source: wires.md 6.1 to 6.5.
+Source: docs/spec/wires.md#6.1 to #6.5.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _BESIDE_DOCUMENT: Final = "See the attached document."
 _MOST_MARKS: Final = 4
 _TOO_MANY: Final = "four stand before it"
 _RESULTS_ALONE: Final = frozenset({"meta", "mistral"})
-"""Families that take nothing beside tool results (wires.md 6.2.6)."""
+"""Families that take nothing beside tool results (docs/spec/wires.md#6.2.6)."""
 
 
 def _rule(kind: str) -> MediaRule:
@@ -183,7 +183,7 @@ def _put_tools(fields: dict[str, Any], rest: Fields, request: Request, context: 
 
 
 def _silenced(tools: Sequence[AnyTool], context: Context) -> list[AnyTool]:
-    """Say tool choice ``none``: leave the tools out, but for those that the history needs (wires.md 6.1)."""
+    """Say tool choice ``none``: leave the tools out, but for those that the history needs (docs/spec/wires.md#6.1)."""
     kept = [tool for tool in tools if isinstance(tool, Tool) and fitting_name(tool.name, context) in context.called]
     if context.called:
         why = "the wire has no “none”; the tools named in the history are declared, and may be called"
@@ -291,7 +291,10 @@ def _written(run: Iterable[Placed], context: Context) -> tuple[list[Block], Fiel
 
 
 def _placed_marks(found: list[Block], before: list[Block], context: Context, index: int) -> list[Block]:
-    """Leave out cache points that begin a message, and those behind the fourth of the request (wires.md 6.2.7)."""
+    """Leave out cache points that begin a message, and those behind the fourth of the request.
+
+    Source: docs/spec/wires.md#6.2.7.
+    """
     left = _MOST_MARKS - sum(_marks(context))
     kept: list[Block] = []
     for block in found:

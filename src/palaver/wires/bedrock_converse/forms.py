@@ -3,7 +3,7 @@
 A block is an object with one key; ``blocks`` and ``encode`` call that key its kind. Fields of the object under the key
 that have no neutral place stand under ``provider["bedrock_converse"]``; what stands beside the key, under ``@@beside``.
 
-Source: wires.md 6.1, 6.4; the shapes of ``bedrock-runtime`` in botocore.
+Source: docs/spec/wires.md#6.1, #6.4; the shapes of ``bedrock-runtime`` in botocore.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ FINISH: Final[dict[str, FinishReason]] = {
     "malformed_model_output": "error",
     "malformed_tool_use": "error",
 }
-"""wires.md 6.4. ``tool_use`` counts only with a call that the client must answer; every other word is ``other``."""
+"""docs/spec/wires.md#6.4. ``tool_use`` counts only with a call that the client must answer; every other word is
+``other``."""
 
 FINISH_WORD: Final[dict[FinishReason, str]] = {
     "stop": "end_turn",
@@ -56,7 +57,7 @@ EXCEPTIONS: Final = frozenset(
         "validationException",
     }
 )
-"""How a stream may fail (wires.md 6.3)."""
+"""How a stream may fail (docs/spec/wires.md#6.3)."""
 
 STARTS: Final = frozenset({"toolUse", "toolResult", "image"})
 """Blocks whose start is told."""
@@ -131,7 +132,9 @@ WORDS: Final[dict[str, dict[str, str]]] = {
 
 
 def finish(word: str | None, content: Sequence[AssistantPart]) -> FinishReason:
-    """Tell the reason; ``tool_use`` asks the client for something only when there is a call for it (wires.md 6.4).
+    """Tell the reason; ``tool_use`` asks the client for something only when there is a call for it.
+
+    Source: docs/spec/wires.md#6.4.
 
     A call that a stream spoiled is one too.
     """

@@ -6,7 +6,7 @@ Rules:
 - Pieces of base64 text may each be padded; joined they are the text of all the bytes. What is no base64 stays as it
   came.
 
-Source: wires.md 6.3.
+Source: docs/spec/wires.md#6.3.
 """
 
 from __future__ import annotations

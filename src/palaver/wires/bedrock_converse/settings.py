@@ -3,14 +3,14 @@
 Rules:
 
 - A setting may stand in several places: what Converse itself does not name stands in ``additionalModelRequestFields``,
-  where each model family has words of its own and an unknown one is refused (wires.md 6.1). The first place that holds
-  it wins; a place that is not the first is kept as the hint ``@@<setting>_at``, and its form, where it is not the one
-  we write, as ``@@<setting>``.
+  where each model family has words of its own and an unknown one is refused (docs/spec/wires.md#6.1). The first place
+  that holds it wins; a place that is not the first is kept as the hint ``@@<setting>_at``, and its form, where it is
+  not the one we write, as ``@@<setting>``.
 - A value of an odd type is no setting: it stays where it stands.
 - A setting without a place of its own is written only where the model, which stands in the URL, is known by
   ``Request.model`` to belong to a family that reads it; else it is a loss.
 
-Source: wires.md 6.1, 6.5; ``ConverseRequest`` in botocore's ``bedrock-runtime``.
+Source: docs/spec/wires.md#6.1, #6.5; ``ConverseRequest`` in botocore's ``bedrock-runtime``.
 """
 
 from __future__ import annotations
@@ -80,7 +80,10 @@ def _enabled(tokens: object) -> object:
 
 
 def read_tool_choice(raw: Raw) -> ToolChoice | None:
-    """Read ``toolChoice``; ``None`` for a form that has no neutral meaning. There is no ``none`` (wires.md 6.1)."""
+    """Read ``toolChoice``; ``None`` for a form that has no neutral meaning. There is no ``none``.
+
+    Source: docs/spec/wires.md#6.1.
+    """
     match jsontext.value(raw):
         case {"auto": dict()}:
             return ToolChoice("auto")

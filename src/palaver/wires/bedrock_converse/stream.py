@@ -13,7 +13,7 @@ Rules:
   ``ProviderEvent``, and so is the end of a block that nobody opened.
 - An exception is the provider's error; its name is the code.
 
-Source: wires.md 6.3; ``ConverseStreamOutput`` in botocore's ``bedrock-runtime``.
+Source: docs/spec/wires.md#6.3; ``ConverseStreamOutput`` in botocore's ``bedrock-runtime``.
 
 Stability: experimental.
 """

@@ -13,7 +13,7 @@ Rules:
   number that is free.
 - Padding is not invented. A stream that failed ends in an exception, which is what the clients raise.
 
-Source: wires.md 6.3; ``ConverseStreamOutput`` in botocore's ``bedrock-runtime``.
+Source: docs/spec/wires.md#6.3; ``ConverseStreamOutput`` in botocore's ``bedrock-runtime``.
 
 Stability: experimental.
 """

@@ -1,6 +1,6 @@
 """Usage of Converse, read and written: the counters are disjoint already, and cached tokens go by two names.
 
-Reasoning is not counted apart. Source: wires.md 1.2.
+Reasoning is not counted apart. Source: docs/spec/wires.md#1.2.
 """
 
 from __future__ import annotations

@@ -2,13 +2,14 @@
 
 Rules:
 
-- In its own request every part is written as it was found. In any other, blank text is left out (wires.md 6.2.3), and
-  so is reasoning text without a signature, unless the model is known to be of a family that takes it: Anthropic
-  refuses it (6.2.8), and which model answers stands in the URL, so an unknown one may be Anthropic's.
+- In its own request every part is written as it was found. In any other, blank text is left out
+  (docs/spec/wires.md#6.2.3), and so is reasoning text without a signature, unless the model is known to be of a family
+  that takes it: Anthropic refuses it (6.2.8), and which model answers stands in the URL, so an unknown one may be
+  Anthropic's.
 - Names of documents are made of what the service allows, and unique within the request (6.2.4).
 - A JSON result that is no object is wrapped in one (6.2.5).
 
-Source: wires.md 6.1, 6.2.
+Source: docs/spec/wires.md#6.1, #6.2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cohere's wire, ``POST /v2/chat``.
 
-Source: wires.md 7; https://docs.cohere.com/v2/reference/chat.
+Source: docs/spec/wires.md#7; https://docs.cohere.com/v2/reference/chat.
 
 Stability: experimental.
 """

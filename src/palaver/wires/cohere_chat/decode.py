@@ -9,7 +9,7 @@ What the neutral message cannot say stays under ``provider["cohere_chat"]``, whe
   ``@@role``, ``@@no_role``, ``@@tools``;
 - ``citations``, where they do not point at texts in order. Else each is a ``Citation`` on the text that it cites.
 
-Source: wires.md 7; https://docs.cohere.com/v2/reference/chat.
+Source: docs/spec/wires.md#7; https://docs.cohere.com/v2/reference/chat.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Write Cohere v2 chat bodies.
 
-What this wire cannot say (wires.md 7): an error flag on results, media in results and in answers, documents and
-recordings, cache marks, reasoning and citations from elsewhere, the developer role, the choice of a named tool,
+What this wire cannot say (docs/spec/wires.md#7): an error flag on results, media in results and in answers, documents
+and recordings, cache marks, reasoning and citations from elsewhere, the developer role, the choice of a named tool,
 free-text calls, refusals, more than one answer. Beside calls there is no text: it becomes ``tool_plan``. Unknown fields
 are refused, so nothing but Cohere's own leftovers is written beside what this module names.
 
-Source: wires.md 7; https://docs.cohere.com/v2/reference/chat.
+Source: docs/spec/wires.md#7; https://docs.cohere.com/v2/reference/chat.
 """
 
 from __future__ import annotations

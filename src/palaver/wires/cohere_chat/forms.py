@@ -1,6 +1,6 @@
 """What both halves of the Cohere codec share: words, settings, and fields read and written side by side.
 
-Source: wires.md 7, 1.2; https://docs.cohere.com/v2/reference/chat.
+Source: docs/spec/wires.md#7, #1.2; https://docs.cohere.com/v2/reference/chat.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ _NO_TOKENS = _Tokens()
 
 
 def read_usage(raw: Raw) -> Usage:
-    """Read the usage object into disjoint counters (wires.md 1.2)."""
+    """Read the usage object into disjoint counters (docs/spec/wires.md#1.2)."""
     try:
         found = _counts(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):  # counters of another type count nothing

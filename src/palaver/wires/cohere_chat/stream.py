@@ -1,4 +1,4 @@
-"""The stream of Cohere: server-sent events, told apart by the ``type`` inside their data (wires.md 7).
+"""The stream of Cohere: server-sent events, told apart by the ``type`` inside their data (docs/spec/wires.md#7).
 
 - ``content-start``, ``-delta`` and ``-end`` tell texts and thinking, ``tool-call-*`` calls, ``tool-plan-delta`` the
   plan, which begins with its first delta. Each kind counts its indexes for itself; a new start under a number in use
@@ -13,7 +13,7 @@
 - ``debug``, and types that nobody knows, are events of the provider's own. So is a known event, beside what it says,
   that holds fields which nobody knows and which an answer has no place for.
 
-Source: wires.md 7, 1.3; https://docs.cohere.com/v2/docs/streaming; cohere-python ``V2ChatStreamResponse``.
+Source: docs/spec/wires.md#7, #1.3; https://docs.cohere.com/v2/docs/streaming; cohere-python ``V2ChatStreamResponse``.
 
 Stability: experimental.
 """

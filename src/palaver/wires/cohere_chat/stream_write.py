@@ -7,7 +7,7 @@
 - What an answer has beside its parts stands in the last event. An error does too, as ``error``; clients of the
   provider's raise nothing for it, and give it to whoever reads.
 
-Source: wires.md 7; https://docs.cohere.com/v2/docs/streaming; cohere-python ``V2ChatStreamResponse``.
+Source: docs/spec/wires.md#7; https://docs.cohere.com/v2/docs/streaming; cohere-python ``V2ChatStreamResponse``.
 
 Stability: experimental.
 """

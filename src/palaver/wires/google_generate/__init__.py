@@ -1,6 +1,6 @@
 """Gemini's wire, ``POST …/models/{model}:generateContent``, of the Gemini API and of Vertex AI.
 
-Source: wires.md 5; https://ai.google.dev/api/generate-content.
+Source: docs/spec/wires.md#5; https://ai.google.dev/api/generate-content.
 
 Stability: experimental.
 """

@@ -10,11 +10,11 @@ What the neutral message cannot say stays under ``provider["google_generate"]``,
   URL metadata stand among the fields of the message, whole; ``@@cited`` names them, so that they are not sent back.
 
 A function response belongs to the call of its id; without one to the first open call of its name. One whose response
-is ``{"error": …}`` and nothing else is an error (message-fields.md F70; the word is Google's own).
+is ``{"error": …}`` and nothing else is an error (docs/spec/message-fields.md#F70; the word is Google's own).
 
 A request names its model, and whether it streams, in its address: the body has no place for either.
 
-Source: wires.md 5.1 to 5.4; https://ai.google.dev/api/generate-content.
+Source: docs/spec/wires.md#5.1 to #5.4; https://ai.google.dev/api/generate-content.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Write Gemini bodies.
 
-What this wire cannot say (wires.md 5.5): a developer role and system messages that do not lead, an error flag on
-results (the key ``error`` instead), plain text as a result (``{"output": …}``), arguments that are no object, refusals,
-strict tools, cache marks, reasoning and server tools of other wires. ``handover`` deals with most of those before this
-module is asked; results, thoughts and signatures are the business of ``turns``. The model, and whether to stream, stand
-in the address of a request, and not in its body.
+What this wire cannot say (docs/spec/wires.md#5.5): a developer role and system messages that do not lead, an error
+flag on results (the key ``error`` instead), plain text as a result (``{"output": …}``), arguments that are no object,
+refusals, strict tools, cache marks, reasoning and server tools of other wires. ``handover`` deals with most of those
+before this module is asked; results, thoughts and signatures are the business of ``turns``. The model, and whether to
+stream, stand in the address of a request, and not in its body.
 
-Source: wires.md 5.1 to 5.5; https://ai.google.dev/api/generate-content.
+Source: docs/spec/wires.md#5.1 to #5.5; https://ai.google.dev/api/generate-content.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
     if not context.own and rest.get("cachedContent", rest.get("cached_content", NULL)) != NULL:
         for key in ("tools", "toolConfig"):
             if fields.pop(key, None) is not None:
-                context.lose("dropped", key, "the cached content holds its own (wires.md 5.2.9)")
+                context.lose("dropped", key, "the cached content holds its own (docs/spec/wires.md#5.2.9)")
         if instruction:
             instruction = {}
-            context.lose("dropped", "system message", "the cached content holds its own (wires.md 5.2.9)")
+            context.lose("dropped", "system message", "the cached content holds its own (docs/spec/wires.md#5.2.9)")
     for wire, key, _ in reading.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     if context.own and is_hint(rest, "contents", "object"):

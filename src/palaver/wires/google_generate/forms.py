@@ -1,6 +1,6 @@
 """What both halves of the codec share: words, models, and fields of several forms, read and written side by side.
 
-Source: wires.md 5.1, 5.2, 5.4.
+Source: docs/spec/wires.md#5.1, #5.2, #5.4.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FINISH: Final[dict[str, FinishReason]] = {
     "IMAGE_OTHER": "other",
     "FINISH_REASON_UNSPECIFIED": "other",
 }
-"""wires.md 5.4; every other word is ``other``. ``STOP`` beside a call is ``tool_calls``."""
+"""docs/spec/wires.md#5.4; every other word is ``other``. ``STOP`` beside a call is ``tool_calls``."""
 
 FINISH_WORD: Final[dict[FinishReason, str]] = {
     "stop": "STOP",
@@ -58,7 +58,7 @@ FINISH_WORD: Final[dict[FinishReason, str]] = {
 """Neutral reasons that the wire has a word for; the others are approximated."""
 
 STAND_IN: Final = "skip_thought_signature_validator"
-"""The documented signature for calls that Gemini did not make (wires.md 5.2.5).
+"""The documented signature for calls that Gemini did not make (docs/spec/wires.md#5.2.5).
 
 https://ai.google.dev/gemini-api/docs/thought-signatures, questions at the end.
 """

@@ -1,6 +1,6 @@
 """How the stream of Gemini is framed, and the shape that nearly every event has.
 
-Server-sent events with ``alt=sse``, else a JSON array (wires.md 1.3).
+Server-sent events with ``alt=sse``, else a JSON array (docs/spec/wires.md#1.3).
 
 The first byte that is not blank tells which. A body that is one JSON object is an answer that was not streamed, or an
 error; it is read as an array of one.

@@ -1,4 +1,4 @@
-"""Parts, read and written side by side (wires.md 5.1).
+"""Parts, read and written side by side (docs/spec/wires.md#5.1).
 
 - A part is told by its data field. One whose data field nobody knows, or which has none, is ``Opaque``; one that the
   message at hand cannot hold (a call of the user's, a result of the model's) is ``Opaque`` too.

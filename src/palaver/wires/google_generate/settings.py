@@ -1,4 +1,4 @@
-"""``generationConfig`` and ``toolConfig``, read and written side by side (wires.md 5.1, 5.2.8).
+"""``generationConfig`` and ``toolConfig``, read and written side by side (docs/spec/wires.md#5.1, #5.2.8).
 
 A value that is not of the type we know (protobuf also takes counts as strings) is left where it stood. ``effort`` is
 ``thinkingLevel`` in lower case, as on other wires.

@@ -1,4 +1,4 @@
-"""Field names in camelCase and in snake_case (wires.md 5).
+"""Field names in camelCase and in snake_case (docs/spec/wires.md#5).
 
 Rules:
 

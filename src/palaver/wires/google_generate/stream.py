@@ -1,4 +1,4 @@
-"""The stream of Gemini: each event is a whole answer that holds what is new (wires.md 5.3).
+"""The stream of Gemini: each event is a whole answer that holds what is new (docs/spec/wires.md#5.3).
 
 How events become the answer that is not streamed:
 
@@ -22,7 +22,7 @@ that was blocked ends it too. Behind a finish reason, damage is of no account.
 An object ``{"error": …}``, alone or in a list, is the provider's error. An object that is neither answer nor error is a
 provider event. The body is server-sent events, a streamed array, or a single object: the first byte tells.
 
-Source: wires.md 5.3 to 5.6; https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent.
+Source: docs/spec/wires.md#5.3 to #5.6; https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent.
 
 Stability: experimental.
 """

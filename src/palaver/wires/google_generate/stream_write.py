@@ -1,4 +1,4 @@
-"""The stream of Gemini, written: each event is a whole answer that holds what is new (wires.md 5.3).
+"""The stream of Gemini, written: each event is a whole answer that holds what is new (docs/spec/wires.md#5.3).
 
 - Every event names the model and the id of the answer, as Gemini's do. Text goes out in pieces, calls go out whole.
 - A text or thought that has fields of its own, such as a signature, is one event: pieces of it would be parts.
@@ -9,7 +9,7 @@
 
 Several texts that adjoin become one for whoever reads the stream; an empty one disappears.
 
-Source: wires.md 5.3 to 5.5; https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent.
+Source: docs/spec/wires.md#5.3 to #5.5; https://ai.google.dev/api/generate-content#method:-models.streamgeneratecontent.
 
 Stability: experimental.
 """

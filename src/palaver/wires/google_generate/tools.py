@@ -1,4 +1,4 @@
-"""Tool definitions, read and written side by side (wires.md 5.1).
+"""Tool definitions, read and written side by side (docs/spec/wires.md#5.1).
 
 An entry of ``tools`` may hold function declarations, tools that Google runs, or both. Each declaration is a ``Tool``,
 what else an entry holds a ``ProviderTool``. Declarations that follow each other go out in one entry; hints tell where

@@ -1,7 +1,7 @@
 """Write the contents of a turn.
 
 A request that goes back as it was gets the contents it had, by the hints on its messages. For any other, the rules are
-these (wires.md 5.2):
+these (docs/spec/wires.md#5.2):
 
 - Function responses stand alone in one content, in the order of the calls; ids that we made up are not sent. A result
   that is an object goes as it is, any other as ``{"output": …}``, an error as ``{"error": …}``.
@@ -12,7 +12,7 @@ these (wires.md 5.2):
 - To a model known to be older than Gemini 3, media of results go in a content of the user, and tools that Google ran
   are left out. A model whose name tells nothing is taken for a newer one.
 
-Source: wires.md 5.2; https://ai.google.dev/gemini-api/docs/thought-signatures.
+Source: docs/spec/wires.md#5.2; https://ai.google.dev/gemini-api/docs/thought-signatures.
 """
 
 from __future__ import annotations

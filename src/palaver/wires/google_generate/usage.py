@@ -1,4 +1,4 @@
-"""Usage of Gemini, read and written (wires.md 1.2).
+"""Usage of Gemini, read and written (docs/spec/wires.md#1.2).
 
 ``thoughtsTokenCount`` stands beside ``candidatesTokenCount``; the prompts of tools that Google ran are counted apart
 and are input like any other.

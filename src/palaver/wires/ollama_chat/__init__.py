@@ -1,6 +1,6 @@
 """Ollama's own wire, ``POST /api/chat``.
 
-Source: wires.md 8; https://github.com/ollama/ollama/blob/main/docs/api.md.
+Source: docs/spec/wires.md#8; https://github.com/ollama/ollama/blob/main/docs/api.md.
 
 Stability: experimental.
 """

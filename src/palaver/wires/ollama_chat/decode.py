@@ -2,9 +2,10 @@
 
 What the neutral message cannot say stays under ``provider["ollama_chat"]``, with hints on form: ``@@id`` (``absent``: a
 call had none and got one from its place), ``@@image`` (images stand beside the text, after it), ``@@content`` (absent).
-A result without ``tool_call_id`` answers the call of its ``tool_name``, else the first that is open (wires.md 8).
+A result without ``tool_call_id`` answers the call of its ``tool_name``, else the first that is open
+(docs/spec/wires.md#8).
 
-Source: wires.md 8; ollama/ollama ``api/types.go``.
+Source: docs/spec/wires.md#8; ollama/ollama ``api/types.go``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Write Ollama chat bodies.
 
-What this wire cannot say (wires.md 8): an error flag on results, image URLs and other media, tool choice, cache marks,
-citations, signatures, parallel flags, arguments that are no object. Order of parts is lost: content, images, thinking
-and calls stand in fields of their own.
+What this wire cannot say (docs/spec/wires.md#8): an error flag on results, image URLs and other media, tool choice,
+cache marks, citations, signatures, parallel flags, arguments that are no object. Order of parts is lost: content,
+images, thinking and calls stand in fields of their own.
 
-Source: wires.md 8; ollama/ollama ``api/types.go``.
+Source: docs/spec/wires.md#8; ollama/ollama ``api/types.go``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What both halves of the Ollama codec share: words, options, and the two-way fields ``format`` and ``think``.
 
-Source: wires.md 8.
+Source: docs/spec/wires.md#8.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stream of Ollama: lines of JSON, each an answer of its own that holds what is new (wires.md 8).
+"""The stream of Ollama: lines of JSON, each an answer of its own that holds what is new (docs/spec/wires.md#8).
 
 - ``content`` and ``thinking`` append, calls and images come whole, the lists of ``logprobs`` are joined. Of every other
   field the last line that has it is kept, ``created_at`` included: the server makes the answer that is not streamed so.
@@ -11,7 +11,7 @@
 Written is one line a delta, a call in a line of its own, and a last line with all that the answer has beside its parts.
 Several texts become one, parted by a blank line.
 
-Source: wires.md 8, 1.3; ollama/ollama ``api/types.go``, ``server/routes.go``.
+Source: docs/spec/wires.md#8, #1.3; ollama/ollama ``api/types.go``, ``server/routes.go``.
 
 Stability: experimental.
 """

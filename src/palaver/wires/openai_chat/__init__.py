@@ -1,6 +1,6 @@
 """The Chat Completions wire, ``POST /v1/chat/completions``, and the vendors that speak it with an accent.
 
-Source: wires.md 2; https://platform.openai.com/docs/api-reference/chat.
+Source: docs/spec/wires.md#2; https://platform.openai.com/docs/api-reference/chat.
 
 Stability: experimental.
 """

@@ -1,4 +1,4 @@
-"""Vendors that speak Chat Completions with an accent, as rows of a table (wires.md 2.9).
+"""Vendors that speak Chat Completions with an accent, as rows of a table (docs/spec/wires.md#2.9).
 
 Rules:
 

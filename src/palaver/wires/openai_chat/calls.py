@@ -1,6 +1,6 @@
 """Tell the tool calls of a streamed answer apart, and say them as they come.
 
-Rules (wires.md 2.6, 2.9, 2.10):
+Rules (docs/spec/wires.md#2.6, #2.9, #2.10):
 
 - A delta belongs to the call of its ``index``; without one to the call of its ``id``; without either to the last call.
 - An ``id`` that differs from the one this call has opens a new call: some servers give every call the index 0. So

@@ -198,7 +198,10 @@ class Choice:
                 raise error.within(f"[{position}]") from None
 
     def _detail(self, rest: Fields, *, first: bool) -> None:
-        """Merge by type and index; without an index the first of a delta goes on with the last (wires.md 2.9)."""
+        """Merge by type and index; without an index the first of a delta goes on with the last.
+
+        Source: docs/spec/wires.md#2.9.
+        """
         kind, index, own_id = (rest.get(name, NULL) for name in ("type", "index", "id"))
         key = bytes(kind), bytes(index)
         item = self._by_key.get(key)

@@ -7,7 +7,7 @@ What the neutral message cannot say stays under ``provider["openai_chat"]``, whe
   function call stood), ``@@type`` and ``@@id`` (``absent``), ``@@arguments`` (``object``), ``@@role``,
 ``@@max_tokens``; - ``@@choice``: what stood beside a message in its choice (``index``, ``logprobs``, …).
 
-Source: wires.md 2.1 to 2.7.
+Source: docs/spec/wires.md#2.1 to #2.7.
 """
 
 from __future__ import annotations
@@ -243,7 +243,10 @@ def _audio(rest: Fields) -> tuple[Audio, ...]:
 
 
 def _reasoning(rest: Fields) -> tuple[Reasoning, ...]:
-    """Read reasoning where accents put it; proofs first, since the text beside them is a copy (wires.md 2.9)."""
+    """Read reasoning where accents put it; proofs first, since the text beside them is a copy.
+
+    Source: docs/spec/wires.md#2.9.
+    """
     raw = rest.get("reasoning_details")
     if raw is not None and jsontext.kind(raw) == "an array" and (details := jsontext.items(raw)):
         del rest["reasoning_details"]
@@ -340,7 +343,7 @@ def _plain_calls(raw: Raw) -> tuple[ToolCall | MalformedToolCall, ...]:
 
 
 def function_call(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]:
-    """Read the deprecated ``function_call``; one whose name is empty is none (wires.md 2.9, Snowflake)."""
+    """Read the deprecated ``function_call``; one whose name is empty is none (docs/spec/wires.md#2.9, Snowflake)."""
     raw = rest.get("function_call")
     if raw is None or jsontext.kind(raw) != "an object":
         return ()

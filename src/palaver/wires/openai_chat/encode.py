@@ -1,10 +1,10 @@
 """Write Chat Completions bodies.
 
-What this wire cannot say (wires.md 2.8): reasoning of other wires, server tools, citations that are no URL citations of
-its own, an error flag on results, media in results, documents by URL, text between tool calls. ``handover`` deals with
-those before this module is asked.
+What this wire cannot say (docs/spec/wires.md#2.8): reasoning of other wires, server tools, citations that are no URL
+citations of its own, an error flag on results, media in results, documents by URL, text between tool calls.
+``handover`` deals with those before this module is asked.
 
-Source: wires.md 2.1 to 2.5, 2.8, 2.9.
+Source: docs/spec/wires.md#2.1 to #2.5, #2.8, #2.9.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What both halves of the codec share: words, and fields that have several forms, read and written side by side.
 
-Source: wires.md 2.3, 2.7.
+Source: docs/spec/wires.md#2.3, #2.7.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FINISH: Final[dict[str, FinishReason]] = {
     "model_length": "length",
     "sensitive": "content_filter",
 }
-"""wires.md 2.7. ``""``, null and absent are derived from the message."""
+"""docs/spec/wires.md#2.7. ``""``, null and absent are derived from the message."""
 
 FINISH_WORD: Final[dict[FinishReason, str]] = {
     "stop": "stop",

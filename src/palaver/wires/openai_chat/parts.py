@@ -1,4 +1,4 @@
-"""Read the content parts of Chat Completions messages (wires.md 2.2).
+"""Read the content parts of Chat Completions messages (docs/spec/wires.md#2.2).
 
 A part of an unknown type is ``Opaque``; a known type with a missing or wrong field is a ``DecodeError``.
 """

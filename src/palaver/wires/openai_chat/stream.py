@@ -12,7 +12,7 @@ Rules:
   ends the stream, and a Groq error carries what the model wrote in ``failed_generation``.
 - What holds neither choices nor usage nor an error is kept as an event of the provider's.
 
-Source: wires.md 1.2, 1.3, 2.6, 2.7, 2.9, 2.10.
+Source: docs/spec/wires.md#1.2, #1.3, #2.6, #2.7, #2.9, #2.10.
 
 Stability: experimental.
 """
@@ -180,7 +180,10 @@ class Decoder(StreamDecoder):
             self.fail(Failed("provider", told.message, told.code, Raw(data) if jsontext.is_json(data) else UNSET))
 
     def _keep_failed_call(self, error: Raw) -> None:
-        """Keep the call that Groq could not read: it stands in the error, as the model wrote it (wires.md 2.9)."""
+        """Keep the call that Groq could not read: it stands in the error, as the model wrote it.
+
+        Source: docs/spec/wires.md#2.9.
+        """
         if jsontext.kind(error) != "an object":
             return
         raw = jsontext.fields(error).get("failed_generation", NULL)

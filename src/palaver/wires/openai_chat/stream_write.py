@@ -11,7 +11,7 @@ Rules:
   are gathered and said once, at the end.
 - A failure is an ``error`` object, the provider's own where it was read from this wire, and no end mark.
 
-Source: wires.md 1.3, 2.6, 2.9; ``openai/lib/streaming/chat/_completions.py``.
+Source: docs/spec/wires.md#1.3, #2.6, #2.9; ``openai/lib/streaming/chat/_completions.py``.
 
 Stability: experimental.
 """

@@ -1,7 +1,7 @@
 """Usage of Chat Completions, read and written.
 
 Vendors put cached tokens in four places and count reasoning inside or beside the completion; the data tells which,
-so no accent is asked (wires.md 1.2, 2.9).
+so no accent is asked (docs/spec/wires.md#1.2, #2.9).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NO_PROMPT, _NO_COMPLETION = _PromptDetails(), _CompletionDetails()
 
 
 def read_usage(raw: Raw) -> Usage:
-    """Read the usage object into disjoint counters (wires.md 1.2)."""
+    """Read the usage object into disjoint counters (docs/spec/wires.md#1.2)."""
     try:
         found = _counts(raw)
     except msgspec.DecodeError:  # counters of another type count nothing; the raw object keeps them

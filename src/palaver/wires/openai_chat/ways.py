@@ -5,7 +5,7 @@ Rules:
 - A way gives deltas, and ``None`` where there is nothing to say. Who asks it puts them into chunks.
 - What the provider said of a part at its end, beyond what was known when it began, is said in a last delta.
 
-Source: wires.md 2.6, 2.9.
+Source: docs/spec/wires.md#2.6, #2.9.
 
 Stability: experimental.
 """

@@ -1,6 +1,6 @@
 """The Responses wire, ``POST /v1/responses``.
 
-Source: wires.md 3; https://platform.openai.com/docs/api-reference/responses.
+Source: docs/spec/wires.md#3; https://platform.openai.com/docs/api-reference/responses.
 
 Stability: experimental.
 """

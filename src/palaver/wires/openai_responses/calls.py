@@ -11,7 +11,7 @@ Rules:
 - The type of a native item is the hint ``@@type``; what has no neutral place stays beside it.
 - A native call whose result cannot be said in the native form is sent, with its result, as a plain function call.
 
-Source: wires.md 3.1, 3.3; https://platform.openai.com/docs/guides/tools.
+Source: docs/spec/wires.md#3.1, #3.3; https://platform.openai.com/docs/guides/tools.
 """
 
 from __future__ import annotations

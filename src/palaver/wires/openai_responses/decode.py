@@ -6,7 +6,7 @@ the neutral message cannot say stays under ``provider["openai_responses"]``, whe
 - fields of the body, of an item, a part or a tool that have no neutral place, verbatim;
 - ``item`` (``@@item``, when only its form is told) on the first part of a message of the assistant: the fields of that
   item; ``@@joined`` on the parts that stand in the same item as the part before;
-- ``@@reasoning`` on an item with an id: the id of the reasoning item that led to it (wires.md 3.3.2);
+- ``@@reasoning`` on an item with an id: the id of the reasoning item that led to it (docs/spec/wires.md#3.3.2);
 - ``@@summary`` and ``@@content`` on reasoning: how its text was written; ``@@field`` on instructions, and on what came
   back from a tool of the provider;
 - hints on form: ``@@type``, ``@@content``, ``@@output``, ``@@input``, ``@@tools``, ``@@parameters``, ``@@strict``,
@@ -14,7 +14,7 @@ the neutral message cannot say stays under ``provider["openai_responses"]``, whe
 
 Items that we do not know, or that mean something to the provider only, are ``Opaque`` at their place.
 
-Source: wires.md 3.1 to 3.6.
+Source: docs/spec/wires.md#3.1 to #3.6.
 """
 
 from __future__ import annotations
@@ -464,7 +464,7 @@ def provider_error(body: bytes) -> ProviderError:
 
 
 def finish(status: str | None, details: Raw | None, content: tuple[AnyPart, ...]) -> FinishReason:
-    """Derive the neutral finish reason (wires.md 3.6)."""
+    """Derive the neutral finish reason (docs/spec/wires.md#3.6)."""
     if status == "incomplete":
         inner = jsontext.fields(details) if details and jsontext.kind(details) == "an object" else {}
         return INCOMPLETE.get(peek(inner, "reason") or "", "other")

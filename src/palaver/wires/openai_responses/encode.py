@@ -1,18 +1,18 @@
 """Write Responses bodies.
 
-What this wire cannot say (wires.md 3.7): reasoning of other wires, an error flag on results, audio and video, images in
-what the assistant said, stop sequences, seeds and penalties, a budget of reasoning tokens, several answers.
-``handover`` deals with most of those before this module is asked.
+What this wire cannot say (docs/spec/wires.md#3.7): reasoning of other wires, an error flag on results, audio and
+video, images in what the assistant said, stop sequences, seeds and penalties, a budget of reasoning tokens, several
+answers. ``handover`` deals with most of those before this module is asked.
 
 Rules:
 
-- Reasoning and what it led to go together (wires.md 3.3.2). Reasoning that cannot be sent (nothing follows it,
-  or the provider could not read it) is dropped, and what it led to loses its item id; a call that the
+- Reasoning and what it led to go together (docs/spec/wires.md#3.3.2). Reasoning that cannot be sent (nothing follows
+  it, or the provider could not read it) is dropped, and what it led to loses its item id; a call that the
   provider ran itself, and which is nothing without its id, is dropped too.
 - Texts of the assistant that came in one item go back in one item; texts that came from elsewhere and
   stand together become one.
 
-Source: wires.md 3.1 to 3.4, 3.6, 3.7.
+Source: docs/spec/wires.md#3.1 to #3.4, #3.6, #3.7.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _spoken(pieces: list[Piece], context: Context) -> list[Piece]:
 
 
 def _welded(pieces: list[Piece], context: Context) -> list[Piece]:
-    """Keep reasoning and what it led to together, or send neither as such (wires.md 3.3.2, 3.3.3)."""
+    """Keep reasoning and what it led to together, or send neither as such (docs/spec/wires.md#3.3.2, #3.3.3)."""
     while len(kept := _unwelded(pieces, context)) < len(pieces):
         pieces = kept  # what was left out may have been all that followed something else
     return kept

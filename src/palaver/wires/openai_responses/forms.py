@@ -1,6 +1,6 @@
 """What both halves of the codec share: words, and fields that have several forms, side by side.
 
-Source: wires.md 3.2, 3.6; https://platform.openai.com/docs/api-reference/responses/create.
+Source: docs/spec/wires.md#3.2, #3.6; https://platform.openai.com/docs/api-reference/responses/create.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FINISH: Final[dict[str, FinishReason]] = {
     "queued": "pause",
     "in_progress": "pause",
 }
-"""wires.md 3.6. ``completed`` is refined by what the output holds, ``incomplete`` by its reason."""
+"""docs/spec/wires.md#3.6. ``completed`` is refined by what the output holds, ``incomplete`` by its reason."""
 
 INCOMPLETE: Final[dict[str, FinishReason]] = {
     "max_output_tokens": "length",
@@ -51,10 +51,10 @@ FINISH_WORD: Final[dict[FinishReason, tuple[str, str | None]]] = {
 """Status, and reason of being incomplete. The others are approximated by ``incomplete``."""
 
 CONTINUES: Final = frozenset({"previous_response_id", "conversation"})
-"""Fields that say that earlier items are kept by the provider (wires.md 3.3.4)."""
+"""Fields that say that earlier items are kept by the provider (docs/spec/wires.md#3.3.4)."""
 
 ELSEWHERE: Final = CONTINUES | {"prompt"}
-"""Fields under which ``input`` may be left out (wires.md 3.3.7)."""
+"""Fields under which ``input`` may be left out (docs/spec/wires.md#3.3.7)."""
 
 
 def optional(take: Callable[[Fields, str], Any], rest: Fields, key: str) -> Any:

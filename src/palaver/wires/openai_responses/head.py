@@ -3,11 +3,11 @@
 Rules:
 
 - ``instructions`` are written for the message that came from there; any other system message is an item,
-  which a chained request keeps and in which the word JSON counts (wires.md 3.3.7).
+  which a chained request keeps and in which the word JSON counts (docs/spec/wires.md#3.3.7).
 - A function without ``strict`` gets ``false``: left out, it would mean true here, and it means false everywhere else.
-- What the provider refuses beside other fields is left out (wires.md 3.3.7, 3.3.9).
+- What the provider refuses beside other fields is left out (docs/spec/wires.md#3.3.7, #3.3.9).
 
-Source: wires.md 3.1 to 3.3; https://platform.openai.com/docs/api-reference/responses/create.
+Source: docs/spec/wires.md#3.1 to #3.3; https://platform.openai.com/docs/api-reference/responses/create.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _tool(tool: AnyTool, context: Context) -> object:
 
 
 def _obey(fields: dict[str, Any], request: Request, context: Context) -> None:
-    """Leave out what the provider refuses beside other fields (wires.md 3.3.7, 3.3.9)."""
+    """Leave out what the provider refuses beside other fields (docs/spec/wires.md#3.3.7, #3.3.9)."""
     if request.settings.effort in _EFFORTS[1:]:
         for key in ("temperature", "top_p", "top_logprobs"):
             if fields.get(key, jsontext.NULL) != jsontext.NULL:

@@ -1,6 +1,6 @@
 """Items and parts of a stream that is being written.
 
-Source: wires.md 3.5.
+Source: docs/spec/wires.md#3.5.
 
 Stability: experimental.
 """

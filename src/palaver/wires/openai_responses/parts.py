@@ -10,7 +10,7 @@ Rules:
 - An image without ``detail`` and bytes without ``filename`` are told by ``@@detail`` and ``@@filename``; ours have
 both. - A part without a source that we can read is kept as it is.
 
-Source: wires.md 3.1; https://platform.openai.com/docs/api-reference/responses/object.
+Source: docs/spec/wires.md#3.1; https://platform.openai.com/docs/api-reference/responses/object.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stream of Responses, read: server-sent events whose name is the ``type`` of their data (wires.md 3.5).
+"""The stream of Responses, read: server-sent events whose name is the ``type`` of their data (docs/spec/wires.md#3.5).
 
 - Items are told by ``output_index``, the parts of a message by ``content_index`` too. Ids of items are no key: some
   gateways change them from event to event.
@@ -12,7 +12,7 @@
 - Progress, and events that nobody knows, are provider events. Known events with fields that nobody knows are told, and
   are provider events as well.
 
-Source: wires.md 3.4 to 3.8; https://platform.openai.com/docs/api-reference/responses-streaming.
+Source: docs/spec/wires.md#3.4 to #3.8; https://platform.openai.com/docs/api-reference/responses-streaming.
 
 Stability: experimental.
 """

@@ -1,6 +1,6 @@
 """Events of the stream of Responses: names, fields, and the shapes that nearly every event has.
 
-Source: wires.md 3.5; https://platform.openai.com/docs/api-reference/responses-streaming.
+Source: docs/spec/wires.md#3.5; https://platform.openai.com/docs/api-reference/responses-streaming.
 
 Stability: experimental.
 """

@@ -1,4 +1,4 @@
-"""The stream of Responses, written (wires.md 3.5).
+"""The stream of Responses, written (docs/spec/wires.md#3.5).
 
 - The events are those of the provider, numbered. The terminal event holds the response that ``encode.response`` writes
   of the whole answer; items have the same ids there as in the events before.
@@ -12,7 +12,7 @@
   ``error``, where the provider sends them and its client looks.
 - Events of the provider's own go out again. Those that say what is said anyway do not.
 
-Source: wires.md 3.4 to 3.8; https://platform.openai.com/docs/api-reference/responses-streaming.
+Source: docs/spec/wires.md#3.4 to #3.8; https://platform.openai.com/docs/api-reference/responses-streaming.
 
 Stability: experimental.
 """

@@ -6,7 +6,7 @@
 - The whole answer names no places, so its parts are compared with those told one by one, in order. When it holds fewer,
   those told stay: some gateways send an answer without its output.
 
-Source: wires.md 3.5, 3.8.
+Source: docs/spec/wires.md#3.5, #3.8.
 
 Stability: experimental.
 """

@@ -1,4 +1,4 @@
-"""Usage of the Responses wire, read and written (wires.md 1.2).
+"""Usage of the Responses wire, read and written (docs/spec/wires.md#1.2).
 
 Source: https://platform.openai.com/docs/api-reference/responses/object, ``usage``.
 """
