@@ -12,6 +12,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Literal
@@ -29,6 +30,8 @@ from palaver.threads.view import RECORD
 
 WHOLE: Final = "result"
 """The ``source`` of a record that keeps a whole result."""
+
+_LOGGER: Final = logging.getLogger("palaver.agent")
 
 
 class Called(Struct, frozen=True):
@@ -59,7 +62,8 @@ async def call_tool(
     with anyio.move_on_after(tool.timeout) as scope:
         try:
             output = await run(structs.replace(request, deadline=scope.deadline))
-        except Exception as error:  # noqa: BLE001 (whatever a tool raises is told to the model)
+        except Exception as error:
+            _LOGGER.debug("the tool %r raised", tool.name, exc_info=error)
             output = outputs.error_output(error)
     if scope.cancelled_caught or output is None:
         outcome = "timeout"

@@ -32,7 +32,7 @@ from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import client_calls
 from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.swarm.call import Call
-from palaver.swarm.place import CALL, LOGGER, STRAY, Place, is_cancelled, watched
+from palaver.swarm.place import CALL, STRAY, Place, is_cancelled, watched
 from palaver.swarm.tool import FIRST, SwarmTool
 
 if TYPE_CHECKING:
@@ -228,13 +228,11 @@ class Batch:
             self._left.set()
 
     async def _failed(self, call: Call, planned: Planned, error: Exception) -> None:
-        session, turn = self._seat.session, self.turn
+        turn = self.turn
         if error is turn.error:  # what the tool waited for has failed; that is known already
             return
-        text = f"{type(error).__name__}: {error}"
-        session.tell("agent", "tool-error", self._place.agent, input={"toolId": call.id}, output={"error": text})
+        call.log_error(error)
         if turn.over:
-            LOGGER.warning("the tool %r raised when its turn was over: %s", call.name, text)
             return
         if planned.tool.returns:
             try:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 from msgspec import Struct
 
 from palaver.swarm.events import Event
+from palaver.swarm.place import LOGGER
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -42,7 +43,7 @@ QUEUE: int = 1024
 class Where(Struct, frozen=True, kw_only=True):
     """Which events: everything that is set must be equal; ``test`` is asked last. Nothing set is every event.
 
-    A ``test`` that raises has said no.
+    A ``test`` that raises has said no, and is logged.
     """
 
     client: str | None = None
@@ -71,6 +72,7 @@ class Where(Struct, frozen=True, kw_only=True):
         try:
             return bool(self.test(event))
         except Exception:  # noqa: BLE001 (a filter of an application must break nothing)
+            LOGGER.exception("the test of a filter raised; the event %s does not pass", event)
             return False
 
 

@@ -7,6 +7,7 @@ Rules (docs/spec/agent-swarm-kit.md#3.1, #3.7):
 - ``cancelled`` is set when nobody waits for the tool any more: the turn was cancelled, the batch stopped or failed,
   the agent changed. The tool is not interrupted; it looks, or waits, for it.
 - What a tool asks of the session goes through ``session``, and belongs to its turn.
+- What a tool raises is logged with its traceback, and published as ``agent tool-error`` with the tool's name.
 - ``flush`` hides what was said from this agent alone; from all of them where ``scope="thread"`` asks for it (K8).
 
 Stability: experimental.
@@ -23,6 +24,7 @@ from palaver.agent.outputs import output_of
 from palaver.agent.tool import Output, ToolContext
 from palaver.core.messages import Scope, ToolMessage
 from palaver.core.parts import Text, ToolCall
+from palaver.swarm.place import LOGGER
 
 if TYPE_CHECKING:
     from palaver.swarm.batch import Batch
@@ -119,6 +121,17 @@ class Call:
     async def flush(self, scope: Scope = "agent") -> None:
         """Hide what was said so far."""
         await self.session.commit_flush(agent=self.agent, scope=scope)
+
+    def log_error(self, error: Exception) -> None:
+        """Log what the tool raised, with its traceback, and publish it with the tool's name."""
+        LOGGER.error("the tool %r of the agent %r raised", self.name, self.agent, exc_info=error)
+        self.session.tell(
+            "agent",
+            "tool-error",
+            self.agent,
+            input={"toolId": self.id, "toolName": self.name},
+            output={"error": f"{type(error).__name__}: {error}"},
+        )
 
     async def released(self) -> None:
         """The result is kept: the next of the batch may begin. Called by the session."""

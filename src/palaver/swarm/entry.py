@@ -67,7 +67,7 @@ async def fork(
         try:
             return await work(session)
         except Exception as error:  # noqa: BLE001 (it is told to whoever asked for it)
-            LOGGER.warning("the work for the client %r failed: %s", client, error)
+            LOGGER.error("the work for the client %r failed", client, exc_info=error)
             if on_error is not None:
                 await called(on_error, error)
             return None

@@ -194,6 +194,7 @@ def commit_action(
             try:
                 result = await made.invoke(call, arguments)
             except Exception as error:  # noqa: BLE001 (the model is told, and goes on)
+                call.log_error(error)
                 if fallback is not None:
                     await called(fallback, error, call)
                 wrong = str(error) or type(error).__name__
@@ -233,7 +234,7 @@ def fetch_info(
         try:
             result = await made.invoke(call, arguments)
         except Exception as error:  # noqa: BLE001 (nothing was fetched)
-            call.session.tell("agent", "tool-error", call.agent, output={"error": f"{type(error).__name__}: {error}"})
+            call.log_error(error)
         if result in (None, ""):
             result = NOT_AVAILABLE.format(name=call.name) if empty is None else await _text(empty, call)
         await call.commit(result)

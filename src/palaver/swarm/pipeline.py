@@ -68,7 +68,7 @@ class Pipeline(Generic[T]):
             async with self._moved(session):
                 result = await called(self.function, session, payload)
         except Exception as error:  # noqa: BLE001 (it is told to whoever asked for it)
-            LOGGER.warning("the pipeline %r failed for the client %r: %s", self.name, session.client, error)
+            LOGGER.error("the pipeline %r failed for the client %r", self.name, session.client, exc_info=error)
             failed, result = True, None
             await watched("on_error", self.on_error, session, payload, error)
         await watched("on_end", self.on_end, session, payload, failed)

@@ -38,7 +38,7 @@ from palaver.swarm.batch import (
     with_calls,
 )
 from palaver.swarm.named import TURN
-from palaver.swarm.place import Place, called, watched
+from palaver.swarm.place import LOGGER, Place, called, watched
 from palaver.swarm.rescue import START, Custom, Recomplete, placeholder
 from palaver.swarm.tool import SwarmTool, as_tool
 from palaver.swarm.turn import Turn
@@ -131,7 +131,7 @@ class Seat:
         except Exception as error:
             if self.agent.on_model_error == "raise":
                 raise
-            self._tell_error(error)
+            self._log_error("the model", error)
             return await self._transformed(placeholder(self.agent.placeholders))
         text = await self._transformed(answer.text)
         self.session.tell("agent", "run", self.agent.name, input={"message": said.text}, output={"result": text})
@@ -192,7 +192,7 @@ class Seat:
         except Exception as error:
             if self.agent.on_model_error == "raise":
                 raise
-            self._tell_error(error)
+            self._log_error("the model", error)
             await self._apologise(turn, place)
             return None
         finally:
@@ -294,12 +294,15 @@ class Seat:
         """The arguments of a call, in a tuple; ``None`` when the tool does not take them."""
         try:
             arguments = tool.check(call)
-            if tool.validate is not None and not await called(tool.validate, place, arguments):
-                return None
         except Exception as error:  # noqa: BLE001 (a check that raises has refused)
-            self._tell_error(error)
+            self._log_error(f"the check of the arguments of {tool.name!r}", error)
             return None
-        return (arguments,)
+        try:
+            passes = tool.validate is None or await called(tool.validate, place, arguments)
+        except Exception as error:  # noqa: BLE001 (as above)
+            self._log_error(f"the validation of {tool.name!r}", error)
+            return None
+        return (arguments,) if passes else None
 
     async def _offered(self, place: Place) -> dict[str, SwarmTool]:
         """The tools that are offered just now, by name. What fails is left out, and told (K12)."""
@@ -308,7 +311,7 @@ class Seat:
             try:
                 tools += [as_tool(each) for each in await called(source, place)]
             except Exception as error:  # noqa: BLE001 (a source is optional)
-                self._tell_error(error)
+                self._log_error("a source of tools", error)
         if any(tool.available or tool.describe for tool in tools):
             here = await self._all_here(place, tools)
             return ordered([tool for tool in here if tool is not None])
@@ -336,7 +339,7 @@ class Seat:
                 return tool
             return tool.replace(definition=await called(tool.describe, place, tool.definition))
         except Exception as error:  # noqa: BLE001 (as above)
-            self._tell_error(error)
+            self._log_error(f"the tool {tool.name!r}", error)
             return None
 
     # -- the model -------------------------------------------------------------------------------------------------
@@ -489,7 +492,7 @@ class Seat:
             turn.step()
             return await self._ask(place, messages, (), self._model)
         except Exception as error:  # noqa: BLE001 (the placeholder is left)
-            self._tell_error(error)
+            self._log_error("the model", error)
             return None
 
     async def _custom(self, place: Place, strategy: Custom, reason: str) -> AssistantMessage:
@@ -503,12 +506,18 @@ class Seat:
     def _place(self, turn: Turn) -> Place:
         return self.session.place(self.agent.name, payload=turn.payload, run=turn.id)
 
+    def _log_error(self, what: str, error: Exception) -> None:
+        """Log an error with its traceback, and publish it: nobody raises it, so it is seen nowhere else."""
+        LOGGER.error("%s of the agent %r raised", what, self.agent.name, exc_info=error)
+        self._tell_error(error)
+
     def _tell_error(self, error: Exception) -> None:
         self.session.tell("agent", "error", self.agent.name, output={"error": f"{type(error).__name__}: {error}"})
 
     def _fail(self, turn: Turn, error: Exception) -> None:
         self._tell_error(error)
-        turn.fail(error)
+        if not turn.fail(error) and error is not turn.error:
+            LOGGER.error("the agent %r raised when its turn was over", self.agent.name, exc_info=error)
 
 
 def _of(turn: Turn, message: Any) -> Any:

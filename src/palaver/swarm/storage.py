@@ -207,8 +207,8 @@ class StorageCell(Cell, Generic[T]):
             if known is None or known[0] is not raw:
                 try:
                     known = self._texts[name] = (raw, self._index(self._typed(raw)))
-                except Exception as error:  # noqa: BLE001 (whatever an application's function raises)
-                    _logger.warning("%s: item %r has no text: %r", self.what, name, error)
+                except Exception as error:
+                    _logger.warning("%s: item %r has no text", self.what, name, exc_info=error)
                     continue
             texts[name] = known[1]
         return texts

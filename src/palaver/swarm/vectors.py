@@ -104,8 +104,8 @@ class Vectors:
         for name, text in wanted:
             try:
                 vector = await self.of(text)
-            except Exception as error:  # noqa: BLE001 (whatever an application's function raises)
-                _logger.warning("%s: item %r was not embedded: %r", self._kind, name, error)
+            except Exception as error:
+                _logger.warning("%s: item %r was not embedded", self._kind, name, exc_info=error)
             else:
                 found[name][text] = vector
                 if self._still(name):
@@ -115,7 +115,7 @@ class Vectors:
         try:
             await cache.put(self._kind, key, vector)
         except (StoreError, SwarmError) as error:
-            _logger.warning("%s: a vector was not kept: %s", self._kind, error)
+            _logger.warning("%s: a vector was not kept", self._kind, exc_info=error)
 
 
 def best(wanted: Vector, vectors: Sequence[Vector], similarity: Similarity) -> float:

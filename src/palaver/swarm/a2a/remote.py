@@ -49,7 +49,7 @@ from palaver.swarm.a2a.driver import (
 )
 from palaver.swarm.a2a.parts import KEY, Said, parts_of, said
 from palaver.swarm.agent import SwarmAgent
-from palaver.swarm.place import Place
+from palaver.swarm.place import LOGGER, Place
 from palaver.threads.ids import uuid7
 
 TIMEOUT: Final = 300.0
@@ -162,7 +162,7 @@ async def _cancel(client: Client, task: str, context: ClientCallContext) -> None
         try:
             await client.cancel_task(CancelTaskRequest(id=task), context=context)
         except Exception:  # noqa: BLE001 (nobody waits for it any more; the turn is over)
-            return
+            LOGGER.warning("the task %s was not cancelled", task, exc_info=True)
 
 
 class _Heard:

@@ -381,6 +381,7 @@ async def _complete(session: Session, asked: Asked) -> Mapping[str, Any]:
     except (StoreError, ClosedError):
         raise
     except Exception as error:  # noqa: BLE001 (whatever it is, it is what the turn came to)
+        LOGGER.error("the turn %s of %s failed", asked.run, asked.client, exc_info=error)
         told = _told(error)
         await session.records.put(_FAILED, asked.run, told)
         return told
