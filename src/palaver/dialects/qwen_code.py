@@ -39,6 +39,7 @@ from palaver.dialects.conversation import (
 from palaver.dialects.dialect import Dialect, Origin
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import inner, integer, listed, one_line, split, string, value
+from palaver.dialects.parents_first import ParentsFirst
 from palaver.dialects.sight import Head, Sighting
 from palaver.dialects.times import iso, read_time
 from palaver.dialects.writing import Writing
@@ -128,6 +129,8 @@ class _Reading:
         self._session = Session(dialect=NAME)
         self._title: str | None = None
         self._answer: list[Record] = []  # the records of an answer that may go on
+        self._order = ParentsFirst()
+        self._leaf: str | None = None  # the last record of the file that has an id
         self._at: dict[str, str] = {}  # records that joined in the group of another: the entry
 
     def record(self, record: Record) -> Iterator[Step]:
@@ -138,7 +141,7 @@ class _Reading:
             if named is not None or len(self._early) >= _HELD:
                 yield from self._begin(named)
             return
-        yield from self._read(record)
+        yield from self._take(record)
 
     def end(self) -> Iterator[Step]:
         """Name the leaf: the last record of the file."""
@@ -146,9 +149,12 @@ class _Reading:
             if not self._early:
                 return
             yield from self._begin(None)
+        for record in self._order.rest():
+            yield from self._read(record)
         yield from self._close()
         if self._conversation is not None:
-            main = {MAIN: self._conversation.head}
+            leaf = self._at.get(self._leaf or "") if self._order.reordered else None
+            main = {MAIN: self._conversation.head if leaf is None else self._conversation.tip(leaf)}
             yield self._conversation.ended(main, title=self._title, metadata=self._session.metadata())
 
     def _begin(self, named: str | None) -> Iterator[Step]:
@@ -164,7 +170,15 @@ class _Reading:
         yield self._conversation.began()
         early, self._early = self._early, []
         for record in early:
-            yield from self._read(record)
+            yield from self._take(record)
+
+    def _take(self, record: Record) -> Iterator[Step]:
+        """Read the records whose parents are known now."""
+        fields = record.fields or {}
+        if (named := string(fields, "uuid")) is not None:
+            self._leaf = named
+        for ready in self._order.take(record, named, string(fields, "parentUuid")):
+            yield from self._read(ready)
 
     def _read(self, record: Record) -> Iterator[Step]:
         fields = record.fields

@@ -9,7 +9,8 @@ Rules (docs/spec/dialects.md#2):
   lose all results of parallel calls but one. A result that comes later joins the response that made its call: the one
   that its parent, else its ``sourceToolAssistantUUID`` names, else the only one of its writer with a call of that id,
   unless it hangs on it already, behind what was said in between.
-- A child of any record of a group follows the group. One whose parent is not in the file, or comes later, begins anew.
+- A child of any record of a group follows the group. One whose parent comes later waits for it (``parents_first``);
+  one whose parent is not in the file begins anew.
 - A file that is read while a response grows holds it under another ``uuid`` the next time; both are in the tree.
 - A ``compact_boundary`` has no parent; its entry follows what ``logicalParentUuid`` names, where that is there, so that
   people see one path. The view of models begins at it: with the summary, and once more what it says was preserved.
@@ -46,6 +47,7 @@ from palaver.dialects.conversation import (
 )
 from palaver.dialects.dialect import Origin
 from palaver.dialects.fields import inner, integer, string, value
+from palaver.dialects.parents_first import ParentsFirst
 from palaver.dialects.times import read_time
 from palaver.threads.thread import MAIN
 from palaver.threads.view import PLACEHOLDER
@@ -95,6 +97,7 @@ class Reading:
         self._wire = wires.get(WIRE)
         self._attachments = Attachments()
         self._links = Links()
+        self._order = ParentsFirst()
         self._conversation: Conversation | None = None
         self._early: list[Record] = []  # before a record that names the session
         self._session = Session(dialect=NAME)
@@ -118,7 +121,18 @@ class Reading:
                 self._early.append(record)
                 return
             yield from self._begin(session, fields)
+        yield from self._take(record)
+
+    def _take(self, record: Record) -> Iterator[Step]:
+        """Note what a record says of the session, and read the records whose parents are known now."""
+        fields = record.fields or {}
         self._describe(fields)
+        for ready in self._order.take(record, _link_id(fields), _named(fields)):
+            yield from self._read(ready)
+
+    def _read(self, record: Record) -> Iterator[Step]:
+        """Read a record whose parent was read, or is not in the file."""
+        fields = record.fields or {}
         writer, named = _writer(fields), string(fields, "parentUuid")
         for other in [each for each, held in self._open.items() if each != writer and named in held.uuids]:
             yield from self._close(other)
@@ -146,6 +160,8 @@ class Reading:
             if not self._early:
                 return
             yield from self._begin(None, {})
+        for record in self._order.rest():
+            yield from self._read(record)
         for writer in list(self._open):
             yield from self._close(writer)
         conversation = self._conversation
@@ -175,8 +191,7 @@ class Reading:
         yield self._conversation.began()
         early, self._early = self._early, []
         for record in early:
-            self._describe(record.fields or {})
-            yield from self._join(record)
+            yield from self._take(record)
 
     def _describe(self, fields: Fields) -> None:
         """Take from a record what it says of the session: in its file's order, as the leaf is the last there."""
@@ -395,7 +410,7 @@ class Reading:
     def _parent(self, fields: Fields, line: int) -> str | None:
         """The entry that a record follows."""
         conversation = self._conversation
-        named = string(fields, "parentUuid") or string(fields, "logicalParentUuid")
+        named = _named(fields)
         if named is None:
             return None
         found = self._at.get(named, named)
@@ -453,6 +468,11 @@ def _writer(fields: Fields) -> str:
     """Who writes a record: the session, a sidechain of it, or a sub-agent."""
     side = "side" if value(fields, "isSidechain") is True else ""
     return f"{side} {string(fields, 'agentId') or ''}"
+
+
+def _named(fields: Fields) -> str | None:
+    """The record that a record of the chain follows."""
+    return None if _link_id(fields) is None else string(fields, "parentUuid") or string(fields, "logicalParentUuid")
 
 
 def _link_id(fields: Fields) -> str | None:

@@ -42,9 +42,11 @@ from palaver.dialects.conversation import (
 from palaver.dialects.dialect import Origin
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import integer, string, value
+from palaver.dialects.parents_first import ParentsFirst
 from palaver.dialects.pi.forms import BLOCKS, FINISH, KEYS, NAME, ROLES, WIRES
 from palaver.dialects.times import read_time
 from palaver.threads.ids import is_uuid
+from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +65,8 @@ class Reading:
         self._conversation: Conversation | None = None
         self._session = Session(dialect=NAME)
         self._title: str | None = None
+        self._order = ParentsFirst()
+        self._leaf: str | None = None  # the last entry of the file that has an id
         self._kept: list[
             tuple[str, int, Message | None]
         ] = []  # on the line since the last compaction: id, index, message
@@ -72,6 +76,14 @@ class Reading:
         """Read the next entry."""
         if self._conversation is None:
             yield from self._begin(record)
+        fields = record.fields or {}
+        if (named := _id(fields)) is not None:
+            self._leaf = named
+        for ready in self._order.take(record, named, string(fields, "parentId") if named is not None else None):
+            yield from self._read(ready)
+
+    def _read(self, record: Record) -> Iterator[Step]:
+        """Read an entry whose parent was read, or is not in the file."""
         conversation = cast("Conversation", self._conversation)
         fields = record.fields
         if fields is None:
@@ -88,8 +100,11 @@ class Reading:
 
     def end(self) -> Iterator[Step]:
         """Name the leaf: the last entry of the file."""
+        for record in self._order.rest():
+            yield from self._read(record)
         if self._conversation is not None:
-            yield self._conversation.ended(title=self._title, metadata=self._session.metadata())
+            heads = {MAIN: self._conversation.tip(self._leaf)} if self._order.reordered else None
+            yield self._conversation.ended(heads, title=self._title, metadata=self._session.metadata())
 
     def plain(self, fields: Fields) -> list[Message]:
         """What an entry says, without what it carries."""
@@ -113,7 +128,7 @@ class Reading:
         yield self._conversation.began()
 
     def _entry(self, conversation: Conversation, record: Record, fields: Fields, kind: str | None) -> Iterator[Step]:
-        named, parent = string(fields, "id") if kind != "session" else None, string(fields, "parentId")
+        named, parent = _id(fields), string(fields, "parentId")
         follows = UNSET if "parentId" not in fields or (parent is not None and parent not in conversation) else parent
         if parent is not None and parent not in conversation and kind != "session":
             self._watch.note("link", "parentId", record.line)
@@ -264,6 +279,11 @@ class Reading:
                 return Image(Inline(string(fields, "data") or ""), string(fields, "mimeType"))
             case _:
                 return _call(fields, wire)
+
+
+def _id(fields: Fields) -> str | None:
+    """The id of an entry; the header has that of the session."""
+    return None if string(fields, "type") == "session" else string(fields, "id")
 
 
 def _reasoning(fields: Fields, wire: str) -> Reasoning:
