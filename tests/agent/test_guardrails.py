@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
 import palaver as p
 from palaver.agent import Agent, function_tool
 from palaver.agent.events import MessageAdded, TextDelta, Warned
 from palaver.agent.guardrails import Guardrail, deny, modify, warn
+from palaver.agent.middleware import Middleware
 from palaver.core.errors import MessageError
 from palaver.core.usage import Usage
 from palaver.models.scripted import ScriptedModel
@@ -127,18 +129,81 @@ async def test_modifications_chain_at_all_four_places():
 # -- tools -------------------------------------------------------------------------------------------------------------
 
 
+NOT_ALLOWED = "The add call was not allowed: not today"
+HAS_RUN = "The add call has run, and may have taken effect. Its result was withheld: not today"
+
+
 @pytest.mark.row("KAI-20")
+@pytest.mark.finding("F-11")
 @pytest.mark.anyio
-@pytest.mark.parametrize("place", ["before_tool", "after_tool"])
-async def test_a_denied_tool_is_an_error_result_and_the_run_goes_on(place):
+@pytest.mark.parametrize(
+    ("place", "text", "code"),
+    [("before_tool", NOT_ALLOWED, "denied_by_guardrail"), ("after_tool", HAS_RUN, "withheld_by_guardrail")],
+)
+async def test_a_denied_tool_is_an_error_result_that_says_whether_it_ran(place, text, code):
     run = await agent([calling(), "ok"], **{place: [lambda *_seen: deny("not today")]}).run("x")
     result = run.messages[2]
-    assert (run.outcome, result.is_error, result.text) == (
-        "completed",
-        True,
-        "The add call was not allowed: not today",
-    )
+    assert (run.outcome, result.is_error, result.text) == ("completed", True, text)
+    assert result.metadata["error_code"] == code
     assert bool(ran) is (place == "after_tool")
+
+
+@pytest.mark.finding("F-11")
+@pytest.mark.anyio
+async def test_a_result_that_is_denied_behind_a_denied_call_does_not_claim_that_the_tool_ran():
+    outer = Guardrail(after_tool=[lambda *_seen: deny("not today")])
+    inner = Guardrail(before_tool=[lambda *_seen: deny("never")])
+    run = await Agent(ScriptedModel([calling(), "ok"]), tools=[add], middleware=[outer, inner]).run("x")
+    assert (run.messages[2].text, ran) == (NOT_ALLOWED, [])
+
+
+@pytest.mark.finding("F-11")
+@pytest.mark.anyio
+async def test_a_result_that_is_denied_behind_a_failed_tool_says_that_it_was_started():
+    @function_tool
+    def fail() -> None:
+        """Fail."""
+        raise RuntimeError("token=abc")
+
+    guard = Guardrail(after_tool=[lambda *_seen: deny("it holds a token")])
+    made = Agent(ScriptedModel([calling("fail", "{}"), "ok"]), tools=[fail], middleware=[guard])
+    text = (await made.run("x")).messages[2].text
+    assert text.startswith("The fail call was started and failed, and may have taken effect.")
+    assert "abc" not in text
+
+
+class Waiting(Middleware):
+    """Waits for ever before the tool, or behind it."""
+
+    def __init__(self, before):
+        self.before = before
+
+    async def wrap_tool_call(self, request, context, call):
+        if self.before:
+            await anyio.sleep_forever()
+        output = await call(request)
+        await anyio.sleep_forever()
+        return output
+
+
+@pytest.mark.finding("F-11")
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("before", "text"),
+    [
+        (True, "add was not run: it was not started within 0.01 seconds."),
+        (False, "add has run, but its result was not ready after 0.01 seconds. It may have taken effect."),
+    ],
+)
+async def test_a_call_whose_middleware_takes_too_long_says_whether_the_tool_ran(before, text):
+    @function_tool(timeout=0.01)
+    async def add(a: int, b: int) -> int:
+        """Add."""
+        ran.append((a, b))
+        return a + b
+
+    run = await Agent(ScriptedModel([calling(), "ok"]), tools=[add], middleware=[Waiting(before)]).run("x")
+    assert (run.messages[2].text, bool(ran)) == (text, not before)
 
 
 @pytest.mark.anyio

@@ -397,7 +397,10 @@ async def test_a_tool_that_takes_too_long_has_a_result_that_says_so():
 
     message = p.assistant(call("a", "slow", "{}"), call("b"))
     run = await carried(Agent(ScriptedModel([message, "done"]), tools=[function_tool(slow, timeout=0.01), LOOK]), "go")
-    assert results(run) == ["slow took longer than 0.01 seconds and was stopped.", "saw 1"]
+    assert results(run) == [
+        "slow took longer than 0.01 seconds and was not waited for. It may have taken effect.",
+        "saw 1",
+    ]
 
 
 # -- repeats -----------------------------------------------------------------------------------------------------------
@@ -701,6 +704,17 @@ async def test_a_call_that_may_have_run_is_asked_however_often_the_run_is_resume
     run = await carried(agent, thread=thread, decisions={"a": reject("It ran.")})
     assert (run.outcome, done) == ("completed", [])
     assert "rejected" in results(run)[0]
+    assert notes.MAY_HAVE_RUN_BEFORE in results(run)[0]
+
+
+@pytest.mark.finding("F-11")
+@pytest.mark.parametrize(("effect", "says"), [("write", True), ("read", False)])
+async def test_a_call_that_is_denied_after_a_crash_says_that_it_may_have_run(effect, says):
+    thread = Thread()
+    thread.append(p.user("go"), calls("a", name="write"))
+    agent = Agent(ScriptedModel(["done"]), tools=[writes([], effect=effect)], policy="deny")
+    run = await carried(agent, thread=thread)
+    assert (notes.MAY_HAVE_RUN_BEFORE in results(run)[0]) is says
 
 
 async def test_who_decides_is_told_that_a_call_may_have_run_whatever_the_policy_asks():

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, TypeAlias
 from msgspec import Struct, structs
 
 from palaver.agent.calls import PlannedCall
+from palaver.agent.notes import MAY_HAVE_RUN, MAY_HAVE_RUN_BEFORE
 from palaver.agent.permission import CHOICES, DecisionKind
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, PalaverError, excerpt
@@ -97,6 +98,8 @@ def resolved(planned: PlannedCall, decision: Decision, check: Callable[[ToolCall
         reason = f" Reason: {decision.text}" if decision.text else ""
         name = planned.call.name
         text = f"The user rejected the {name} tool call.{reason} Do not retry it unless the user asks for it."
+        if MAY_HAVE_RUN in planned.text:
+            text = f"{text} {MAY_HAVE_RUN_BEFORE}"
         return _not_run(planned, "answered", text, decision)
     if decision.kind == "answer":
         return _not_run(planned, "answered", decision.text or "(no answer)", decision)

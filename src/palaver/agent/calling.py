@@ -67,7 +67,7 @@ async def call_tool(
             output = outputs.error_output(error)
     if scope.cancelled_caught or output is None:
         outcome = "timeout"
-        output = outputs.error_output(f"{tool.name} took longer than {tool.timeout:g} seconds and was stopped.")
+        output = outputs.error_output(_late(request))
     elif output.is_error:
         outcome = "error"
     seconds, characters = time.perf_counter() - began, tool.limit or characters
@@ -75,6 +75,16 @@ async def call_tool(
         return _called(planned, output, outcome, seconds, characters, readable=readable)
     except Exception as error:  # noqa: BLE001 (a hand-made output that cannot be kept)
         return _called(planned, outputs.error_output(error), "error", seconds, characters, readable=readable)
+
+
+def _late(request: ToolRequest) -> str:
+    """What the model reads about a call whose time is over: whether the tool was started, and came to its end."""
+    name, seconds = request.tool.name, request.tool.timeout
+    if request.state.finished:
+        return f"{name} has run, but its result was not ready after {seconds:g} seconds. It may have taken effect."
+    if request.state.started:
+        return f"{name} took longer than {seconds:g} seconds and was not waited for. It may have taken effect."
+    return f"{name} was not run: it was not started within {seconds:g} seconds."
 
 
 def _called(

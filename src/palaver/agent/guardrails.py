@@ -12,7 +12,8 @@ Rules (docs/spec/kairo.md#2.6, KAI-20):
 - A policy that raises denies, unless ``on_error="allow"``; then it is told as ``Warned``, and asked no further.
 - A denied model call ends the run as ``blocked``. An answer that is denied is kept with the tag ``discarded``, is never
   sent to a model, and with ``after_model`` policies nobody is shown it: answers are withheld until they have passed. A
-  denied call of a tool, before or after, has an error result.
+  denied call of a tool has an error result: before the tool, that the call was not allowed; after it, that the tool
+  has run and its result was withheld.
 
 Stability: experimental.
 """
@@ -36,6 +37,8 @@ from palaver.models.language_model import Prompt, Reply
 
 DENIED: Final = "denied_by_guardrail"
 """The ``error_code`` of a denied call, in the metadata of its result."""
+WITHHELD: Final = "withheld_by_guardrail"
+"""The ``error_code`` of a call whose tool has run, but whose result was denied."""
 POLICIES: Final = 64
 """The most policies of a place."""
 
@@ -207,5 +210,11 @@ def _like(output: Output, value: Any) -> Output:
 
 
 def _denied(request: ToolRequest, denied: _DeniedError) -> Output:
-    text = f"The {request.tool.name} call was not allowed: {denied}"
-    return Output(content=(Text(text),), is_error=True, metadata={"error_code": DENIED})
+    """The error result of a denied call. It says whether the tool has run: a model must not repeat what took effect."""
+    name = request.tool.name
+    if not request.state.started:
+        text = f"The {name} call was not allowed: {denied}"
+        return Output(content=(Text(text),), is_error=True, metadata={"error_code": DENIED})
+    ended = "has run" if request.state.finished else "was started and failed"
+    text = f"The {name} call {ended}, and may have taken effect. Its result was withheld: {denied}"
+    return Output(content=(Text(text),), is_error=True, metadata={"error_code": WITHHELD})

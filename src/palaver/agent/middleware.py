@@ -28,7 +28,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from palaver.agent.approvals import Decide
 from palaver.agent.limits import Limits, Spent
@@ -126,16 +126,25 @@ class RunContext(Struct, kw_only=True, weakref=True):
     then. What the branch was stays, as one of its own. Raises ``StoreError``; then nothing was changed."""
 
 
+class CallState(Struct):
+    """How far a call has come: whether its tool was started, and whether it came to its end."""
+
+    started: bool = False
+    finished: bool = False
+
+
 class ToolRequest(Struct, frozen=True, kw_only=True):
     """A call that is about to run: the tool, its checked arguments, and its context.
 
-    At ``deadline`` (of the event loop's clock) its time is over, and it is cancelled.
+    At ``deadline`` (of the event loop's clock) its time is over, and it is cancelled. ``state`` says whether the tool
+    itself has run, whatever the middleware around it says; copies of a request share it.
     """
 
     tool: AgentTool
     arguments: Any
     context: ToolContext
     deadline: float = inf
+    state: CallState = field(default_factory=CallState)
 
 
 CallModel: TypeAlias = Callable[[Prompt], Awaitable[Reply]]

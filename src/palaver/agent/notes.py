@@ -9,7 +9,7 @@ Rules:
 - What a user typed is the user's, also when it came while the agent was working: ``steering`` and
   ``build_user_message`` give ``mode="user"`` and no source. Framing a text twice is framing it once (CBF-26).
 - A call that did not run says so in its result, by one of the ``NOT_RUN_…`` texts; a call of which nobody knows says
-  ``MAY_HAVE_RUN``. None of them claims more than is known.
+  ``MAY_HAVE_RUN``, or ``MAY_HAVE_RUN_BEFORE`` where it is refused now. None of them claims more than is known.
 - Excerpts of what a model wrote are cut at 200 characters (DAS-19).
 
 Stability: experimental.
@@ -65,6 +65,9 @@ NOT_RUN_LIMIT: Final = "Not run: the run reached its limit before this call bega
 NOT_RUN_SKIPPED: Final = "Not run: another call of the same turn ended it."
 MAY_HAVE_RUN: Final = (
     "No result: the run broke off while this call was running. It may have taken effect; check before calling it again."
+)
+MAY_HAVE_RUN_BEFORE: Final = (
+    "An earlier run broke off while this call was running: it may have taken effect before it was refused."
 )
 
 # -- instructions, which join the system prompt ------------------------------------------------------------------------

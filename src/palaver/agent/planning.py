@@ -21,7 +21,7 @@ from msgspec import structs
 
 from palaver.agent.approvals import Recorded, resolved
 from palaver.agent.calls import PlannedCall
-from palaver.agent.notes import MAY_HAVE_RUN
+from palaver.agent.notes import MAY_HAVE_RUN, MAY_HAVE_RUN_BEFORE
 from palaver.agent.permission import CHOICES, Policy, Rule, as_rule, rule_of
 from palaver.core.errors import PalaverError
 from palaver.core.parts import ToolCall
@@ -75,12 +75,14 @@ async def _planned(
     if not isinstance(rule, Rule):
         rule = as_rule(await rule)
     planned = PlannedCall(index, call, tool.name, tool.effect, arguments=arguments)
+    risky = (begun or known.begun) and not tool.is_repeatable
     if rule.judgement == "deny":
         text = rule.text or " ".join(filter(None, (DENIED.format(name=tool.name), rule.reason)))
+        text = f"{text} {MAY_HAVE_RUN_BEFORE}" if risky else text
         return structs.replace(planned, verdict="deny", text=text, arguments=None)
     asked = known.asked.get(call.id)
     if asked is None:
-        return _ruled(planned, tool.rule or rule, risky=(begun or known.begun) and not tool.is_repeatable)
+        return _ruled(planned, tool.rule or rule, risky=risky)
     planned = _asking(planned, asked.reason, asked.choices)
     decision = known.decided.get(call.id)
     if decision is None:

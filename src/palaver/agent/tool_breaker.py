@@ -19,7 +19,7 @@ from typing import Final
 
 import anyio
 
-from palaver.agent.guardrails import DENIED
+from palaver.agent.guardrails import DENIED, WITHHELD
 from palaver.agent.middleware import CallTool, Middleware, RunContext, ToolRequest
 from palaver.agent.permission import Rule
 from palaver.agent.tool import AgentTool, Output
@@ -61,7 +61,7 @@ class ToolBreaker(Middleware):
             raise
         if not output.is_error:
             self._known(context)[tool.name] = self._closed
-        elif output.metadata.get("error_code") != DENIED:
+        elif output.metadata.get("error_code") not in (DENIED, WITHHELD):
             self._failed(tool, context)
         return output
 

@@ -185,4 +185,8 @@ class ToolCalls:
 
 
 async def _run_tool(request: ToolRequest) -> Output:
-    return await request.tool.run(request.arguments, request.context)
+    """Run the tool itself, behind all middleware."""
+    request.state.started = True
+    output = await request.tool.run(request.arguments, request.context)
+    request.state.finished = True
+    return output
