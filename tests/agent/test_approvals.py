@@ -15,9 +15,12 @@ import palaver as p
 from palaver import wires
 from palaver.agent.agent import Agent
 from palaver.agent.approvals import PENDING, Decision, answer, approve, edit, reject
+from palaver.agent.functions import function_tool
 from palaver.agent.limits import Limits
 from palaver.agent.notes import MAY_HAVE_RUN
 from palaver.agent.permission import CHOICES, Rule
+from palaver.agent.schemas import schema_tool
+from palaver.agent.subagents import subagents
 from palaver.agent.waiting import pending, waiting
 from palaver.core.errors import MessageError
 from palaver.models.scripted import ScriptedModel
@@ -165,6 +168,48 @@ async def test_what_no_policy_can_mean_allows_nothing(anyio_backend):
         assert run.outcome == "failed"
         assert isinstance(run.error, MessageError)
     assert ran == []
+
+
+@pytest.mark.finding("F-12")
+@pytest.mark.parametrize("named", [{"sned": "ask"}, {"*": "allow", "sned": "deny"}, {"send": "allow", "Send": "ask"}])
+def test_a_policy_that_names_a_tool_which_is_not_there_is_refused(named):
+    with pytest.raises(MessageError, match=r"policy: there is no tool '(sned|Send)'; there is: send"):
+        asked_agent([], policy=named)
+    with pytest.raises(MessageError, match="policy: there is no tool"):
+        asked_agent([]).replace(policy=named)
+
+
+@pytest.mark.finding("F-12")
+def test_a_policy_may_name_the_tools_of_sub_agents():
+    child = Agent(ScriptedModel(["k"]), name="child", tools=[noting([])])
+    Agent(ScriptedModel(["k"]), middleware=[subagents([child])], policy={"send": "ask", "task": "allow"})
+
+
+@pytest.mark.finding("F-12")
+@pytest.mark.anyio
+@pytest.mark.parametrize(("effect", "outcome"), [("read", "completed"), ("write", "waiting")])
+async def test_a_tool_that_a_table_does_not_name_is_asked_for_unless_it_only_reads(anyio_backend, effect, outcome):
+    ran = []
+    tools = [noting(ran, effect=effect), noting([], name="other")]
+    run = await asked_agent(ran, tools=tools, policy={"other": "deny"}).run("go")
+    assert (run.outcome, bool(ran)) == (outcome, effect == "read")
+    assert [each.reason for each in run.pending] == ["The policy does not name this tool."] * (effect == "write")
+
+
+@pytest.mark.finding("F-12")
+def test_other_names_that_nothing_goes_by_are_refused():
+    with pytest.raises(MessageError, match="polling: there is no tool 'wiat'; there is: send"):
+        asked_agent([], polling=["wiat"])
+    with pytest.raises(MessageError, match="polling: 'send' is a text; give a list of names"):
+        asked_agent([], polling="send")
+    child = Agent(ScriptedModel(["k"]), name="child")
+    with pytest.raises(MessageError, match="about: there is no agent 'chidl'; there is: child"):
+        subagents([child], about={"chidl": "digs"})
+    with pytest.raises(MessageError, match="repairs: there is no parameter 'pth'; there is: path"):
+        function_tool(lambda path: path, name="read", repairs=["pth"])
+    schema = {"type": "object", "properties": {"path": {}}}
+    with pytest.raises(MessageError, match="repairs: there is no parameter 'pth'; there is: path"):
+        schema_tool("read", None, schema, lambda given: given, repairs=["pth"])
 
 
 @pytest.mark.anyio

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.agent import Agent, Limits, Middleware, events, patience, subagents
+from palaver.agent import Agent, Limits, Middleware, events, patience
 from palaver.models import ScriptedModel
 from tests.agent.scripts import call, calls, noting
 
@@ -72,13 +72,3 @@ def test_a_budget_says_which():
     model = ScriptedModel([], then=lambda _: calls(call(to="B")).replace(usage=p.Usage(input=10, output=1)))
     run = Agent(model, tools=[noting([])], limits=Limits(tokens=1)).run_sync("Go.")
     assert (run.outcome, run.reason) == ("budget", "11 of 1 tokens")
-
-
-def test_a_policy_for_a_tool_that_is_not_there_is_told():
-    tool = noting([])
-    child = Agent(ScriptedModel(["k"]), name="child", tools=[noting([])])
-    named = {"*": "allow", "sned": "ask", tool.name: "allow"}
-    agent = Agent(ScriptedModel(["k"]), tools=[tool], policy=named)
-    assert warned(agent)[1] == ["policy: no tool is called 'sned'"]
-    parent = Agent(ScriptedModel(["k"]), middleware=[subagents([child])], policy={tool.name: "ask"})
-    assert warned(parent)[1] == []

@@ -39,7 +39,7 @@ from palaver.agent.run import Run, own
 from palaver.agent.running import Running
 from palaver.agent.structured import Structured
 from palaver.agent.tool import AgentTool
-from palaver.agent.tool_names import Toolbox
+from palaver.agent.tool_names import Toolbox, check_names
 from palaver.core.errors import MessageError, PalaverError
 from palaver.core.factories import system
 from palaver.core.messages import AssistantMessage, DeveloperMessage, Message, SystemMessage, UserMessage
@@ -100,19 +100,19 @@ class Agent(Generic[T]):
     ) -> None:
         """Describe an agent.
 
-        ``policy`` says which tools are allowed, asked for or denied, ``decide`` decides what is asked for while a run
-        goes on. ``output`` is the form of the answer: a type, or a JSON Schema. ``invalid_calls``: a call that cannot
-        be run is answered with an error, or becomes a note that leaves no call in the thread (CBF-18). ``polling``
-        names tools that may be called again and again with the same arguments. ``observers`` are told every event of
-        every run (``palaver.agent.observing``). With ``eager`` tools that read begin while the answer that calls them
-        is still streaming (``palaver.agent.eager``). ``prices`` gives what an answer of a model cost, in USD; by
-        default the catalogue does. Raises ``MessageError`` for tools that cannot stand together.
+        ``policy`` says which tools are allowed, asked for or denied; a table must name tools that are there, and what
+        it does not name is asked for, unless it only reads. ``decide`` decides what is asked for while a run goes on.
+        ``output`` is the form of the answer: a type, or a JSON Schema. ``invalid_calls``: a call that cannot be run is
+        answered with an error, or becomes a note that leaves no call in the thread (CBF-18). ``polling`` names tools
+        that may be called again and again with the same arguments. ``observers`` are told every event of every run
+        (``palaver.agent.observing``). With ``eager`` tools that read begin while the answer that calls them is still
+        streaming (``palaver.agent.eager``). ``prices`` gives what an answer of a model cost, in USD; by default the
+        catalogue does. Raises ``MessageError`` for tools that cannot stand together.
         """
         self._given = {key: value for key, value in locals().items() if key != "self"}
         check_kinds(model, tools, middleware)
         self.model, self.name, self.decide, self.limits = model, name, decide, limits
         self.policy: Policy = policy
-        check_policy(policy)
         self.instructions = instructions
         self.provider: Mapping[str, Mapping[str, Any]] = provider or {}
         self.result_limit, self.polling, self.stream, self.log = result_limit, tuple(polling), stream, log
@@ -128,8 +128,8 @@ class Agent(Generic[T]):
             *(each for each in tools if isinstance(each, ProviderTool)),
         )
         """What the model is offered: the tools that run here, then those that a provider runs."""
-        self.unknown_rules = _unknown(policy, self.toolbox, self.chain.all)
-        """Names in the policy that no tool has."""
+        check_policy(policy, {*self.toolbox.names, *(name for each in self.chain.all for name in each.names)})
+        check_names("polling", polling, self.toolbox.names, "tool")
         self._structured = None if output is None else Structured(output, model.capabilities)
         self.settings = settings if self._structured is None else self._structured.asked(settings)
         self.system = self._fixed_system()
@@ -258,14 +258,6 @@ class Agent(Generic[T]):
             watch=Observing(observers, watch) if observers else watch,
             known=known,
         )
-
-
-def _unknown(policy: Policy, toolbox: Toolbox, middleware: Sequence[Middleware]) -> tuple[str, ...]:
-    """Names in a policy that neither the tools nor the middleware know; ``*`` is for the rest."""
-    if callable(policy) or not isinstance(policy, Mapping):
-        return ()
-    known = {"*", *toolbox.names, *(name for each in middleware for name in each.names)}
-    return tuple([name for name in policy if name not in known])
 
 
 def as_messages(prompt: object) -> tuple[Message, ...]:

@@ -34,7 +34,7 @@ from palaver.agent.run import Run, own
 from palaver.agent.spending import Spending
 from palaver.agent.state import State
 from palaver.agent.tool_calls import ToolCalls
-from palaver.core.errors import PalaverError, excerpt
+from palaver.core.errors import PalaverError
 from palaver.core.messages import Message
 from palaver.store.stored import StoredThread
 
@@ -168,8 +168,6 @@ class Driver:
             self.emit(
                 events.RunStarted(agent=self.agent.name, run=self.run, thread=self.journal.thread.id, length=length)
             )
-            for name in self.agent.unknown_rules:
-                self._warn(f"policy: no tool is called {excerpt(name)!r}")
         self._feed(first)
         await self._flush()
         if not self._chain.before_agent:

@@ -22,7 +22,7 @@ from palaver.agent.invoking import invoker
 from palaver.agent.outputs import output_of
 from palaver.agent.parameters import parameters_of
 from palaver.agent.tool import TIMEOUT, AgentTool, Effect, Output, ToolContext
-from palaver.agent.tool_names import legal
+from palaver.agent.tool_names import check_names, legal
 from palaver.core.errors import MessageError
 from palaver.core.parts import ToolCall
 from palaver.core.tools import Tool
@@ -79,6 +79,7 @@ def _made(
 ) -> AgentTool:
     name = legal(_name_of(function) if name is None else name)
     parameters = parameters_of(function, name, strict=bool(strict))
+    check_names("repairs", repairs, parameters.converts, "parameter")
     invoke = invoker(function)
     contexts = tuple(parameters.contexts)
 

@@ -261,7 +261,7 @@ class Chain:
                 return said
             if said is not None and said.judgement == "ask":
                 asked = asked or said
-        judged = rule_of(policy, call, tool.name)
+        judged = rule_of(policy, call, tool.name, reads=tool.effect == "read")
         judged = judged if isinstance(judged, Rule) else as_rule(await judged)
         return asked if asked is not None and judged.judgement == "allow" else judged
 

@@ -4,6 +4,8 @@ Rules:
 
 - A policy says ``allow``, ``ask`` or ``deny`` for a call: one word for all tools, a table by tool name (``*`` for the
   rest), or a function. ``deny`` always holds, and ``ask`` never turns into ``allow`` because nobody is there (DAS-25).
+- A tool that a table does not name, where it has no ``*``: what only reads is allowed, the rest is asked for (ADR 28).
+- A table that names a tool which is not there is refused: the tool that was meant would have no rule.
 - What a tool itself demands (``AgentTool.rule``) comes before what a policy allows or asks.
 - Any other word than those three is an error, and allows nothing.
 
@@ -12,7 +14,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
@@ -36,18 +38,26 @@ class Rule(Struct, frozen=True, kw_only=True):
     choices: tuple[DecisionKind, ...] = CHOICES
 
 
+_ALLOWED: Final = Rule(judgement="allow")
+_NOT_NAMED: Final = Rule(judgement="ask", reason="The policy does not name this tool.")
+
 Judged: TypeAlias = Judgement | Rule
 Judge: TypeAlias = Callable[[ToolCall], Judged | Awaitable[Judged]]
 Policy: TypeAlias = Judgement | Mapping[str, Judged] | Judge
 
 
-def rule_of(policy: Policy, call: ToolCall, tool: str) -> Rule | Awaitable[Judged]:
-    """What a policy says of a call of a tool. A function may be async; then what it gives must be awaited."""
+def rule_of(policy: Policy, call: ToolCall, tool: str, *, reads: bool) -> Rule | Awaitable[Judged]:
+    """What a policy says of a call of a tool. A function may be async; then what it gives must be awaited.
+
+    ``reads`` says that the tool changes nothing.
+    """
     if callable(policy):
         said = policy(call)
         return said if isinstance(said, Awaitable) else as_rule(said)
     if isinstance(policy, Mapping):
-        return as_rule(policy.get(tool, policy.get("*", "allow")))
+        if tool in policy or "*" in policy:
+            return as_rule(policy.get(tool, policy.get("*")))
+        return _ALLOWED if reads else _NOT_NAMED
     return as_rule(policy)
 
 
@@ -61,9 +71,15 @@ def as_rule(said: object) -> Rule:
     raise MessageError(f"a policy says {', '.join(_JUDGEMENTS)}, or a Rule; not {excerpt(repr(said))}")
 
 
-def check_policy(policy: Policy) -> None:
-    """Raise ``MessageError`` for a word that means nothing."""
+def check_policy(policy: Policy, names: Collection[str]) -> None:
+    """Raise ``MessageError`` for a word that means nothing, and for a tool that is not among ``names``."""
     if callable(policy):
         return
-    for said in policy.values() if isinstance(policy, Mapping) else (policy,):
+    if not isinstance(policy, Mapping):
+        as_rule(policy)
+        return
+    for name, said in policy.items():
         as_rule(said)
+        if name != "*" and name not in names:
+            known = ", ".join(sorted(names)) or "none"
+            raise MessageError(f"policy: there is no tool {excerpt(repr(name))}; there is: {known}")

@@ -71,7 +71,7 @@ async def _planned(
         arguments = tool.check(call)
     except PalaverError as error:
         return PlannedCall(index, call, tool.name, tool.effect, "invalid", str(error))
-    rule = rule_of(policy, call, tool.name)
+    rule = rule_of(policy, call, tool.name, reads=tool.effect == "read")
     if not isinstance(rule, Rule):
         rule = as_rule(await rule)
     planned = PlannedCall(index, call, tool.name, tool.effect, arguments=arguments)

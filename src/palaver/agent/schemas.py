@@ -26,7 +26,7 @@ from palaver.agent.arguments import invalid, read_arguments, read_text
 from palaver.agent.invoking import invoker
 from palaver.agent.outputs import output_of
 from palaver.agent.tool import TIMEOUT, AgentTool, Effect, Output, ToolContext
-from palaver.agent.tool_names import legal
+from palaver.agent.tool_names import check_names, legal
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, MessageError, excerpt
 from palaver.core.parts import ToolCall
@@ -79,7 +79,10 @@ def schema_tool(
 
 def checker(schema: Raw, name: str, repairs: Sequence[str] = ()) -> Callable[[ToolCall], dict[str, Any]]:
     """Make the function that reads and checks the arguments of a call. Raises ``MessageError`` for a broken schema."""
-    validator = _validator(jsontext.value(schema), name)
+    plain = jsontext.value(schema)
+    if repairs:
+        check_names("repairs", repairs, plain.get("properties", {}), "parameter")
+    validator = _validator(plain, name)
 
     def check(call: ToolCall) -> dict[str, Any]:
         arguments = read_arguments(call, repairs)

@@ -32,6 +32,7 @@ from palaver.agent.middleware import Middleware, RunContext
 from palaver.agent.outputs import error_output
 from palaver.agent.permission import Rule
 from palaver.agent.tool import AgentTool, Effect, InvalidArgumentsError, Output, ToolContext
+from palaver.agent.tool_names import check_names
 from palaver.agent.watching import Watch
 from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.core.parts import Text, ToolCall
@@ -81,6 +82,7 @@ class Subagents(Middleware):
         self._agents = {each.name: _childless(each, name) for each in agents}
         if not agents or len(self._agents) != len(agents):
             raise MessageError("subagents: give at least one agent, and each a name of its own")
+        check_names("about", about, self._agents, "agent")
         self._tool = AgentTool(
             definition=_definition(name, tuple(self._agents), about),
             run=self._run,

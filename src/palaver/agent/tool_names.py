@@ -51,6 +51,17 @@ def unknown_tool(name: str, names: Iterable[str]) -> str:
     return f"Unknown tool {excerpt(name)!r}. Available tools: {available or 'none'}."
 
 
+def check_names(field: str, names: Iterable[str], known: Iterable[str], kind: str) -> None:
+    """Raise ``MessageError`` for a name that is none of those that are known."""
+    available = sorted(known)
+    if isinstance(names, str):
+        raise MessageError(f"{field}: {excerpt(repr(names))} is a text; give a list of names")
+    for name in names:
+        if name not in available:
+            listed = ", ".join(available) or "none"
+            raise MessageError(f"{field}: there is no {kind} {excerpt(repr(name))}; there is: {listed}")
+
+
 @final
 class Toolbox:
     """The tools of an agent, in order, each once. Raises ``MessageError`` when two have one name."""

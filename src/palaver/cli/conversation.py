@@ -276,7 +276,7 @@ def opened(asked: Asked, *, begins: bool = True) -> Generator[Conversation]:
 
 def _policy(mode: Judgement, tools: tuple[AgentTool, ...]) -> Policy:
     """What only reads is allowed; the rest is asked for, allowed or denied."""
-    return {tool.name: "allow" if tool.effect == "read" else mode for tool in tools}
+    return {tool.name: mode for tool in tools if tool.effect != "read"}
 
 
 def _thread(store: Store, name: str | None, *, begins: bool) -> tuple[StoredThread, bool]:
