@@ -4,6 +4,7 @@ import anyio
 import pytest
 from msgspec import UNSET
 
+from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
 from palaver.swarm import Call, Swarm, tool
 from palaver.swarm.entry import connect
@@ -45,34 +46,42 @@ async def test_completion_is_of_the_new_agent_after_a_change():
 # -- queue -----------------------------------------------------------------------------------------------------------
 
 
-async def test_queue_clients_do_not_wait_for_each_other():
-    slow = Slow()
-    async with Swarm("shop", [agent(script=slow)]).start() as live, anyio.create_task_group() as group:
+@pytest.mark.row("ASK-21")
+@pytest.mark.finding("F-50")
+@pytest.mark.parametrize("way", ["complete", "execute", "run"])
+async def test_queue_clients_do_not_wait_for_each_other(way):
+    slow, quick = Slow(), agent("B")
+    async with Swarm("shop", [agent("A", slow), quick]).start() as live, anyio.create_task_group() as group:
         callers = Callers(group)
-        for name in ("ann", "bob"):
-            await callers.says((await live.open(name)).complete, name)
-        assert len(slow.asked) == 0  # both are held before the script is asked
-        assert all(live.get(name).busy for name in ("ann", "bob"))
+        ann, bob = await live.open("ann"), await live.open("bob")
+        await callers.says(getattr(ann, way), "ann")
+        await bob.change_to("B")
+        with anyio.fail_after(10):  # would wait for ann's model, which answers when this is over
+            assert await getattr(bob, way)("bob") == "echo:bob"
+        assert callers.got == []
         slow.go.set()
-        assert sorted(await callers.settled()) == ["answer:ann", "answer:bob"]
+        assert await callers.settled() == ["answer:ann"]
 
 
+@pytest.mark.row("ASK-21")
+@pytest.mark.finding("F-50")
 async def test_queue_connections_do_not_wait_for_each_other():
     slow, heard = Slow(), []
     async with (
-        Swarm("shop", [agent(script=slow)]).start() as live,
+        Swarm("shop", [agent("A", slow), agent("B")]).start() as live,
         connect(live, "ann", heard.append) as ann,
         connect(live, "bob", heard.append) as bob,
         anyio.create_task_group() as group,
     ):
         callers = Callers(group)
         await callers.says(ann.send, "a")
-        await callers.says(bob.send, "b")
-        assert ann.session.busy
-        assert bob.session.busy
+        await bob.session.change_to("B")
+        with anyio.fail_after(10):  # would wait for ann's model, which answers when this is over
+            assert await bob.send("b") == "echo:b"
+        assert [(each.client, each.data) for each in heard] == [("bob", "echo:b")]
         slow.go.set()
         await callers.settled()
-    assert {(each.client, each.data) for each in heard} == {("ann", "answer:a"), ("bob", "answer:b")}
+    assert [(each.client, each.data) for each in heard] == [("bob", "echo:b"), ("ann", "answer:a")]
 
 
 async def test_queue_a_committed_user_message_is_kept_and_asks_nobody():
@@ -359,9 +368,11 @@ async def test_lifecycle_system_messages_survive_the_window_and_not_a_flush():
 
 
 @pytest.mark.row("ASK-02", "ASK-21")
-async def test_multiclient_twenty_clients_keep_their_answers_and_their_logs_apart():
+@pytest.mark.finding("F-50")
+@pytest.mark.parametrize("named", ["client-{:02}", "eu/client-{:02}", "client-{:02}/shared"])
+async def test_multiclient_twenty_clients_keep_their_answers_and_their_logs_apart(named):
     a, b = agent("A"), agent("B")
-    async with Swarm("shop", [a, b]).start() as live:
+    async with Swarm("shop", [a, b]).start(store=MemoryStore()) as live:
         got = {}
 
         async def talk(name):
@@ -376,7 +387,7 @@ async def test_multiclient_twenty_clients_keep_their_answers_and_their_logs_apar
 
         async with anyio.create_task_group() as group:
             for number in range(20):
-                group.start_soon(talk, f"client-{number:02}")
+                group.start_soon(talk, named.format(number))
     assert got == {key: f"echo:{key[0]} {key[1]}" for key in got}
     assert len(got) == 100
     for prompt in (*a.model.asked, *b.model.asked):

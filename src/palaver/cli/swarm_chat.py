@@ -29,6 +29,7 @@ from palaver.cli.lines import Lines
 from palaver.core.errors import NotFoundError
 from palaver.store.location import open_store
 from palaver.swarm.bus import Listener, Where
+from palaver.swarm.names import client_thread
 from palaver.swarm.operator import Operator, Question
 from palaver.threads.ids import uuid7
 
@@ -143,7 +144,7 @@ def opened(swarm: Swarm, client: str | None, location: str | None, *, asks: bool
 
     with open_store(location) as store, start_blocking_portal() as portal:
         name = client or stores.short(uuid7())
-        thread = f"{swarm.realm}/{name}"
+        thread = client_thread(swarm.realm, name)
         known = True
         try:
             store.info(thread)

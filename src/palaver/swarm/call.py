@@ -24,6 +24,7 @@ from palaver.agent.outputs import output_of
 from palaver.agent.tool import Output, ToolContext
 from palaver.core.messages import Scope, ToolMessage
 from palaver.core.parts import Text, ToolCall
+from palaver.swarm.names import joined
 from palaver.swarm.place import LOGGER
 
 if TYPE_CHECKING:
@@ -150,6 +151,6 @@ class Call:
             values=place.session.values,
             emit=lambda value: place.session.tell("agent", "tool-progress", place.agent, input={"value": value}),
             show=lambda _: None,
-            idempotency_key=f"{place.run}:{self.id}",
+            idempotency_key=joined(place.session.log.id, place.run or "", self.id),
             host=self,
         )

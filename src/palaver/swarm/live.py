@@ -26,6 +26,7 @@ from palaver.swarm.bus import Bus
 from palaver.swarm.events import SHARED, Event
 from palaver.swarm.local_bus import LocalBus
 from palaver.swarm.log import Log, open_log
+from palaver.swarm.names import client_thread
 from palaver.swarm.place import LOGGER
 from palaver.swarm.resources import Shared, open_shared
 from palaver.swarm.session import Session
@@ -139,7 +140,7 @@ class LiveSwarm:
 
     async def log(self, client: str) -> Log:
         """Open the log of a client. Raises ``StoreError``."""
-        thread = f"{self.swarm.realm}/{client}"
+        thread = client_thread(self.swarm.realm, client)
         if self.store is None:
             return Log(Thread(thread))
         return await open_log(self.store, thread)

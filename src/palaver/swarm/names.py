@@ -1,9 +1,11 @@
-"""How clients and turns may be called by those who come from outside.
+"""How clients and turns may be called by those who come from outside, and how names are joined.
 
 Rules:
 
 - 1 to 128 ASCII letters, digits and ``. _ ~ : @ + -``, so that a name fits an address, a subject and a thread's id.
 - No client is called ``shared``.
+- A thread is called ``<realm>/<client>``. In both, ``/`` is written ``%2F`` and ``%`` is written ``%25``, so that no
+  two clients share a thread by their names.
 
 Stability: experimental.
 """
@@ -17,6 +19,16 @@ from palaver.core.errors import DecodeError
 from palaver.swarm.events import SHARED
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._~:@+-]{1,128}")
+
+
+def joined(*names: str) -> str:
+    """Join names by ``/``, with ``%`` and ``/`` in them escaped: different names give different texts."""
+    return "/".join([name.replace("%", "%25").replace("/", "%2F") for name in names])
+
+
+def client_thread(realm: str, client: str) -> str:
+    """The id of the thread of a client. ``SHARED`` is the client of what belongs to all."""
+    return joined(realm, client)
 
 
 def is_name(text: str) -> bool:

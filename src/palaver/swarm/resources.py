@@ -21,6 +21,7 @@ from palaver.store.memory import MemoryStore
 from palaver.swarm.compute import ComputeCell
 from palaver.swarm.events import SHARED, Event
 from palaver.swarm.memory import Memory
+from palaver.swarm.names import client_thread
 from palaver.swarm.place import CALL
 from palaver.swarm.policy import Policies, PolicyCell
 from palaver.swarm.records import SharedRecords, Values
@@ -51,7 +52,7 @@ async def open_shared(swarm: Swarm, store: Store | None, publish: Callable[[Even
     described = (*swarm.states.values(), *swarm.storages.values(), *swarm.computes.values())
     needed = bool(swarm.policies) or any(each.shared for each in described)
     place = store if store is not None and needed else MemoryStore()
-    values = await SharedRecords.load(place, f"{swarm.realm}/{SHARED}")
+    values = await SharedRecords.load(place, client_thread(swarm.realm, SHARED))
     return Shared(swarm, values, publish)
 
 

@@ -49,6 +49,7 @@ from palaver.swarm.a2a.driver import (
 )
 from palaver.swarm.a2a.parts import KEY, Said, parts_of, said
 from palaver.swarm.agent import SwarmAgent
+from palaver.swarm.names import joined
 from palaver.swarm.place import LOGGER, Place
 from palaver.threads.ids import uuid7
 
@@ -152,7 +153,7 @@ def _name(place: Place, text: str) -> str:
     """The name of a message: the same when the same is asked again in a turn that broke off."""
     if place.run is None:
         return uuid7()
-    return sha256(f"{place.run}/{place.agent}/{text}".encode(errors="replace")).hexdigest()
+    return sha256(joined(place.session.log.id, place.run, place.agent, text).encode(errors="replace")).hexdigest()
 
 
 async def _cancel(client: Client, task: str, context: ClientCallContext) -> None:

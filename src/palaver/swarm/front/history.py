@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from palaver.core.errors import NotFoundError
 from palaver.core.messages import AssistantMessage, Message, UserMessage
 from palaver.store.in_thread import in_thread
+from palaver.swarm.names import client_thread
 from palaver.threads.people_view import is_shown
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def stored_history(store: Store, swarm: Swarm) -> History:
 
     async def messages(client: str) -> Sequence[Message]:
         try:
-            entries = await in_thread(store.path, f"{swarm.realm}/{client}")
+            entries = await in_thread(store.path, client_thread(swarm.realm, client))
         except NotFoundError:
             return ()
         return tuple([entry.message for entry in entries])

@@ -50,6 +50,7 @@ from palaver.swarm.events import Event
 from palaver.swarm.inbox import Signal
 from palaver.swarm.live import LiveSwarm
 from palaver.swarm.log import Log
+from palaver.swarm.names import client_thread, joined
 from palaver.swarm.nats.bus import NatsBus
 from palaver.swarm.place import LOGGER
 from palaver.swarm.records import Records, record
@@ -110,7 +111,7 @@ class Worker:
         self.live = _OwnedSwarm(self, store)
         self.lanes = Lanes(self.live, idle=idle, most=None)
         self._grace = grace
-        self._names = {f"{swarm.realm}/{number}": number for number in range(partitions)}
+        self._names = {joined(swarm.realm, str(number)): number for number in range(partitions)}
         self._tenures: dict[str, _Tenure] = {}
         self._leaving: set[str] = set()
         self._leasing = anyio.Lock()
@@ -247,7 +248,7 @@ class Worker:
 
     def fence(self, client: str) -> int:
         """The fence under which a client is owned. Raises ``ConflictError`` when it is not."""
-        tenure = self._tenures.get(f"{self.swarm.realm}/{partition_of(client, len(self._names))}")
+        tenure = self._tenures.get(joined(self.swarm.realm, str(partition_of(client, len(self._names)))))
         if tenure is None:
             raise ConflictError(f"the client {client!r} belongs to another worker")
         return tenure.fence
@@ -299,7 +300,7 @@ class _OwnedSwarm(LiveSwarm):
         """Open the log of a client, and make it this worker's. Raises ``ConflictError`` when it is another's."""
         fence = self._worker.fence(client)
         realm = self.swarm.realm
-        log = Log(await in_thread(self._threads.open, f"{realm}/{client}"))
+        log = Log(await in_thread(self._threads.open, client_thread(realm, client)))
         found = Records(log).get(_LEASE, realm, 0)
         if found > fence:
             self._worker.doubt()
