@@ -6,8 +6,12 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, Limits, function_tool
+from palaver.agent.guardrails import Guardrail, deny
+from palaver.agent.middleware import Middleware, Step
 from palaver.agent.scripted_agent import STEP, STEP_ALL, Scripted, call_of
+from palaver.core.errors import RunError
 from palaver.models.scripted import ScriptedModel
+from tests.agent.scripts import assert_valid
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -100,6 +104,7 @@ async def test_a_hidden_call_leaves_no_trace_and_is_judged(policy):
 
 
 @pytest.mark.row("CBF-30")
+@pytest.mark.finding("F-13")
 @pytest.mark.anyio
 @pytest.mark.parametrize("fault", ["raise", "unknown"])
 async def test_an_exception_ends_the_turn_with_an_error_output_and_a_whole_thread(fault):
@@ -114,6 +119,14 @@ async def test_an_exception_ends_the_turn_with_an_error_output_and_a_whole_threa
     told = {"raise": "boom", "unknown": "Unknown tool 'nothing'. Available tools: add."}[fault]
     assert run.text == f"Error executing the script of agent agent: {told}"
     assert run.values["error"] == run.text
+    assert (run.outcome, run.ok, type(run.error).__name__) == (
+        "failed",
+        False,
+        {"raise": "ValueError", "unknown": "MessageError"}[fault],
+    )
+    assert_valid(run.path.messages)
+    with pytest.raises(RunError, match="the run ended as failed"):
+        run.check()
     assert made.model.asked == []
     plain = await Agent(ScriptedModel(["on"]), tools=[add]).run("y", previous=run)
     assert plain.text == "on"
@@ -128,3 +141,64 @@ async def test_a_script_that_never_ends_does():
     run = await led(script, limits=Limits(iterations=4)).run("x")
     assert run.outcome in ("max_iterations", "no_progress")
     assert len(ran) <= 4
+
+
+@pytest.mark.finding("F-13")
+@pytest.mark.anyio
+@pytest.mark.parametrize("hidden", [False, True])
+async def test_a_script_calls_the_tools_of_its_agent(hidden):
+    def script(context):
+        yield call_of("add", {"a": 1, "b": 2}, hidden=hidden)
+
+    run = await Agent(ScriptedModel([]), tools=[add], middleware=[Scripted(script)]).run("x")
+    assert (run.outcome, ran) == ("completed", [(1, 2)])
+
+
+@pytest.mark.finding("F-13")
+@pytest.mark.anyio
+async def test_a_hidden_call_goes_through_the_guardrails():
+    seen = []
+
+    def script(context):
+        seen.append((yield call_of("add", {"a": 1, "b": 2}, hidden=True)).result.content[0].text)
+
+    guard = Guardrail(before_tool=[lambda *_: deny("no")])
+    run = await Agent(ScriptedModel([]), tools=[add], middleware=[Scripted(script), guard]).run("x")
+    assert (run.outcome, ran, seen) == ("completed", [], ["The add call was not allowed: no"])
+
+
+@pytest.mark.finding("F-13")
+@pytest.mark.anyio
+@pytest.mark.parametrize("script", [lambda _: None, lambda _: iter([STEP]), lambda _: (each for each in ["add"])])
+async def test_what_is_no_script_is_a_failed_run(script):
+    run = await Agent(ScriptedModel(["x"]), tools=[add], middleware=[Scripted(script)]).run("x")
+    assert (run.outcome, type(run.error).__name__) == ("failed", "MessageError")
+
+
+class Failing(Middleware):
+    """Says something, and lets the run fail, in a hook."""
+
+    def __init__(self, place):
+        async def hook(context):
+            return Step(inject=(p.user("It broke."),), error=ValueError("boom"))
+
+        setattr(self, place, hook)
+
+    async def before_agent(self, context):
+        pass
+
+    async def before_model(self, context):
+        pass
+
+    async def after_model(self, context):
+        pass
+
+
+@pytest.mark.finding("F-13")
+@pytest.mark.anyio
+@pytest.mark.parametrize("place", ["before_agent", "before_model", "after_model"])
+async def test_a_hook_may_say_why_the_run_fails(place):
+    run = await Agent(ScriptedModel([model_call(), "never"]), tools=[add], middleware=[Failing(place)]).run("x")
+    assert (run.outcome, run.reason, ran) == ("failed", "boom", [])
+    assert run.messages[-1].text == "It broke."
+    assert_valid(run.path.messages)

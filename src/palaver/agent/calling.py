@@ -56,9 +56,19 @@ async def call_tool(
     ``characters`` bounds the result where the tool does not; ``readable`` says that ``read_result`` is offered.
     """
     began = time.perf_counter()
-    tool = request.tool
-    outcome: Literal["success", "error", "timeout"] = "success"
-    output: Output | None = None
+    output, outcome = await run_tool(request, run)
+    seconds, characters = time.perf_counter() - began, request.tool.limit or characters
+    try:
+        return _called(planned, output, outcome, seconds, characters, readable=readable)
+    except Exception as error:  # noqa: BLE001 (a hand-made output that cannot be kept)
+        return _called(planned, outputs.error_output(error), "error", seconds, characters, readable=readable)
+
+
+async def run_tool(
+    request: ToolRequest, run: Callable[[ToolRequest], Awaitable[Output]]
+) -> tuple[Output, Literal["success", "error", "timeout"]]:
+    """Run a tool within its time. Raises nothing but cancellation: what goes wrong is the output."""
+    tool, output = request.tool, None
     with anyio.move_on_after(tool.timeout) as scope:
         try:
             output = await run(structs.replace(request, deadline=scope.deadline))
@@ -66,15 +76,8 @@ async def call_tool(
             _LOGGER.debug("the tool %r raised", tool.name, exc_info=error)
             output = outputs.error_output(error)
     if scope.cancelled_caught or output is None:
-        outcome = "timeout"
-        output = outputs.error_output(_late(request))
-    elif output.is_error:
-        outcome = "error"
-    seconds, characters = time.perf_counter() - began, tool.limit or characters
-    try:
-        return _called(planned, output, outcome, seconds, characters, readable=readable)
-    except Exception as error:  # noqa: BLE001 (a hand-made output that cannot be kept)
-        return _called(planned, outputs.error_output(error), "error", seconds, characters, readable=readable)
+        return outputs.error_output(_late(request)), "timeout"
+    return output, "error" if output.is_error else "success"
 
 
 def _late(request: ToolRequest) -> str:

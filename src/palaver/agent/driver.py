@@ -103,7 +103,8 @@ class Driver:
         self._tools = ToolCalls(
             agent, journal, self.context, self._spending, depths=carry.depths, decisions=decisions or {}, known=known
         )
-        self.context.judge = self._tools.judge
+        self.context.judge, self.context.call_tool = self._tools.judge, self._tools.call
+        self.context.toolbox = agent.toolbox
         self._model = ModelCalls(agent, journal, self.context, self._spending, carry=carry, eager=self._tools.eager)
         self._does: Mapping[type[Any], Callable[[Any], Awaitable[None]]] = {
             protocol.Append: self._append,
@@ -172,11 +173,11 @@ class Driver:
         await self._flush()
         if not self._chain.before_agent:
             return
-        try:
-            wanted = await self._hooks(self._chain.before_agent)
-        except Blocked as blocked:
-            self._queue.clear()
-            self._feed(protocol.Blocked(blocked.reason, blocked.message))
+        following = len(self._queue)
+        wanted = await self._hooked(self._chain.before_agent)
+        if wanted is None:  # the run is over: what was to follow does not
+            for _ in range(following):
+                self._queue.popleft()
             return
         if wanted.jump == "end" and self.state.phase == "prepare":
             self._queue.clear()
@@ -291,6 +292,8 @@ class Driver:
             if wanted is not None:
                 inject += wanted.inject
                 where = wanted.jump if where is None else where
+                if wanted.error is not None:
+                    return Step(inject=tuple(inject), error=wanted.error)
         return Step(inject=tuple(inject), jump=where)
 
     async def _prepare(self, command: protocol.Prepare) -> None:  # noqa: ARG002 (a row of the table)
@@ -308,10 +311,15 @@ class Driver:
 
     async def _hooked(self, hooks: Sequence[Hook]) -> Step | None:
         try:
-            return await self._hooks(hooks)
+            wanted = await self._hooks(hooks)
         except Blocked as blocked:
             self._feed(protocol.Blocked(blocked.reason, blocked.message))
             return None
+        if wanted.error is None:
+            return wanted
+        self._feed(protocol.Steered(wanted.inject))
+        self._feed(protocol.Crashed(wanted.error))
+        return None
 
     async def _after_agent(self) -> None:
         """Tell the hooks that the run is over; after a cancel they have little time, all of them together."""

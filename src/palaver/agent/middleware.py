@@ -38,6 +38,7 @@ from palaver.agent.protocol import Jump
 from palaver.agent.run import Run
 from palaver.agent.spending import Spend
 from palaver.agent.tool import AgentTool, Output, ToolContext
+from palaver.agent.tool_names import Toolbox
 from palaver.agent.watching import Watch
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message
@@ -63,6 +64,8 @@ class Step(Struct, frozen=True, kw_only=True):
 
     inject: tuple[Message, ...] = ()
     jump: Jump | None = None
+    error: Exception | None = None
+    """Ends the run as ``failed``, with the messages that are injected; for a hook that has something to say first."""
 
 
 class Blocked(PalaverError):  # noqa: N818 (it is raised as a word, not as a fault)
@@ -121,6 +124,10 @@ class RunContext(Struct, kw_only=True, weakref=True):
     """How far the run may go."""
     price: Callable[[str, Usage], float | None] = _unknown
     """What an answer of a model cost, in USD; ``None`` where the price is not known."""
+    toolbox: Toolbox = Toolbox()
+    """The tools of the agent, its middleware's among them."""
+    call_tool: CallTool | None = None
+    """Runs a tool with all middleware around it, without a judgement of the policy. Raises what they raise."""
     rewrite: Rewrite | None = None
     """Lets the branch go on behind so many entries of its path with other messages, and gives what the model is sent
     then. What the branch was stays, as one of its own. Raises ``StoreError``; then nothing was changed."""

@@ -6,8 +6,9 @@ Rules (docs/spec/codebuff.md#4.6, CBF-30):
   call), or ``call_of(tool, …)``: a call that the script makes itself. It gets a ``Stepped`` for each.
 - A call of the script stands in the thread like one of the model's, and is judged and run like one. One with
   ``hidden=True`` leaves no trace: it is judged, and runs at once; where somebody would have to be asked, it fails.
+- It may call the agent's tools, those of its middleware, and ``tools`` of its own, which are offered to the model too.
 - When the generator is over, so is the run. When it raises, or calls a tool that is not there, an answer says so, and
-  ``values["error"]`` does; the thread is whole.
+  ``values["error"]`` does; the run is ``failed``, with the exception as its error, and the thread is whole.
 - Each step of the script counts like a call of the model, so that a script that never ends does.
 
 Stability: experimental.
@@ -16,13 +17,13 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
-import anyio
 from msgspec import Struct
 
 from palaver.agent import outputs
-from palaver.agent.middleware import CallModel, Middleware, RunContext, Step
+from palaver.agent.calling import run_tool
+from palaver.agent.middleware import CallModel, Middleware, RunContext, Step, ToolRequest
 from palaver.agent.tool import AgentTool, Output, ToolContext
 from palaver.agent.tool_names import Toolbox
 from palaver.core import jsontext
@@ -82,7 +83,7 @@ class _State:
 
 
 class Scripted(Middleware):
-    """Lets a generator function lead: it gets the run's context. ``tools`` are those that it may call."""
+    """Lets a generator function lead: it gets the run's context. ``tools`` are offered besides the agent's own."""
 
     def __init__(self, script: Callable[[RunContext], Script], tools: Sequence[AgentTool] = ()) -> None:
         """Take the generator function, and tools; the agent has them too."""
@@ -97,15 +98,15 @@ class Scripted(Middleware):
         """Go on with the script."""
         state: _State | None = context.own.get(self)
         if state is None:
-            state = context.own[self] = _State(self._script(context))
+            state = context.own[self] = _State(_begun(self._script(context)))
         if state.all and not state.complete:
             return None
         try:
             return await self._advanced(state, context)
-        except Exception as error:  # noqa: BLE001 (whatever a script raises ends its turn)
+        except Exception as error:  # noqa: BLE001 (whatever a script raises ends the run)
             text = f"Error executing the script of agent {context.agent}: {excerpt(str(error) or repr(error), 200)}"
             context.values[ERROR] = text
-            return Step(inject=(assistant(text).replace(source="agent"),), jump="end")
+            return Step(inject=(assistant(text).replace(source="agent"),), error=error)
 
     async def _advanced(self, state: _State, context: RunContext) -> Step | None:
         result: ToolMessage | Output | None = self._awaited(state, context)
@@ -118,9 +119,11 @@ class Scripted(Middleware):
             state.begun, state.complete, state.all = True, False, said is STEP_ALL
             if isinstance(said, _Step):
                 return None
-            tool = self._toolbox.find(said.call.name)
+            if not isinstance(cast("object", said), Called):
+                raise MessageError(f"a script yields STEP, STEP_ALL or call_of(…), not {excerpt(repr(said))}")
+            tool = context.toolbox.find(said.call.name)
             if tool is None:
-                raise MessageError(self._toolbox.unknown(said.call.name))
+                raise MessageError(context.toolbox.unknown(said.call.name))
             if not said.hidden:
                 state.forced = state.asked = said.call
                 return None
@@ -156,15 +159,23 @@ class Scripted(Middleware):
             state.script.close()
 
 
+def _begun(script: object) -> Script:
+    """A script that a generator function made. Raises ``MessageError`` for anything else."""
+    if not isinstance(script, Generator):
+        raise MessageError(f"a script is a generator function; this one gave {excerpt(repr(script))}")
+    return cast("Script", script)
+
+
 async def _run(tool: AgentTool, call: ToolCall, context: RunContext) -> Output:
-    """Run a hidden call."""
+    """Run a hidden call, with all middleware around it."""
     try:
         arguments = tool.check(call)
         await _allowed(tool, call, context)
-        with anyio.fail_after(tool.timeout):
-            return await tool.run(arguments, _context(call, context))
     except Exception as error:  # noqa: BLE001 (whatever a tool raises is told to the script)
         return outputs.error_output(error)
+    assert context.call_tool is not None  # noqa: S101 (a driver gives it)
+    request = ToolRequest(tool=tool, arguments=arguments, context=_context(call, context))
+    return (await run_tool(request, context.call_tool))[0]
 
 
 async def _allowed(tool: AgentTool, call: ToolCall, context: RunContext) -> None:

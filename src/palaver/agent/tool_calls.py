@@ -60,7 +60,7 @@ class ToolCalls:
         self._known = known
         self._depths = depths
         self._policy: Policy = self._gate if self._chain.rules else agent.policy
-        self._call = self._chain.around_tool(_run_tool, context)
+        self.call = self._chain.around_tool(_run_tool, context)
         reads = agent.eager and agent.stream and any(tool.effect == "read" for tool in self._toolbox)
         early = reads and not self._chain.withholds
         self.eager = Eager(self._toolbox, self._policy, self._run_early) if early else None
@@ -163,7 +163,7 @@ class ToolCalls:
             )
         request = ToolRequest(tool=tool, arguments=planned.arguments, context=context)
         readable = READ_RESULT in self._toolbox
-        return await call_tool(planned, request, self._call, self._agent.result_limit, readable=readable)
+        return await call_tool(planned, request, self.call, self._agent.result_limit, readable=readable)
 
     def _tool(self, planned: PlannedCall) -> AgentTool:
         tool = self._toolbox.find(planned.tool or "")
