@@ -17,6 +17,7 @@ from palaver.cli.harmless import safe
 from palaver.core.errors import DamageError
 from palaver.store.location import default_location, open_store, parted
 from palaver.store.sqlite.recover import recover
+from palaver.store.sqlite.verify import verify
 from palaver.store.store import Damage, Verified
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ def command(location: str | None, target: str | None, *, as_json: bool) -> int:
 
 
 def _verified(location: str | None) -> Verified:
+    kind, path = parted(location or default_location())
+    if kind == _RECOVERABLE and stores.is_there(location):  # without opening it for writing: that changes the file
+        with progress.bar("verifying") as told:
+            return verify(path, progress=told)
     try:
         with stores.opened(location) as store, progress.bar("verifying") as told:
             return store.verify(progress=told)

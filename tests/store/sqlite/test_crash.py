@@ -2,7 +2,6 @@
 
 import random
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -177,23 +176,6 @@ def test_an_entry_whose_parent_is_lost_begins_a_branch(tmp_path):
     assert [entry.message.text[:9] for entry in into.path("t", "recovered-1")] == ["message 0", "message 1"]
     assert [entry.id for entry in into.read("t")] == [ids[0], ids[1], ids[3], ids[4]]
     assert {each.entry for each in report.lost} == {ids[2], ids[3]}
-
-
-def test_a_damaged_log_is_told(tmp_path):
-    path, copy = tmp_path / "palaver.db", tmp_path / "copy.db"
-    with SQLiteStore(path) as store:
-        store.create("t")
-        for count in range(20):
-            store.append("t", [p.user(f"{count}")])
-        shutil.copyfile(path, copy)
-        log = bytearray(Path(f"{path}-wal").read_bytes())
-    log[len(log) * 2 // 3] ^= 1
-    Path(f"{copy}-wal").write_bytes(log)
-    (damage,) = verify(copy).damage
-    assert damage.place.startswith("log ")
-    into, report = saved(copy)
-    assert 5 < len(into.read("t")) < 20
-    assert any(each.place.startswith("log ") for each in report.lost)
 
 
 def test_a_file_that_is_no_database_is_damage(tmp_path):

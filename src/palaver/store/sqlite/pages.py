@@ -6,8 +6,8 @@ Rules:
   an index (rows of tables without rowid stand there too); what holds rows is found by itself, whatever the pages above
   it say, and whatever its own type says.
 - Nothing here is trusted: a row is a guess, until its hash, seal or mark agrees.
-- The write-ahead log counts up to the last commit in front of the first frame whose checksum does not agree, as SQLite
-  has it. Frames of the same log that stand behind it are sound say that it was damaged, and not merely cut off.
+- Of the write-ahead log all commits count, also those behind a damaged frame, which SQLite would drop (``log``). Where
+  the newest image of a page is damaged, the rows of the last sound one are read too.
 
 Stability: experimental.
 """
@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
+from palaver.store.sqlite.log import PAGE_SIZES, look, newest_pages
 from palaver.store.sqlite.schema import PAGE
 
 Value: TypeAlias = int | float | bytes | str | None
@@ -28,15 +29,11 @@ _HEADER: Final = 100
 _TABLE_LEAF: Final = 13
 _INDEX_LEAF: Final = 10
 _INDEX_INNER: Final = 2
-_SIZES: Final = frozenset({512, 1024, 2048, 4096, 8192, 16384, 32768, 65536})
 _INTEGERS: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 _FLOAT: Final = 7
 _ZERO: Final = 8
 _ONE: Final = 9
 _BLOB: Final = 12
-_LOG_HEADER: Final = 32
-_FRAME_HEADER: Final = 24
-_LOG_MAGIC: Final = 0x377F0682
 _MOST_COLUMNS: Final = 16
 _MOST_CLAIMS: Final = 8
 
@@ -49,13 +46,6 @@ class Found(NamedTuple):
     values: tuple[Value, ...]
 
 
-class Log(NamedTuple):
-    """What a write-ahead log holds: the newest of each page, and the offset of the frame that is damaged."""
-
-    pages: dict[int, bytes]
-    damaged: int | None
-
-
 class Pages:
     """The pages of a file and its log."""
 
@@ -66,9 +56,10 @@ class Pages:
         if file.exists() and file.stat().st_size:
             with file.open("rb") as opened:
                 self._map = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        self.log = read_log(path + "-wal")
+        self.log = look(path + "-wal")
+        self._logged = newest_pages(path + "-wal", self.log)
         self.size = _page_size(self._map[:_HEADER])
-        self.numbers = sorted({*range(1, -(-len(self._map) // self.size) + 1), *self.log.pages})
+        self.numbers = sorted({*range(1, -(-len(self._map) // self.size) + 1), *self._logged})
         self.count = len(self.numbers)
         self._claims: dict[int, set[tuple[int, int]]] = {}
 
@@ -79,17 +70,19 @@ class Pages:
 
     def page(self, number: int) -> bytes:
         """A page as it is now; what is cut off is zeros."""
-        found = self.log.pages.get(number)
-        if found is None:
-            found = self._map[(number - 1) * self.size : number * self.size]
-        return found.ljust(self.size, b"\0")
+        return self._images(number)[-1]
+
+    def _images(self, number: int) -> list[bytes]:
+        """What is known of a page, the newest last. Only a damaged one does not stand alone."""
+        found = self._logged.get(number) or [self._map[(number - 1) * self.size : number * self.size]]
+        return [image[: self.size].ljust(self.size, b"\0") for image in found]
 
     def rows(self, number: int) -> Iterator[Found]:
         """Whatever reads as a row on a page."""
-        page = self.page(number)
         start = _HEADER if number == 1 else 0
-        for kind in (_TABLE_LEAF, _INDEX_LEAF, _INDEX_INNER):
-            yield from self._cells(number, page, start, kind)
+        for page in self._images(number):
+            for kind in (_TABLE_LEAF, _INDEX_LEAF, _INDEX_INNER):
+                yield from self._cells(number, page, start, kind)
 
     def _cells(self, number: int, page: bytes, start: int, kind: int) -> Iterator[Found]:
         (count,) = struct.unpack_from(">H", page, start + 3)
@@ -146,7 +139,7 @@ class Pages:
 
 def _page_size(header: bytes) -> int:
     size = int.from_bytes(header[16:18], "big")
-    return size if size in _SIZES else PAGE
+    return size if size in PAGE_SIZES else PAGE
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
@@ -185,50 +178,3 @@ def _value(kind: int, data: bytes) -> Value:
     if kind == _FLOAT:
         return float(struct.unpack(">d", data)[0])
     return {_ZERO: 0, _ONE: 1}.get(kind)
-
-
-# -- the log -------------------------------------------------------------------------------------------------------
-
-
-def read_log(path: str) -> Log:
-    """Read a write-ahead log, as far as it holds."""
-    file = Path(path)
-    data = file.read_bytes() if file.exists() else b""
-    if len(data) < _LOG_HEADER:
-        return Log({}, None)
-    magic, _, size, _, *rest = struct.unpack_from(">8I", data)
-    sums = (rest[2], rest[3])
-    order = ">" if magic & 1 else "<"
-    if magic & ~1 != _LOG_MAGIC or size not in _SIZES or _sums(data[:24], order, (0, 0)) != sums:
-        return Log({}, 0 if any(data) else None)
-    pages: dict[int, bytes] = {}
-    waiting: dict[int, bytes] = {}
-    broken: int | None = None
-    for place in range(_LOG_HEADER, len(data) - _FRAME_HEADER - size + 1, _FRAME_HEADER + size):
-        number, commit, *salts = struct.unpack_from(">6I", data, place)
-        page = data[place + _FRAME_HEADER : place + _FRAME_HEADER + size]
-        stored = (salts[2], salts[3])
-        sound = salts[:2] == rest[:2] and _sums(page, order, _sums(data[place : place + 8], order, sums)) == stored
-        if salts[:2] != rest[:2] and broken is None:
-            break
-        sums = stored
-        if broken is not None:
-            if sound:
-                return Log(pages, broken)
-        elif not sound:
-            broken = place
-        else:
-            waiting[number] = page
-            if commit:
-                pages.update(waiting)
-                waiting.clear()
-    return Log(pages, None)
-
-
-def _sums(data: bytes, order: str, sums: tuple[int, int]) -> tuple[int, int]:
-    one, two = sums
-    words = struct.unpack(f"{order}{len(data) // 4}I", data)
-    for first, second in zip(words[::2], words[1::2], strict=True):
-        one = (one + first + two) & 0xFFFFFFFF
-        two = (two + second + one) & 0xFFFFFFFF
-    return one, two

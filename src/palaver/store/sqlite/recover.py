@@ -128,8 +128,8 @@ class _Saving:
         self._left = left
         self._into = into
         self._lost: list[Damage] = []
-        if pages.log.damaged is not None:
-            self._lost.append(Damage("altered", f"log {pages.log.damaged}", "what was committed from here on is lost"))
+        if pages.log.damage is not None:
+            self._lost.append(pages.log.damage)
 
     def all(self) -> Recovered:
         left = self._left
@@ -262,7 +262,7 @@ class _Saving:
         """A branch for each leaf of what begins anew, and for each that is a leaf because what followed it is lost."""
         follows = {rows[place].parent for place in saved if place not in began}
         cut = {row.parent for place, row in rows.items() if place not in saved or place in began}
-        nameless = number not in self._left.branches
+        nameless = number not in self._left.branches or self._pages.log.damaged is not None  # heads may be old
         starts: dict[int, int] = {}
         branches: dict[str, str | None] = {}
         for place, entry in saved.items():

@@ -31,7 +31,7 @@ PAGE: Final = 8192
 """Bodies of 3 KB, compressed or not, leave the least of a page of this size empty."""
 INDEXED: Final = "indexed"
 UNCLEAN: Final = "unclean"
-_CHECKPOINT_PAGES: Final = 2000
+_CHECKPOINT_PAGES: Final = (100, 1000)
 _WRITER_CACHE_KIB: Final = 16_384
 _LOG_BYTES: Final = 64 << 20
 _PAUSE: Final = 0.01
@@ -82,16 +82,25 @@ def connect(path: str, *, timeout: float, sync: Sync = "full") -> sqlite3.Connec
             synchronous=sync,
             secure_delete=1,
             cache_size=-_WRITER_CACHE_KIB,
-            wal_autocheckpoint=_CHECKPOINT_PAGES,
             journal_size_limit=_LOG_BYTES,
         )
         _write_ahead(db, timeout)
         if version < NEWEST:
             _migrate(db, path)
+        pace_checkpoints(db)
     except BaseException:
         db.close()
         raise
     return db
+
+
+def pace_checkpoints(db: sqlite3.Connection) -> None:
+    """Let the log be written into the file when it holds as many pages as that, within bounds.
+
+    So a small store does not stand in its log alone.
+    """
+    least, most = _CHECKPOINT_PAGES
+    _pragmas(db, wal_autocheckpoint=min(max(pragma(db, "page_count"), least), most))
 
 
 def connect_reader(path: str, *, timeout: float) -> sqlite3.Connection:

@@ -14,6 +14,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import weakref
@@ -25,13 +26,14 @@ from typing import Any, Final
 from msgspec import UNSET, UnsetType
 
 from palaver.core import jsontext
-from palaver.core.errors import NotFoundError, StoreError
+from palaver.core.errors import DamageError, NotFoundError, StoreError
 from palaver.core.messages import Message
 from palaver.core.parts import Blob
 from palaver.store import pack, words
 from palaver.store.rows import checked_name, frozen_metadata, prepare, prepare_entry, repeats
 from palaver.store.sqlite import index, reading, upkeep, writing
 from palaver.store.sqlite.faults import faults
+from palaver.store.sqlite.log import look
 from palaver.store.sqlite.schema import Sync, connect, connect_reader
 from palaver.store.sqlite.verify import verify
 from palaver.store.sqlite.writer import Writer
@@ -39,6 +41,7 @@ from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, Th
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN, Entry
 
+_logger: Final = logging.getLogger(__name__)
 _IDLE_READERS: Final = 8
 _LISTED: Final = 100
 
@@ -68,6 +71,7 @@ class SQLiteStore(Store):
         self._timeout = timeout
         self._clock = clock
         self._idle: list[sqlite3.Connection] = []
+        _refuse_damaged_log(self._path)
         with faults(self._path):
             self._writer = Writer(connect(self._path, timeout=timeout, sync=sync), self._path)
         self._close = weakref.finalize(self, _close, self._writer, self._idle)
@@ -296,6 +300,19 @@ class SQLiteStore(Store):
     def close(self) -> None:
         """Finish what was begun; the last to close a file leaves one file, without a log."""
         self._close()
+
+
+def _refuse_damaged_log(path: str) -> None:
+    """Raise ``DamageError`` for what SQLite would drop without a word as soon as it opens the file."""
+    found = look(f"{path}-wal").damage
+    if found is None:
+        return
+    if found.kind == "torn":
+        _logger.warning("%s: %s; it is cut", path, found)
+        return
+    raise DamageError(
+        f"{path}: {found}; nothing was changed, and `palaver verify --store {path} --recover INTO` saves what is sound"
+    )
 
 
 def _close(writer: Writer, idle: list[sqlite3.Connection]) -> None:

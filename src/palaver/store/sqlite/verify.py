@@ -26,7 +26,7 @@ from palaver.core.parts import Blob, Media
 from palaver.store import pack
 from palaver.store.sqlite.columns import check, id_text
 from palaver.store.sqlite.faults import fault
-from palaver.store.sqlite.pages import read_log
+from palaver.store.sqlite.log import look as look_at_log
 from palaver.store.sqlite.schema import APPLICATION, NEWEST, connect_reader, pragma
 from palaver.store.store import Damage, DamageKind, Progress, Verified
 
@@ -251,10 +251,9 @@ def _each_blob(look: _Look) -> Iterator[tuple[int, bytes, int, int, bytes]]:
 
 def _log(look: _Look) -> None:
     """SQLite takes a log with a damaged frame for one that was cut off there, and says nothing."""
-    path = f"{look.path}-wal"
-    damaged = read_log(path).damaged
-    if damaged is not None and damaged == read_log(path).damaged:  # and not begun anew while it was read
-        look.tell("altered", f"log {damaged}", "what was committed from here on is lost")
+    found = look_at_log(f"{look.path}-wal").damage
+    if found is not None:
+        look.damage.append(found)
 
 
 _PARTS: Final[tuple[Callable[[_Look], None], ...]] = (_structure, _threads, _marked, _bodies, _blobs, _log)

@@ -25,11 +25,14 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from palaver.core.errors import StoreError
 from palaver.store.sqlite.faults import fault
+from palaver.store.sqlite.schema import pace_checkpoints
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[sqlite3.Connection], T]
 
 _MOST: Final = 256
+_PACED: Final = 64
+"""Commits after which the file is asked anew how large it is."""
 
 
 class _Job:
@@ -96,7 +99,7 @@ class Writer:
 
 
 def _serve(db: sqlite3.Connection, queue: SimpleQueue[_Job | None], path: str) -> None:
-    more = True
+    more, commits = True, 0
     while more:
         taken = [queue.get()]
         with suppress(Empty):
@@ -107,6 +110,10 @@ def _serve(db: sqlite3.Connection, queue: SimpleQueue[_Job | None], path: str) -
         together = [job for job in jobs if not job.alone]
         if together:
             _commit(db, together, path)
+            commits += 1
+            if commits % _PACED == 0:
+                with suppress(sqlite3.Error):
+                    pace_checkpoints(db)
         for job in jobs:
             if job.alone:
                 _do_alone(db, job, path)

@@ -1,0 +1,168 @@
+"""The write-ahead log of an SQLite file, read without SQLite.
+
+Rules:
+
+- The format is that of https://www.sqlite.org/fileformat2.html#walformat. SQLite takes a log up to the last commit in
+  front of the first frame whose checksum does not agree, says nothing, and overwrites the rest. So a log is read here
+  before SQLite may do that.
+- Frames of one generation of the log have its salts. Each checksum builds on the one before, so frames behind a damaged
+  one can still be checked. A sound frame that ends a commit behind one that is not sound proves damage: a writer writes
+  a commit behind what is whole. Without one, the end of the log is what a killed writer did not finish.
+- A last commit whose own frame is not sound may be either. It is reported as torn.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple, TypeAlias
+
+from palaver.store.sqlite.schema import PAGE
+from palaver.store.store import Damage
+
+PAGE_SIZES: Final = frozenset({512, 1024, 2048, 4096, 8192, 16384, 32768, 65536})
+_HEADER: Final = 32
+_FRAME_HEADER: Final = 24
+_MAGIC: Final = 0x377F0682
+_LOOKS: Final = 4
+
+_Sums: TypeAlias = tuple[int, int]
+
+
+class Frame(NamedTuple):
+    """A page in the log, and whether its checksum agrees; ``commit`` when it ends one."""
+
+    offset: int
+    number: int
+    commit: bool
+    sound: bool
+    page: bytes
+
+
+class Log(NamedTuple):
+    """What a log says of itself: where its first damaged frame stands, or the commit that was not finished.
+
+    ``end`` is the offset behind the last commit that is known to be one.
+    """
+
+    header: bytes = b""
+    damaged: int | None = None
+    torn: int | None = None
+    end: int = 0
+
+    @property
+    def damage(self) -> Damage | None:
+        """What there is to report."""
+        if self.damaged is not None:
+            return Damage("altered", f"log {self.damaged}", "SQLite takes nothing from here on, and would overwrite it")
+        if self.torn is not None:
+            return Damage("torn", f"log {self.torn}", "the last commit was not finished, or is damaged")
+        return None
+
+
+def look(path: str) -> Log:
+    """Look at the log of a file that others may write to: what was seen twice is there."""
+    found = _look(path)
+    for _ in range(_LOOKS):
+        if found.damage is None:
+            break
+        before, found = found, _look(path)
+        if (before.header, before.damage) == (found.header, found.damage):
+            break
+    return found
+
+
+def newest_pages(path: str, log: Log) -> dict[int, list[bytes]]:
+    """The committed pages of a log: the newest of each, behind a sound one where the newest is not sound."""
+    pages: dict[int, list[bytes]] = {}
+    if not log.end:
+        return pages
+    with Path(path).open("rb") as file:
+        for frame in _frames(file):
+            if frame.offset >= log.end:
+                break
+            older = [] if frame.sound else pages.get(frame.number, [])[-1:]
+            pages[frame.number] = [*older, frame.page]
+    return pages
+
+
+def _look(path: str) -> Log:
+    if not Path(path).exists():
+        return Log()
+    with Path(path).open("rb") as file:
+        header = file.read(_HEADER)
+        damaged = None if not any(header) or _header_is_sound(header) else 0
+        unsound: Frame | None = None
+        torn: int | None = None
+        end = _HEADER
+        for frame in _frames(file):
+            if not frame.sound:
+                unsound = unsound or frame
+                if frame.commit and torn is None:
+                    torn = frame.offset
+            elif frame.commit:
+                end = frame.offset + _FRAME_HEADER + len(frame.page)
+                if unsound is not None and damaged is None:
+                    damaged = unsound.offset
+        if not any(header):
+            damaged = 0 if end > _HEADER else None
+    return Log(header, damaged, None if torn is None or torn < end else torn, end)
+
+
+def _header_is_sound(header: bytes) -> bool:
+    if len(header) < _HEADER:
+        return True  # begun, with no frame yet
+    magic, _, size, *_, one, two = struct.unpack(">8I", header)
+    order = ">" if magic & 1 else "<"
+    return magic & ~1 == _MAGIC and size in PAGE_SIZES and _sums(header[:24], order, (0, 0)) == (one, two)
+
+
+def _frames(file: BinaryIO) -> Iterator[Frame]:
+    """The frames of the newest generation. Of a damaged header, what each store of ours has is taken."""
+    file.seek(0)
+    header = file.read(_HEADER)
+    if len(header) < _HEADER:
+        return
+    magic, _, size, _, *rest = struct.unpack(">8I", header)
+    salts, sums = (rest[0], rest[1]), (rest[2], rest[3])
+    order = ">" if magic & 1 else "<"
+    if not _header_is_sound(header):
+        size, order = PAGE, ">" if sys.byteorder == "big" else "<"
+        first = file.read(_FRAME_HEADER)
+        if len(first) < _FRAME_HEADER:
+            return
+        salts = struct.unpack(">2I", first[8:16])
+    offset = _HEADER
+    while True:
+        file.seek(offset)
+        head, page = file.read(_FRAME_HEADER), b""
+        if len(head) < _FRAME_HEADER:
+            return
+        number, commit, *of_frame, one, two = struct.unpack(">6I", head)
+        chained = _salted(of_frame, salts)
+        if chained:
+            page = file.read(size)
+            if len(page) < size:
+                return
+            sound = tuple(of_frame) == salts and _sums(page, order, _sums(head[:8], order, sums)) == (one, two)
+            yield Frame(offset, number, commit != 0, sound, page)
+        sums = (one, two)
+        offset += _FRAME_HEADER + size
+
+
+def _salted(found: list[int], salts: tuple[int, ...]) -> bool:
+    """Whether a frame is of this generation; one of the two numbers may be damaged."""
+    return any(one == other for one, other in zip(found, salts, strict=True))
+
+
+def _sums(data: bytes, order: str, sums: _Sums) -> _Sums:
+    one, two = sums
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for first, second in zip(words[::2], words[1::2], strict=True):
+        one = (one + first + two) & 0xFFFFFFFF
+        two = (two + second + one) & 0xFFFFFFFF
+    return one, two
