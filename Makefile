@@ -7,6 +7,7 @@ BENCH_VENV ?= .venv-bench
 PEERS_VENV ?= .venv-peers
 BENCH ?= codec stream store loop context dialects swarm
 ARGS ?=
+BASE ?= main
 
 PYTHONS := $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3)
 PY := $(VENV)/bin/python
@@ -25,7 +26,7 @@ export PIP_USER := 0
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-peers check bench docs constraints clean
+.PHONY: help demo test test-changed test-long test-peers check bench docs constraints clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -35,6 +36,10 @@ demo: $(VENV)/.runtime ## show a rich conversation and convert it to every wire
 
 test: $(VENV)/.dev ## run the tests (ARGS="tests/core -k usage" for some of them)
 	@$(PY) -m pytest -n $(PROCESSES) $(ARGS)
+
+test-changed: $(VENV)/.dev ## run the tests that a change needs (BASE=REV for what differs from REV; main by default)
+	@tests=$$($(PY) tools/changed_tests.py --base $(BASE)) && \
+	if [ -n "$$tests" ]; then $(PY) -m pytest -n $(PROCESSES) $(ARGS) $$tests; else echo "nothing changed since $(BASE)"; fi
 
 test-long: $(VENV)/.dev ## run the tests that take minutes: crashes by the hundred, large threads
 	@$(PY) -m pytest -n $(PROCESSES) -m long $(ARGS)
@@ -47,7 +52,7 @@ test-peers: $(PEERS_VENV)/.peers ## let the programs' own packages read what we 
 	fi
 	@$(PEERS_PY) -m pytest tests/dialects/peers $(ARGS)
 
-check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types" for some)
+check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types FILE" for some)
 	@$(PY) tools/check.py $(ARGS)
 
 bench: $(BENCH_VENV)/.bench ## measure codecs, streams, stores, agents, context, dialects and swarms against their peers (BENCH=stream for one of them)

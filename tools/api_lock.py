@@ -296,6 +296,8 @@ def check(source: Path, lock: Path) -> int:
         print("Public, with no mark of stability, or two:", *unmarked, sep="\n")
     if broken:
         print("Stable API changed or gone:", *broken, sep="\n")
+    if broken:
+        print("If the change is meant: python tools/api_lock.py --update, and read the diff.")
     return 1 if broken or unmarked else 0
 
 

@@ -1,6 +1,7 @@
-"""Runs every check in turn, with its name and its seconds; says at the end which failed.
+"""Run every check in turn, print its name and its seconds, and list those that failed at the end.
 
-`python tools/check.py` runs all of them, `python tools/check.py lint types` those that are named.
+- `python tools/check.py` runs all of them, `python tools/check.py lint types` those that are named.
+- `python tools/check.py types src/palaver/core/parts.py` checks one file; files alone run every check of `FILES`.
 """
 
 import os
@@ -15,7 +16,7 @@ BIN = Path(sys.executable).parent  # of the environment, whether it is activated
 STEPS = {
     "format": ["ruff", "format", "--check", "--quiet", "."],
     "lint": ["ruff", "check", "--quiet", "."],
-    "types": ["pyright"],
+    "types": ["pyright", "--threads"],
     "mypy": ["mypy"],
     "layers": ["lint-imports", "--no-logo"],
     "api": ["python", "tools/api_lock.py", "--check"],
@@ -34,11 +35,20 @@ STEPS = {
     "examples": ["python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/docs"],
 }
 
+FILES = {
+    "format": ["ruff", "format", "--check", "--quiet"],
+    "lint": ["ruff", "check", "--quiet"],
+    "types": ["pyright"],
+    "mypy": ["mypy"],
+}
+"""The checks that can be run over files, each without what it runs over."""
 
-def run(name: str) -> bool:
-    """Run one step; show what it printed only when it failed."""
+
+def run(name: str, files: list[str]) -> bool:
+    """Run one step, over the files if there are any; show what it printed only when it failed."""
     started = time.monotonic()
-    command = [str(BIN / STEPS[name][0]), *STEPS[name][1:]]
+    step = [*FILES[name], *files] if files else STEPS[name]
+    command = [str(BIN / step[0]), *step[1:]]
     path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
     done = subprocess.run(
         command,
@@ -56,12 +66,16 @@ def run(name: str) -> bool:
     return not failed
 
 
-def main(names: list[str]) -> int:
-    unknown = [name for name in names if name not in STEPS]
+def main(arguments: list[str]) -> int:
+    files = [each for each in arguments if each not in STEPS and (ROOT / each).exists()]
+    names = [each for each in arguments if each not in files]
+    known = FILES if files else STEPS
+    unknown = [name for name in names if name not in known]
     if unknown:
-        print(f"no such check: {', '.join(unknown)}; there are: {', '.join(STEPS)}")
+        where = "over files" if files else "and no such file"
+        print(f"no such check {where}: {', '.join(unknown)}; there are: {', '.join(known)}")
         return 2
-    failed = [name for name in names or STEPS if not run(name)]
+    failed = [name for name in names or known if not run(name, files)]
     if failed:
         print(f"failed: {', '.join(failed)}")
     return 1 if failed else 0

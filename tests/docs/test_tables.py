@@ -74,4 +74,5 @@ def test_every_place_where_tokens_are_counted_is_listed():
 def test_the_table_of_dialects_is_that_of_their_modules():
     """``python tools/dialect_table.py`` writes it."""
     page = (ROOT / "docs/reference/dialects.md").read_text("utf-8")
-    assert page.partition("<!-- dialects -->\n")[2].partition("<!-- end -->")[0].splitlines() == list(dialect_lines())
+    table = page.partition("<!-- dialects -->\n")[2].partition("<!-- end -->")[0].splitlines()
+    assert table == list(dialect_lines()), "run: python tools/dialect_table.py"
