@@ -354,3 +354,26 @@ def test_a_free_text_tool_is_declared_as_a_function_where_there_are_none() -> No
     assert written["type"] == "function"
     assert written["function"]["parameters"]["required"] == ["input"]
     assert {x.what for x in encoded.losses} == {"custom tool", "cache_control"}
+
+
+# -- what was decoded with an accent is written as it was ------------------------------------------
+
+
+@pytest.mark.finding("F-111")
+@pytest.mark.parametrize("accent", ACCENTS)
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_the_word_for_max_tokens_stays_where_nothing_was_edited(accent: str, field: str):
+    wire = wires.get("openai_chat", accent)
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], field: 7}
+    encoded = wire.encode_request(wire.decode_request(body))
+    assert json.loads(encoded.body) == body
+    assert encoded.losses == ()
+
+
+@pytest.mark.finding("F-111")
+@pytest.mark.parametrize("accent", [None, *ACCENTS])
+@pytest.mark.parametrize("name", [{}, {"name": None}, {"name": "f"}])
+def test_a_function_message_gains_no_name(accent: str | None, name: dict[str, Any]):
+    wire = wires.get("openai_chat", accent)
+    body = {"model": "m", "messages": [{"role": "function", "content": "r", **name}]}
+    assert json.loads(wire.encode_request(wire.decode_request(body)).body) == body

@@ -50,6 +50,7 @@ from palaver.wires.google_generate.parts import (
 from palaver.wires.google_generate.settings import read_settings
 from palaver.wires.google_generate.tools import read_tools
 from palaver.wires.google_generate.usage import read_usage
+from palaver.wires.open_calls import OpenCalls
 from palaver.wires.reading import hint, native, provider
 
 if TYPE_CHECKING:
@@ -102,7 +103,8 @@ def _system(rest: Fields) -> tuple[SystemMessage, ...]:
 
 def _contents(raws: list[Raw]) -> tuple[Message, ...]:
     messages: list[Message] = []
-    pending: list[ToolCall] = []
+    joined: dict[int, list[AssistantPart]] = {}
+    pending = OpenCalls((), _keys)
     for index, raw in enumerate(raws):
         try:
             rest = jsontext.fields(raw)
@@ -113,11 +115,14 @@ def _contents(raws: list[Raw]) -> tuple[Message, ...]:
         except DecodeError as error:
             raise error.within(f"contents[{index}]") from None
         if pending and content and isinstance(before := messages[-1], AssistantMessage):
-            content = (*before.content, _begins(content[0], rest), *content[1:])
-            messages[-1] = before.replace(content=content)
+            parts = joined.setdefault(len(messages) - 1, list(before.content))
+            parts += (_begins(content[0], rest), *content[1:])
+            pending.add(_client_calls(content))
         else:
             messages.append(AssistantMessage(content=content, provider_json=provider(WIRE, rest)))
-        pending = _client_calls(content)
+            pending = OpenCalls(_client_calls(content), _keys)
+    for place, parts in joined.items():
+        messages[place] = cast("AssistantMessage", messages[place]).replace(content=tuple(parts))
     return tuple(messages)
 
 
@@ -189,7 +194,7 @@ class _Result(NamedTuple):
     held: Fields
 
 
-def _user(rest: Fields, found: list[Fields], pending: list[ToolCall]) -> list[Message]:
+def _user(rest: Fields, found: list[Fields], pending: OpenCalls) -> list[Message]:
     """Read a content of the user: one message for each function response, and one for what stands between."""
     groups: list[_Result | list[UserPart]] = []
     for index, fields in enumerate(found):
@@ -225,17 +230,19 @@ def _tool_message(result: _Result, beside: Fields) -> ToolMessage:
     )
 
 
-def _result(rest: Fields, pending: list[ToolCall]) -> _Result:
+def _keys(call: ToolCall) -> tuple[tuple[str, str], ...]:
+    keys = (("id", call.id), ("name", call.name))
+    return (*keys, ("named without id", call.name)) if "@@id" in native(call, WIRE) else keys
+
+
+def _result(rest: Fields, pending: OpenCalls) -> _Result:
     content, found, name = function_response(rest)
-    match_id = next((call for call in pending if call.id == found), None) if found else None
-    if match_id is not None:
-        pending.remove(match_id)
+    if found and pending.take(("id", found)) is not None:
         return _Result(content, name, found, {})
     held: Fields = {"@@id": NULL if found is None else jsontext.raw(found)}
-    for call in pending:
-        if call.name == name and (not found or "@@id" in native(call, WIRE)):
-            pending.remove(call)
-            return _Result(content, name, call.id, held)
+    call = pending.take(("named without id" if found else "name", name))
+    if call is not None:
+        return _Result(content, name, call.id, held)
     return _Result(content, name, found or None, {} if found else held)
 
 

@@ -73,6 +73,7 @@ class Turn:
         self._contents: list[_Content] = []
         self._late: list[Any] = []
         self._names: dict[str, str] = {}
+        self._places: dict[str, int] = {}
         self._unsent: set[str] = set()
 
     def write(self, item: Placed) -> None:
@@ -146,6 +147,7 @@ class Turn:
 
     def _call(self, part: ToolCall, held: Fields) -> None:
         self._names[part.id] = part.name
+        self._places.setdefault(part.id, len(self._places))
         if "@@id" in held:
             self._unsent.add(part.id)
 
@@ -202,7 +204,7 @@ class Turn:
 
     def _place_of(self, call_id: str | None) -> int:
         """Where a call stands among the calls of the turn; without ids, results are matched by order."""
-        return list(self._names).index(call_id) if call_id in self._names else len(self._names)
+        return len(self._places) if call_id is None else self._places.get(call_id, len(self._places))
 
     def _response(self, values: list[Text | Json], message: ToolMessage, index: int) -> object:
         """Write what a function gave as the object that the wire asks for."""

@@ -10,7 +10,7 @@ Source: docs/spec/wires.md#8; ollama/ollama ``api/types.go``.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -31,6 +31,7 @@ from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires import reading
 from palaver.wires.ollama_chat.forms import FINISH, INTEGERS, OPTIONS, WIRE, read_format, write_format
+from palaver.wires.open_calls import OpenCalls
 from palaver.wires.reading import hint, nested, provider
 from palaver.wires.tools import read_tool
 
@@ -85,19 +86,19 @@ def _tool(raw: Raw) -> AnyTool:
 
 def _messages(raws: list[Raw]) -> tuple[Message, ...]:
     messages: list[Message] = []
-    open_calls: list[ToolCall] = []
+    open_calls = OpenCalls((), _keys)
     for index, raw in enumerate(raws):
         try:
             message = _message(raw, index, open_calls)
         except DecodeError as error:
             raise error.within(f"messages[{index}]") from None
         if isinstance(message, AssistantMessage):
-            open_calls = list(message.tool_calls)
+            open_calls = OpenCalls(message.tool_calls, _keys)
         messages.append(message)
     return tuple(messages)
 
 
-def _message(raw: Raw, index: int, open_calls: list[ToolCall]) -> Message:
+def _message(raw: Raw, index: int, open_calls: OpenCalls) -> Message:
     rest = jsontext.fields(raw)
     role = reading.need_text(rest, "role")
     if role == "assistant":
@@ -120,19 +121,24 @@ def _only_text(content: tuple[Text | Image, ...], rest: Fields) -> tuple[Text, .
     return tuple(part for part in content if isinstance(part, Text))
 
 
-def _result(content: tuple[Text | Image, ...], rest: Fields, open_calls: list[ToolCall]) -> ToolMessage:
+_ANY: Final = ("any",)
+
+
+def _keys(call: ToolCall) -> tuple[tuple[str, ...], ...]:
+    return (_ANY, ("id", call.id), ("name", call.name))
+
+
+def _result(content: tuple[Text | Image, ...], rest: Fields, open_calls: OpenCalls) -> ToolMessage:
     name = reading.take_text(rest, "tool_name")
     call_id = reading.take_text(rest, "tool_call_id")
     if call_id is None:
-        matching = [call for call in open_calls if name is None or call.name == name]
-        call_id = matching[0].id if matching else None
+        call = open_calls.take(_ANY if name is None else ("name", name))
+        call_id = None if call is None else call.id
         rest["@@id"] = hint("absent")
+    else:
+        open_calls.take(("id", call_id))
     if name is None:
         rest["@@name"] = hint("absent")
-    for call in open_calls:
-        if call.id == call_id:
-            open_calls.remove(call)
-            break
     return ToolMessage(content=content, tool_call_id=call_id, tool_name=name, provider_json=provider(WIRE, rest))
 
 

@@ -134,11 +134,14 @@ def _tool(raw: Raw) -> AnyTool:
 
 def _messages(raws: list[Raw]) -> tuple[Message, ...]:
     messages: list[Message] = []
+    called: dict[str, str] = {}
     for index, raw in enumerate(raws):
         try:
-            messages.append(_message(raw, index, messages))
+            message = _message(raw, index, called)
         except DecodeError as error:
             raise error.within(f"messages[{index}]") from None
+        called.update((call.name, call.id) for call in reversed(message.tool_calls))
+        messages.append(message)
     return tuple(messages)
 
 
@@ -149,7 +152,8 @@ _ROLES: Final[dict[str, type[SystemMessage | DeveloperMessage | UserMessage]]] =
 }
 
 
-def _message(raw: Raw, index: int, before: list[Message]) -> Message:
+def _message(raw: Raw, index: int, called: dict[str, str]) -> Message:
+    """Read one message; ``called`` has the id of the last call of each tool."""
     rest = jsontext.fields(raw)
     role = reading.need_text(rest, "role")
     if role == "assistant":
@@ -164,10 +168,9 @@ def _message(raw: Raw, index: int, before: list[Message]) -> Message:
     if role == "function":
         name = reading.take_text(rest, "name")
         rest["@@role"] = hint("function")
-        call_id = next((c.id for m in reversed(before) for c in m.tool_calls if c.name == name), None)
         return ToolMessage(
             content=content,
-            tool_call_id=call_id,
+            tool_call_id=None if name is None else called.get(name),
             tool_name=name,
             provider_json=provider(WIRE, rest),
         )

@@ -91,7 +91,8 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if request.model is not None:
         fields["model"] = request.model
     if settings.max_tokens is not None:
-        fields["max_tokens" if "@@max_tokens" in rest else accent.max_tokens] = settings.max_tokens
+        word = "max_completion_tokens" if context.own else accent.max_tokens
+        fields["max_tokens" if "@@max_tokens" in rest else word] = settings.max_tokens
     for key in (
         "temperature",
         "top_p",
@@ -187,7 +188,7 @@ def _message(message: Message, context: Context, accent: Accent, index: int) -> 
     fields: dict[str, Any] = {"role": "developer" if isinstance(message, DeveloperMessage) else message.role}
     if isinstance(message, ToolMessage):
         if is_hint(rest, "role", "function"):
-            fields = {"role": "function", "name": message.tool_name}
+            fields = {"role": "function"} | ({} if message.tool_name is None else {"name": message.tool_name})
         elif message.tool_call_id is not None:
             fields["tool_call_id"] = message.tool_call_id
     _put_content(
