@@ -49,6 +49,7 @@ from palaver.core.parts import (
 from palaver.core.surrogates import sayable, sayable_json
 from palaver.wires import reading
 from palaver.wires.media import kind_of, medium, plain, refusal_of, typed
+from palaver.wires.vendors import fit_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,6 +64,8 @@ TOOL_CALL_ERROR: Final = "TOOL_CALL_ERROR"
 HALVES: Final = "halves of characters; U+FFFD in their place"
 """Why a text was changed that UTF-8 cannot say."""
 _BLANK_RESULT: Final = "(no output)"
+_MOVED_RESULT: Final = "(The result is attached below.)"
+_LOST_RESULT: Final = "(The result was media that cannot be sent here.)"
 
 
 def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
@@ -77,7 +80,7 @@ def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
         case UserMessage():
             fitted = [message.replace(content=_parts(enumerate(message.content), context, index, context.speech.media))]
         case AssistantMessage():
-            fitted = _assistant(message, context, index)
+            fitted = _assistant(fit_fields(message, context, index), context, index)
         case ToolMessage():
             fitted = _tool(message, context, index)
     return [
@@ -165,11 +168,13 @@ def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
         (moves if movable else stays).append((position, part))
     blank = speech.blank_result and len(message.content) == 1 and _is_blank(message.content[0])
     content = message.content if blank else _parts(stays, context, index, speech.result_media)
+    moved = [(position, part) for position, part in moves if _parts([(position, part)], context, index, speech.media)]
+    if not content and any(isinstance(part, Media) for part in message.content):
+        content = (Text(_MOVED_RESULT if moved else _LOST_RESULT),)
     if message.is_error and not speech.error_flag:
         context.lose("converted", "is_error", "the wire has no such flag; the text begins with “Error: ”", index)
         content = _prefixed(content)
     fitted: list[Message] = [message.replace(content=content)]
-    moved = [(position, part) for position, part in moves if _parts([(position, part)], context, index, speech.media)]
     for position, _ in moved:
         context.lose("converted", "media", "not taken in a tool result; sent in a user message", index, position)
     if moved:

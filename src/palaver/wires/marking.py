@@ -23,15 +23,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-from msgspec import UNSET, Raw, Struct, structs
+from msgspec import Raw, Struct, structs
 
 from palaver.core import jsontext
-from palaver.core.jsontext import Fields
 from palaver.core.messages import DeveloperMessage, FlushMarker, Message, RescueMarker, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Opaque, Text
 from palaver.core.request import Request
 from palaver.core.tools import AnyTool, ProviderTool, Tool
 from palaver.core.value import Value
+from palaver.wires import reading
 
 Places: TypeAlias = Callable[[Sequence[Message]], Sequence[int]]
 """Gives the places of the messages behind which a mark shall stand, in ascending order."""
@@ -231,11 +231,8 @@ def _with_fields(value: _V, wire: str, fields: Mapping[str, Any]) -> _V:
     """A value with fields of a wire, but for those that it has already."""
     if not fields:
         return value
-    held: Fields = {} if value.provider_json is UNSET else jsontext.fields(value.provider_json)
-    own: Fields = jsontext.fields(held[wire]) if wire in held else {}
-    mixed: dict[str, Any] = {**own, **{name: item for name, item in fields.items() if name not in own}}
-    both: dict[str, Any] = {**held, wire: mixed}
-    return structs.replace(value, provider_json=jsontext.raw(both))
+    own = reading.native(value, wire)
+    return reading.with_native(value, wire, {**own, **{name: item for name, item in fields.items() if name not in own}})
 
 
 def _bare(value: _V, row: Marking) -> _V:
@@ -244,12 +241,7 @@ def _bare(value: _V, row: Marking) -> _V:
 
 def _without_fields(value: _V, wire: str, names: set[str]) -> _V:
     """A value without fields of a wire; one that had no others has no fields again."""
-    if value.provider_json is UNSET:
-        return value
-    held: Fields = jsontext.fields(value.provider_json)
-    own: Fields = jsontext.fields(held[wire]) if wire in held else {}
+    own = reading.native(value, wire)
     if names.isdisjoint(own):
         return value
-    left = {key: item for key, item in own.items() if key not in names}
-    rest = {key: item for key, item in held.items() if key != wire} | ({wire: left} if left else {})
-    return structs.replace(value, provider_json=jsontext.raw(rest) if rest else UNSET)
+    return reading.with_native(value, wire, {key: item for key, item in own.items() if key not in names})

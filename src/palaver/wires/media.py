@@ -3,7 +3,9 @@
 Rules (docs/spec/wires.md#9; message-fields F47):
 
 - A media type that is not given is read off the first bytes, else off the ending of the URL. There is no default.
-- The bytes never change; their spelling in base64 does, where the wire wants the standard alphabet.
+- The bytes never change; their spelling in base64 does, where the wire wants the standard alphabet. Text that is no
+  base64 is never sent.
+- A URL has a scheme that the provider fetches: a path of this machine is never sent.
 - What the wire does not take, or the model by the caller's word, is dropped, each with a loss (R08, MSG-11).
 
 Stability: experimental.
@@ -45,12 +47,12 @@ def plain(part: _P, *, loose: bool) -> _P:
             return part
         source = Inline(data)
         part = part.replace(source=source, media_type=media_type or part.media_type)
-    if isinstance(source, Inline) and not loose and not _is_base64(source.data):
-        try:
-            data = binascii.b2a_base64(source.bytes, newline=False).decode()
-        except MessageError:
+    if isinstance(source, Inline) and not _is_base64(source.data):
+        joined = Inline("".join(source.data.split()))  # some programs break base64 into lines
+        if not joined.valid:
             return part
-        part = part.replace(source=Inline(data))
+        data = joined.data if loose else binascii.b2a_base64(joined.bytes, newline=False).decode()
+        part = part if data == source.data else part.replace(source=Inline(data))
     return part
 
 
@@ -92,8 +94,8 @@ def refusal_of(part: Media, rule: MediaRule) -> str | None:
     for media_type in (part.media_type, named):
         if media_type is not None and media_type.startswith(rule.refuses):
             return f"{media_type} is not taken"
-    if isinstance(part.source, Url) and rule.schemes is not None:
-        scheme = part.source.url.partition(":")[0].lower()
+    if isinstance(part.source, Url):
+        scheme = part.source.url.partition(":")[0].lower() if ":" in part.source.url else ""
         if scheme not in rule.schemes:
             return f"not taken as a URL of {scheme[:20]!r}"
     if part.media_type is None:
@@ -117,11 +119,10 @@ def medium(
         why = f"the wire takes no {kind} here"
     elif isinstance(part.source, FileId) and part.source.wire != context.wire:
         why = f"a file id of {part.source.wire}"
-    elif rule.needs_type and part.media_type is None and reading.native(part, context.wire):  # it came without one
-        why = None
     else:
+        untyped = part.media_type is None and bool(reading.native(part, context.wire))  # it came without one
         part = typed(plain(part, loose=context.speech.loose_base64))
-        why = refusal_of(part, rule)
+        why = refusal_of(part, structs.replace(rule, needs_type=False) if untyped and rule.needs_type else rule)
     if why is None:
         return cast("AnyPart", part)
     context.lose("dropped", kind, why, index, position)

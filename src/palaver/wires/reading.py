@@ -15,21 +15,20 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType, structs
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import BOOKKEEPING
 from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core.value import Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from palaver.core.value import Value
+    from collections.abc import Callable, Iterator, Mapping
 
 _encode = msgspec.json.Encoder().encode
 _integer = msgspec.json.Decoder(int).decode
@@ -43,6 +42,7 @@ _native = msgspec.json.Decoder(dict[str, dict[str, Raw]]).decode
 
 
 T = TypeVar("T")
+V = TypeVar("V", bound=Value)
 
 
 # -- taking fields ---------------------------------------------------------------------------------
@@ -224,6 +224,14 @@ def native(value: Value, wire: str) -> Fields:
         return {} if raw is None else jsontext.fields(raw)
 
 
+def with_native(value: V, wire: str, rest: Mapping[str, Any]) -> V:
+    """A value that keeps ``rest`` for ``wire``, and for other wires what it kept."""
+    held: Fields = {} if value.provider_json is UNSET else jsontext.fields(value.provider_json)
+    others: dict[str, Any] = {key: item for key, item in held.items() if key != wire}
+    mixed = {**others, wire: rest} if rest else others
+    return structs.replace(value, provider_json=jsontext.raw(mixed) if mixed else UNSET)
+
+
 _FRAMING: Final = frozenset({"id", "index", "status", "type", "object", "created"})
 """Fields by which every provider keeps its books; outside their wire they mean nothing, and nothing is lost."""
 
@@ -243,14 +251,14 @@ def foreign(value: Value, wire: str) -> Iterator[tuple[str, str, Raw]]:
                 if key in _AROUND and jsontext.kind(item) == "an object":
                     around = jsontext.fields(item).items()
                     yield from ((name, each, found) for each, found in around if each not in _FRAMING and found != NULL)
-                elif key[:2] != "@@" and item != NULL and key not in _FRAMING:
-                    path = _inside(key, item)
-                    if path is not None:
-                        yield name, path, item
+                elif key[:2] != "@@" and item != NULL and (path := named(key, item)) is not None:
+                    yield name, path, item
 
 
-def _inside(key: str, item: Raw) -> str | None:
+def named(key: str, item: Raw) -> str | None:
     """The name of what is kept: of the one field inside an object, else of the object; ``None`` for mere framing."""
+    if key in _FRAMING:
+        return None
     if jsontext.kind(item) != "an object":
         return key
     inner = list(jsontext.fields(item))

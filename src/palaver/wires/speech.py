@@ -29,14 +29,14 @@ class MediaRule(Struct, frozen=True):
     ``needs_type`` says that the wire refuses a medium whose type is not known (``"inline"``: only its bytes); bytes
     of an unknown type are also refused where ``types`` names those it takes. ``refuses`` are beginnings of types it
     never takes, from anywhere.
-    ``schemes`` are those that a URL may have (``None``: any).
+    ``schemes`` are those that a URL may have.
     """
 
     sources: frozenset[Literal["inline", "url", "file_id"]]
     types: frozenset[str] | None = None
     needs_type: bool | Literal["inline"] = False
     refuses: tuple[str, ...] = ()
-    schemes: frozenset[str] | None = None
+    schemes: frozenset[str] = frozenset({"http", "https"})
 
 
 class IdRule(Struct, frozen=True):
@@ -101,6 +101,8 @@ class Speech(Struct, frozen=True, kw_only=True):
     """Fields of a request, in ``provider[wire]``, under which it needs no messages."""
     continues: frozenset[str] = frozenset()
     """Fields that name a conversation which the provider keeps; results may answer calls that are in there."""
+    answer_fields: frozenset[str] | None = None
+    """Fields beside the neutral ones which every vendor of the wire takes on assistant messages; see ``vendors``."""
     marking: tuple[Marking, ...] = ()
     """How cache marks are said: the first row that holds for the model. None where the provider needs none."""
     cache_key: str | None = None

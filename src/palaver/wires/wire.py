@@ -27,7 +27,7 @@ from palaver.core.pairs import Placed
 from palaver.core.parts import AssistantPart, MalformedToolCall, ToolCall
 from palaver.core.request import Encoded, Request, Response
 from palaver.core.usage import Usage
-from palaver.wires import marking, reading
+from palaver.wires import marking, reading, vendors
 from palaver.wires.context import Context, Options
 from palaver.wires.encoder import RequestEncoder, Writer, renumbered
 from palaver.wires.handover import fit
@@ -115,6 +115,8 @@ class Wire:
             data = jsontext.source(body)
             decoded = decode(data)
             decoded = decoded if self.accent is None else decoded.replace(origin=self._origin)
+            if self.accent is not None and self.speech.answer_fields is not None and isinstance(decoded, Response):
+                decoded = vendors.signed(decoded, self.name, self.accent)
             if any(sign in data for sign in _HINTS) and jsontext.normal(encode(decoded).body) != jsontext.normal(data):
                 raise DecodeError("a field begins with “@@”, which marks hints of ours and would be lost")  # noqa: TRY301 (the wire is named below)
         except DecodeError as error:

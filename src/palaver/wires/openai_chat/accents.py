@@ -23,13 +23,12 @@ from palaver.wires.marking import Marking
 from palaver.wires.openai_chat.forms import AUDIO_WORDS, WIRE
 from palaver.wires.speech import IdRule, MediaRule, Speech
 
-_WEB: Final = frozenset({"http", "https"})
 _IMAGE: Final = MediaRule(
-    frozenset({"inline", "url"}), frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"}), schemes=_WEB
+    frozenset({"inline", "url"}), frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 )
 _AUDIO: Final = MediaRule(frozenset({"inline"}), frozenset(AUDIO_WORDS), needs_type=True)
 _FILE: Final = MediaRule(frozenset({"inline", "file_id"}), needs_type="inline")
-_LINKED: Final = MediaRule(frozenset({"inline", "url"}), schemes=_WEB)
+_LINKED: Final = MediaRule(frozenset({"inline", "url"}))
 
 _MARKS: Final = Marking(
     wire=WIRE,
@@ -42,6 +41,7 @@ _MARKS: Final = Marking(
 
 SPEECH: Final = Speech(
     cache_key="prompt_cache_key",
+    answer_fields=frozenset({"name"}),
     ranges={"temperature": (0, 2), "top_p": (0, 1), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2)},
     error_flag=False,
     interleaving=False,

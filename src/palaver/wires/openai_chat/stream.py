@@ -32,7 +32,7 @@ from palaver.core.messages import AssistantMessage
 from palaver.core.parts import MalformedToolCall
 from palaver.core.request import Response
 from palaver.stream.sse import SSEReader
-from palaver.wires import reading
+from palaver.wires import reading, vendors
 from palaver.wires.openai_chat import chunks, decode
 from palaver.wires.openai_chat.choice import Choice
 from palaver.wires.openai_chat.forms import FAILED_CALL, WIRE
@@ -268,7 +268,7 @@ class Decoder(StreamDecoder):
         found: dict[int, tuple[AssistantMessage, tuple[tuple[AssistantPart, ...], ...]]] = {}
         for number, choice in sorted(self._choices.items()):
             try:
-                found[number] = choice.read()
+                found[number] = self._signed(*choice.read())
             except (DecodeError, EncodeError) as error:
                 if whole:
                     raise DecodeError(str(error)) from None
@@ -285,6 +285,13 @@ class Decoder(StreamDecoder):
         if whole:
             for number, (message, _) in found.items():
                 self.say(Finish(message.finish_reason or "stop", message.finish_reason_raw, number))
+
+    def _signed(
+        self, message: AssistantMessage, groups: tuple[tuple[AssistantPart, ...], ...]
+    ) -> tuple[AssistantMessage, tuple[tuple[AssistantPart, ...], ...]]:
+        accent = self.origin.partition(":")[2]
+        content = [part for group in groups for part in group]
+        return (vendors.signed_message(message, content, WIRE, accent) if accent else message), groups
 
     def _answer(self, messages: dict[int, AssistantMessage]) -> Response:
         """What is known of the answer as a whole; its messages hold no parts."""

@@ -1,0 +1,104 @@
+"""Which media reach a body: only what a provider can fetch or read, and never under another's bytes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import palaver as p
+from palaver import wires
+from palaver.testing import rules
+
+TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.accents("openai_chat"))]
+LOCAL = ["file:///etc/passwd", "FILE:///etc/passwd", "/etc/passwd", "etc/passwd.png", "ftp://a.example/passwd.png"]
+MEDIA = [p.Image, p.Audio, p.Video, p.File]
+TYPES = {p.Image: "image/png", p.Audio: "audio/wav", p.Video: "video/mp4", p.File: "application/pdf"}
+PNG = p.Image.from_bytes(b"\x89PNG\r\n\x1a\n")
+
+
+def sent(target: str, *messages: p.Message) -> tuple[str, list[p.Loss]]:
+    encoded = wires.get(target).encode_request(p.Request(messages=messages, model="m"))
+    wire, _, accent = target.partition(":")
+    assert rules.check_request(wire, encoded.body, accent or None) == []
+    return encoded.body.decode(), list(encoded.losses)
+
+
+@pytest.mark.finding("F-31")
+@pytest.mark.parametrize("url", LOCAL)
+@pytest.mark.parametrize("cls", MEDIA)
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_address_that_no_provider_fetches_is_dropped(target: str, cls: type[p.Image], url: str):
+    for typed in (TYPES[cls], None):
+        medium = cls(p.Url(url), typed).replace(provider={target.partition(":")[0]: {"x": 1}})
+        body, losses = sent(target, p.user("see", medium))
+        assert "passwd" not in body
+        assert [loss.kind for loss in losses if loss.part == 1] == ["dropped"]
+
+
+@pytest.mark.finding("F-31")
+@pytest.mark.parametrize("url", LOCAL)
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_address_in_a_tool_result_is_dropped(target: str, url: str):
+    calls = p.assistant(tool_calls=[p.tool_call("f", {}, id="c12345678")])
+    result = p.tool(p.Image(p.Url(url), "image/png"), tool_call_id="c12345678")
+    body, losses = sent(target, p.user("q"), calls, result)
+    assert "passwd" not in body
+    assert any(loss.kind == "dropped" and loss.message == 2 for loss in losses)
+
+
+@pytest.mark.finding("F-31")
+@pytest.mark.parametrize("data", ["!!!not", "a", "aGk=!", "aG k=\u00e9"])
+@pytest.mark.parametrize("cls", MEDIA)
+@pytest.mark.parametrize("target", TARGETS)
+def test_text_that_is_no_base64_is_dropped(target: str, cls: type[p.Image], data: str):
+    _, losses = sent(target, p.user("see", cls(p.Inline(data), TYPES[cls])))
+    assert [loss.kind for loss in losses if loss.part == 1] == ["dropped"]
+
+
+@pytest.mark.finding("F-31")
+def test_base64_in_lines_is_the_same_bytes():
+    data = PNG.source.data
+    body, losses = sent("openai_chat", p.user(p.Image(p.Inline(f"{data[:6]}\n{data[6:]}\n"), "image/png")))
+    assert f"base64,{data}" in body
+    assert losses == []
+
+
+@pytest.mark.finding("F-32")
+@pytest.mark.row("CBF-09")
+@pytest.mark.parametrize("failed", [False, True])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_result_of_media_alone_is_not_empty(target: str, failed: bool):
+    calls = p.assistant(tool_calls=[p.tool_call("f", {}, id="c12345678")])
+    result = p.tool(PNG, tool_call_id="c12345678", is_error=failed)
+    body, losses = sent(target, p.user("q"), calls, result)
+    assert (PNG.source.data in body) != any(loss.kind == "dropped" and loss.what == "image" for loss in losses)
+    assert PNG.source.data in result_of(json.loads(body)) or "The result" in result_of(json.loads(body))
+
+
+def result_of(body: object) -> str:
+    """The tool result of a body, as JSON text without its keys for id and name."""
+    found: list[object] = []
+
+    def walk(node: object) -> None:
+        if isinstance(node, list):
+            for each in node:
+                walk(each)
+        elif isinstance(node, dict):
+            if node.get("role") == "tool":
+                found.append(node["content"])
+            elif node.get("type") == "function_call_output":
+                found.append(node["output"])
+            elif node.get("type") == "tool_result":
+                found.append(node["content"])
+            for key, each in node.items():
+                if key == "functionResponse":
+                    found.extend((each["response"], each.get("parts")))
+                elif key == "toolResult":
+                    found.append(each["content"])
+                else:
+                    walk(each)
+
+    walk(body)
+    assert found
+    return json.dumps(found)
