@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Annotated
 
 import anyio
 from mcp.server.mcpserver import Context, MCPServer
@@ -25,6 +26,7 @@ from mcp.types import (
     TextResourceContents,
     ToolAnnotations,
 )
+from pydantic import Field
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n....").decode()
 server = MCPServer("palaver-tests", log_level="ERROR")
@@ -58,6 +60,12 @@ def add_again(a: int) -> int:
 @server.tool()
 def nothing() -> None:
     """Take nothing, give nothing."""
+
+
+@server.tool()
+def match(text: Annotated[str, Field(pattern="^(a+)+$")]) -> Annotated[str, Field(pattern="^(a+)+$")]:
+    """Say it again, if it is of the letter a."""
+    return text
 
 
 @server.tool(structured_output=False)

@@ -148,6 +148,19 @@ async def test_media_are_kept_as_parts(opened, context):
     assert link == Text("[resource: notes (file:///notes.md)]")
 
 
+@pytest.mark.finding("F-106")
+async def test_no_pattern_of_a_server_is_matched_by_backtracking(opened, context):
+    async with opened() as tools:
+        match = named(tools, "match")
+        assert (await call(match, context, '{"text": "aaa"}')).content == (Text("aaa"),)
+        with pytest.raises(InvalidArgumentsError, match="does not match"):
+            match.check(ToolCall("c", match.name, '{"text": "' + "a" * 60 + '!"}'))
+        (session,) = tools._sessions
+        schema = session._client.session._tool_output_schemas["match"]
+        assert schema["properties"]["result"]["type"] == "string"
+        assert "pattern" not in schema["properties"]["result"], "the SDK checks the results of the server by it"
+
+
 @pytest.mark.row("DAS-30")
 async def test_an_error_of_the_server_is_an_error_result(opened, context):
     async with opened() as tools:

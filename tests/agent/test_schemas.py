@@ -83,7 +83,7 @@ def test_the_order_of_many_issues_is_that_of_their_places_and_only_some_are_told
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"type": "thing"}, "the schema of the tool 'x': type: 'thing' is not valid under any of the given schemas"),
+        ({"type": "thing"}, "the schema of the tool 'x': $.type: 'thing' is not valid under any of the given schemas"),
         ({"minimum": float("nan")}, "the schema of the tool 'x'.minimum: nan is not a JSON number"),
         ("{", "the schema of the tool 'x': not JSON"),
         ("[]", "the schema of the tool 'x': expected an object, got an array"),

@@ -22,6 +22,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
+from palaver.agent.linear_patterns import drop_patterns
 from palaver.core.errors import MessageError, ToolError, excerpt
 
 if TYPE_CHECKING:
@@ -199,6 +200,8 @@ async def _listed(client: Client) -> tuple[Tool, ...]:
     cursor: str | None = None
     for _ in range(_PAGES):
         page = await client.list_tools(cursor=cursor)
+        for each in page.tools:
+            drop_patterns(each.output_schema)  # the SDK checks results by them, with a matcher that backtracks
         tools += page.tools
         cursor = page.next_cursor
         if cursor is None:

@@ -35,6 +35,7 @@ from msgspec import Raw, Struct
 from palaver.agent.arguments import invalid, read_arguments
 from palaver.agent.docstrings import described
 from palaver.agent.invoking import called
+from palaver.agent.linear_patterns import pattern_check
 from palaver.agent.outputs import plain
 from palaver.agent.tool import ToolContext
 from palaver.core import jsontext
@@ -202,7 +203,8 @@ def _described(listed: Sequence[Parameter], name: str) -> tuple[list[dict[str, A
     schemas = dict(zip((each.name for each in ours), found, strict=True))
     for each in listed:
         if each.name in schemas:
-            converts.append(_converter(each.type))
+            where = f"the tool {name!r}: the parameter {each.name!r}"
+            converts.append(_converter(each.type, pattern_check({**schemas[each.name], "$defs": definitions}, where)))
             continue
         schemas[each.name], convert = _by_pydantic(each.type, definitions, f"the tool {name!r}: {each.name!r}")
         converts.append(convert)
@@ -217,8 +219,10 @@ def _schema_of(types: Sequence[Any], where: str) -> tuple[tuple[dict[str, Any], 
         raise MessageError(f"{where} has no schema: {excerpt(reason, 200)}") from None
 
 
-def _converter(hint: Any) -> Convert:
+def _converter(hint: Any, check: Callable[[Any], None] | None) -> Convert:
     def convert(value: Any) -> Any:
+        if check is not None:
+            check(value)
         return msgspec.convert(value, hint, str_keys=True)
 
     return convert

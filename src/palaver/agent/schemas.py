@@ -24,6 +24,7 @@ from msgspec import UNSET, Raw
 
 from palaver.agent.arguments import invalid, read_arguments, read_text
 from palaver.agent.invoking import invoker
+from palaver.agent.linear_patterns import linear_validator
 from palaver.agent.outputs import output_of
 from palaver.agent.tool import TIMEOUT, AgentTool, Effect, Output, ToolContext
 from palaver.agent.tool_names import check_names, legal
@@ -82,7 +83,7 @@ def checker(schema: Raw, name: str, repairs: Sequence[str] = ()) -> Callable[[To
     plain = jsontext.value(schema)
     if repairs:
         check_names("repairs", repairs, plain.get("properties", {}), "parameter")
-    validator = _validator(plain, name)
+    validator = linear_validator(plain, f"the schema of the tool {name!r}")
 
     def check(call: ToolCall) -> dict[str, Any]:
         arguments = read_arguments(call, repairs)
@@ -134,18 +135,6 @@ def _text_of(parameters: Mapping[str, Any] | str | bytes | None, name: str) -> R
             return Raw(text)
         case _:
             return jsontext.checked(dict(parameters), where)
-
-
-def _validator(schema: Any, name: str) -> Any:
-    jsonschema: Any = importlib.import_module("jsonschema")
-    referencing: Any = importlib.import_module("referencing")
-    cls = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    try:
-        cls.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        place = _path(error.absolute_path) or "$"
-        raise MessageError(f"the schema of the tool {name!r}: {place}: {excerpt(error.message, 200)}") from None
-    return cls(schema, registry=referencing.Registry())
 
 
 def _takes_context(run: Callable[..., Any]) -> bool:

@@ -27,6 +27,7 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import structs
 
+from palaver.agent.linear_patterns import linear_validator, pattern_check
 from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, MessageError, excerpt
@@ -191,9 +192,12 @@ def _by_msgspec(form: Any) -> tuple[_Schema, _Reader]:
         decoder = msgspec.json.Decoder(form)
     except (TypeError, NameError) as error:
         raise MessageError(f"output: {excerpt(str(error), 200)}") from None
+    check = pattern_check(schema, "output")
 
     def read(data: bytes) -> Any:
         try:
+            if check is not None:
+                check(jsontext.value(data))
             return decoder.decode(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             reason, _, path = str(error).partition(" - at `")
@@ -218,13 +222,7 @@ def _by_pydantic(form: Any) -> _Reader:
 def _by_schema(schema: _Schema) -> _Reader:
     jsonschema: Any = import_module("jsonschema")  # it has no types, and takes long to import
     referencing: Any = import_module("referencing")
-
-    cls = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    try:
-        cls.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        raise MessageError(f"schema: {error.json_path}: {excerpt(error.message, 200)}") from None
-    validator = cls(schema, registry=referencing.Registry())
+    validator = linear_validator(schema, "schema")
 
     def read(data: bytes) -> Any:
         value = jsontext.value(data)
