@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hypothesis import given, strategies as st
@@ -13,6 +12,7 @@ from palaver.agent import Agent, function_tool
 from palaver.agent.guardrails import Guardrail
 from palaver.agent.plain_answers import text_fault, transforming, validating, without_tags
 from palaver.models.scripted import ScriptedModel
+from palaver.swarm import no_tool_syntax, plain_text
 
 TABLE = [
     ("<think>\nr\n</think>Answer", "Answer", None),
@@ -52,11 +52,32 @@ def test_it_is_the_pattern_of_the_specification(text):
     assert without_tags(text) == re.sub(r"\n\s*\n", "\n", removed).strip()
 
 
-@pytest.mark.parametrize("text", ["<" * 200_000, "<a>" * 100_000, "</" * 100_000, "<>" * 100_000])
-def test_it_takes_no_longer_than_the_text_is(text):
-    began = time.perf_counter()
-    without_tags(text)
-    assert time.perf_counter() - began < 1
+HOSTILE = [
+    "<a>" * 400_000 + "</",
+    "<a>" * 400_000 + "</>" * 400_000,
+    "<" * 1_000_000 + ">",
+    "</" * 500_000,
+    "<>" * 500_000,
+    "\n" + " " * 1_000_000 + "x",
+    "\n \t" * 400_000 + "x",
+    "<tool_call>" * 100_000 + "</tool_call>" * 100_000,
+]
+
+
+@pytest.mark.finding("F-42")
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_takes_time_in_proportion_to_its_length(text):
+    # in quadratic time, each of these takes from minutes to hours
+    assert len(without_tags(text)) <= len(text)
+    text_fault(text)
+
+
+@pytest.mark.row("ASK-16")
+@pytest.mark.finding("F-42")
+@pytest.mark.finding("F-50")
+def test_the_presets_of_agents_and_of_swarms_are_the_same_functions():
+    assert plain_text is without_tags
+    assert no_tool_syntax is text_fault
 
 
 @pytest.mark.row("ASK-16")

@@ -30,7 +30,7 @@ from palaver.core.parts import ToolCall
 ROUNDS: Final = 3
 _SHOWN: Final = 5
 _BARE: Final = re.compile(
-    r'\s*\{\s*"?(?P<name>[A-Za-z_]\w*)"?\s*:\s*(?P<value>[^\s"\'{}\[\],:][^"\'{}\[\],\n]*?)\s*\}\s*'
+    r'\s*\{\s*"?(?P<name>[A-Za-z_]\w*)"?\s*:\s*(?P<value>[^\s"\'{}\[\],:][^"\'{}\[\],\n]*+)\s*+\}\s*'
 )
 _STILL: Final = "expected the tool arguments to be an object, but received a string."
 _KINDS: Final[dict[type, str]] = {
@@ -111,7 +111,7 @@ def _not_json(error: json.JSONDecodeError, *, within: bool) -> str:
 
 def _repaired(text: str, repairs: Sequence[str]) -> dict[str, Any] | None:
     found = _BARE.fullmatch(text) if repairs else None
-    return {found["name"]: found["value"]} if found and found["name"] in repairs else None
+    return {found["name"]: found["value"].rstrip()} if found and found["name"] in repairs else None
 
 
 # -- JSON at its word --------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ _PARAMETERS: Final = frozenset(
 )
 _FIELD: Final = re.compile(r":(?P<kind>\w+)(?:\s+(?P<what>[^:]*))?:\s*(?P<text>.*)")
 _PARAM_KINDS: Final = frozenset(("param", "parameter", "arg", "argument", "key", "keyword"))
-_ENTRY: Final = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?\s*:\s*(?P<text>.*)")
+_ENTRY: Final = re.compile(r"\*{0,2}(?P<name>\w++)\s*+(?:\([^)]*\))?\s*+:\s*+(?P<text>.*)")
 _NUMPY_ENTRY: Final = re.compile(r"(?P<names>\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
 
 

@@ -23,6 +23,9 @@ from palaver.agent.middleware import RunContext
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import Text
 
+EMPTY: Final = "Empty output"
+TOOL_SYNTAX: Final = "Tool call in text output"
+
 _BLANK: Final = re.compile(r"\n\s*\n")
 _CALL: Final = re.compile(r"<(tool_call|toolcall|tool)[\s/>]")
 
@@ -45,10 +48,10 @@ def text_fault(text: str) -> str | None:
     """What is wrong with an answer; ``None`` when nothing is."""
     text = text.strip()
     if not text:
-        return "Empty output"
+        return EMPTY
     called = _CALL.match(text)
     if "{" in text or "}" in text or (called and text.endswith((f"</{called[1]}>", "/>"))):
-        return "Tool call in text output"
+        return TOOL_SYNTAX
     return None
 
 

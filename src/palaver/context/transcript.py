@@ -45,7 +45,7 @@ _LIMITS: Final = (8000, 4000, 2000, 1000, 500, 250, 120)
 _PEOPLE: Final = 16
 """How much more room people and earlier summaries have."""
 _NAME: Final = 120
-_TAG: Final = re.compile(r"<(?=\s*/?\s*transcript\b)", re.IGNORECASE)
+_TAG: Final = re.compile(r"<(?=\s*+(?:/\s*+)?transcript\b)", re.IGNORECASE)
 
 
 class Entry(Struct, frozen=True):
