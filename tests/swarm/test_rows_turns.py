@@ -4,6 +4,7 @@ import anyio
 import pytest
 from trio.testing import MockClock
 
+import palaver as p
 from palaver.core.errors import TurnError
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Call, Chats, Rated, Scheduled, Swarm, complete, connect, fork, tool
@@ -386,3 +387,24 @@ async def test_a_hundred_messages_and_a_hundred_pushes_each_get_their_own_answer
     assert len(got) == len(a.model.asked) == 200
     assert sorted(each.data for each in heard) == sorted(f"echo:said {number}" for number in range(100))
     assert [f"echo:{text}" for text in kept[::2]] == kept[1::2]
+
+
+@pytest.mark.finding("F-43")
+@pytest.mark.parametrize("way", ["complete", "execute"])
+async def test_a_model_sees_the_question_of_its_turn_however_many_tools_it_calls(way):
+    def look(number: int) -> str:
+        return f"result {number}"
+
+    def script(prompt):
+        number = len(a.model.asked)
+        if number > 12:
+            return "done"
+        return p.assistant(tool_calls=[p.tool_call("look", {"number": number}, id=f"call-{number}")])
+
+    a = agent("A", script, tools=[look], prompt="")
+    async with at_work(a, name="shop") as it:
+        assert await getattr(it.session, way)("What is the sum?") == "done"
+        assert await it.session.execute("And now?") == "done"
+    assert [prompt.messages[0].text for prompt in a.model.asked[:-1]] == ["What is the sum?"] * 13
+    assert a.model.asked[-1].messages[-1].text == "And now?"
+    assert len(a.model.asked[-2].messages) == 15

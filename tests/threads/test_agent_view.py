@@ -39,6 +39,9 @@ def oracle(log: tuple[p.Message, ...], agent: str, keep: int | None) -> list[p.M
     system = [each for each in seen if each.role == "system" and each.agent == agent]
     common = [each for each in seen if each.role != "system" and (each.agent == agent or not _theirs(each))]
     window = common[max(len(common) - keep, 0) :] if keep is not None else common
+    asked = [each for each in log if each.role == "user" and each.mode != "tool"][-1:]
+    if keep != 0 and not any(each is asked[0] for each in window for _ in asked):
+        window = [*(each for each in common if any(each is one for one in asked)), *window]
     answered = {each.tool_call_id for each in window if isinstance(each, p.ToolMessage)}
     requested = {id_ for each in window for id_ in _calls(each)} & answered
     context: list[p.Message] = []
@@ -279,3 +282,26 @@ def test_a_result_of_empty_text_is_an_answer():
 def test_a_window_cannot_be_negative():
     with pytest.raises(StoreError, match="keep: a window cannot hold -1 messages"):
         AgentView("a", keep=-1)
+
+
+@pytest.mark.finding("F-43")
+@pytest.mark.parametrize("keep", [1, 2, 3, 15])
+def test_the_message_of_the_turn_stays_however_many_tools_it_calls(keep: int):
+    pairs = [each for n in range(20) for each in (_requests(f"f{n}"), _result(f"f{n}"))]
+    log = (_typed("old"), p.assistant("answer", agent="A"), _typed("question"), *pairs)
+    context = _context(*log, keep=keep)
+    assert context[:2] == [PROMPT, "question"]
+    assert len(context) == 2 + keep // 2 * 2
+    assert _context(*log, keep=0) == [PROMPT]
+
+
+@pytest.mark.finding("F-43")
+def test_the_message_of_a_turn_that_a_program_began_stays():
+    pairs = [each for n in range(20) for each in (_requests(f"f{n}"), _result(f"f{n}"))]
+    pushed = p.user("pushed", agent="A", mode="tool")
+    path = path_of(_typed("old"), p.assistant("answer", agent="A"), pushed, *pairs)
+    view = AgentView("A", keep=4)
+    assert _said(view(path, since=2)) == ["pushed", "[f18]", "(re:f18)", "[f19]", "(re:f19)"]
+    assert _said(view(path)) == ["old", "[f18]", "(re:f18)", "[f19]", "(re:f19)"]
+    hidden = path_of(*path.messages, p.flush(agent="A"), _requests("g"), _result("g"))
+    assert _said(view(hidden, since=2)) == ["[g]", "(re:g)"]

@@ -30,6 +30,8 @@ def _reference(log: tuple[p.Message, ...], keep: int | None) -> list[p.Message]:
     outside = {"system", "developer"}
     tail = [i for i, each in enumerate(seen) if each.role not in outside]
     tail = tail[len(tail) - keep :] if 0 < keep < len(tail) else tail if keep else []
+    asked = [each for each in log if each.role == "user" and each.mode != "tool"][-1:] if keep else []
+    tail = sorted({*tail, *(i for i, each in enumerate(seen) if any(each is one for one in asked))})
     left = [each for i, each in enumerate(seen) if each.role in outside or i in tail]
     out: list[p.Message] = []
     for each in left:
@@ -66,11 +68,23 @@ def test_a_window_holds_pairs_whole_and_system_messages_always():
     assert views[9] == ["s", "1", "", "r1", "d", "r2", "free", "2"]
 
 
+@pytest.mark.finding("F-43")
+def test_the_last_question_stays_in_its_place_before_a_window_behind_it():
+    calls = [p.assistant(tool_calls=[p.tool_call("f", id=f"c{n}")]) for n in range(3)]
+    pairs = [each for n, call in enumerate(calls) for each in (call, p.tool(f"r{n}", tool_call_id=f"c{n}"))]
+    log = (p.user("old"), p.assistant("answer"), p.system("s"), p.user("question"), p.developer("d"), *pairs)
+    texts = {keep: [each.text for each in for_model(path_of(*log), keep=keep)] for keep in (0, 2, 4, 7)}
+    assert texts[0] == ["s", "d"]
+    assert texts[2] == ["s", "question", "d", "", "r2"]
+    assert texts[4] == ["s", "question", "d", "", "r1", "", "r2"]
+    assert texts[7] == ["s", "question", "d", "", "r0", "", "r1", "", "r2"]
+
+
 def test_a_result_of_a_call_that_could_not_be_read_stays_beside_it():
     broken = p.assistant(p.MalformedToolCall("<f", "no end tag", "f", "c1"))
     log = (p.user("q"), broken, p.tool("try again", tool_call_id="c1"))
-    assert [each.text for each in for_model(path_of(*log), keep=2)] == ["", "try again"]
-    assert [each.text for each in for_model(path_of(*log), keep=1)] == []
+    assert [each.text for each in for_model(path_of(*log), keep=2)] == ["q", "", "try again"]
+    assert [each.text for each in for_model(path_of(*log), keep=1)] == ["q"]
 
 
 @pytest.mark.row("ASK-04")

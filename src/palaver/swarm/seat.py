@@ -95,7 +95,7 @@ class Seat:
             async with self._lock:
                 place = self._place(turn)
                 messages = self.session.messages
-                hidden = all(isinstance(each, SystemMessage) for each in await self._context(place))
+                hidden = all(isinstance(each, SystemMessage) for each in await self._context(place, turn))
                 if self.agent.operator is not None:
                     await self._operate(turn, place, turn.executions[-1][0])
                 elif hidden or (messages and isinstance(messages[-1], RescueMarker)):
@@ -125,7 +125,7 @@ class Seat:
         place = self.session.place(self.agent.name, payload=payload)
         await watched("on_run", self.agent.hooks.on_run, place, text)
         said = UserMessage(content=(Text(text),), agent=self.agent.name, mode="user")
-        messages = (*await self._context(place), said)
+        messages = (*await self._context(place, None), said)
         try:
             answer = await self._ask(place, messages, (), self.agent.model.session() if self.agent.model else None)
         except Exception as error:
@@ -152,7 +152,16 @@ class Seat:
         message = UserMessage(content=(Text(text.strip()),), agent=self.agent.name, mode=mode)
         if mode == "user":
             message = message.replace(payload=turn.payload)
+        before = len(self.session.log.path)
         await self.session.keep(_of(turn, message))
+        if turn.since is None:
+            turn.since = self._position(message, before)
+
+    def _position(self, message: UserMessage, start: int) -> int | None:
+        """Where in the thread, from ``start`` on, a message stands that was kept just now."""
+        new = self.session.log.path[start:]
+        same = (start + place for place, each in enumerate(new) if each.message.content == message.content)
+        return next(same, None)
 
     async def _step(self, turn: Turn, place: Place, *, again: bool = False) -> None:
         """Ask the model, and do what it says. ``again``: its last answer was refused already."""
@@ -182,7 +191,7 @@ class Seat:
 
     async def _answer(self, turn: Turn, place: Place, offered: dict[str, SwarmTool]) -> AssistantMessage | None:
         """The model's answer; ``None`` when it failed, and that was dealt with."""
-        messages = await self._context(place)
+        messages = await self._context(place, turn)
         definitions = [tool.definition for tool in offered.values()]
         self.asking += 1
         try:
@@ -344,12 +353,12 @@ class Seat:
 
     # -- the model -------------------------------------------------------------------------------------------------
 
-    async def _context(self, place: Place) -> Sequence[Message]:
+    async def _context(self, place: Place, turn: Turn | None) -> Sequence[Message]:
         agent = self.agent
         prompt = agent.prompt if isinstance(agent.prompt, str) else str(await called(agent.prompt, place) or "")
         dynamic = () if agent.dynamic is None else tuple(await called(agent.dynamic, place))
         self._view.instruct(prompt, (*self.session.swarm.instructions, *agent.system, *dynamic, *agent.flags))
-        return self._view(self.session.log.path)
+        return self._view(self.session.log.path, since=None if turn is None else turn.since)
 
     async def _ask(
         self, place: Place, messages: Sequence[Message], tools: Sequence[Any], model: language_model.Session | None
@@ -453,7 +462,7 @@ class Seat:
     async def _rescue(self, turn: Turn, place: Place, reason: str, *, retry: bool = True) -> None:
         if turn.over:
             return
-        before = await self._context(place)
+        before = await self._context(place, turn)
         await self._mark(turn, place, reason)
         if retry and await self._retried(turn, place, reason, before):
             return
@@ -484,7 +493,7 @@ class Seat:
     async def _recompleted(
         self, turn: Turn, place: Place, strategy: Recomplete, before: Sequence[Message]
     ) -> AssistantMessage | None:
-        messages = await self._context(place)
+        messages = await self._context(place, turn)
         if self.agent.rescue_scope != "thread":
             hint = UserMessage(content=(Text(strategy.prompt),), agent=place.agent, mode="tool")
             messages = (*before, hint)

@@ -50,6 +50,7 @@ class Turn:
         "payload",
         "running",
         "scopes",
+        "since",
         "steps",
         "told",
     )
@@ -66,6 +67,8 @@ class Turn:
         """Whether its answer was published."""
         self.error: Exception | None = None
         self.steps = 0
+        self.since: int | None = None
+        """Where in the client's thread its own message stands; ``None`` before it is kept."""
         self.executions: list[tuple[str, str | None, str]] = []
         """Text, agent and mode of each execution that joined it."""
         self.overtaken = False

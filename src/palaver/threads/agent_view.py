@@ -9,7 +9,10 @@ Rules (docs/spec/agent-swarm-kit.md#2.5, with the deviations a to f):
 - Left out are markers and what they hide, messages with a tag that keeps them from models, messages that say nothing
   (no parts, or none but empty text, which for the result of a tool is an answer), and what ``where`` refuses. When
   ``where`` raises, the message stays.
-- The last ``keep`` messages of the dialogue are the window: 0 gives none, ``None`` all.
+- The last ``keep`` messages of the dialogue are the window: 0 gives none, ``None`` all. The message that the turn began
+  with stays where the window does not reach back to it, in front of the window and not counted by it: however many
+  tools a turn calls, the model sees what it was asked. The turn begins with the last user message whose mode is not
+  ``"tool"``, or, for a turn that a program began, with the first user message at or behind ``since``.
 - Inside the window a call without a result is left out, and so is a result without a call; a message keeps its other
   calls and its text. So a window that would part a call from its result holds neither. Calls that the provider
   answers itself stay. Neither order nor number of results is judged: that is repair's work, and the wires'.
@@ -31,6 +34,7 @@ from palaver.core.messages import (
     RescueMarker,
     SystemMessage,
     ToolMessage,
+    UserMessage,
 )
 from palaver.core.pairs import client_calls
 from palaver.core.parts import AnyPart, MalformedToolCall, Reasoning, Text, ToolCall
@@ -73,12 +77,25 @@ class AgentView(ModelsView):
         texts = [text for text in (prompt, *instructions) if text]
         self._prefix = [SystemMessage(content=(Text(text),), agent=self.agent, mode="tool") for text in texts]
 
-    def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
-        """The messages for the model, at the end of a path."""
+    def __call__(self, path: Sequence[Entry], *, since: int | None = None) -> Sequence[Message]:
+        """The messages for the model, at the end of a path. ``since`` is where in the path the turn began."""
         self.follow(path)
         visible = self._visible
-        window = [each for each in visible[self._window(self._keep) :] if not isinstance(each, SystemMessage)]
+        start = self._window(self._keep)
+        window: list[Message] = [each for each in visible[start:] if not isinstance(each, SystemMessage)]
+        opening = self._opening(path, since)
+        if self._keep != 0 and opening is not None and opening < start:
+            window.insert(0, visible[opening])
         return (*self._prefix, *[visible[position] for position in self._outside], *_paired(window))
+
+    def _opening(self, path: Sequence[Entry], since: int | None) -> int | None:
+        """Where the turn's own message is visible; ``None`` where it is not."""
+        count = len(self._visible)
+        if since is None:
+            return self._turn if self._turn < count and self._opens(self._turn) else None
+        asked = next((entry.message.id for entry in path[since:] if isinstance(entry.message, UserMessage)), None)
+        earliest = max(count - (len(path) - since), 0)  # each visible message is one of the path
+        return next((place for place in range(earliest, count) if self._visible[place].id == asked), None)
 
     def _heeds(self, marker: RescueMarker | FlushMarker) -> bool:
         return marker.agent == self.agent

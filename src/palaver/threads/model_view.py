@@ -6,7 +6,8 @@ Rules:
   from models. A marker with scope ``agent`` hides nothing here: this view is no agent's (``AgentView`` is).
 - Nothing is repaired: ``threads.repair`` is for that, and the wires do it when they write.
 - ``keep`` is a window on the last messages that are neither system nor developer messages; those always stay, each in
-  its place. A result whose call does not stand before it in the window is left out, so that no pair is parted.
+  its place, and so does the message that the last turn of the user began with. A result whose call does not stand
+  before it in the window is left out, so that no pair is parted.
 - Without ``keep``, a view after an append costs what was appended, and copies nothing. A hidden turn costs one
   copy of the references before it, where an earlier view is still looking at what it hides. With ``keep``, the
   view costs the window and the system messages besides.
@@ -43,8 +44,10 @@ class ModelView(ModelsView):
             self._given = len(visible)
             return Beginning(visible)
         start = self._window(self._keep)
-        before = [visible[position] for position in self._outside if position < start]
-        return (*before, *_whole(visible[start:]))
+        before = [position for position in self._outside if position < start]
+        if self._keep and self._turn < start and self._opens(self._turn):
+            before = sorted((*before, self._turn))
+        return (*[visible[position] for position in before], *_whole(visible[start:]))
 
     def _heeds(self, marker: RescueMarker | FlushMarker) -> bool:  # noqa: ARG002 (the contract of the base)
         return False

@@ -126,6 +126,11 @@ class ModelsView(View):
                 self._outside.append(len(self._visible))
             self._visible.append(message)
 
+    def _opens(self, position: int) -> bool:
+        """Whether a visible message is one that a turn of the user begins with."""
+        message = self._visible[position]
+        return isinstance(message, UserMessage) and message.mode != "tool"
+
     def _hide(self, start: int) -> None:
         """Hide all from a position on. A list that somebody holds stays as it is, and is copied once for that."""
         if start < self._given:
