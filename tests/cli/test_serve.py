@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import uuid
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from queue import Empty, Queue
 
 import httpx
@@ -204,6 +204,54 @@ def test_the_token_is_asked_for(served, swarm):
     assert running.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.finding("F-101")
+def test_tokens_of_clients_and_names_of_the_server(served, swarm, tmp_path):
+    (tmp_path / "tokens.toml").write_text('ann = "a1"\nbob = "b1"\n')
+    running = served(
+        swarm, "--port", 0, "--host", "0.0.0.0", "--tokens", "tokens.toml", "--allow-host", "boats.example"
+    )
+    address = running.address().replace("0.0.0.0", "127.0.0.1")
+    assert post(address, "ann", "hi", Authorization="Bearer a1")[0] == 200
+    assert post(address, "bob", "hi", Authorization="Bearer a1")[0] == 401
+    assert post(address, "bob", "hi", Authorization="Bearer b1", Host="boats.example")[0] == 200
+    assert post(address, "bob", "hi", Authorization="Bearer b1", Host="evil.example")[0] == 421
+    assert running.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.finding("F-101")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ann", "lines of CLIENT = "),
+        ("", "it holds no token"),
+        ('ann = ""', "ann: a token is a text"),
+        ("ann = 3", "ann: a token is a text"),
+        ('"a b" = "x"', "'a b': 1 to 128 ASCII letters"),
+        (None, "no such file"),
+    ],
+)
+def test_a_file_of_tokens_that_cannot_be_used_is_one_line(run, swarm, text, said):
+    file = swarm.parent / "tokens.toml"
+    if text is not None:
+        file.write_text(text)
+    ran = run("serve", swarm, "--tokens", file)
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    assert said in ran.err
+
+
+@pytest.mark.finding("F-107")
+def test_connections_that_send_half_a_head_keep_nobody_out(served, swarm):
+    running = served(swarm, "--port", 0, "--connections", 20)
+    address = running.address()
+    port = int(address.rpartition(":")[2])
+    with ExitStack() as held:
+        for _ in range(60):
+            each = held.enter_context(socket.create_connection(("127.0.0.1", port)))
+            each.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nX-a")
+        assert httpx.get(f"{address}/health", trust_env=False, timeout=30).status_code == 200
+    assert running.end(signal.SIGTERM) == 0
+
+
 def test_a_conversation_goes_on_after_a_restart(served, swarm):
     for text in ("one", "two"):
         running = served(swarm, "--port", 0)
@@ -223,6 +271,9 @@ def test_a_conversation_goes_on_after_a_restart(served, swarm):
         (["office.py", "--bus", "http://x"], 2, "palaver: --bus http://x: nats://… is expected"),
         (["office.py", "--bus", "nats://a:b@x"], 2, "palaver: workers share --store postgresql://"),
         (["office.py", "--token", ""], 2, "palaver: a token cannot be empty"),
+        (["office.py", "--host", "0.0.0.0"], 2, "palaver: --host 0.0.0.0 is reached by others: --token or --tokens"),
+        (["office.py", "--host", "::"], 2, "palaver: --host :: is reached by others: --token or --tokens"),
+        (["office.py", "--allow-origin", "app.example"], 1, "palaver: an origin is written as"),
         (["office.py", "--host", "256.0.0.1"], 1, "palaver: 256.0.0.1:8000: "),
         (["office.py", "--host", "a..b"], 1, "palaver: a..b:8000: no name of a host"),
     ],

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import click
 
-from palaver.cli import shared, stores, swarm_file
+from palaver.cli import shared, stores, swarm_file, tokens_file
 
 
 @click.command(name="serve")
@@ -27,10 +27,29 @@ from palaver.cli import shared, stores, swarm_file
 @click.option("--bus", envvar="PALAVER_BUS", metavar="URL", help="nats://…: workers answer; else PALAVER_BUS.")
 @click.option("--workers", type=click.IntRange(min=0), metavar="N", help="So many workers are started; 1 with --bus.")
 @click.option("--token", envvar="PALAVER_TOKEN", metavar="T", help="What requests must show; else PALAVER_TOKEN.")
+@click.option(
+    "--tokens", envvar="PALAVER_TOKENS", metavar="TOML", help='Lines of CLIENT = "token": each reads one client.'
+)
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name of the server, beside localhost.")
+@click.option("--allow-origin", "origins", multiple=True, metavar="URL", help="Pages elsewhere that may ask.")
+@click.option("--connections", type=click.IntRange(min=1), metavar="N", help="At most so many at a time.")
 def command(
-    swarm: str, *, host: str, port: int, location: str | None, bus: str | None, workers: int | None, token: str | None
+    swarm: str,
+    *,
+    host: str,
+    port: int,
+    location: str | None,
+    bus: str | None,
+    workers: int | None,
+    token: str | None,
+    tokens: str | None,
+    hosts: tuple[str, ...],
+    origins: tuple[str, ...],
+    connections: int | None,
 ) -> int:
     """Serve the swarm of FILE.py, FILE.py:NAME or FILE.toml over HTTP and WebSocket.
+
+    An address that others reach needs --token or --tokens.
 
     Exit codes: 0 after SIGTERM, 130 after Ctrl-C, 1 for what cannot be used, 2 for wrong usage.
     """
@@ -42,7 +61,7 @@ def command(
     if bus is not None:
         shared.check(bus, location)
 
-    from palaver.cli.serving import Serving, serve  # needs the extra that was looked for
+    from palaver.cli.serving import Door, Serving, serve  # needs the extra that was looked for
 
     asked = Serving(
         file=swarm,
@@ -52,6 +71,12 @@ def command(
         location=location,
         bus=bus,
         workers=1 if workers is None else workers,
-        token=token,
+        door=Door(
+            token=token,
+            tokens=None if tokens is None else tokens_file.read(tokens),
+            hosts=hosts or None,
+            origins=origins,
+        ),
+        connections=connections,
     )
     return serve(asked)

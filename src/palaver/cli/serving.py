@@ -6,6 +6,7 @@ Rules:
 - Turns in this process come to their end also when nobody is connected any more who waits for them: streams and
   WebSockets end first. They have as long as the requests have.
 - The socket is bound before anything else is begun, so that a port that is taken stops nothing halfway.
+- Without a token only a loopback address is bound.
 - On asyncio alone, for the server and for NATS.
 
 Stability: experimental.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -31,6 +32,8 @@ from palaver.cli.harmless import in_line
 from palaver.cli.workers import Workers
 from palaver.store.location import default_location, open_store
 from palaver.swarm.front import Front, live_history, stored_history
+from palaver.swarm.front.access import is_loopback
+from palaver.swarm.front.connections import BACKLOG, Connections, most_connections
 from palaver.swarm.work import LocalDesk
 
 if TYPE_CHECKING:
@@ -42,7 +45,22 @@ _Finish: TypeAlias = Callable[[], Awaitable[None]]
 _INTERRUPTED: Final = 130
 _GRACE: Final = 30
 """Seconds that requests and turns under way have when the server stops."""
-_BACKLOG: Final = 2048
+_FRAME: Final = 1024 * 1024
+"""Bytes of a message over WebSocket that are read at all; the front refuses shorter ones with a reason."""
+
+
+class Door(NamedTuple):
+    """Who may ask, and from where: the options of ``Front`` that say so."""
+
+    token: str | None = None
+    tokens: Mapping[str, str] | None = None
+    hosts: tuple[str, ...] | None = None
+    origins: tuple[str, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no token is asked for."""
+        return self.token is None and self.tokens is None
 
 
 class Serving(NamedTuple):
@@ -55,7 +73,8 @@ class Serving(NamedTuple):
     location: str | None
     bus: str | None
     workers: int
-    token: str | None
+    door: Door
+    connections: int | None
 
     @property
     def store(self) -> str:
@@ -66,10 +85,18 @@ class Serving(NamedTuple):
 class Server(uvicorn.Server):
     """A server that says when it has begun, and leaves signals to us."""
 
-    def __init__(self, front: Front) -> None:
-        """Serve a front."""
+    def __init__(self, front: Front, connections: int | None) -> None:
+        """Serve a front, over so many connections at a time."""
         options = uvicorn.Config(
-            front, log_config=None, log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE
+            front,
+            http=Connections,
+            limit_concurrency=connections or most_connections(),
+            backlog=BACKLOG,
+            ws_max_size=_FRAME,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=_GRACE,
         )
         super().__init__(options)
         self.front = front
@@ -94,18 +121,21 @@ class Server(uvicorn.Server):
 
 def serve(asked: Serving) -> int:
     """Serve until a signal comes, and give the exit code. Raises ``PalaverError``, ``click.ClickException``."""
-    with closing(_bound(asked.host, asked.port)) as bound, open_store(asked.store) as store:
+    with closing(_bound(asked)) as bound, open_store(asked.store) as store:
         return anyio.run(_serve, asked, bound, store)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bound(asked: Serving) -> socket.socket:
+    host, port = asked.host, asked.port
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        if asked.door.is_open and not is_loopback(str(address[0])):
+            raise click.UsageError(f"--host {host} is reached by others: --token or --tokens is needed")
         bound = socket.socket(family, kind, protocol)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
-            bound.listen(_BACKLOG)
+            bound.listen(BACKLOG)
         except OSError:
             bound.close()
             raise
@@ -118,7 +148,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 async def _serve(asked: Serving, bound: socket.socket, store: Store) -> int:
     async with (_local if asked.bus is None else _shared)(asked, store) as (front, finish):
-        server = Server(front)
+        server = Server(front, asked.connections)
         workers = Workers(asked.file, asked.store, asked.bus or "", 0 if asked.bus is None else asked.workers)
         signals = _Signals(server, workers)
         async with anyio.create_task_group() as tasks:
@@ -160,7 +190,7 @@ class _Signals:
 async def _local(asked: Serving, store: Store) -> AsyncGenerator[tuple[Front, _Finish]]:
     """Everything in this process."""
     async with asked.swarm.start(store=store) as live, LocalDesk(live) as desk:
-        yield Front(desk, history=live_history(live), token=asked.token), desk.finish
+        yield Front(desk, history=live_history(live), **asked.door._asdict()), desk.finish
 
 
 @asynccontextmanager
@@ -172,7 +202,7 @@ async def _shared(asked: Serving, store: Store) -> AsyncGenerator[tuple[Front, _
     assert asked.bus is not None  # noqa: S101 (the caller's choice)
     name = asked.swarm.name
     async with NatsBus(asked.bus) as bus, QueueDesk(name, nats=asked.bus, bus=bus) as desk:
-        front = Front(desk, history=stored_history(store, asked.swarm), swarm=name, token=asked.token)
+        front = Front(desk, history=stored_history(store, asked.swarm), swarm=name, **asked.door._asdict())
         yield front, checkpoint  # the workers finish theirs
 
 
@@ -185,5 +215,5 @@ async def _begun(asked: Serving, server: Server, port: int) -> None:
     if asked.bus is not None:
         click.echo(f"bus: {stores.shown(asked.bus)}")
     click.echo(f"POST http://{host}:{port}/v1/clients/CLIENT/messages, WebSocket ws://{host}:{port}/v1/clients/CLIENT")
-    if asked.token is None:
-        click.echo("no --token: whoever reaches this address is answered")
+    if asked.door.is_open:
+        click.echo("no --token: every program on this machine is answered")

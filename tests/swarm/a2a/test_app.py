@@ -41,8 +41,8 @@ pytestmark = pytest.mark.anyio
 
 
 class Office:
-    def __init__(self, live, client, url):
-        self.live, self.client, self.url = live, client, url
+    def __init__(self, live, client, url, http):
+        self.live, self.client, self.url, self.http = live, client, url, http
 
     async def send(self, *parts, context="ann", id="m1", **more):
         """Send a message, and give everything that comes."""
@@ -54,7 +54,7 @@ class Office:
 
 
 @asynccontextmanager
-async def office(*, given=None, held=None, streaming=False, binding="JSONRPC", most=64, **more):
+async def office(*, given=None, held=None, streaming=False, binding="JSONRPC", most=64, headers=None, **more):
     swarm = Swarm("office", given or agents(held or Held()))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -62,12 +62,12 @@ async def office(*, given=None, held=None, streaming=False, binding="JSONRPC", m
     url = f"http://127.0.0.1:{port}"
     async with swarm.start(store=MemoryStore()) as live, LocalDesk(live, most=most) as desk:
         app = a2a_app(desk, card_of(swarm, url), **more)
-        async with served(app, at=port), httpx.AsyncClient(timeout=10, trust_env=False) as http:
+        async with served(app, at=port), httpx.AsyncClient(timeout=10, trust_env=False, headers=headers) as http:
             config = ClientConfig(
                 streaming=streaming, httpx_client=http, supported_protocol_bindings=[binding], polling=False
             )
             async with await create_client(url, config) as client:
-                yield Office(live, client, url)
+                yield Office(live, client, url, http)
 
 
 @pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])

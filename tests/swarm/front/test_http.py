@@ -17,6 +17,8 @@ from palaver.swarm.work import Desk, LocalDesk
 
 pytestmark = pytest.mark.anyio
 
+JSON = {"content-type": "application/json"}
+
 
 def told(text):
     """The events of a stream: name, data, id."""
@@ -176,7 +178,7 @@ async def test_a_slow_reader_of_a_stream_costs_a_bounded_queue(office):
         with socket.socket() as raw:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             raw.connect(("127.0.0.1", port))
-            raw.sendall(b"GET /v1/clients/ann/events HTTP/1.1\r\nHost: x\r\n\r\n")
+            raw.sendall(b"GET /v1/clients/ann/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             session = await o.live.open("ann")
             reader = await o.reader("ann")
             with anyio.fail_after(10):
@@ -271,7 +273,7 @@ async def test_the_head_of_a_stream_is_no_stream(office):
 async def test_a_body_that_is_too_long_is_refused(office, content):
     async with office(limits=Limits(body=1000)) as o:
         body = content() if callable(content) else content
-        refused = await o.http.post("/v1/clients/ann/messages", content=body)
+        refused = await o.http.post("/v1/clients/ann/messages", content=body, headers=JSON)
         assert (refused.status_code, refused.json()["error"]) == (
             413, {"code": "too_large", "message": "a message has at most 1,000 bytes"}
         )  # fmt: skip
@@ -327,7 +329,7 @@ def test_limits_that_nobody_could_live_with(wrong):
 )
 async def test_a_body_that_is_no_message(office, body, said):
     async with office() as o:
-        refused = await o.http.post("/v1/clients/ann/messages", content=body)
+        refused = await o.http.post("/v1/clients/ann/messages", content=body, headers=JSON)
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "decode")
         assert said in refused.json()["error"]["message"]
 
@@ -353,7 +355,7 @@ async def test_a_client_that_may_not_be_called_so(office, client):
 )
 async def test_every_error_has_one_shape(office, method, path, status, code):
     async with office() as o:
-        refused = await o.http.request(method, path, content=b'{"text": "hi"}')
+        refused = await o.http.request(method, path, content=b'{"text": "hi"}', headers=JSON)
         assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
         assert set(refused.json()["error"]) == {"code", "message"}
 
@@ -385,7 +387,7 @@ async def test_a_history_that_fails_is_told_in_the_same_shape(caplog):
 
     async with Swarm("s", [SwarmAgent("a", ScriptedModel([]))]).start() as live, LocalDesk(live) as desk:
         transport = httpx.ASGITransport(Front(desk, history=broken))
-        async with httpx.AsyncClient(transport=transport, base_url="http://front") as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             refused = await http.get("/v1/clients/ann/messages")
     assert (refused.status_code, refused.json()["error"]["code"]) == (500, "internal")
     assert "secret" not in refused.text
@@ -401,7 +403,14 @@ async def test_a_body_that_is_cut_off_is_no_error_of_the_server(office, caplog):
     async def send(message):
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/v1/clients/ann/messages", "query_string": b"", "headers": []}
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/clients/ann/messages",
+        "query_string": b"",
+        "headers": headers,
+    }
     async with office() as o:
         await o.front(scope, receive, send)
     assert sent[0]["status"] == 499
@@ -484,7 +493,7 @@ class Ahead(Desk):
 async def test_events_that_come_after_the_answer_are_waited_for():
     async with LocalBus() as bus, Ahead(bus) as desk:
         transport = httpx.ASGITransport(Front(desk))
-        async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             answer = await http.post("/v1/clients/ann/messages", json={"text": "hi", "run": "r1"})
             assert answer.json() == {"run": "r1", "answer": "heard hi", "agent": "far"}
             names = [name for name, _, _ in await streamed(http, "ann", "hi", run="r2")]
@@ -498,7 +507,7 @@ def test_the_front_answers_on_trio_too():
         agent = SwarmAgent("desk", ScriptedModel([], then=lambda _: "hello"))
         async with Swarm("office", [agent]).start() as live, LocalDesk(live) as desk:
             app = Front(desk, history=live_history(live))
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as http:
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
                 answer = await http.post("/v1/clients/ann/messages", json={"text": "hi"})
                 said = await http.get("/v1/clients/ann/messages")
                 return answer.json()["answer"], len(said.json()["messages"])

@@ -3,6 +3,7 @@
 Rules:
 
 - The card is at ``/.well-known/agent-card.json``, JSON-RPC at ``/``, and HTTP+JSON below ``/rest``.
+- Who may ask, and from where, is checked as in a front (``palaver.swarm.a2a.access``).
 - Agents are skills. Streaming is offered; push notifications are not.
 - The last ``tasks`` tasks are remembered, in this process; give a ``store`` of the SDK for more.
 
@@ -12,7 +13,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version as installed
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
+from palaver.swarm.a2a.access import Gatekeeper, check_users, with_bearer
 from palaver.swarm.a2a.driver import (
     AgentCapabilities,
     AgentCard,
@@ -35,6 +37,8 @@ from palaver.swarm.a2a.driver import (
     create_rest_routes,
 )
 from palaver.swarm.a2a.executor import Executor
+from palaver.swarm.front.access import Access
+from palaver.swarm.front.limits import Limits
 
 if TYPE_CHECKING:
     from palaver.swarm.swarm import Swarm
@@ -76,6 +80,11 @@ def a2a_app(
     desk: Desk,
     card: AgentCard,
     *,
+    token: str | None = None,
+    tokens: Mapping[str, str] | None = None,
+    hosts: Collection[str] | None = None,
+    origins: Collection[str] = (),
+    limits: Limits | None = None,
     swarm: str | None = None,
     tasks: int = TASKS,
     store: TaskStore | None = None,
@@ -84,8 +93,14 @@ def a2a_app(
     """Serve a swarm as an A2A agent.
 
     The desk is entered already, and outlives the application. ``swarm`` names the one whose events are listened to,
-    where several share a bus; ``middleware`` is Starlette's, for who may ask.
+    where several share a bus. ``token``, ``tokens`` (user: token), ``hosts`` and ``origins`` are as in ``Front``:
+    without any of them, this machine alone is answered. A user whose token is shown has tasks and contexts of
+    their own. Of ``limits``, ``body`` and ``patience`` count here. Raises ``SwarmError``.
     """
+    access = Access(token=token, tokens=tokens, hosts=hosts, origins=origins)
+    check_users(tokens or ())
+    if access.asks:
+        card = with_bearer(card)
     handler = DefaultRequestHandler(
         agent_executor=Executor(desk, swarm), task_store=store or _RecentTasks(tasks), agent_card=card
     )
@@ -101,7 +116,11 @@ def a2a_app(
             *create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True),
             *create_rest_routes(handler, path_prefix=_REST),
         ],
-        middleware=middleware,
+        middleware=[
+            *access.middleware,
+            Middleware(Gatekeeper, access=access, limits=limits or Limits()),
+            *middleware,
+        ],
         lifespan=lifespan,
     )
 

@@ -2,7 +2,8 @@
 
 Rules:
 
-- The context of A2A is the client, and a message's id names its turn: a message that is sent twice is answered once.
+- The context of A2A is the client, below the user where tokens belong to users; a message's id names its turn: a
+  message that is sent twice is answered once.
 - A task is working while its turn is, and its answer is one artifact, with the agent and the receipts in its metadata.
   As an agent speaks, the artifact grows; when the answer is another than what was spoken, it replaces the artifact.
 - Cancelling a task cancels its turn, once the turn is under way: one that waits behind another is cancelled as it
@@ -19,6 +20,7 @@ import anyio
 
 from palaver.core.errors import DecodeError
 from palaver.swarm.a2a import failing
+from palaver.swarm.a2a.access import client_of
 from palaver.swarm.a2a.driver import (
     AgentExecutor,
     ContentTypeNotSupportedError,
@@ -36,7 +38,7 @@ from palaver.swarm.a2a.driver import (
 from palaver.swarm.a2a.parts import Said, said
 from palaver.swarm.bus import Where
 from palaver.swarm.events import Event
-from palaver.swarm.names import checked_client, is_name
+from palaver.swarm.names import is_name
 from palaver.swarm.place import LOGGER
 from palaver.threads.ids import uuid7
 
@@ -71,16 +73,17 @@ class Executor(AgentExecutor):
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Answer a task. Raises errors of A2A for a message that cannot be one of ours."""
         message = context.message
-        task, client = context.task_id or "", context.context_id or ""
+        task, place = context.task_id or "", context.context_id or ""
         if message is None:
             raise InvalidParamsError("there is no message")
-        heard = _heard(client, message)
+        client = _client_of(context)
+        heard = _heard(message)
         if context.current_task is None:
             status = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
-            await event_queue.enqueue_event(Task(id=task, context_id=client, status=status, history=[message]))
+            await event_queue.enqueue_event(Task(id=task, context_id=place, status=status, history=[message]))
         running = self._running[task] = _Running()
         try:
-            await self._answer(client, message, heard, running, TaskUpdater(event_queue, task, client))
+            await self._answer(client, message, heard, running, TaskUpdater(event_queue, task, place))
         finally:
             running.begun.set()
             running.ended.set()
@@ -88,14 +91,14 @@ class Executor(AgentExecutor):
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Cancel a task's turn."""
-        task, client = context.task_id or "", context.context_id or ""
+        task, place = context.task_id or "", context.context_id or ""
         running = self._running.get(task)
         if running is not None:
             running.cancelled = True
             await running.begun.wait()
             if not running.ended.is_set():
-                await self._desk.cancel(client)
-        await TaskUpdater(event_queue, task, client).cancel()
+                await self._desk.cancel(_client_of(context))
+        await TaskUpdater(event_queue, task, place).cancel()
 
     async def _answer(
         self, client: str, message: Message, heard: Said, running: _Running, updater: TaskUpdater
@@ -177,11 +180,14 @@ async def _learn(event: Event, running: _Running, speech: _Speech) -> None:
             pass
 
 
-def _heard(client: str, message: Message) -> Said:
+def _client_of(context: RequestContext) -> str:
     try:
-        checked_client(client)
+        return client_of(context)
     except DecodeError as error:
         raise InvalidParamsError(f"contextId: {error.reason}") from error
+
+
+def _heard(message: Message) -> Said:
     heard = said(message.parts)
     if not heard.text:
         raise ContentTypeNotSupportedError("the message has no part that could be said")

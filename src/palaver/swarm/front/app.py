@@ -4,7 +4,7 @@ Rules:
 
 - The desk is entered already, and outlives the front. Who answers, this process or workers elsewhere, is the desk's
   affair.
-- With a ``token``, every request but ``/health`` shows it: ``Authorization: Bearer …``.
+- Who may ask, and from where, stands in ``palaver.swarm.front.access``; ``/health`` answers everybody.
 - Every error has one shape (``palaver.swarm.front.refusing``), also for paths that there are not.
 - ``close`` ends every stream and WebSocket, and lets no other begin, so that a server can stop in time.
 
@@ -13,21 +13,21 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from palaver.core.errors import PalaverError
+from palaver.swarm.front.access import Access
 from palaver.swarm.front.http import LEFT, Http
 from palaver.swarm.front.limits import Limits
 from palaver.swarm.front.refusing import Refused, refusal
@@ -54,16 +54,21 @@ class Front:
         history: History | None = None,
         limits: Limits | None = None,
         token: str | None = None,
+        tokens: Mapping[str, str] | None = None,
+        hosts: Collection[str] | None = None,
+        origins: Collection[str] = (),
         swarm: str | None = None,
         middleware: Sequence[Middleware] = (),
     ) -> None:
         """Hand messages in at a desk.
 
-        ``history`` gives what was said; ``swarm`` names the one whose events are told, where several share a bus;
-        ``middleware`` is Starlette's, for origins of browsers and the like.
+        ``history`` gives what was said; ``swarm`` names the one whose events are told, where several share a bus.
+        ``token`` is shown for any client, ``tokens`` (client: token) for one. ``hosts`` are the names by which the
+        server is called beside ``localhost``, ``"*"`` for any, the default with a token; ``origins`` are those of
+        pages elsewhere that may ask (``https://app.example``). ``middleware`` is Starlette's. Raises ``SwarmError``.
         """
         self._turns = Turns(desk, limits or Limits(), swarm)
-        self._token = token
+        self._access = Access(token=token, tokens=tokens, hosts=hosts, origins=origins)
         self._open: set[Socket] = set()
         self._http = http = Http(self._turns, history)
         client = "/v1/clients/{client}"
@@ -76,7 +81,7 @@ class Front:
                 Route(f"{client}/events", self._guarded(http.events), methods=["GET"]),
                 WebSocketRoute(client, self._socket),
             ],
-            middleware=middleware,
+            middleware=[*self._access.middleware, *middleware],
             exception_handlers={HTTPException: _http_error},
             lifespan=self._lifespan,
         )
@@ -98,11 +103,12 @@ class Front:
         self._turns.close()
 
     def _guarded(self, endpoint: Endpoint) -> Endpoint:
-        """An endpoint that is asked only by those who show the token, and whose errors have our shape."""
+        """An endpoint that is asked only by those who may, and whose errors have our shape."""
 
         async def guarded(request: Request) -> Response:
             try:
-                self._check(request)
+                self._access.check_origin(request)
+                self._access.check_token(request, request.path_params["client"])
                 return await endpoint(request)
             except ClientDisconnect:
                 return Response(status_code=LEFT)
@@ -113,7 +119,8 @@ class Front:
 
     async def _socket(self, websocket: WebSocket) -> None:
         try:
-            self._check(websocket)
+            self._access.check_origin(websocket)
+            self._access.check_token(websocket, websocket.path_params["client"])
             client = checked_client(websocket.path_params["client"])
             self._turns.gate.admit(client)
             self._turns.check_open()
@@ -127,15 +134,6 @@ class Front:
             self._open.add(socket)
             held.callback(self._open.discard, socket)
             await socket.serve()
-
-    def _check(self, connection: HTTPConnection) -> None:
-        if self._token is None:
-            return
-        scheme, _, shown = connection.headers.get("authorization", "").partition(" ")
-        token = self._token.encode(errors="surrogateescape")
-        same = hmac.compare_digest(shown.encode("latin-1").strip(), token)  # the bytes of both, as they came
-        if scheme.lower() != "bearer" or not same:
-            raise Refused(401, "authentication", "the bearer token is missing, or another one")
 
 
 async def _http_error(_request: Request, error: Exception) -> Response:

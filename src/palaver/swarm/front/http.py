@@ -23,6 +23,7 @@ from starlette.responses import Response
 
 from palaver.core.errors import DecodeError
 from palaver.swarm.bus import Since
+from palaver.swarm.front.access import check_json
 from palaver.swarm.front.asked import body_of, said
 from palaver.swarm.front.event_stream import EventStream, Stream, gone
 from palaver.swarm.front.history import told
@@ -55,6 +56,7 @@ class Http:
     async def post(self, request: Request) -> Response:
         """Say something."""
         client = self._admitted(request)
+        check_json(request)
         message = said(await body_of(request, self._turns.limits))
         cancel = cancels(request)
         if "text/event-stream" not in request.headers.get("accept", ""):

@@ -3,7 +3,8 @@
 Rules:
 
 - ``code`` is the ``error_code`` of a ``PalaverError``, or one of ``rate_limit``, ``too_large``, ``method``,
-  ``timed_out`` and ``internal``, which say themselves what they mean. Where a turn is concerned, ``run`` stands beside.
+  ``host``, ``origin``, ``forbidden``, ``media_type``, ``timed_out`` and ``internal``, which say themselves what they
+  mean. Where a turn is concerned, ``run`` stands beside.
 - What is no ``PalaverError`` is told as ``internal``, without its text, and logged with it.
 
 Stability: experimental.
