@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from palaver import wires
-from palaver.core.errors import DecodeError, PalaverError, RateLimitError
+from palaver.core.errors import DecodeError, PalaverError, RateLimitError, StreamError
 from palaver.models import Http, Retry, Timeouts
 from tests.models.asking import HI, at
-from tests.models.faults import HELLO, WHOLE, says, serve
+from tests.models.faults import HELLO, WHOLE, delta, endless, says, serve
 from tests.models.speaking import TYPES
 
 STATUSES = st.sampled_from([100, 101, 199, 200, 201, 204, 206, 301, 302, 304, 307, 308, 400, 413, 429, 500, 529, 999])
@@ -84,6 +84,32 @@ async def test_a_body_that_is_compressed_several_times_over_is_not_unpacked(anyi
     with serve(says(bomb, content_encoding="gzip, gzip")) as server, pytest.raises(DecodeError, match="several times"):
         async with at(server.url).session().ask(HI, stream=False):
             pass
+
+
+@pytest.mark.anyio
+@pytest.mark.finding("F-105")
+@pytest.mark.parametrize("encoding", ["br", "zstd", "identity, gzip", "x" * 10_000])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_compression_that_was_not_asked_for_is_not_unpacked(anyio_backend, encoding, stream):
+    with serve(says(b"\0" * 100, content_encoding=encoding)) as server, pytest.raises(DecodeError, match="compressed"):
+        async with at(server.url).session().ask(HI, stream=stream):
+            pass
+    assert server.asked[0].headers["accept-encoding"] == ("identity" if stream else "gzip, deflate")
+
+
+@pytest.mark.anyio
+@pytest.mark.finding("F-105")
+@pytest.mark.parametrize("packed", [False, True])
+async def test_a_stream_without_an_end_ends_at_the_limit(anyio_backend, packed, monkeypatch):
+    monkeypatch.setattr("palaver.wires.stream_decoder.LIMIT", 1_000_000)
+    frames = delta("a" * 200) * 500
+    body = gzip.compress(frames * 100) if packed else b""
+    step = says(body, content_type="text/event-stream", content_encoding="gzip") if packed else endless(frames)
+    with serve(step) as server:
+        async with at(server.url).session().ask(HI) as answer:
+            with pytest.raises(StreamError, match="an answer of more than 1000000 bytes"):
+                await answer.finish()
+            assert 0 < len(answer.so_far.message.text) < 1_000_000
 
 
 @pytest.mark.anyio

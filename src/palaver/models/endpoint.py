@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from palaver.models.masking import shown_headers, shown_url
+
 
 class HttpCall(Struct, frozen=True):
     """One request as it goes out: ``chunks`` are its body, in order."""
@@ -26,6 +28,10 @@ class HttpCall(Struct, frozen=True):
     url: str
     headers: Mapping[str, str]
     chunks: Sequence[bytes]
+
+    def __repr__(self) -> str:
+        """The address and the names of the headers; no key."""
+        return f"HttpCall({self.method!r}, {shown_url(self.url)!r}, headers={sorted(self.headers)})"
 
 
 class Credentials(Protocol):
@@ -94,3 +100,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """Makes what unwraps a streamed answer; whole answers are never wrapped."""
     counting: Counting | None = None
     """How prompts are counted there; ``None`` where the provider cannot, or does not say how."""
+
+    def __repr__(self) -> str:
+        """Where, and by which wire; no key of the address or the headers."""
+        headers = f", headers={shown_headers(self.headers)}" if self.headers else ""
+        return f"Endpoint({self.provider_name!r}, {self.wire!r}, {shown_url(self.url)!r}{headers})"

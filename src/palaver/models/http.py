@@ -11,7 +11,8 @@ Rules:
 - What httpx raises leaves here as ``TransportError`` or ``TimedOutError``. Their text names the host, and never the
   path or the query, in which a key may stand, nor what came that was no HTTP. Nothing of a body is written anywhere
   (D33), and what libraries below us log about headers stays out of a log that asks for everything.
-- A body is compressed once, or not at all: one that was compressed several times over is not unpacked.
+- A body is compressed once, by ``_ENCODINGS``, or not at all: they bound how much comes out of a piece. Others are not
+  asked for, and not unpacked.
 
 Stability: experimental.
 """
@@ -31,6 +32,7 @@ from msgspec import Struct
 
 from palaver.core.errors import DecodeError, MessageError, PalaverError, TimedOutError, TransportError, excerpt
 from palaver.models.endpoint import HttpCall
+from palaver.models.masking import shown_url
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -41,6 +43,11 @@ _PIECE: Final = 262_144
 """Bytes that are gathered from cached chunks before they are handed to the socket."""
 _IDLE_CONNECTIONS: Final = 100
 _KEPT_SECONDS: Final = 60.0
+_ASKED: Final = "gzip, deflate"
+_ENCODINGS: Final = frozenset({"", "identity", "gzip", "deflate"})
+"""A piece of brotli or zstd may come out a hundred thousand times as long; of these, a thousand times."""
+_HEADER_LOGS: Final = ("hpack", "httpcore")
+"""Loggers that write the headers of answers at DEBUG, and what came that was no HTTP: a server may echo a key there."""
 _NEAR: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 """What is on this machine is not asked through a proxy."""
 _RESET: Final = b"\x00\x00\x04\x03\x00"
@@ -217,6 +224,7 @@ async def _sent(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -
         url = httpx.URL(call.url)
     except httpx.InvalidURL as error:
         raise MessageError(f"no address: {error}") from None
+    _hush_logs()
     host = url.netloc.decode("ascii", "replace")
     length = sum(map(len, call.chunks))
     timeout = httpx.Timeout(None, connect=timeouts.connect, write=timeouts.write)
@@ -224,7 +232,7 @@ async def _sent(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -
         request = client.build_request(
             call.method,
             url,
-            headers={**call.headers, "content-length": str(length)},
+            headers={"accept-encoding": _ASKED, **call.headers, "content-length": str(length)},
             timeout=timeout,
         )
         body = _body()(call.chunks)
@@ -232,10 +240,12 @@ async def _sent(client: httpx.AsyncClient, call: HttpCall, timeouts: Timeouts) -
             request.method, request.url, headers=request.headers, stream=body, extensions=request.extensions
         )
         response = await client.send(sent, stream=True, follow_redirects=False)
-    if "," in response.headers.get("content-encoding", ""):
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in _ENCODINGS:
         with anyio.CancelScope(shield=True):
             await response.aclose()
-        raise DecodeError("the body is compressed several times over", source=host)
+        many = "several times over" if "," in encoding else f"by {excerpt(encoding)}, which was not asked for"
+        raise DecodeError(f"the body is compressed {many}", source=host)
     return Arriving(response, host)
 
 
@@ -315,15 +325,30 @@ def _what(error: Exception) -> str:
     return excerpt(str(error)) or type(error).__name__
 
 
+@cache
+def _hush_logs() -> None:
+    for name in _HEADER_LOGS:
+        if (logger := logging.getLogger(name)).level == logging.NOTSET:
+            logger.setLevel(logging.INFO)
+    logging.getLogger("httpx").addFilter(_without_keys)
+
+
+def _without_keys(record: logging.LogRecord) -> bool:
+    """Take keys out of what httpx says of a request: they stand in the query, or come back in the reason."""
+    match record.args:
+        case (method, url, version, status, _):
+            record.args = (method, shown_url(str(url)), version, status, "")
+        case _:
+            pass
+    return True
+
+
 def _client(*, http2: bool) -> httpx.AsyncClient:
     import httpx  # noqa: PLC0415 (as above)
 
     limits = httpx.Limits(
         max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS, keepalive_expiry=_KEPT_SECONDS
     )
-    headers = logging.getLogger("hpack")  # of HTTP/2; it logs every header with its value
-    if headers.level == logging.NOTSET:
-        headers.setLevel(logging.INFO)
     try:
         return httpx.AsyncClient(http2=http2, limits=limits, mounts=dict.fromkeys(_NEAR))
     except (ValueError, ImportError, OSError, httpx.InvalidURL) as error:

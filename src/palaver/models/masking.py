@@ -19,7 +19,7 @@ import re
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, quote_plus, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, quote_plus, urlencode, urlsplit, urlunsplit
 
 _SECRET_NAME: Final = re.compile(r"auth|key|token|secret|cookie|signature|credential|password", re.IGNORECASE)
 _SECRET_PARAMETERS: Final = re.compile(r"key|token|secret|signature|^sig$|^code$|password|^x-amz-", re.IGNORECASE)
@@ -34,6 +34,24 @@ def bare_path(url: str) -> str:
     parts = urlsplit(url)
     query = [(name, text) for name, text in parse_qsl(parts.query, True) if not _SECRET_PARAMETERS.search(name)]  # noqa: FBT003 (keep blanks)
     return f"{parts.path or '/'}?{urlencode(query)}" if query else parts.path or "/"
+
+
+def shown_url(url: str) -> str:
+    """An address as it may be shown: without user and password, and with secret values of its query masked."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "…"
+    fields = [field.partition("=") for field in parts.query.split("&")] if parts.query else []
+    query = "&".join(
+        f"{name}=…" if _SECRET_PARAMETERS.search(name) else f"{name}{eq}{text}" for name, eq, text in fields
+    )
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
+
+
+def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers as they may be shown: those that may be secret are masked."""
+    return {name: "…" if _SECRET_NAME.search(name) else text for name, text in headers.items()}
 
 
 def secrets_of(url: str, headers: Mapping[str, str], *, shown: bool = False) -> Iterator[str]:

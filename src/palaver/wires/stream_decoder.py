@@ -7,6 +7,8 @@ Rules:
   what the end means (``end``); framing, assembling and failing are written here, once.
 - ``feed`` raises nothing, whatever the bytes: damage is a ``Failed`` event, and ``finish`` raises the one named error,
   which holds the answer so far. What a chunk held before the damage is not lost.
+- A stream of more than ``limit`` bytes is damage there, as an answer that is not streamed is. What came before is
+  kept.
 - A frame that the end of the input cuts is a stream that broke off, not a corrupt one.
 - ``done`` says that nothing that follows belongs to the answer: the provider's end mark came, or the stream failed.
 - Any split of the bytes gives the same events (law 3), and the answer is the one that the same turn gives when it is
@@ -23,6 +25,7 @@ from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.events import Failed
 from palaver.stream.assembler import Assembler
+from palaver.stream.frames import LIMIT
 
 if TYPE_CHECKING:
     from palaver.core.errors import FailureKind
@@ -33,6 +36,10 @@ if TYPE_CHECKING:
     from palaver.stream.frames import Frame, Reader
 
 
+_SLICE: Final = 1024 * 1024
+"""Bytes that a reader of frames is given at a time."""
+
+
 class StreamDecoder:
     """One stream that is being read. ``origin`` is the wire, with its accent where one was chosen."""
 
@@ -40,6 +47,9 @@ class StreamDecoder:
         """Begin with nothing."""
         self.origin = origin
         self.done = False
+        self.limit = LIMIT
+        """The bytes that a stream may have, the space and names around what is said included."""
+        self._size = 0
         self._reader = reader
         self._assembler = Assembler(origin)
         self._out: list[Event] = []
@@ -54,7 +64,14 @@ class StreamDecoder:
         if self.done or self._closed:
             return []
         self._out = []
-        self._take(self._reader.feed(data))
+        room = self.limit - self._size
+        self._size += len(data)
+        if len(data) <= min(room, _SLICE):
+            self._take(self._reader.feed(data))
+        else:
+            self._take_long(memoryview(data)[:room])
+            if not self.done and room < len(data):
+                self._damaged(DecodeError(f"an answer of more than {self.limit} bytes"))
         return self._gathered()
 
     def close(self) -> list[Event]:
@@ -127,6 +144,13 @@ class StreamDecoder:
         return self._assembler
 
     # -- inside --
+
+    def _take_long(self, data: memoryview) -> None:
+        """Take bytes piece by piece, so that no more frames than those of a piece are held at a time."""
+        for at in range(0, len(data), _SLICE):
+            if self.done:
+                return
+            self._take(self._reader.feed(bytes(data[at : at + _SLICE])))
 
     def _take(self, frames: list[Frame], kind: FailureKind = "corrupt") -> None:
         read = self.read

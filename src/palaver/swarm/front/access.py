@@ -148,7 +148,7 @@ def _is_local(server: tuple[str, int | None] | None) -> bool:
         return True
 
 
-def _checked_token(token: str, place: str) -> None:
+def _checked_token(token: object, place: str) -> None:
     if not isinstance(token, str) or not token.strip():
         raise SwarmError(f"{place} is a text that is not empty")
 
