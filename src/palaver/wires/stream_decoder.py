@@ -69,9 +69,7 @@ class StreamDecoder:
         if len(data) <= min(room, _SLICE):
             self._take(self._reader.feed(data))
         else:
-            self._take_long(memoryview(data)[:room])
-            if not self.done and room < len(data):
-                self._damaged(DecodeError(f"an answer of more than {self.limit} bytes"))
+            self._take_long(memoryview(data), room)
         return self._gathered()
 
     def close(self) -> list[Event]:
@@ -145,12 +143,14 @@ class StreamDecoder:
 
     # -- inside --
 
-    def _take_long(self, data: memoryview) -> None:
+    def _take_long(self, data: memoryview, room: int) -> None:
         """Take bytes piece by piece, so that no more frames than those of a piece are held at a time."""
-        for at in range(0, len(data), _SLICE):
+        for at in range(0, min(len(data), room), _SLICE):
+            self._take(self._reader.feed(bytes(data[at : min(at + _SLICE, room)])))
             if self.done:
                 return
-            self._take(self._reader.feed(bytes(data[at : at + _SLICE])))
+        if room < len(data):
+            self._damaged(DecodeError(f"an answer of more than {self.limit} bytes"))
 
     def _take(self, frames: list[Frame], kind: FailureKind = "corrupt") -> None:
         read = self.read
