@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Final
+from typing import Any, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -45,12 +45,12 @@ class Connections(H11Protocol):
     """One connection."""
 
     _timer: asyncio.TimerHandle | None = None
-    _awaited: object = None
+    _awaited: Any = None
     """The state of the peer for which the timer runs."""
     since: float = 0.0
     """When the last request was over, or the connection began."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+    def connection_made(self, transport: Any) -> None:  # uvicorn wants a Transport, asyncio a BaseTransport
         """Begin; make room."""
         # uvicorn's own limit answers 503 to whoever asks while others keep the connections: it is replaced by ours.
         most, self.limit_concurrency = self.limit_concurrency, None
