@@ -11,6 +11,8 @@ import sys
 import pytest
 
 import palaver as p
+from palaver.cli import importing
+from palaver.dialects.opening import beginning
 from palaver.store import Query
 from palaver.store.archive import export_thread
 from palaver.store.jsonl.log import JsonlLog
@@ -293,3 +295,30 @@ def test_every_recording_can_be_imported_and_exported_to_its_wire(run, exchange,
         exported = run("export", info.id, "--as", exchange.wire, "--losses", "json")
         assert exported.code == 0
         json.loads(exported.out)
+
+
+@pytest.mark.finding("F-102")
+def test_ordinary_json_that_is_no_conversation_does_not_stop_a_folder(run, talk, saved, tmp_path, kept):
+    (tmp_path / "in").mkdir()
+    saved({"$schema": "x", "type": ["object", "null"]}, "in/a.json")
+    saved([{"role": {"name": "admin"}, "email": "a@b"}], "in/b.json")
+    (tmp_path / "in" / "z.jsonl").write_bytes(talk().read_bytes())
+    done = run("import", "in")
+    assert done.code == 1
+    assert len(done.err.splitlines()) == 2
+    assert kept(texts) == [message.text for message in CHAT]
+
+
+@pytest.mark.finding("F-102")
+def test_a_fault_of_ours_in_one_file_does_not_stop_a_folder(run, talk, saved, kept, monkeypatch):
+    def failing(name):
+        if name == "bad.json":
+            raise TypeError("unhashable type")
+        return beginning(name)
+
+    monkeypatch.setattr(importing, "beginning", failing)
+    saved({"a": 1}, "bad.json")
+    done = run("import", "bad.json", talk())
+    assert done.code == 1
+    assert "bad.json: cannot be read: TypeError: unhashable type" in done.err
+    assert kept(texts) == [message.text for message in CHAT]

@@ -11,8 +11,14 @@ _ROWS = {
     stores.clients_do_not_see_each_other: ("ASK-02",),
     stores.threads_are_known_by_any_name: ("ASK-29", "DAS-29"),
 }
+_FINDINGS = {
+    stores.a_blob_that_a_message_names_is_there: "F-103",
+}
 
-CHECKS = [
-    pytest.param(check, id=check.__name__, marks=pytest.mark.row(*_ROWS[check]) if check in _ROWS else ())
-    for check in stores.CHECKS
-]
+
+def _marks(check):
+    marks = [pytest.mark.row(*_ROWS[check])] if check in _ROWS else []
+    return [*marks, pytest.mark.finding(_FINDINGS[check])] if check in _FINDINGS else marks
+
+
+CHECKS = [pytest.param(check, id=check.__name__, marks=_marks(check)) for check in stores.CHECKS]

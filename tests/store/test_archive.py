@@ -17,6 +17,7 @@ from palaver.store.archive import copy_thread, export_thread, import_thread, zst
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
 from palaver.testing.strategies import any_messages, json_objects, odd_text
+from palaver.threads.ids import uuid7
 from palaver.threads.thread import MAIN, Entry, Thread, stamped
 
 PICTURE = bytes(range(256)) * 4
@@ -243,7 +244,9 @@ def test_a_blob_that_is_nowhere_is_told():
     store = MemoryStore()
     store.create("t")
     lost = Blob("sha256:" + "0" * 64)
-    store.append("t", [user("a"), user(Image(lost))])
+    store.append("t", [user("a")])
+    entry = Entry(uuid7(), store.info("t").branches[MAIN], user(Image(lost)))
+    store.add("t", [entry], branches={MAIN: entry.id}, absent=[lost.hash])
     there, result = imported(exported(store, "t"))
     assert [(each.kind, each.place.split(",")[0]) for each in result.damage] == [("missing", "line 3")]
     same_thread(store, there, "t")
@@ -430,6 +433,30 @@ def test_a_head_that_moves_during_the_import_is_not_moved_back(trip):
     _, result = imported(exported(trip, "trip"), there)
     assert result.diverged == (MAIN,)
     assert there.path("trip")[-1].message.text == "somebody else"
+
+
+@pytest.mark.finding("F-103")
+def test_blobs_that_gc_removes_during_the_import_are_put_again(tmp_path):
+    store = MemoryStore()
+    store.create("t")
+    store.append("t", [user("see", Image(store.put_blob(PICTURE)))])
+    path = tmp_path / "there.db"
+
+    class Busy(SQLiteStore):
+        busy = True
+
+        def add(self, *args, **options):
+            if self.busy:
+                self.busy = False
+                with SQLiteStore(path) as other:
+                    assert other.gc().blobs == 1
+            return super().add(*args, **options)
+
+    with Busy(path) as there:
+        result = import_thread(there, io.BytesIO(exported(store, "t")))
+        assert result.damage == ()
+        assert there.get_blob(there.read("t")[0].message.images[0].source) == PICTURE
+        assert there.verify().ok
 
 
 def contradiction(kept):

@@ -20,6 +20,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from hashlib import file_digest, sha256
@@ -50,6 +51,7 @@ from palaver.store.intake import Intake
 from palaver.store.jsonl.log_reader import read_log, threads_of
 from palaver.store.location import open_store
 from palaver.store.memory import MemoryStore
+from palaver.store.pack import blobs_named_by
 from palaver.store.store import Progress, Store
 from palaver.threads.thread import MAIN
 
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 
     from palaver.dialects import Dialect, Drift
 
+_logger: Final = logging.getLogger(__name__)
 _FEW: Final = 10
 """From more conversations of one file on, one line says what became of all of them."""
 _NOTES: Final = 12
@@ -154,6 +157,9 @@ def _take(taking: _Taking, name: str, tally: _Tally) -> None:
         _failed(safe(f"{shown}: {error}"), tally)
     except OSError as error:
         _failed(f"{shown}: {(error.strerror or str(error)).lower()}", tally)
+    except Exception as error:  # one bad file never stops a folder
+        _logger.debug("%s", shown, exc_info=True)
+        _failed(safe(f"{shown}: cannot be read: {type(error).__name__}: {error}; this is a fault of palaver"), tally)
 
 
 def _failed(said: str, tally: _Tally) -> None:
@@ -289,7 +295,7 @@ class _Taking:
         notes = tuple(str(each) for each in (*reader.damage, *rebuilt.damage))
         for thread in rebuilt.threads.values():
             held = MemoryStore()
-            held.add(thread.id, thread.entries, branches=thread.branches)
+            held.add(thread.id, thread.entries, branches=thread.branches, absent=blobs_named_by(thread.entries))
             yield _told(copy_thread(held, self._store, thread.id), notes)
             notes = ()
         if notes:

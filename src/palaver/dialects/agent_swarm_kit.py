@@ -49,7 +49,7 @@ from palaver.dialects.listing import (
     source_of,
     text_of,
 )
-from palaver.dialects.sight import Head, Sighting
+from palaver.dialects.sight import Head, Sighting, word
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +84,7 @@ def sees(head: Head) -> Sighting | None:
     found, most = seen(head, _CLASSES)
     if not most:
         return empty(head)
-    named = [each for each in found if "agentName" in each and each.get("mode") in _MODES and "content" in each]
+    named = [each for each in found if "agentName" in each and word(each, "mode") in _MODES and "content" in each]
     if not named:
         return None
     return Sighting(0.95 if len(named) * 2 >= len(found) else 0.7)

@@ -71,7 +71,7 @@ from palaver.dialects.listing import (
     tag_of,
     text_of,
 )
-from palaver.dialects.sight import Head, Sighting
+from palaver.dialects.sight import Head, Sighting, word
 from palaver.threads.expiry import EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def sees(head: Head) -> Sighting | None:
         return None
     parts = [part for each in found for part in _listed(each.get("content"))]
     if all(isinstance(each.get("content"), list) for each in found) and all(_is_part(part) for part in parts):
-        return Sighting(0.7 if any(part.get("type") in {"tool-call", "reasoning"} for part in parts) else 0.5)
+        return Sighting(0.7 if any(word(part, "type") in {"tool-call", "reasoning"} for part in parts) else 0.5)
     return None
 
 
@@ -152,7 +152,7 @@ def _listed(content: Any) -> Sequence[Any]:
 
 
 def _is_part(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") in _PARTS  # pyright: ignore[reportUnknownMemberType]
+    return isinstance(part, dict) and word(part, "type") in _PARTS  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _is_result(each: Mapping[str, Any]) -> bool:

@@ -31,7 +31,7 @@ from palaver.core.parts import AnyPart, Image, MalformedToolCall, Opaque, Reason
 from palaver.dialects.dialect import Dialect, Origin
 from palaver.dialects.fields import listed, split, string, value
 from palaver.dialects.listing import ABSENT, Form, LineReading, ListRendering, Telling, built, held, provider_of
-from palaver.dialects.sight import Head, Sighting
+from palaver.dialects.sight import Head, Sighting, word
 from palaver.dialects.times import iso, read_time
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _CONTEXT: Final = frozenset(("threadId", "round", "generationSeconds", "subagent
 def sees(head: Head) -> Sighting | None:
     """Lines with ``timestamp``, a role of DeepAgents and a string for content."""
     first = head.first
-    if first.get("role") not in _CLASSES or not isinstance(first.get("content"), str):
+    if word(first, "role") not in _CLASSES or not isinstance(first.get("content"), str):
         return None
     return Sighting(0.9) if isinstance(first.get("timestamp"), str) and "type" not in first else None
 

@@ -30,7 +30,7 @@ from palaver.dialects.conversation import Conversation, Session, derived_id
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import split, value
 from palaver.dialects.record import Record
-from palaver.dialects.sight import Sighting
+from palaver.dialects.sight import Sighting, word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -226,7 +226,7 @@ def provider_of(fields: Mapping[str, Any]) -> Any:
 def seen(head: Head, roles: Collection[str]) -> tuple[Sequence[Mapping[str, Any]], bool]:
     """The messages at the beginning of a document that have one of these roles, and whether they are most of it."""
     found = head.items or ((head.fields,) if head.fields else ())
-    known = [each for each in found if each.get("role") in roles]
+    known = [each for each in found if word(each, "role") in roles]
     return known, bool(known) and len(known) * 2 >= len(found)
 
 

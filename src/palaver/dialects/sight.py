@@ -94,6 +94,12 @@ class Head:
         return _object(self.document)
 
 
+def word(fields: Mapping[str, Any], key: str) -> str:
+    """The text under a key, to be looked for among those that are known; empty for a value of any other type."""
+    found = fields.get(key)
+    return found if isinstance(found, str) else ""
+
+
 def _object(value: object) -> Mapping[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else _NOTHING
 

@@ -48,6 +48,7 @@ KEPT: Final = "thread_file"
 
 _SLICE: Final = 32
 _CHUNK: Final = 1 << 16
+_TRIES: Final = 3
 _COMPRESSED: Final = b"\x28\xb5\x2f\xfd"  # RFC 8878, section 3.1.1
 
 
@@ -271,11 +272,12 @@ def _take_in(store: Store, scan: Scan, as_: str | None, progress: Progress | Non
     thread = header.id if as_ is None else as_
     created, damage = _created(store, thread, header, scan)
     try:
-        damage += _take_blobs(store, scan, thread)
+        absent = _take_blobs(store, scan, thread)
+        damage += absent.values()
         branches = scan.heads if created else None
         if created and scan.lost:
             branches = scan.heads | dict.fromkeys(scan.lost, next(reversed(scan.parents), None))
-        new = store.add(thread, scan.entries(progress), branches=branches)
+        new = _added(store, thread, scan, branches, absent, progress)
     except BaseException:
         with suppress(StoreError):
             if created and not store.info(thread).length:
@@ -285,9 +287,25 @@ def _take_in(store: Store, scan: Scan, as_: str | None, progress: Progress | Non
     return Imported(thread, new, len(scan.parents) - new, tuple(damage), diverged)
 
 
-def _take_blobs(store: Store, scan: Scan, thread: str) -> list[Damage]:
-    """Keep the blobs that messages refer to; tell of those that are nowhere."""
-    damage: list[Damage] = []
+def _added(  # noqa: PLR0917 (what an import has found)
+    store: Store,
+    thread: str,
+    scan: Scan,
+    branches: Mapping[str, str | None] | None,
+    absent: Mapping[str, Damage],
+    progress: Progress | None,
+) -> int:
+    """Add the entries; where ``gc`` has removed a blob again before an entry named it, keep that once more."""
+    for _ in range(_TRIES):
+        with suppress(NotFoundError):
+            return store.add(thread, scan.entries(progress), branches=branches, absent=absent)
+        _take_blobs(store, scan, thread)
+    return store.add(thread, scan.entries(progress), branches=branches, absent=absent)
+
+
+def _take_blobs(store: Store, scan: Scan, thread: str) -> dict[str, Damage]:
+    """Keep the blobs that messages refer to; tell of those that are nowhere, by their hashes."""
+    damage: dict[str, Damage] = {}
     for digest, place in scan.needs.items():
         if digest in scan.blobs:
             store.put_blob(scan.blob(digest))
@@ -295,7 +313,8 @@ def _take_blobs(store: Store, scan: Scan, thread: str) -> list[Damage]:
         try:
             store.get_blob(pack.named(digest))
         except NotFoundError:
-            damage.append(Damage("missing", place, f"{pack.named(digest).hash} is in no store", thread=thread))
+            name = pack.named(digest).hash
+            damage[name] = Damage("missing", place, f"{name} is in no store", thread=thread)
     return damage
 
 

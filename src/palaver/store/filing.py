@@ -29,6 +29,7 @@ from palaver.core.errors import NotFoundError, StoreError, excerpt
 from palaver.core.messages import Message, UserMessage
 from palaver.dialects.conversation import Began, Ended, Joined, Noted, Step, derived_id
 from palaver.dialects.drift import Drift
+from palaver.store import pack
 from palaver.store.store import Store, ThreadInfo
 from palaver.threads.people_view import is_shown
 from palaver.threads.thread import MAIN, Entry
@@ -185,7 +186,8 @@ class _Taking:
         self._messages += messages
         if self._known is None:
             try:
-                self._count(entries, self._store.add(self._thread, entries, branches=heads), messages)
+                added = self._store.add(self._thread, entries, branches=heads, absent=_absent(self._store, entries))
+                self._count(entries, added, messages)
                 return
             except StoreError:
                 if self._begun is None:
@@ -194,7 +196,7 @@ class _Taking:
         fitted = [self._fitted(entry, self._known) for entry in entries]
         new = [entry for entry in fitted if entry.id not in self._known]
         self._known.update((entry.id, entry) for entry in new)
-        self._store.add(self._thread, new)
+        self._store.add(self._thread, new, absent=_absent(self._store, new))
         self._count(new, len(new), sum(RECORD not in entry.message.tags for entry in new))
 
     def _count(self, entries: list[Entry], added: int, messages: int) -> None:
@@ -261,6 +263,17 @@ def title_of(messages: Iterable[Message]) -> str | None:
     """The first line that the user said, shortened."""
     said = (line.strip() for each in messages if isinstance(each, UserMessage) for line in each.text.splitlines())
     return next((excerpt(line, _TITLE) for line in said if line), None)
+
+
+def _absent(store: Store, entries: Iterable[Entry]) -> set[str]:
+    """The blobs that a file names and that the store does not have: a file brings none along."""
+    absent: set[str] = set()
+    for name in pack.blobs_named_by(entries):
+        try:
+            store.get_blob(name)
+        except NotFoundError:
+            absent.add(name)
+    return absent
 
 
 def _size(entry: Entry) -> int:

@@ -12,8 +12,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from threading import RLock
 from typing import Any, assert_never
@@ -22,11 +22,11 @@ from msgspec import UNSET, UnsetType
 
 from palaver.core.errors import ConflictError, NotFoundError
 from palaver.core.messages import Message
-from palaver.core.parts import Blob, Media
+from palaver.core.parts import Blob
 from palaver.store import pack, words
 from palaver.store.changes import BlobPut, BlobsDropped, Change, Created, Deleted, Joined, Updated
 from palaver.store.rows import checked_name, frozen_metadata, prepare, repeats
-from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified
+from palaver.store.store import Appended, Damage, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN, Entry, Thread
 
@@ -189,6 +189,7 @@ class MemoryStore(Store):
             if key is not None and checked_name(key, "key") in held.keys:
                 return self._repeated(held, given, key)
             head = held.tree.expected(branch, expect)
+            self._check_blobs(given)
             now = self._clock()
             entries = held.tree.joining(given, head, now)
             heads = {branch: entries[-1].id} if entries else {}
@@ -202,7 +203,20 @@ class MemoryStore(Store):
         repeats(earlier, prepare(given), held.tree.id, key)
         return Appended(tuple(earlier), repeated=True)
 
-    def add(self, thread: str, entries: Iterable[Entry], *, branches: Mapping[str, str | None] | None = None) -> int:
+    def _check_blobs(self, messages: Iterable[Message], absent: Collection[str] = ()) -> None:
+        for message in messages:
+            for digest in pack.addresses(message):
+                if digest not in self._blobs and pack.named(digest).hash not in absent:
+                    raise pack.not_there(digest)
+
+    def add(
+        self,
+        thread: str,
+        entries: Iterable[Entry],
+        *,
+        branches: Mapping[str, str | None] | None = None,
+        absent: Collection[str] = (),
+    ) -> int:
         """Add entries as they are."""
         given = tuple(entries)
         for name in branches or {}:
@@ -210,6 +224,7 @@ class MemoryStore(Store):
         with self._lock:
             tree = self._held[thread].tree if thread in self._held else Thread(checked_name(thread, "id of the thread"))
             new = tree.missing(given, branches or {})
+            self._check_blobs([entry.message for entry in new], absent)
             now = self._clock()
             if thread not in self._held:
                 self._commit(Created(thread=thread, at=now))
@@ -296,17 +311,30 @@ class MemoryStore(Store):
     # -- upkeep --------------------------------------------------------------------------------------------------------
 
     def verify(self, *, progress: Progress | None = None) -> Verified:
-        """Count what is there; memory does not rot."""
+        """Count what is there, and look for the blobs that messages name; memory does not rot."""
         with self._lock:
             entries = sum(len(held.tree) for held in self._held.values())
+            damage = tuple(
+                Damage("missing", f"thread {name}", f"blob sha256:{digest.hex()} is not there", name, entry.id)
+                for name, held in self._held.items()
+                for entry in held.tree.entries
+                for digest in pack.addresses(entry.message)
+                if digest not in self._blobs
+            )
             if progress is not None:
                 progress(entries, entries)
-            return Verified(len(self._held), entries, len(self._blobs), sum(map(len, self._blobs.values())))
+            size = sum(map(len, self._blobs.values()))
+            return Verified(len(self._held), entries, len(self._blobs), size, damage)
 
     def gc(self, *, progress: Progress | None = None) -> Freed:
         """Remove blobs that no message holds."""
         with self._lock:
-            used = {digest for held in self._held.values() for entry in held.tree.entries for digest in _uses(entry)}
+            used = {
+                digest
+                for held in self._held.values()
+                for entry in held.tree.entries
+                for digest in pack.addresses(entry.message)
+            }
             unused = tuple(digest for digest in self._blobs if digest not in used)
             size = sum(len(self._blobs[digest]) for digest in unused)
             if unused:
@@ -330,10 +358,3 @@ def _fits(message: Message, query: Query) -> bool:
         and (query.until is None or sent_at < query.until)
         and (query.tool is None or query.tool in words.tools_of(message))
     )
-
-
-def _uses(entry: Entry) -> Iterator[bytes]:
-    for part in entry.message.content:
-        if isinstance(part, Media) and isinstance(part.source, Blob):
-            with suppress(NotFoundError):
-                yield pack.address(part.source)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import binascii
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -77,6 +77,14 @@ class Packed(NamedTuple):
     media: tuple[Kept, ...]
     uses: tuple[bytes, ...]
     marks: int
+
+    @property
+    def named(self) -> tuple[bytes, ...]:
+        """The addresses of the blobs that the message names and does not bring along."""
+        if not self.uses:
+            return ()
+        brought = {blob.digest for blob in self.media}
+        return tuple(digest for digest in self.uses if digest not in brought)
 
 
 def kept(data: bytes) -> Kept:
@@ -210,6 +218,24 @@ def address(blob: Blob | str) -> bytes:
     if len(digest) != _DIGEST:
         raise NotFoundError(f"no blob goes by the name {excerpt(name)!r}")
     return digest
+
+
+def addresses(message: Message) -> Iterator[bytes]:
+    """The digests of the blobs that a message names; names that are no address of ours are passed over."""
+    for part in message.content:
+        if isinstance(part, Media) and isinstance(part.source, Blob):
+            with suppress(NotFoundError):
+                yield address(part.source)
+
+
+def blobs_named_by(entries: Iterable[Entry]) -> set[str]:
+    """The hashes of all blobs that the messages of entries name."""
+    return {named(digest).hash for entry in entries for digest in addresses(entry.message)}
+
+
+def not_there(digest: bytes) -> NotFoundError:
+    """The error for a message that names a blob which no store has, or which ``gc`` has removed."""
+    return NotFoundError(f"a message names the blob sha256:{digest.hex()}, which is not there; put_blob keeps it")
 
 
 def named(digest: bytes) -> Blob:

@@ -29,7 +29,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
@@ -231,17 +231,27 @@ class Store(Protocol):
         the second with the same key in the same thread adds nothing, and gives what the first made, wherever the
         head is by then. Raises
         ``ConflictError`` for another head, and for a known key with other messages; ``NotFoundError`` for an unknown
-        thread or branch.
+        thread or branch, and for a blob that a message names and that is not there: ``gc`` removes what no message
+        names yet.
         """
         ...
 
     @abstractmethod
-    def add(self, thread: str, entries: Iterable[Entry], *, branches: Mapping[str, str | None] | None = None) -> int:
+    def add(
+        self,
+        thread: str,
+        entries: Iterable[Entry],
+        *,
+        branches: Mapping[str, str | None] | None = None,
+        absent: Collection[str] = (),
+    ) -> int:
         """Add entries as they are, parents first, and set heads; give how many were new. All or none.
 
         Entries that are there already are passed over, so that a copy can be repeated. The thread is begun where it
         does not exist. Raises ``StoreError`` when a parent or a head is missing, or an entry is there with another
-        message or parent.
+        message or parent, and ``NotFoundError`` when a new entry names a blob that is not there. ``absent`` are the
+        hashes of blobs that are known to be lost: entries that name them are added all the same, and ``verify``
+        reports them.
         """
         ...
 

@@ -113,7 +113,7 @@ def media_sources(*, newer: bool = False) -> st.SearchStrategy[parts.MediaSource
         st.builds(parts.Inline, inline, extra=extra),
         st.builds(parts.Url, odd_text(), extra=extra),
         st.builds(parts.FileId, odd_text(), st.sampled_from(_WIRES), extra=extra),
-        st.builds(parts.Blob, st.just("sha256:" + "0" * 64), extra=extra),
+        st.builds(parts.Blob, st.just("blob:" + "0" * 64), extra=extra),
     )
 
 

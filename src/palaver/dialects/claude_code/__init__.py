@@ -24,7 +24,7 @@ from palaver.dialects.claude_code.forms import KEYS, NAME, SESSION, file_name
 from palaver.dialects.claude_code.reading import Reading
 from palaver.dialects.claude_code.writing import Rendering
 from palaver.dialects.dialect import Dialect
-from palaver.dialects.sight import Head, Sighting
+from palaver.dialects.sight import Head, Sighting, word
 
 __all__ = ["DIALECT", "file_name", "sees"]
 
@@ -34,14 +34,14 @@ _LEAST: Final = 0.7
 def sees(head: Head) -> Sighting | None:
     """Records of the chain, which say whether they are a sidechain; or records of a session before them."""
     for line in head.lines:
-        if "uuid" in line and "sessionId" in line and line.get("type") in KEYS:
+        if "uuid" in line and "sessionId" in line and word(line, "type") in KEYS:
             message: Any = line.get("message")
             if isinstance(message, dict) and "parts" in message:
                 return None
             version = line.get("version")
             return Sighting(1.0 if "isSidechain" in line else _LEAST, version if isinstance(version, str) else None)
     first = head.first
-    if first.get("type") in SESSION and ("sessionId" in first or "leafUuid" in first or "messageId" in first):
+    if word(first, "type") in SESSION and ("sessionId" in first or "leafUuid" in first or "messageId" in first):
         return Sighting(_LEAST)
     return None
 

@@ -22,7 +22,7 @@ from palaver.dialects.codex.forms import ITEMS, NAME, TYPES
 from palaver.dialects.codex.reading import Reading
 from palaver.dialects.codex.writing import Rendering
 from palaver.dialects.dialect import Dialect
-from palaver.dialects.sight import Head, Sighting
+from palaver.dialects.sight import Head, Sighting, word
 
 _NAME: Final = re.compile(r"(?:.*[/\\])?rollout-\d{4}-\d{2}-\d{2}T[\d-]+-[0-9a-f-]{36}\.jsonl(?:\.zst)?")
 
@@ -33,12 +33,12 @@ def sees(head: Head) -> Sighting | None:
     if first.get("type") == "session_meta" and isinstance(first.get("payload"), dict):
         mode: Any = first["payload"].get("history_mode")
         return Sighting(1.0, mode if isinstance(mode, str) else "legacy")
-    if first.get("type") in TYPES and "payload" in first and "timestamp" in first:
+    if word(first, "type") in TYPES and "payload" in first and "timestamp" in first:
         return Sighting(0.9)
     bare = "type" not in first and "id" in first and "timestamp" in first and "instructions" in first
-    if _NAME.fullmatch(head.name) and (bare or first.get("type") in {*TYPES, *ITEMS}):
+    if _NAME.fullmatch(head.name) and (bare or word(first, "type") in {*TYPES, *ITEMS}):
         return Sighting(0.9)
-    return Sighting(0.7) if bare and all(line.get("type") in ITEMS for line in head.lines[1:4]) else None
+    return Sighting(0.7) if bare and all(word(line, "type") in ITEMS for line in head.lines[1:4]) else None
 
 
 DIALECT: Final = Dialect(

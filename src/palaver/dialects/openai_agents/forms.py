@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from palaver.core import jsontext
 from palaver.core.usage import Usage
 from palaver.dialects.fields import inner, integer, listed, split, string
+from palaver.dialects.sight import word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,8 +71,10 @@ def is_item(fields: Mapping[str, Any]) -> bool:
     """Whether an object is an item, by its keys."""
     kind = fields.get("type")
     if kind is None:
-        return fields.get("role") in ROLES and "content" in fields and fields.keys() <= EASY
-    return kind in TYPES and "payload" not in fields and all(key in fields for key in NEEDED.get(kind, ()))
+        return word(fields, "role") in ROLES and "content" in fields and fields.keys() <= EASY
+    if word(fields, "type") not in TYPES or "payload" in fields:
+        return False
+    return all(key in fields for key in NEEDED.get(kind, ()))
 
 
 def is_locked(fields: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
 from palaver.dialects.fields import split
-from palaver.dialects.sight import Head, Sighting
+from palaver.dialects.sight import Head, Sighting, word
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +94,7 @@ def _shape(record: Mapping[str, Any]) -> tuple[Shape, float] | None:
         return "completion", 0.8
     if _has(record, "messages", "role"):
         return "messages", 0.5
-    if record.get("role") in _ROLES and ("content" in record or "tool_calls" in record) and "type" not in record:
+    if word(record, "role") in _ROLES and ("content" in record or "tool_calls" in record) and "type" not in record:
         return "message", 0.5
     return None
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from palaver.dialects.dialect import Dialect
-from palaver.dialects.sight import Head, Sighting
+from palaver.dialects.sight import Head, Sighting, word
 from palaver.dialects.vercel_ui.forms import DATA, NAME, PARTS, TOOL
 from palaver.dialects.vercel_ui.reading import Reading
 from palaver.dialects.vercel_ui.writing import Rendering
@@ -38,7 +38,7 @@ def sees(head: Head) -> Sighting | None:
     """Messages with ``parts`` whose ``type`` we know, or with the ``toolInvocations`` of version 4."""
     best = None
     for each in [*head.items, *_objects(head.fields.get("messages")), *head.lines]:
-        if each.get("role") not in _ROLES or "info" in each:
+        if word(each, "role") not in _ROLES or "info" in each:
             continue
         sighting = _of_message(each)
         if sighting is not None and (best is None or sighting.confidence > best.confidence):

@@ -170,7 +170,7 @@ class JsonlStore(_Replayed):
                 if copy is None or (copy.info(), copy.tree.entries) != (held.info(), held.tree.entries):
                     damage.append(Damage("missing", self._name, "the files do not say what they said when read", name))
             found = again.verify(progress=progress)
-        return Verified(found.threads, found.entries, found.blobs, size, tuple(damage))
+        return Verified(found.threads, found.entries, found.blobs, size, (*damage, *found.damage))
 
     def gc(self, *, progress: Progress | None = None) -> Freed:
         """Remove blobs that no message holds, and all that was deleted, from the disk."""

@@ -11,15 +11,16 @@ Stability: experimental.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, LiteralString, NamedTuple
 
 from msgspec import UNSET, UnsetType
 
 from palaver.core.errors import NotFoundError
+from palaver.store import pack
 from palaver.store.postgres import batch
 from palaver.store.postgres.database import Link, sayable
-from palaver.store.postgres.writing import KEEP, SHARED, locked, moved_on
+from palaver.store.postgres.writing import KEEP, SHARED, locked, lost, moved_on
 from palaver.store.rows import Prepared, repeats
 from palaver.store.store import Appended
 from palaver.threads.ids import now_ms
@@ -61,6 +62,8 @@ def append(link: Link, joining: Joining, *, again: bool) -> Outcome:
     with link.transaction():
         link.execute(SHARED)
         locked(link, joining.thread)
+        for digest in lost(link, joining.rows):
+            raise pack.not_there(digest)
         for call in batch.calls(joining.rows):
             link.execute(KEEP, *call)
         return _join(link, [joining], batch.NOTHING, waits=True, again=again)[0]
@@ -71,6 +74,24 @@ def join(link: Link, joining: Sequence[Joining], *, again: bool, waits: bool = T
 
     Each has its own outcome. Without ``waits`` it is ``BUSY`` where another client holds the thread.
     """
+    if not any(row.packed.named for each in joining for row in each.rows):
+        return _join_all(link, joining, again=again, waits=waits)
+    with link.transaction():
+        link.execute(SHARED)
+        gone = lost(link, [row for each in joining for row in each.rows])
+        outcomes = [_nameless(each, gone) for each in joining]
+        sound = [each for each, outcome in zip(joining, outcomes, strict=True) if outcome is None]
+        found = iter(_join_all(link, sound, again=again, waits=waits) if sound else ())
+        return [next(found) if outcome is None else outcome for outcome in outcomes]
+
+
+def _nameless(joining: Joining, gone: Collection[bytes]) -> Outcome | None:
+    """What became of an append that names a blob which is not there."""
+    digest = next((digest for row in joining.rows for digest in row.packed.named if digest in gone), None)
+    return None if digest is None else Outcome("no blob", digest.hex(), 0, 0)
+
+
+def _join_all(link: Link, joining: Sequence[Joining], *, again: bool, waits: bool) -> list[Outcome]:
     return _join(link, joining, batch.calls(row for each in joining for row in each.rows)[0], waits=waits, again=again)
 
 
@@ -119,6 +140,8 @@ def appended(joining: Joining, outcome: Outcome, earlier: Callable[[int, int], S
             raise NotFoundError(f"no thread {thread!r}")
         case "no branch":
             raise NotFoundError(f"thread {thread}: no branch {branch!r}")
+        case "no blob":
+            raise pack.not_there(bytes.fromhex(outcome.entry or ""))
         case _:
             raise moved_on(thread, branch, outcome.entry)
 

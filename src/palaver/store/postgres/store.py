@@ -15,7 +15,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -123,9 +123,16 @@ class PostgresStore(Store):
             outcome = self._database.run(lambda link, again: appending.append(link, joining, again=again or tried))
         return appending.appended(joining, outcome, lambda start, stop: self.read(thread, start=start, stop=stop))
 
-    def add(self, thread: str, entries: Iterable[Entry], *, branches: Mapping[str, str | None] | None = None) -> int:
+    def add(
+        self,
+        thread: str,
+        entries: Iterable[Entry],
+        *,
+        branches: Mapping[str, str | None] | None = None,
+        absent: Collection[str] = (),
+    ) -> int:
         """Add entries as they are. When the connection was lost, those that are there already do not count as new."""
-        given = writing.adding(thread, entries, branches or {})
+        given = writing.adding(thread, entries, branches or {}, absent)
         return self._database.run(lambda link, _: writing.add(link, given))
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:

@@ -35,6 +35,9 @@ _SIZES: Final[Mapping[str, LiteralString]] = {
 }
 _BODIES: Final = "select body, digest, encoding, size, data from {s}.bodies where body = any(%s::bigint[])"
 _BLOBS: Final = "select digest, digest, encoding, size, data from {s}.blobs where digest = any(%b::bytea[])"
+_WHOSE: Final = """
+select t.id, e.id from {s}.entries e left join {s}.threads t on t.thread = e.thread where e.body = %s
+"""
 _ENTRIES: Final = """
 select e.thread, t.id, t.length, e.place, e.parent, e.id, e.stamps, e.sent_at, e.seal, b.digest
 from {s}.entries e left join {s}.threads t on t.thread = e.thread left join {s}.bodies b on b.body = e.body
@@ -229,12 +232,14 @@ class Check:
                 except DecodeError as error:
                     self._found("unreadable", where, f"this is no message: {error}")
                 except _MissingError as error:
-                    self._found("missing", where, str(error))
+                    for thread, entry in list(self._link.rows(_WHOSE, name)) or [(None, None)]:
+                        self._found("missing", where, str(error), thread, entry)
             self._step(len(names))
 
     def _message(self, text: bytes) -> None:
         """Read a message back as ``read`` would, but for the bytes of its media."""
-        pack.unpack(text, "", pack.MOVED, None, self._media)
+        for digest in pack.addresses(pack.unpack(text, "", pack.MOVED, None, self._media)):
+            self._media(digest)
 
     def _media(self, digest: bytes) -> bytes:
         if self._link.value("select true from {s}.blobs where digest = %b", digest) is None:

@@ -13,7 +13,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -67,6 +67,7 @@ from unnest(%s::bigint[], %s::bigint[], %b::bytea[], %s::bigint[], %s::smallint[
     as n (place, parent, digest, sent_at, stamps, id, seal)
 join {s}.bodies b on b.digest = n.digest
 """
+_THERE: Final = "select digest from {s}.blobs where digest = any(%b::bytea[])"
 _DELETE: Final = (
     "delete from {s}.entries where thread = %s",
     "delete from {s}.branches where thread = %s",
@@ -221,9 +222,12 @@ class Adding(NamedTuple):
     entries: Sequence[tuple[Prepared, str | None]]
     branches: Mapping[str, str | None]
     calls: Sequence[batch.Columns]
+    absent: Collection[str]
 
 
-def adding(thread: str, entries: Iterable[Entry], branches: Mapping[str, str | None]) -> Adding:
+def adding(
+    thread: str, entries: Iterable[Entry], branches: Mapping[str, str | None], absent: Collection[str]
+) -> Adding:
     """Make entries ready. Raises ``StoreError`` for names that no store holds."""
     checked_name(thread, "id of the thread")
     for name in branches:
@@ -231,7 +235,7 @@ def adding(thread: str, entries: Iterable[Entry], branches: Mapping[str, str | N
     rows = [(prepare_entry(entry), entry.parent) for entry in entries]
     for row, _ in rows:
         checked_name(row.id, "id of the entry")
-    return Adding(thread, rows, branches, batch.calls(row for row, _ in rows))
+    return Adding(thread, rows, branches, batch.calls(row for row, _ in rows), absent)
 
 
 class _Place(NamedTuple):
@@ -257,6 +261,9 @@ def add(link: Link, given: Adding) -> int:
         for branch, head in given.branches.items():
             if head is not None and head not in at:
                 raise StoreError(f"thread {known.id}: the head of branch {branch!r} is {head!r}, which is not there")
+        missing = [each for each in lost(link, [row for row, _ in new]) if pack.named(each).hash not in given.absent]
+        if missing:
+            raise pack.not_there(missing[0])
         if new:
             for call in given.calls:
                 link.execute(KEEP, *call)
@@ -311,6 +318,15 @@ def _new(
         ):
             raise StoreError(f"thread {known.id}: entry {row.id} is there already, and is another one")
     return new
+
+
+def lost(link: Link, rows: Iterable[Prepared]) -> list[bytes]:
+    """The blobs that messages name and that are not there; ``gc`` waits for the transaction's shared lock."""
+    named = dict.fromkeys(digest for row in rows for digest in row.packed.named)
+    if not named:
+        return []
+    there = {bytes(row[0]) for row in link.rows(_THERE, list(named))}
+    return [digest for digest in named if digest not in there]
 
 
 def keep_blob(link: Link, blob: pack.Kept) -> None:

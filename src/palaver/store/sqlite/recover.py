@@ -128,6 +128,7 @@ class _Saving:
         self._left = left
         self._into = into
         self._lost: list[Damage] = []
+        self._saved_blobs: set[bytes] = set()
         if pages.log.damage is not None:
             self._lost.append(pages.log.damage)
 
@@ -150,7 +151,19 @@ class _Saving:
             self._lost.append(Damage("altered", f"blob sha256:{digest.hex()}", "its hash does not agree"))
             return False
         self._into.put_blob(data)
+        self._saved_blobs.add(digest)
         return True
+
+    def _absent(self, entries: list[Entry], thread: str) -> set[str]:
+        """The blobs that messages name and that were not saved, each reported where it is named."""
+        absent: set[str] = set()
+        for entry in entries:
+            for digest in pack.addresses(entry.message):
+                if digest not in self._saved_blobs:
+                    name = pack.named(digest).hash
+                    absent.add(name)
+                    self._lost.append(Damage("missing", f"blob {name}", "a message names it", thread, entry.id))
+        return absent
 
     def _blob_bytes(self, digest: bytes) -> bytes | None:
         for page in self._left.blobs.get(digest, ()):
@@ -187,8 +200,9 @@ class _Saving:
             self._lost.append(Damage("missing", gap, "its row is lost", name))
         branches = self._branches(number, name, rows, saved, began)
         given = list(saved.values())
+        absent = self._absent(given, name)
         for start in range(0, len(given), _BATCH):
-            self._into.add(name, given[start : start + _BATCH])
+            self._into.add(name, given[start : start + _BATCH], absent=absent)
         self._into.add(name, (), branches=branches)
         self._about(number, name)
         return len(saved)

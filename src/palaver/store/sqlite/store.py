@@ -18,7 +18,7 @@ import logging
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -196,13 +196,20 @@ class SQLiteStore(Store):
             parent = row.id
         return Appended(tuple(entries))
 
-    def add(self, thread: str, entries: Iterable[Entry], *, branches: Mapping[str, str | None] | None = None) -> int:
+    def add(
+        self,
+        thread: str,
+        entries: Iterable[Entry],
+        *,
+        branches: Mapping[str, str | None] | None = None,
+        absent: Collection[str] = (),
+    ) -> int:
         """Add entries as they are."""
         checked_name(thread, "id of the thread")
         heads = {checked_name(name, "name of the branch"): head for name, head in (branches or {}).items()}
         given = [(entry, prepare_entry(entry)) for entry in entries]
         now = self._clock()
-        return self._writer.run(lambda db: writing.add(db, thread, given, heads, now))
+        return self._writer.run(lambda db: writing.add(db, thread, given, heads, absent, now))
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
         """The entries in the order of joining."""

@@ -21,8 +21,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Final
 
-from palaver.core.errors import DamageError, DecodeError, NotFoundError, PalaverError
-from palaver.core.parts import Blob, Media
+from palaver.core.errors import DamageError, DecodeError, PalaverError
 from palaver.store import pack
 from palaver.store.sqlite.columns import check, id_text
 from palaver.store.sqlite.faults import fault
@@ -186,7 +185,7 @@ def _bodies(look: _Look) -> None:
             look.step()
             try:
                 text = pack.restored(digest, encoding, data, f"bodies {row}")
-                needs, uses = _needs(text)
+                uses = _uses(text)
             except PalaverError as error:
                 _tell_body(look, row, error)
                 continue
@@ -196,27 +195,21 @@ def _bodies(look: _Look) -> None:
             known = {blob for (blob,) in look.db.execute("SELECT blob FROM uses WHERE body = ?", (row,))}
             if known != uses:
                 look.tell("altered", f"uses {row}", "these are not the blobs of the message")
-            for blob in needs:
+            for blob in uses:
                 if look.db.execute("SELECT 1 FROM blobs WHERE digest = ?", (blob,)).fetchone() is None:
                     _tell_body(look, row, f"missing: blob sha256:{blob.hex()}")
 
 
-def _needs(text: bytes) -> tuple[set[bytes], set[bytes]]:
-    """The blobs that a body cannot be read without, and all that it names."""
-    needs: set[bytes] = set()
+def _uses(text: bytes) -> set[bytes]:
+    """The blobs that a body cannot be read without, and those that it names."""
+    uses: set[bytes] = set()
 
     def note(digest: bytes) -> bytes:
-        needs.add(digest)
+        uses.add(digest)
         return b""
 
-    uses: set[bytes] = set()
-    for part in pack.unpack(text, "", pack.MOVED, None, note).content:
-        if isinstance(part, Media) and isinstance(part.source, Blob):
-            try:
-                uses.add(pack.address(part.source))
-            except NotFoundError:
-                continue
-    return needs, uses | needs
+    uses.update(pack.addresses(pack.unpack(text, "", pack.MOVED, None, note)))
+    return uses
 
 
 def _tell_body(look: _Look, id: int, error: object) -> None:

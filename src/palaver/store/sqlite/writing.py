@@ -12,7 +12,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import UNSET, UnsetType
@@ -119,6 +119,7 @@ def append(  # noqa: PLR0917 (the arguments of Store.append)
     parent = None if head_id is None else id_text(head_id)
     if expect is not UNSET and expect != parent:
         raise ConflictError(f"thread {thread}: branch {branch!r} has moved on to {parent!r}", found=parent)
+    _check_blobs(db, rows)
     if rows:
         place = found.length
         last_seal = pack.first_seal(thread) if head is None else typed(seal, bytes, f"entries {found.number} {head}")
@@ -135,6 +136,15 @@ def append(  # noqa: PLR0917 (the arguments of Store.append)
     if rows or key is not None:
         touch(db, found, now, len(rows))
     return Joined(parent)
+
+
+def _check_blobs(db: sqlite3.Connection, rows: Iterable[Prepared], absent: Collection[str] = ()) -> None:
+    """Raise ``NotFoundError`` for a blob that a message names and that is not there."""
+    for digest in dict.fromkeys(digest for row in rows for digest in row.packed.named):
+        if pack.named(digest).hash in absent:
+            continue
+        if db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone() is None:
+            raise pack.not_there(digest)
 
 
 def _row_for_append(db: sqlite3.Connection, thread: str, branch: str) -> Row:
@@ -166,11 +176,12 @@ def _insert(  # noqa: PLR0917 (where, and what)
     return seal
 
 
-def add(
+def add(  # noqa: PLR0917 (the arguments of Store.add)
     db: sqlite3.Connection,
     thread: str,
     given: Sequence[tuple[Entry, Prepared]],
     branches: Mapping[str, str | None],
+    absent: Collection[str],
     now: int,
 ) -> int:
     """Add entries as they are."""
@@ -179,6 +190,7 @@ def add(
     except NotFoundError:
         found, begun = ThreadRow(0, thread, 0, 0, 0), True
     places, new = _new(db, found, given)
+    _check_blobs(db, [prepared for _, prepared in new], absent)
     heads: dict[str, int | None] = {}
     for name, head in branches.items():
         heads[name] = None if head is None else _place(db, found, head, places)

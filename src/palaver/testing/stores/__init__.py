@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Final
 
 from palaver.testing.stores.finding import (
+    a_blob_that_a_message_names_is_there,
     blobs_are_kept_once,
     searches_can_be_narrowed,
     verify_finds_a_sound_store_sound,
@@ -76,6 +77,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     words_are_found,
     searches_can_be_narrowed,
     blobs_are_kept_once,
+    a_blob_that_a_message_names_is_there,
     verify_finds_a_sound_store_sound,
 )
 """Every check, in the order in which a new store is best made to pass them."""
@@ -85,6 +87,7 @@ __all__ = [
     "REFUSED",
     "Check",
     "Place",
+    "a_blob_that_a_message_names_is_there",
     "a_key_makes_an_append_safe_to_repeat",
     "a_path_leads_from_the_first_message_to_a_leaf",
     "a_rebase_is_done_or_not_done",

@@ -9,9 +9,10 @@ from typing import Any
 
 from palaver.core.errors import NotFoundError, StoreError
 from palaver.core.factories import assistant, system, tool, tool_call, user
-from palaver.core.parts import Image
+from palaver.core.parts import Blob, File, Image
 from palaver.store.store import Query
 from palaver.testing.stores.place import PICTURE, Place, raises, say
+from palaver.threads.thread import Entry
 
 
 def words_are_found(place: Place) -> None:
@@ -105,6 +106,36 @@ def blobs_are_kept_once(place: Place) -> None:
                 store.get_blob(unknown)
         assert store.put_blob(b"") == store.put_blob(b"")
         assert store.get_blob(store.put_blob(b"")) == b""
+
+
+def a_blob_that_a_message_names_is_there(place: Place) -> None:
+    """A blob that was removed before a message names it is refused; one that is known to be lost is reported."""
+    with place() as store, place() as other:
+        store.create("t")
+        kept, lost = store.put_blob(PICTURE), store.put_blob(b"lost" * 1000)
+        store.append("t", [user(Image(kept, "image/png"))])
+        other.gc()
+        with raises(NotFoundError):
+            store.append("t", [user("see"), user(Image(lost, "image/png"))])
+        with raises(NotFoundError):
+            store.append("t", [user(Image(lost, "image/png"))], key="k")
+        entry = Entry("an-entry", None, user(Image(lost, "image/png"), File(kept)))
+        with raises(NotFoundError):
+            store.add("t", [entry])
+        with raises(NotFoundError):
+            store.add("u", [entry], absent=[kept.hash])
+        assert len(store.read("t")) == 1
+        assert [info.id for info in store.threads()] == ["t"]
+        assert store.verify().ok
+        assert store.put_blob(b"lost" * 1000) == lost
+        store.append("t", [user(Image(lost, "image/png"))], key="k")
+        other.gc()
+        assert store.get_blob(lost) == b"lost" * 1000
+        gone = "sha256:" + "0" * 64
+        assert store.add("u", [Entry("an-entry", None, user(Image(Blob(gone))))], absent=[gone]) == 1
+        (damage,) = store.verify().damage
+        assert (damage.kind, damage.entry) == ("missing", "an-entry")
+        assert gone.removeprefix("sha256:") in str(damage)
 
 
 def verify_finds_a_sound_store_sound(place: Place) -> None:

@@ -62,7 +62,7 @@ def messages_come_back_equal(place: Place) -> None:
         assistant(MalformedToolCall("{oops", "the arguments are not JSON", "f", "1")),
         tool({"value": [1, None]}, picture, tool_call_id="", is_error=True),
         user("far", sent_at=2**70),
-        user(Image(Blob("stored:of somebody else")), Image(Blob("sha256:" + "0" * 64))),
+        user(Image(Blob("stored:of somebody else")), Image(Blob("blob:" + "0" * 64))),
     ]
     with place() as store:
         store.create("t")
