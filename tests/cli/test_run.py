@@ -348,6 +348,55 @@ def test_a_prompt_comes_from_standard_input(process):
     assert there.asked[0]["messages"][0]["content"] == "from a pipe"
 
 
+@pytest.mark.finding("F-60")
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [(["Summarise"], "rain until six\n\nSummarise"), (["-"], "rain until six"), ([], "rain until six")],
+)
+def test_what_is_piped_stands_before_the_prompt(process, threads, arguments, asked):
+    with provider(says("done")) as there:
+        done = process("run", *arguments, "--model", MODEL, data=b"rain until six\n", **there.env)
+    assert (done.code, done.out) == (0, "done\n")
+    assert [each["content"] for each in there.asked[0]["messages"]] == [asked]
+    assert process("threads", "--json").json["title"] == (arguments if "Summarise" in arguments else [asked])[0]
+
+
+@pytest.mark.finding("F-60")
+def test_a_file_is_redirected_and_the_null_device_is_not_read(process, saved, tmp_path):
+    saved("tide at nine", "log")
+    with provider(says("a"), says("b")) as there:
+        for source in ("log", os.devnull):
+            with (tmp_path / source).open("rb") as stdin:
+                command = [sys.executable, "-m", "palaver", "run", "When?", "--model", MODEL]
+                env = {**os.environ, "PALAVER_STORE": str(tmp_path / "palaver.db"), **there.env}
+                subprocess.run(command, cwd=tmp_path, stdin=stdin, env=env, check=True, capture_output=True)
+    assert [each["messages"][-1]["content"] for each in there.asked] == ["tide at nine\n\nWhen?", "When?"]
+
+
+@pytest.mark.finding("F-60")
+def test_piped_bytes_that_are_no_text_are_refused(process, bare):
+    done = process("run", "What is it?", "--model", "demo", data=b"\x89PNG\xff")
+    assert done.code == 2
+    assert "standard input is not UTF-8 text" in done.err
+
+
+@pytest.mark.finding("F-61")
+def test_a_file_gives_its_decorated_and_its_plain_functions(process, saved):
+    lines = (
+        "from palaver.agent import function_tool",
+        "@function_tool",
+        "def dry(): ''",
+        "def wet(): ''",
+        "def _own(): ''",
+    )
+    saved("\n".join(lines), "t.py")
+    with provider(says("ok")) as there:
+        assert process("run", "hi", "--model", MODEL, "--tools", "t.py", **there.env).code == 0
+    offered = {each["function"]["name"] for each in there.asked[0]["tools"]}
+    assert {"dry", "wet"} <= offered
+    assert "_own" not in offered
+
+
 def test_tools_of_an_mcp_server(process):
     server = f"mcp:{sys.executable} {Path(__file__).parents[1] / 'agent/mcp_server.py'}"
     with provider(says("ok")) as there:

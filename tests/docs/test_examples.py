@@ -1,7 +1,8 @@
 """Every Python example of the documentation runs, and shows what it really prints.
 
 The ```python blocks of one page share one namespace, from top to bottom. A block with `>>>` prompts
-is a doctest: its output must match. Other languages (```console, ```json, ```text) are not run.
+is a doctest: its output must match. The blocks of README.md run one by one (``test_readme.py``). Other languages
+(```console, ```json, ```text) are not run.
 """
 
 import doctest
@@ -15,7 +16,6 @@ from palaver.models.providers import PROVIDERS
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 PAGES = [
-    ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     *sorted(p for p in (ROOT / "docs").rglob("*.md") if "_build" not in p.parts),
 ]

@@ -94,7 +94,7 @@ class Chat:
         return code
 
     def _leave(self) -> None:
-        self._teller.line(f"go on: {in_line(self._asked.again('chat', self._talk.place))}", "dim")
+        self._teller.command(f"go on: {in_line(self._asked.again('chat', self._talk.place))}")
 
     # -- a turn ------------------------------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class Chat:
         where = f"thread {in_line(talk.place)}"
         length = len(talk.thread.path())
         pieces = [in_line(talk.agent.model.name), f"{where}, {count(length, 'message')}" if length else where]
-        self._teller.line(" · ".join([*pieces, "/help"]), "dim")
+        self._teller.command(" · ".join([*pieces, "/help"]))
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
@@ -158,13 +158,13 @@ class Chat:
             self._teller.line(f"there is a branch {in_line(name)}", "yellow")
             return
         self._talk.moved(thread.fork(name))
-        self._teller.line(f"on branch {in_line(name)}", "dim")
+        self._teller.command(f"on branch {in_line(name)}")
 
     def _model(self, name: str) -> None:
         if name:
             with suppress(click.exceptions.Exit):  # it has said what to set
                 self._talk.agent = self._talk.agent.replace(model=choosing.chosen(name))
-        self._teller.line(in_line(self._talk.agent.model.name), "dim")
+        self._teller.command(in_line(self._talk.agent.model.name))
 
     def _tools(self, _: str) -> None:
         tools = self._talk.agent.toolbox.tools

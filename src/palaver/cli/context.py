@@ -126,7 +126,7 @@ def named(given: str | None, messages: Sequence[Message], otherwise: str | None 
 def _draw(found: _Found, told: Contents) -> None:
     out = console()
     pieces = [found.name, count(told.messages, "message"), in_line(told.model or "")]
-    out.print(Text(" · ".join(pieces), "bold"), no_wrap=True, overflow="ellipsis")
+    out.print(Text(" · ".join(pieces), "bold"), overflow="fold")
     for each in filling.drawn(told, out):
         out.print(each)
 

@@ -25,7 +25,7 @@ from palaver import dialects
 from palaver.cli import files, receipt, respeaking
 from palaver.cli.failure import bad_input
 from palaver.cli.pretty import indented
-from palaver.cli.source import PALAVER, Source, load
+from palaver.cli.source import PALAVER, Source, load, wire_called
 from palaver.core import canonical
 from palaver.core.request import Encoded, Request
 from palaver.threads.thread import MAIN
@@ -70,7 +70,7 @@ def command(
     "stream_base64"), or Palaver's own form; - reads standard input. The receipt of what could not be carried goes to
     standard error. "palaver wires" lists the wires.
     """
-    wire = None if target == PALAVER or target in dialects.names() else respeaking.wire_called(target)
+    wire = None if target == PALAVER or target in dialects.names() else wire_called(target)
     source = load(file, spoken)
     if source.failure is not None:
         bad_input(files.shown(file), source.failure)

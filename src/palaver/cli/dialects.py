@@ -5,7 +5,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import click
 from rich import box
@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from palaver import dialects
+from palaver.cli import stores
 from palaver.cli.screen import console
 
 FIDELITY: Final = {
@@ -26,22 +27,39 @@ FIDELITY: Final = {
 
 @click.command(name="dialects")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-def command(names: tuple[str, ...]) -> None:
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def command(names: tuple[str, ...], *, as_json: bool) -> None:
     """List the file formats that are read and written; with NAME, say what one keeps and loses."""
+    if as_json:
+        stores.say_json(_plain(dialects.get(name)) for name in names or dialects.names())
+        return
     out = console()
     if names:
         for each in names:
             _one(each)
         return
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("dialect", "what it is", "read, then written", "branches", "resumes"):
-        drawn.add_column(column)
+    drawn.add_column("dialect", no_wrap=True, min_width=max(map(len, dialects.names())))
+    for column in ("what it is", "read, then written", "branches", "resumes"):
+        drawn.add_column(column, overflow="fold")
     for name in dialects.names():
         row = dialects.get(name)
         signs = ("✓" if row.tree else "·", "✓" if row.resumes else "·")
         drawn.add_row(name, row.title, FIDELITY[row.fidelity], *signs)
     out.print(drawn)
     out.print(Text("palaver dialects NAME says what one keeps and loses.", "dim"))
+
+
+def _plain(row: dialects.Dialect) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "title": row.title,
+        "fidelity": row.fidelity,
+        "branches": row.tree,
+        "resumes": row.resumes,
+        "keeps": row.keeps,
+        "loses": row.loses,
+    }
 
 
 def _one(name: str) -> None:

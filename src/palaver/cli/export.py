@@ -29,7 +29,7 @@ from palaver.cli.failure import bad_input
 from palaver.cli.figures import count
 from palaver.cli.harmless import safe
 from palaver.cli.kept_request import kept_request, whole_media
-from palaver.cli.source import PALAVER, Source
+from palaver.cli.source import PALAVER, Source, wire_called
 from palaver.core.request import Request
 from palaver.dialects.conversation import Transcript
 from palaver.store.archive import export_thread
@@ -85,7 +85,7 @@ def command(
     if form in dialects.names():
         with stores.opened(location) as store:
             return _respoken(store, stores.address(store, thread), form, output, history=history, losses=losses)
-    wire = None if form == PALAVER else respeaking.wire_called(form)
+    wire = None if form == PALAVER else wire_called(form)
     with stores.opened(location) as store:
         found = stores.address(store, thread)
         request = kept_request(store, found)

@@ -13,6 +13,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from contextlib import contextmanager
 from os import path as paths
@@ -32,6 +33,15 @@ def read(path: str) -> bytes:
         return sys.stdin.buffer.read()
     with open(path, "rb") as file:
         return file.read()
+
+
+def is_piped() -> bool:
+    """Say whether something was piped or redirected into standard input; a terminal and a device are neither."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):  # closed, or no file at all
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
 def shown(path: str) -> str:

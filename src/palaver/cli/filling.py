@@ -159,7 +159,7 @@ def _kinds(found: Contents, out: Console) -> Table:
 
 def _results(found: Contents) -> Table:
     table = _table()
-    table.add_column("results of", no_wrap=True, overflow="ellipsis", ratio=None)
+    table.add_column("results of", overflow="fold")
     for name in ("tokens", "share", "count"):
         table.add_column(name, justify="right", no_wrap=True)
     for each in found.results[:_TOOLS]:
@@ -179,13 +179,13 @@ def _largest(found: Contents) -> Table:
     table = _table()
     table.add_column("largest", justify="right", no_wrap=True)
     table.add_column("tokens", justify="right", no_wrap=True)
-    table.add_column("who", no_wrap=True, overflow="ellipsis", max_width=24)
+    table.add_column("who", overflow="fold", max_width=24)
     table.add_column("says")  # takes the room that is left, and its cells do not wrap
     for each in found.largest:
         table.add_row(
             f"#{each.place + 1:,}",
             f"{each.tokens:,}",
-            Text(in_line(_who(each)), no_wrap=True, overflow="ellipsis"),
+            Text(in_line(_who(each))),
             Text(_says(each.message), "dim", no_wrap=True, overflow="ellipsis"),
         )
     return table

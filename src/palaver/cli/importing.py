@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, cast
 import click
 from msgspec import Struct, structs
 
-from palaver import dialects, wires
+from palaver import dialects
 from palaver.cli import files, progress, stores
 from palaver.cli.figures import count
 from palaver.cli.harmless import in_line, safe
 from palaver.cli.kept_request import REQUEST
-from palaver.cli.source import PALAVER, Source, load
+from palaver.cli.source import PALAVER, Source, load, wire_called
 from palaver.cli.spoken import dialect_of
 from palaver.cli.walking import COMPRESSED, LOG, THREAD_FILE, Walk
 from palaver.core import canonical, jsontext
@@ -119,7 +119,7 @@ def command(names: tuple[str, ...], location: str | None, spoken: str | None) ->
     is new; an edited one becomes a branch.
     """
     if spoken not in {None, PALAVER, *dialects.names()}:
-        wires.get(spoken or "")
+        wire_called(spoken or "")
     walk, tally = Walk(names), _Tally()
     try:
         with open_store(location) as store, progress.bar("importing") as told:

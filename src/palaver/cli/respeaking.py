@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Final, Literal
 import click
 from msgspec import structs
 
-from palaver import dialects, wires
+from palaver import dialects
 from palaver.cli import files, receipt, spoken
 from palaver.cli.failure import bad_input
 from palaver.cli.figures import count
-from palaver.core.errors import UnknownNameError
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.request import Request
 from palaver.dialects.conversation import Transcript, transcript_of
@@ -34,25 +33,12 @@ if TYPE_CHECKING:
 
     from palaver.cli.source import Source
     from palaver.dialects.writing import History
-    from palaver.wires.wire import Wire
 
 history: Final = click.option(
     "--history",
     type=click.Choice(("model", "user", "all")),
     help="What to write of a session: what its model sees, what its user saw, or all.",
 )
-
-
-def wire_called(name: str) -> Wire:
-    """Find a wire, where a dialect's name would do as well. Raises ``UnknownNameError``."""
-    try:
-        return wires.get(name)
-    except UnknownNameError as error:
-        if ":" in name:
-            raise
-        raise UnknownNameError(
-            f"no wire and no dialect is called {name!r}; see palaver wires, palaver dialects"
-        ) from error
 
 
 def transcripts(source: Source, number: int | None, place: str) -> Sequence[Transcript]:

@@ -2,6 +2,7 @@
 
 Rules:
 
+- What is piped into standard input stands in front of PROMPT, in the same message; ``-``, or no PROMPT, is that alone.
 - Everything that is said is kept in a thread of the store as it is said, also when it is stopped.
 - Without a terminal nobody is asked: what waits for a decision stays pending, and the way to go on is told.
 - Exit codes: 0 completed, 1 failed, 2 wrong usage or no model, 3 waiting for a decision, 130 after Ctrl-C.
@@ -38,21 +39,22 @@ from palaver.cli.telling import Teller
 )
 @click.option("--json", "as_json", is_flag=True, help="One event a line, as JSON.")
 def command(prompt: str | None, *, decided: tuple[Typed, ...], as_json: bool, **given: Any) -> int:
-    """Let an agent carry out PROMPT; - reads it from standard input.
+    """Let an agent carry out PROMPT; what is piped into standard input comes before it.
 
-    Without PROMPT, a thread goes on where it was left. Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 waiting for
-    a decision, 130 after Ctrl-C.
+    PROMPT may be -, or left out, when standard input is all there is to say. Without either, a thread goes on where it
+    was left. Exit codes: 0 completed, 1 failed, 2 wrong usage, 3 waiting for a decision, 130 after Ctrl-C.
     """
     asked = agent_options.asked(given)
-    if prompt == files.STANDARD:
-        prompt = files.read(files.STANDARD).decode(errors="replace").strip()
+    task = "" if prompt in {None, files.STANDARD} else prompt
+    piped = _piped() if prompt == files.STANDARD or files.is_piped() else ""
+    prompt = "\n\n".join(each for each in (piped, task) if each)
     if not prompt and asked.thread is None:
         raise click.UsageError("give a PROMPT, or --thread to go on with one")
     images = conversation.images(asked.images)
     said = [prompt, *images] if prompt and images else images or prompt or None
     decisions = deciding.typed(decided)
     with conversation.opened(asked, begins=said is not None) as talk:
-        talk.entitle(prompt or "")
+        talk.entitle(task or prompt)
         try:
             run = _told(talk, said, decisions, as_json=as_json)
         except KeyboardInterrupt:  # at a question, or twice
@@ -60,6 +62,16 @@ def command(prompt: str | None, *, decided: tuple[Typed, ...], as_json: bool, **
             raise
         _go_on(asked, talk, run)
     return conversation.EXITS.get(run.outcome, 1)
+
+
+def _piped() -> str:
+    """Read standard input. Raises ``click.UsageError`` for what is not text."""
+    data = files.read(files.STANDARD)
+    try:
+        return data.decode().strip()
+    except UnicodeDecodeError as error:
+        cause = f"standard input is not UTF-8 text (byte {error.start:,}); images go in by --image"
+        raise click.UsageError(cause) from None
 
 
 def _told(talk: Conversation, said: Any, decisions: Any, *, as_json: bool) -> Run:

@@ -89,7 +89,7 @@ def _draw(store: Store, hits: list[Hit], query: Query) -> None:
         about = [when(message.sent_at), message.role, message.agent, titles[hit.thread]]
         head = Text(safe(_place(hit)), "bold")
         head.append(" ".join(safe("".join(f" · {each}" for each in about if each)).split("\n")), "dim")
-        out.print(head, no_wrap=True, overflow="ellipsis")
+        out.print(head, overflow="fold")
         out.print(Padding(_marked(safe(hit.excerpt), query.text), (0, 0, 0, 2), expand=False))
         out.print()
     out.print(Text(f"palaver show {safe(_place(hits[0]))} shows the conversation up to there", "dim"))

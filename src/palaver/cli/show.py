@@ -13,6 +13,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -25,6 +26,7 @@ from palaver.cli.harmless import safe
 from palaver.cli.screen import console
 from palaver.cli.source import load, load_stream
 from palaver.cli.spoken import report
+from palaver.core.errors import NotFoundError
 from palaver.dialects.writing import chosen_history
 from palaver.threads.accounting import usage_once
 from palaver.threads.thread import MAIN
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from palaver.cli.spoken import Spoken
-    from palaver.store.store import ThreadInfo
+    from palaver.store.store import Store, ThreadInfo
 
 _SHOWN: Final = 20
 """So many conversations of one file are shown."""
@@ -78,19 +80,29 @@ def _thread(out: Console, what: str, location: str | None, view: render.View, *,
     if not tree and not stores.is_there(location):
         bad_input(safe(files.shown(what)), f"no such file, and there is no store at {stores.shown(location)}")
     with stores.opened(location) as store:
-        found = stores.address(store, what)
+        found = _address(store, what)
         if tree:
             loaded = store.load(found.info.id)
             heading = _heading(found.info, count(len(loaded), "message"), count(len(loaded.branches), "branch"))
             for line in (heading, *branches.drawn(loaded)):
-                out.print(line, no_wrap=True, overflow="ellipsis")
+                out.print(line, overflow="fold")
             return
         messages = [entry.message for entry in store.path(found.info.id, found.of, last=last)]
     heading = _heading(found.info, safe(stores.short(found.of)), count(len(messages), "message"))
-    out.print(heading, no_wrap=True, overflow="ellipsis")
+    out.print(heading, overflow="fold")
     for drawn in render.spoken(messages, view):
         out.print(drawn)
     out.print(Text())
+
+
+def _address(store: Store, what: str) -> stores.Address:
+    """The thread that is meant. Of what looks like a path it is said that there is no such file either."""
+    try:
+        return stores.address(store, what)
+    except NotFoundError:
+        if not (Path(what).suffix or os.sep in what):
+            raise
+        bad_input(safe(files.shown(what)), "no such file, and no thread goes by that name")
 
 
 def _heading(info: ThreadInfo, *about: str) -> Text:
@@ -111,9 +123,9 @@ def _spoken(out: Console, file: str, found: Spoken, view: render.View) -> None:
             count(len(messages), "message"),
             count(tokens, "token") if tokens else "",
             title,
-            f"also: {', '.join(others[:_NAMED])}" if others else "",
+            f"also: {', '.join(map(safe, others[:_NAMED]))}" if others else "",
         ]
-        out.print(Text(" · ".join(each for each in about if each), "bold"), no_wrap=True, overflow="ellipsis")
+        out.print(Text(" · ".join(each for each in about if each), "bold"), overflow="fold")
         for drawn in render.spoken(messages, view):
             out.print(drawn)
         out.print(Text())

@@ -18,6 +18,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct
@@ -28,7 +29,7 @@ from palaver.cli.failure import bad_input
 from palaver.cli.recording import Recording
 from palaver.cli.spoken import Spoken
 from palaver.core import canonical, jsontext
-from palaver.core.errors import DecodeError, PalaverError, ProviderError, excerpt
+from palaver.core.errors import DecodeError, PalaverError, ProviderError, UnknownNameError, excerpt
 from palaver.core.request import Request, Response
 from palaver.threads.model_view import for_model
 from palaver.wires import detect, detect_stream
@@ -59,12 +60,26 @@ class Source(Struct, frozen=True):
     spoken: Spoken | None = None
 
 
+def wire_called(name: str) -> Wire:
+    """Find a wire, where the name of a dialect would do as well. Raises ``UnknownNameError`` listing both."""
+    try:
+        return wires.get(name)
+    except UnknownNameError:
+        if ":" in name:
+            raise
+        known = [*wires.names(), *dialects.names(), PALAVER]
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}? There are" if close else "there are"
+        cause = f"no wire and no dialect is called {excerpt(name)!r}; {hint} {', '.join(known)}"
+        raise UnknownNameError(cause) from None
+
+
 def load(path: str, wire: str | None, *, guess: bool = False) -> Source:
     """Read a file, as ``wire`` when it is named. ``guess`` takes the likeliest of several wires.
 
     Raises ``click.ClickException``, and ``UnknownNameError`` for the name of a wire.
     """
-    named = None if wire in {None, PALAVER, *dialects.names()} else wires.get(wire or "")
+    named = None if wire is None or wire in {PALAVER, *dialects.names()} else wire_called(wire)
     place = files.shown(path)
     data = _read(path, place)
     if wire != PALAVER and named is None and (found := spoken.read(data, path, wire)) is not None:

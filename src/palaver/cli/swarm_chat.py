@@ -189,7 +189,7 @@ class SwarmChat:
             except KeyboardInterrupt:  # at the prompt, or the second one in a turn
                 code = _INTERRUPTED
                 break
-        self._teller.line(f"go on: {in_line(self._again)}", "dim")
+        self._teller.command(f"go on: {in_line(self._again)}")
         return code
 
     def _greet(self) -> None:
@@ -201,7 +201,7 @@ class SwarmChat:
             f"{who}, {count(length, 'message')}" if length else who,
             "/help",
         ]
-        self._teller.line(" · ".join(pieces), "dim")
+        self._teller.command(" · ".join(pieces))
         self._lines.remember([each.text for each in session.user_history[-_REMEMBERED:]])
 
     # -- commands ----------------------------------------------------------------------------------------------------
@@ -231,5 +231,5 @@ def once(talk: Talk, teller: SwarmTeller, text: str, again: list[str]) -> int:
         code = talk.turn(text, teller)
     except KeyboardInterrupt:
         return _INTERRUPTED
-    teller.line(f"go on: {in_line(shlex.join([*again, '--client', talk.session.client]))}", "dim")
+    teller.command(f"go on: {in_line(shlex.join([*again, '--client', talk.session.client]))}")
     return code

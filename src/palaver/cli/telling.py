@@ -105,6 +105,11 @@ class Teller:
         else:
             self.aside.print(said, soft_wrap=True)
 
+    def command(self, text: str) -> None:
+        """Say on a line of its own what can be typed next. It is never cut, so that it can be copied whole."""
+        self.rest()
+        self.aside.print(Line(text, "dim"), soft_wrap=True)
+
     def draw(self, drawn: Iterable[RenderableType]) -> None:
         """Draw something aside."""
         self.rest()
@@ -257,7 +262,7 @@ class Teller:
             self.line(Line.assemble((f"{run.outcome.replace('_', ' ')}: ", "bold red"), in_line(why)))
             pieces = []
         pieces += [f"thread {in_line(thread)}", count(run.iterations, "step"), *_used(run), f"{run.seconds:.1f} s"]
-        self.line("■ " + " · ".join(pieces), "dim")
+        self.command("■ " + " · ".join(pieces))
 
 
 def _errors() -> Console:

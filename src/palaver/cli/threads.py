@@ -58,10 +58,10 @@ def _plain(info: ThreadInfo) -> dict[str, Any]:
 
 def _draw(infos: list[ThreadInfo]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    table.add_column("thread", no_wrap=True, overflow="fold", max_width=36)
-    table.add_column("changed", no_wrap=True)
-    table.add_column("messages", justify="right", no_wrap=True)
-    table.add_column("branches", justify="right", no_wrap=True)
+    table.add_column("thread", overflow="fold", min_width=8, max_width=36)
+    table.add_column("changed")
+    table.add_column("messages", justify="right")
+    table.add_column("branches", justify="right")
     table.add_column("title")  # takes the room that is left, and its cells do not wrap
     for info in infos:
         title = Text(" ".join(safe(info.title or "").split()), no_wrap=True, overflow="ellipsis")

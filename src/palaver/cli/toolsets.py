@@ -5,7 +5,7 @@ Rules:
 - ``files`` are the built-in tools for the folder that one is in. ``mcp:URL`` and ``mcp:COMMAND …`` are the tools of an
   MCP server; one that fails is an error, for whoever names it wants it.
 - ``FILE.py:name,…`` are functions and ``AgentTool`` values of a Python file, which is run. Without names they are what
-  its ``TOOLS`` lists, else its ``AgentTool`` values, else the public functions that it defines.
+  its ``TOOLS`` lists, else its ``AgentTool`` values and the public functions that it defines, in their order.
 
 Stability: experimental.
 """
@@ -100,5 +100,8 @@ def _all(module: ModuleType) -> list[Any]:
     if listed is not None:
         return list(listed)
     values = [value for name, value in vars(module).items() if not name.startswith("_")]
-    made = [value for value in values if isinstance(value, AgentTool)]
-    return made or [value for value in values if isfunction(value) and value.__module__ == module.__name__]
+    return [
+        value
+        for value in values
+        if isinstance(value, AgentTool) or (isfunction(value) and value.__module__ == module.__name__)
+    ]

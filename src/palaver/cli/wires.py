@@ -10,7 +10,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from rich import box
@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from palaver import wires
+from palaver.cli import stores
 from palaver.cli.screen import console
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _YES: Final = "✓"
 _NO: Final = "·"
+_UNBOUNDED: Final = 10_000
 _FROM: Final = {"inline": "bytes", "url": "URL", "file_id": "id"}
 
 
@@ -59,7 +61,7 @@ def table(names: tuple[str, ...]) -> Table:
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     drawn.add_column("")
     for name in names:
-        drawn.add_column(Text("\n".join(name.replace("_", "_\n", 1).split("\n"))), justify="center")
+        drawn.add_column(Text(name.replace("_", "_\n", 1)), justify="center", min_width=_widest(name))
     for what, cell in _ROWS.items():
         drawn.add_row(what, *(_cell(cell(wires.get(name).speech)) for name in names))
     return drawn
@@ -69,12 +71,37 @@ def _cell(text: str) -> Text:
     return Text(text, {_YES: "green", _NO: "dim"}.get(text, ""))
 
 
+def _plain(name: str) -> dict[str, Any]:
+    speech = wires.get(name).speech
+    says: dict[str, str | bool] = {}
+    for what, cell in _ROWS.items():
+        sign = cell(speech)
+        says[what] = {_YES: True, _NO: False}.get(sign, sign)
+    return {"name": name, "accents": wires.accents(name), "says": says}
+
+
+def _widest(name: str) -> int:
+    """The width of the heading of a column: the name stands on two lines and is not cut."""
+    return max(map(len, name.replace("_", "_\n", 1).split("\n")))
+
+
 @click.command(name="wires")
-def command() -> None:
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def command(*, as_json: bool) -> None:
     """List the wires and what each can say."""
-    out = console()
     names = wires.names()
-    out.print(table(names))
+    if as_json:
+        stores.say_json(map(_plain, names))
+        return
+    out = console()
+    drawn = table(names)
+    if out.measure(drawn, options=out.options.update(width=_UNBOUNDED)).minimum <= out.width:
+        out.print(drawn)
+    else:  # a narrow terminal: a block for each wire, so that no name is cut
+        for name in names:
+            out.print(Text(name, "bold"))
+            for what, cell in _ROWS.items():
+                out.print(Text.assemble((f"  {what}: ", "dim"), _cell(cell(wires.get(name).speech))))
     for name in names:
         if accents := wires.accents(name):
             out.print(Text.assemble(("accents of ", "dim"), name, (": ", "dim"), ", ".join(accents)))

@@ -1,0 +1,69 @@
+"""Names and commands that are typed again are shown whole, however narrow the terminal is."""
+
+import json
+
+import pytest
+
+from palaver import dialects, user, wires
+from palaver.cli import stores
+from palaver.cli.telling import Teller
+from palaver.store import open_store
+
+pytestmark = pytest.mark.finding("F-63")
+LONG = "a-thread-with-a-name-that-is-longer-than-any-terminal-of-forty-columns"
+
+
+def joined(text):
+    """What was printed without the breaks that a narrow terminal makes."""
+    return "".join(line.strip() for line in text.splitlines())
+
+
+@pytest.mark.parametrize("columns", ["40", "60", "80"])
+def test_names_in_tables_are_whole(run, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = run("dialects").out
+    assert all(name in shown for name in dialects.names())
+    shown = run("wires").out
+    assert all(name in shown for name in wires.names())
+    assert "…" not in shown
+
+
+def test_headings_name_thread_and_branches_whole(run, monkeypatch, location):
+    monkeypatch.setenv("COLUMNS", "40")
+    with open_store(location) as store:
+        store.open(LONG).append(user("rain"))
+    for command in (["show", LONG], ["search", "rain"], ["context", LONG, "--model", "demo"]):
+        assert LONG in joined(run(*command).out) or stores.short(LONG) in run(*command).out
+    column = "".join(line.split()[0] for line in run("threads").out.splitlines() if line.split())
+    assert LONG in column
+
+
+def test_the_way_to_go_on_is_whole(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    Teller().command(f"go on: palaver chat --thread {LONG}")
+    said = capsys.readouterr()
+    assert f"--thread {LONG}\n" in said.out + said.err
+
+
+def test_a_path_that_is_not_there_is_a_file(run, location):
+    with open_store(location) as store:
+        store.open("t").append(user("hi"))
+    assert "no such file" in run("show", "nope.json").err
+    assert "no thread goes by 'nope'" in run("show", "nope").err
+
+
+@pytest.mark.parametrize("command", ["show", "convert", "import"])
+def test_an_unknown_form_lists_wires_and_dialects(run, saved, chat, command):
+    done = run(command, saved(chat), "--from", "claudecode", *(["--to", "codex"] if command == "convert" else []))
+    assert done.code == 2
+    assert "did you mean claude_code?" in done.err
+    assert "openai_chat" in done.err
+
+
+def test_wires_and_dialects_are_listed_as_json(run):
+    listed = [json.loads(line) for line in run("wires", "--json").out.splitlines()]
+    assert [each["name"] for each in listed] == list(wires.names())
+    assert "mistral" in listed[0]["accents"]
+    listed = [json.loads(line) for line in run("dialects", "--json").out.splitlines()]
+    assert [each["name"] for each in listed] == list(dialects.names())
+    assert [json.loads(line)["name"] for line in run("dialects", "codex", "--json").out.splitlines()] == ["codex"]
