@@ -471,7 +471,7 @@ async def test_s12_k3_an_error_behind_the_answer_is_told_and_changes_nothing(cap
         (error,) = await it.heard("agent", "tool-error")
         assert error.output == {"error": "RuntimeError: too late"}
         (logged,) = [record.getMessage() for record in caplog.records]
-        assert logged == "the tool 'failing' raised when its turn was over: RuntimeError: too late"
+        assert logged == "the tool 'failing' of the agent 'A' raised"
 
 
 @pytest.mark.row("ASK-10")

@@ -43,7 +43,8 @@ def oracle(log: tuple[p.Message, ...], agent: str, keep: int | None) -> list[p.M
     if keep != 0 and not any(each is asked[0] for each in window for _ in asked):
         window = [*(each for each in common if any(each is one for one in asked)), *window]
     answered = {each.tool_call_id for each in window if isinstance(each, p.ToolMessage)}
-    requested = {id_ for each in window for id_ in _calls(each)} & answered
+    malformed = {call.id for each in window for call in each.malformed_tool_calls}
+    requested = ({id_ for each in window for id_ in _calls(each)} | malformed) & answered
     context: list[p.Message] = []
     for each in window:
         if isinstance(each, p.ToolMessage):
@@ -219,10 +220,11 @@ def test_s5_agents_see_each_others_words_and_not_each_others_tools():
 
 
 @pytest.mark.row("ASK-06")
-def test_a_call_that_could_not_be_read_belongs_to_its_agent_and_needs_no_result():
+def test_a_call_that_could_not_be_read_belongs_to_its_agent_with_its_result_or_without():
     broken = p.assistant("text", p.MalformedToolCall("<f", "no end tag", "f", "f"), agent="A")
     log = (_typed("q"), broken, _result("f"))
-    assert _context(*log) == [PROMPT, "q", "text"]
+    assert _context(*log) == [PROMPT, "q", "text", "(re:f)"]
+    assert _context(*log[:-1]) == [PROMPT, "q", "text"]
     assert _context(*log, agent="B", prompt="PB") == ["PB", "q"]
 
 

@@ -5,6 +5,9 @@ Rules (docs/spec/agent-swarm-kit.md#3.1, #K5, #K11):
 - First the batch is made, without running anything: calls without an id get one, ``map_calls`` changes the list,
   equal ids are refused, one call that navigates or commits an action wins over all others, of the rest the last
   ``max_tool_calls`` stay.
+- A call that is left out is published (``agent tool-skipped``), and where its tool returns, its result says so. When
+  the arguments of a tool that returns are invalid, nothing runs: each call has a result that says why, and the model
+  is asked again.
 - Then tools begin in order, each when the one before has committed, which may still be running: a commit returns when
   the next has begun. A stop, an error, a rescue, a cancel or a change of agent skips those that have not begun, and
   sets ``cancelled`` for those that have.
@@ -38,6 +41,11 @@ from palaver.swarm.tool import FIRST, SwarmTool
 if TYPE_CHECKING:
     from palaver.swarm.seat import Seat
     from palaver.swarm.turn import Turn
+
+NOT_RUN: Final = "Not run, since the arguments of another call of the same answer are invalid. Call it again if needed."
+"""The result of a call that stood beside an invalid one."""
+SKIPPED: Final = "Not run: at most {limit} of the calls of one answer are run, the last ones. Call it again if needed."
+"""The result of a call beyond the limit."""
 
 _LETTERS: Final = string.digits + string.ascii_lowercase
 _ID_LENGTH: Final = 9
@@ -104,6 +112,16 @@ def malformed(message: AssistantMessage, limit: int) -> MalformedToolCall | None
     ]
     tail = made[-limit:] if limit > 0 else ()
     return next((part for part in tail if isinstance(part, MalformedToolCall)), None)
+
+
+def returns(name: str | None, offered: Mapping[str, SwarmTool]) -> bool:
+    """Whether a name is that of an offered tool that returns."""
+    return name is not None and name in offered and offered[name].returns
+
+
+def retryable(call: MalformedToolCall, offered: Mapping[str, SwarmTool]) -> bool:
+    """Whether the model can be given a result that says what is wrong with a call, to try again."""
+    return bool(call.id) and returns(call.name, offered)
 
 
 def with_calls(message: AssistantMessage, calls: Sequence[ToolCall]) -> AssistantMessage:

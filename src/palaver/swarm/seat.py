@@ -13,34 +13,40 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from palaver.core.errors import SwarmError, TurnError, excerpt
+from palaver.agent.outputs import error_output
+from palaver.agent.tool import Output
+from palaver.core.errors import MessageError, SwarmError, ToolError, TurnError, excerpt
 from palaver.core.events import TextDelta
 from palaver.core.factories import assistant, rescue
-from palaver.core.messages import AssistantMessage, Message, Mode, RescueMarker, SystemMessage, UserMessage
+from palaver.core.messages import AssistantMessage, Message, Mode, RescueMarker, SystemMessage, ToolMessage, UserMessage
 from palaver.core.pairs import client_calls
 from palaver.core.parts import MalformedToolCall, Text, ToolCall
 from palaver.models.language_model import Prompt
 from palaver.swarm.batch import (
+    NOT_RUN,
+    SKIPPED,
     Batch,
     Planned,
     chosen,
     duplicate,
     malformed,
     normalised,
-    ordered,
+    retryable,
+    returns,
     shown,
     winner,
     with_calls,
 )
 from palaver.swarm.named import TURN
+from palaver.swarm.offered import offered_tools
 from palaver.swarm.place import LOGGER, Place, called, watched
 from palaver.swarm.rescue import START, Custom, Recomplete, placeholder
-from palaver.swarm.tool import SwarmTool, as_tool
+from palaver.swarm.tool import SwarmTool
 from palaver.swarm.turn import Turn
 from palaver.threads.view import DISCARDED, PLACEHOLDER
 
@@ -159,8 +165,8 @@ class Seat:
 
     def _position(self, message: UserMessage, start: int) -> int | None:
         """Where in the thread, from ``start`` on, a message stands that was kept just now."""
-        new = self.session.log.path[start:]
-        same = (start + place for place, each in enumerate(new) if each.message.content == message.content)
+        path = self.session.log.path
+        same = (place for place in range(start, len(path)) if path[place].message.content == message.content)
         return next(same, None)
 
     async def _step(self, turn: Turn, place: Place, *, again: bool = False) -> None:
@@ -172,7 +178,7 @@ class Seat:
         except TurnError as error:
             await self._rescue(turn, place, str(error), retry=False)
             return
-        offered = await self._offered(place)
+        offered = await offered_tools(self.agent, place, self._log_error)
         answer = await self._answer(turn, place, offered)
         if answer is None:
             return
@@ -182,7 +188,7 @@ class Seat:
             calls = list(await called(self.agent.map_calls, calls))
         if self._late(turn):
             await self._withhold(turn, answer)
-        elif calls:
+        elif calls or (broken is not None and retryable(broken, offered)):
             await self._calls(turn, place, answer, calls, offered, again=again)
         elif broken is not None:
             await self._refuse(turn, place, answer, broken)
@@ -260,30 +266,25 @@ class Seat:
             await self._mark(turn, place, reason)
             turn.fail(TurnError(reason))
             return
-        limit = self.agent.max_tool_calls
-        calls = chosen(calls, offered, limit)
+        made, limit = calls, self.agent.max_tool_calls
+        calls = chosen(made, offered, limit)
         broken = malformed(answer, limit) if winner(calls, offered) is None else None
-        if broken is not None:
+        if broken is not None and not retryable(broken, offered):
             await self._refuse(turn, place, answer, broken)
             return
-        answer = with_calls(answer, calls)
-        if not calls:
-            await self._text(turn, place, answer, again=again)
+        skipped = [call for call in made if call not in calls]
+        self._publish_skipped(skipped)
+        if not calls and broken is None:
+            await self._text(turn, place, with_calls(answer, ()), again=again)
             return
+        told = [call for call in skipped if returns(call.name, offered)]
+        answer = with_calls(answer, [call for call in made if call in calls or call in told])
         await self.session.keep(_of(turn, answer))
-        planned: list[Planned] = []
-        for call in calls:
-            tool = offered.get(call.name)
-            if tool is None:
-                await self._rescue(turn, place, f"No target function for {call.name}")
-                return
-            await watched("on_validate", tool.on_validate, place, call)
-            arguments = await self._checked(place, tool, call)
-            if arguments is None:
-                await self._rescue(turn, place, f"Function validation failed: {shown(call)}")
-                return
-            await watched("on_before_call", tool.on_before_call, place, call)
-            planned.append(Planned(call, tool, arguments[0]))
+        for call in told:
+            await self._tell_model(call.id, call.name, error_output(SKIPPED.format(limit=limit)))
+        planned = await self._planned(turn, place, calls, offered, broken)
+        if planned is None:
+            return
         if self._late(turn):
             if turn.overtaken:
                 turn.resolve("")
@@ -293,63 +294,83 @@ class Seat:
         self._batches.append(batch)
         self.session.spawn(turn, batch.run)
 
+    async def _planned(
+        self,
+        turn: Turn,
+        place: Place,
+        calls: Sequence[ToolCall],
+        offered: dict[str, SwarmTool],
+        broken: MalformedToolCall | None,
+    ) -> list[Planned] | None:
+        """Check all calls before any runs; ``None`` when none may run, and the turn has gone on otherwise."""
+        planned: list[Planned] = []
+        wrong: dict[str, Exception] = {}
+        if broken is not None and broken.id:
+            wrong[broken.id] = MessageError(f"the arguments are not JSON: {broken.reason}")
+        for call in calls:
+            tool = offered.get(call.name)
+            if tool is None:
+                await self._rescue(turn, place, f"No target function for {call.name}")
+                return None
+            await watched("on_validate", tool.on_validate, place, call)
+            checked = await self._checked(place, tool, call)
+            if isinstance(checked, Exception) and tool.returns:
+                wrong[call.id] = checked
+                continue
+            if checked is None or isinstance(checked, Exception):
+                await self._rescue(turn, place, f"Function validation failed: {shown(call)}")
+                return None
+            await watched("on_before_call", tool.on_before_call, place, call)
+            planned.append(Planned(call, tool, checked[0]))
+        if not wrong or self._late(turn):
+            return planned
+        named = [(each.id, each.name) for each in (*calls, *([broken] if broken is not None else ()))]
+        for call_id, name in named:
+            error = wrong.get(call_id or "", ToolError(NOT_RUN))
+            await self._tell_model(call_id or "", name, error_output(error))
+        await self._step(turn, place)
+        return None
+
+    def _publish_skipped(self, calls: Iterable[ToolCall]) -> None:
+        """Publish the calls of an answer that are not run: there were too many, or another one wins."""
+        for call in calls:
+            named = {"toolId": call.id, "toolName": call.name}
+            self.session.tell("agent", "tool-skipped", self.agent.name, input=named)
+
+    async def _tell_model(self, call_id: str, name: str | None, output: Output) -> None:
+        """Keep the result of a call that was not run."""
+        message = ToolMessage(
+            content=output.content,
+            tool_call_id=call_id,
+            tool_name=name,
+            is_error=output.is_error,
+            agent=self.agent.name,
+            mode="tool",
+        ).replace(metadata=output.metadata)
+        await self.session.keep_tool_output(message, agent=None, call=None)
+
     async def _refuse(self, turn: Turn, place: Place, answer: AssistantMessage, broken: MalformedToolCall) -> None:
         """Write off an answer with a call that did not parse."""
         await self.session.keep(_of(turn, answer))
         reason = f"Function validation failed: name={broken.name} arguments={excerpt(broken.raw, 200)}"
         await self._rescue(turn, place, reason)
 
-    async def _checked(self, place: Place, tool: SwarmTool, call: ToolCall) -> tuple[Any] | None:
-        """The arguments of a call, in a tuple; ``None`` when the tool does not take them."""
+    async def _checked(self, place: Place, tool: SwarmTool, call: ToolCall) -> tuple[Any] | Exception | None:
+        """The arguments of a call, in a tuple; what its check raised; ``None`` when the validation refuses it."""
         try:
             arguments = tool.check(call)
         except Exception as error:  # noqa: BLE001 (a check that raises has refused)
-            self._log_error(f"the check of the arguments of {tool.name!r}", error)
-            return None
+            LOGGER.warning("the tool %r of %r does not take its arguments: %s", tool.name, self.agent.name, error)
+            named = {"toolId": call.id, "toolName": tool.name}
+            told = {"error": f"{type(error).__name__}: {error}"}
+            self.session.tell("agent", "tool-error", self.agent.name, input=named, output=told)
+            return error
         try:
             passes = tool.validate is None or await called(tool.validate, place, arguments)
         except Exception as error:  # noqa: BLE001 (as above)
             self._log_error(f"the validation of {tool.name!r}", error)
             return None
         return (arguments,) if passes else None
-
-    async def _offered(self, place: Place) -> dict[str, SwarmTool]:
-        """The tools that are offered just now, by name. What fails is left out, and told (K12)."""
-        tools = list(self.agent.tools)
-        for source in self.agent.sources:
-            try:
-                tools += [as_tool(each) for each in await called(source, place)]
-            except Exception as error:  # noqa: BLE001 (a source is optional)
-                self._log_error("a source of tools", error)
-        if any(tool.available or tool.describe for tool in tools):
-            here = await self._all_here(place, tools)
-            return ordered([tool for tool in here if tool is not None])
-        return ordered(tools)
-
-    async def _all_here(self, place: Place, tools: Sequence[SwarmTool]) -> Sequence[SwarmTool | None]:
-        """All tools, asked at once whether and how they are offered; in their own order."""
-        here: list[SwarmTool | None] = list(tools)
-
-        async def ask(at: int) -> None:
-            here[at] = await self._here(place, tools[at])
-
-        async with anyio.create_task_group() as tasks:
-            for at, tool in enumerate(tools):
-                if tool.available or tool.describe:
-                    tasks.start_soon(ask, at)
-        return here
-
-    async def _here(self, place: Place, tool: SwarmTool) -> SwarmTool | None:
-        """A tool as it is offered at a place; ``None`` when it is not."""
-        try:
-            if tool.available is not None and not await called(tool.available, place):
-                return None
-            if tool.describe is None:
-                return tool
-            return tool.replace(definition=await called(tool.describe, place, tool.definition))
-        except Exception as error:  # noqa: BLE001 (as above)
-            self._log_error(f"the tool {tool.name!r}", error)
-            return None
 
     # -- the model -------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ Rules (docs/spec/agent-swarm-kit.md#2.5, with the deviations a to f):
 - The last ``keep`` messages of the dialogue are the window: 0 gives none, ``None`` all. The message that the turn began
   with stays where the window does not reach back to it, in front of the window and not counted by it: however many
   tools a turn calls, the model sees what it was asked. The turn begins with the last user message whose mode is not
-  ``"tool"``, or, for a turn that a program began, with the first user message at or behind ``since``.
+  ``"tool"``, or with the one at ``since``, for a turn that a program began.
 - Inside the window a call without a result is left out, and so is a result without a call; a message keeps its other
   calls and its text. So a window that would part a call from its result holds neither. Calls that the provider
   answers itself stay. Neither order nor number of results is judged: that is repair's work, and the wires'.
@@ -34,7 +34,6 @@ from palaver.core.messages import (
     RescueMarker,
     SystemMessage,
     ToolMessage,
-    UserMessage,
 )
 from palaver.core.pairs import client_calls
 from palaver.core.parts import AnyPart, MalformedToolCall, Reasoning, Text, ToolCall
@@ -78,7 +77,7 @@ class AgentView(ModelsView):
         self._prefix = [SystemMessage(content=(Text(text),), agent=self.agent, mode="tool") for text in texts]
 
     def __call__(self, path: Sequence[Entry], *, since: int | None = None) -> Sequence[Message]:
-        """The messages for the model, at the end of a path. ``since`` is where in the path the turn began."""
+        """The messages for the model, at the end of a path. ``since``: where in the path the turn began."""
         self.follow(path)
         visible = self._visible
         start = self._window(self._keep)
@@ -93,7 +92,7 @@ class AgentView(ModelsView):
         count = len(self._visible)
         if since is None:
             return self._turn if self._turn < count and self._opens(self._turn) else None
-        asked = next((entry.message.id for entry in path[since:] if isinstance(entry.message, UserMessage)), None)
+        asked = path[since].message.id
         earliest = max(count - (len(path) - since), 0)  # each visible message is one of the path
         return next((place for place in range(earliest, count) if self._visible[place].id == asked), None)
 
@@ -142,6 +141,7 @@ def _paired(window: Sequence[Message]) -> list[Message]:
     """Leave out calls without a result, then results without a call."""
     answered = {each.tool_call_id for each in window if isinstance(each, ToolMessage)}
     requested = {call.id for each in window for call in client_calls(each)} & answered
+    requested |= {call.id for each in window for call in each.malformed_tool_calls if call.id} & answered
     paired: list[Message] = []
     for message in window:
         if isinstance(message, ToolMessage):
