@@ -107,7 +107,7 @@ async def test_triage_tells_the_default_agent_the_client_s_last_message():
     async with at_work(named("A"), b) as it:
         await it.session.change_to("B")
         said = (
-            "User changed conversation topic. The next message recieved: another thing. "
+            "User changed conversation topic. The next message received: another thing. "
             "Continue conversation based on the last message without navigating to B."
         )
         assert await it.session.complete("another thing") == f"A:{said}"

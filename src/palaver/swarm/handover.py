@@ -40,7 +40,7 @@ NAVIGATED: Final = (
 ALREADY: Final = "Already on {to}. Please do not call the navigate tool to {to} during the next answer"
 """The result of a hand-over to where the conversation is."""
 CHANGED_TOPIC: Final = (
-    "User changed conversation topic. The next message recieved: {text}. Continue conversation based on the last "
+    "User changed conversation topic. The next message received: {text}. Continue conversation based on the last "
     "message without navigating to {left}."
 )
 """What the default agent is told by ``triage``."""
@@ -69,11 +69,13 @@ def navigation(
 ) -> SwarmTool:
     """Make the tool that hands over to the agent ``to``; its name is ``to_<agent>`` where none is given.
 
-    The other agent is told ``execute``; with ``emit`` the client is told that instead, and no model is asked.
+    A swarm is checked for the agent ``to`` when it is made; a tool of a source raises ``NavigationError`` when it is
+    called. The other agent is told ``execute``; with ``emit`` the client is told that instead, and no model is asked.
     """
 
     async def run(call: Call, _: Any) -> None:
         session = call.session
+        session.known_agent(to)
         await call.stop()
         if to in session.navigator.route:
             await _end_circle(call, flush_message)

@@ -31,6 +31,13 @@ def client_thread(realm: str, client: str) -> str:
     return joined(realm, client)
 
 
+def name_of_agent(name: object) -> str:
+    """Give the name of an agent back. Raises ``TypeError`` for what is no text."""
+    if not isinstance(name, str):
+        raise TypeError(f"agent: the name of an agent is expected, not {type(name).__name__}")
+    return name
+
+
 def is_name(text: str) -> bool:
     """Whether something may be called that."""
     return _NAME.fullmatch(text) is not None

@@ -5,19 +5,16 @@ Rules (docs/spec/agent-swarm-kit.md#6):
 - ``run`` lets the pipeline's agent speak, where it has one that is not active, calls the function with the session and
   what it was given, and lets the agent that was active before speak again, also when the function failed.
 - Whatever is raised goes to ``on_error``, and ``run`` gives ``None``. Observers only look on.
-- Going there and back is no hand-over of a conversation: the route of the client's turn is afterwards what it was.
+- Going there and back is no hand-over of a conversation: route and stack of the client are afterwards what they were.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Generic, TypeVar
-
-import anyio
 
 from palaver.core.errors import NavigationError
 from palaver.swarm.cell import named
@@ -65,7 +62,7 @@ class Pipeline(Generic[T]):
         result: T | None = None
         failed = False
         try:
-            async with self._moved(session):
+            async with session.visiting(self.agent or session.agent):
                 result = await called(self.function, session, payload)
         except Exception as error:  # noqa: BLE001 (it is told to whoever asked for it)
             LOGGER.error("the pipeline %r failed for the client %r", self.name, session.client, exc_info=error)
@@ -73,28 +70,3 @@ class Pipeline(Generic[T]):
             await watched("on_error", self.on_error, session, payload, error)
         await watched("on_end", self.on_end, session, payload, failed)
         return result
-
-    @asynccontextmanager
-    async def _moved(self, session: Session) -> AsyncGenerator[None]:
-        """Let the pipeline's agent speak for a while."""
-        before, to = session.agent, self.agent
-        if to is None or to == before:
-            yield
-            return
-        route = dict(session.navigator.route)
-        try:
-            await _move(session, to)
-            yield
-        finally:
-            if not session.closed:
-                if session.agent != before:
-                    with anyio.CancelScope(shield=True):
-                        await _move(session, before)
-                session.navigator.route.clear()
-                session.navigator.route.update(route)
-
-
-async def _move(session: Session, agent: str) -> None:
-    session.navigator.route.clear()
-    await session.change_to(agent)
-    session.navigator.route.clear()

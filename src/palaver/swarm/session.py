@@ -32,11 +32,13 @@ from palaver.swarm.agent import SwarmAgent
 from palaver.swarm.commits import Commits
 from palaver.swarm.events import SOURCES, Event
 from palaver.swarm.named import TURN, NamedTurns
+from palaver.swarm.names import name_of_agent
 from palaver.swarm.navigator import Navigator
 from palaver.swarm.place import CALL, CURRENT, LOGGER, STRAY, Place, is_cancelled, watched
 from palaver.swarm.records import Records
 from palaver.swarm.resources import Resources
 from palaver.swarm.seat import Seat
+from palaver.swarm.session_resources import SessionResources
 from palaver.swarm.turn import Turn
 from palaver.threads.agent_view import AgentView
 from palaver.threads.view import PLACEHOLDER
@@ -45,17 +47,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from palaver.swarm.call import Call
-    from palaver.swarm.compute import Compute, ComputeCell
     from palaver.swarm.live import LiveSwarm
-    from palaver.swarm.memory import Memory
-    from palaver.swarm.state import State, StateCell
-    from palaver.swarm.storage import Storage, StorageCell
 
 P = TypeVarTuple("P")
 T = TypeVar("T")
 
 
-class Session(Commits):
+class Session(Commits, SessionResources):
     """One client in one swarm. Made by ``LiveSwarm.session``; entered by ``async with``, or by ``LiveSwarm.open``."""
 
     def __init__(self, live: LiveSwarm, client: str) -> None:
@@ -192,8 +190,7 @@ class Session(Commits):
     async def consult(self, agent: str, text: str, payload: Any = None) -> str:
         """Ask any agent of the swarm, active or not, as ``run`` does. Raises ``NavigationError`` for an unknown one."""
         self._check()
-        if agent not in self.swarm.agents:
-            raise NavigationError(f"the swarm {self.swarm.name!r} has no agent {agent!r}")
+        self.known_agent(agent)
         result = await Seat(self, self.swarm.agents[agent]).run(text, payload)
         self.tell("session", "run", agent, input={"message": text}, output={"result": result})
         return result
@@ -397,6 +394,12 @@ class Session(Commits):
         """The name of the active agent."""
         return self.navigator.active
 
+    def known_agent(self, name: str) -> str:
+        """Give the name of an agent of the swarm back. Raises ``NavigationError`` for any other, ``TypeError``."""
+        if name_of_agent(name) not in self.swarm.agents:
+            raise NavigationError(f"the swarm {self.swarm.name!r} has no agent {name!r}")
+        return name
+
     def seat(self, name: str | None = None) -> Seat:
         """The active agent's seat."""
         name = name or self.navigator.active
@@ -414,8 +417,8 @@ class Session(Commits):
         Raises ``NavigationError`` for an unknown one.
         """
         self._check()
-        if agent is not None and agent not in self.swarm.agents:
-            raise NavigationError(f"the swarm {self.swarm.name!r} has no agent {agent!r}")
+        if agent is not None:
+            self.known_agent(agent)
         if agent is not None and agent != self.navigator.active:
             return None
         return self.seat()
@@ -435,10 +438,10 @@ class Session(Commits):
         it).
         """
         self._check()
-        name = agent if isinstance(agent, str) else agent.name
-        if name not in self.swarm.agents:
-            if isinstance(agent, str):
-                raise NavigationError(f"the swarm {self.swarm.name!r} has no agent {name!r}")
+        name = agent.name if isinstance(agent, SwarmAgent) else name_of_agent(agent)
+        if isinstance(agent, str):
+            self.known_agent(name)
+        elif name not in self.swarm.agents:
             LOGGER.warning("the agent %r is not of the swarm %r; nothing is changed", name, self.swarm.name)
             return False
         async with self._moving:
@@ -469,6 +472,30 @@ class Session(Commits):
                 return False
             await self._move(name, behind)
             return True
+
+    @asynccontextmanager
+    async def visiting(self, agent: str) -> AsyncGenerator[None]:
+        """Let another agent speak for a while; afterwards agent, stack and route are what they were.
+
+        Raises ``NavigationError``, ``StoreError``.
+        """
+        self._check()
+        before, stack, route = self.agent, tuple(self.navigator.stack), dict(self.navigator.route)
+        if self.known_agent(agent) == before:
+            yield
+            return
+        try:
+            async with self._moving:
+                await self._move(agent)
+            self.navigator.route = {}
+            yield
+        finally:
+            if not self.closed:
+                behind = stack[:-1] if stack[-1:] == (before,) else stack
+                with anyio.CancelScope(shield=True):
+                    async with self._moving:
+                        await (self.navigator.move if self.agent == before else self._move)(before, behind)
+                self.navigator.route = route
 
     async def _move(self, name: str, behind: Sequence[str] | None = None) -> None:
         await self.navigator.move(name, behind)
@@ -566,30 +593,3 @@ class Session(Commits):
             finally:
                 for each in kept:
                     each.discard(scope)
-
-    # -- policies, states, storages ----------------------------------------------------------------------------------
-
-    async def refused_input(self, text: str) -> str | None:
-        """What a policy says instead of passing a message on; ``None`` when all pass it."""
-        return await self.live.shared.policies.check_input(text, self.client)
-
-    async def refused_output(self, text: str) -> str | None:
-        """What a policy says instead of an answer; ``None`` when all pass it."""
-        return await self.live.shared.policies.check_output(text, self.client)
-
-    def state(self, state: State[T] | str) -> StateCell[T]:
-        """A state that agents share, by description or name. Raises ``SwarmError`` for an unknown one."""
-        return self.resources.state(state)
-
-    def storage(self, storage: Storage[T] | str) -> StorageCell[T]:
-        """A storage, to search and to fill. Raises ``SwarmError`` for an unknown one."""
-        return self.resources.storage(storage)
-
-    def compute(self, compute: Compute[T] | str) -> ComputeCell[T]:
-        """A derived value. Raises ``SwarmError`` for an unknown one."""
-        return self.resources.compute(compute)
-
-    @property
-    def memory(self) -> Memory:
-        """What is remembered of the client."""
-        return self.resources.memory

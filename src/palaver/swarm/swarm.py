@@ -103,6 +103,12 @@ class Swarm:
                     for each in sorted(names)
                     if each not in known
                 ]
+            found += [
+                f"the tool {tool.name!r} of the agent {agent.name!r} hands over to {tool.target!r}, "
+                "which it does not have"
+                for tool in agent.tools
+                if tool.target is not None and tool.target not in self.agents
+            ]
         for compute in self.computes.values():
             found += [
                 f"the compute {compute.name!r} depends on the state {each.name!r}, which it does not have"
