@@ -13,6 +13,7 @@ import pytest
 import palaver as p
 from palaver.cli import importing
 from palaver.dialects.opening import beginning
+from palaver.dialects.unpacking import zstd
 from palaver.store import Query
 from palaver.store.archive import export_thread
 from palaver.store.jsonl.log import JsonlLog
@@ -321,4 +322,16 @@ def test_a_fault_of_ours_in_one_file_does_not_stop_a_folder(run, talk, saved, ke
     done = run("import", "bad.json", talk())
     assert done.code == 1
     assert "bad.json: cannot be read: TypeError: unhashable type" in done.err
+    assert kept(texts) == [message.text for message in CHAT]
+
+
+@pytest.mark.finding("F-104")
+def test_a_file_that_unpacks_to_far_more_than_its_size_does_not_stop_a_folder(run, talk, tmp_path, kept):
+    pack = zstd.ZstdCompressor()
+    head = b'{"type":"user","uuid":"u","parentUuid":null,"sessionId":"s","timestamp":"2024-01-01T00:00:00Z","message":"'
+    pieces = [pack.compress(head), *(pack.compress(b"a" * (1 << 20)) for _ in range(80)), pack.flush()]
+    (tmp_path / "a.jsonl.zst").write_bytes(b"".join(pieces))
+    done = run("import", "a.jsonl.zst", talk())
+    assert done.code == 1
+    assert "a.jsonl.zst: its first" in done.err
     assert kept(texts) == [message.text for message in CHAT]

@@ -13,6 +13,7 @@ from palaver import Image, assistant, user
 from palaver.core import canonical, jsontext
 from palaver.core.errors import DamageError, DecodeError, NotFoundError, PalaverError, StoreError
 from palaver.core.parts import Blob, Inline
+from palaver.store import archive
 from palaver.store.archive import copy_thread, export_thread, import_thread, zstd
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
@@ -457,6 +458,14 @@ def test_blobs_that_gc_removes_during_the_import_are_put_again(tmp_path):
         assert result.damage == ()
         assert there.get_blob(there.read("t")[0].message.images[0].source) == PICTURE
         assert there.verify().ok
+
+
+@pytest.mark.finding("F-104")
+def test_a_packed_file_that_holds_far_more_than_its_size_is_refused(trip, monkeypatch):
+    monkeypatch.setattr(archive, "_LEAST_UNPACKED", 1 << 20)
+    data = zstd.compress(exported(trip, "trip") + b" " * (4 << 20))
+    with pytest.raises(DecodeError, match="zstd -d"):
+        imported(data)
 
 
 def contradiction(kept):

@@ -27,7 +27,7 @@ from palaver.dialects import writing
 from palaver.dialects.conversation import Noted, Transcript, collected
 from palaver.dialects.documents import fields_of
 from palaver.dialects.drift import Watch
-from palaver.dialects.record import Lines, Record
+from palaver.dialects.record import LONGEST, Lines, Record
 from palaver.dialects.sight import Head, Sighting
 from palaver.dialects.writing import Framing, History, OnLoss, Options, Rendering, Writing, Written
 from palaver.stream.partial import PartialJSON
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from palaver.dialects.drift import Drift
 
 _BOM: Final = b"\xef\xbb\xbf"
+_LARGEST: Final = 2 * LONGEST
 
 Fidelity: TypeAlias = Literal["bytes", "semantic", "text", "write"]
 
@@ -179,6 +180,7 @@ class Reader:
         self._lines = Lines()
         self._framing: Framing = framing
         self._whole: list[bytes] = []
+        self._size = 0
         self._reading = reading
         self._expects = reading.expects if isinstance(reading, Expecting) else _nothing
         self._watch = watch
@@ -187,6 +189,9 @@ class Reader:
         """Give the steps of the records that end within ``data``."""
         if self._framing != "lines":
             self._whole.append(data)
+            self._size += len(data)
+            if self._size > _LARGEST:
+                raise DecodeError(f"a document of more than {_LARGEST:,} bytes")
             if self._framing == "document" or b"\n" not in data:
                 return
             begun = b"".join(self._whole)

@@ -11,17 +11,12 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from palaver.dialects.dialect import Dialect, Origin
 from palaver.dialects.sight import SIZE
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from palaver.dialects.unpacking import Unpacker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,27 +38,19 @@ def steps_of(
 ) -> Iterator[Step]:
     """Read a file. ``told`` is given its bytes, as they are on the disk, piece by piece.
 
-    Raises ``DecodeError`` for a dialect that is only written, and ``OSError``, also for what cannot be unpacked: what
-    came before that was read by then.
+    Raises ``DecodeError`` for a dialect that is only written and for what is too large (``unpacking``, ``record``), and
+    ``OSError``, also for what cannot be unpacked: what came before that was read by then.
     """
     reader = dialect.reader(Origin(name=name, beside=_beside(name)))
-    unpack: zstd.ZstdDecompressor | None = None
+    unpacker: Unpacker | None = None
     first = True
     while piece := file.read(_PIECE):
         told(piece)
         if first and piece.startswith(_ZSTD):
-            unpack = zstd.ZstdDecompressor()
+            unpacker = Unpacker()
         first = False
-        if unpack is None:
-            yield from reader.feed(piece)
-            continue
-        try:
-            while piece:
-                yield from reader.feed(unpack.decompress(piece))
-                piece = unpack.unused_data if unpack.eof else b""
-                unpack = zstd.ZstdDecompressor() if unpack.eof else unpack
-        except zstd.ZstdError as error:
-            raise OSError(f"cannot be unpacked: {error}") from None
+        for plain in (piece,) if unpacker is None else unpacker.feed(piece):
+            yield from reader.feed(plain)
     yield from reader.finish()
 
 

@@ -9,7 +9,7 @@ Rules (docs/spec/dialects.md#0.12 to #0.16):
   object gives a record without ``fields``, and ``flaw`` says what it is: ``blank``, ``torn`` (the last line, without
   a line break), or ``garbage``.
 - A last line without a line break that is a whole object is a record like any other.
-- What is held in memory is one line.
+- What is held in memory is one line, of at most ``LONGEST`` bytes.
 
 Stability: experimental.
 """
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Flaw: TypeAlias = Literal["blank", "torn", "garbage"]
 
+LONGEST: Final = 256 << 20
 _BOM: Final = b"\xef\xbb\xbf"
 _scan = json.JSONDecoder(strict=False).raw_decode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -57,21 +58,26 @@ class Lines:
     def __init__(self) -> None:
         """Begin before the first byte."""
         self._rest: list[bytes] = []
+        self._waiting = 0
         self._at = 0
         self._line = 0
 
     def feed(self, data: bytes) -> Iterator[Record]:
-        """Give the records that end within ``data``."""
+        """Give the records that end within ``data``. Raises ``DecodeError`` for a line longer than ``LONGEST``."""
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
             piece = data[start : end + 1]
             if self._rest:
                 piece = b"".join((*self._rest, piece))
                 self._rest.clear()
+                self._waiting = 0
             start = end + 1
             yield from self._records(piece)
         if start < len(data):
             self._rest.append(data[start:] if start else bytes(data))
+            self._waiting += len(self._rest[-1])
+            if self._waiting > LONGEST:
+                raise DecodeError(f"longer than {LONGEST:,} bytes", path=f"line {self._line + 1}")
 
     def finish(self) -> Iterator[Record]:
         """Give what stands behind the last line break."""

@@ -33,6 +33,7 @@ from msgspec import Struct
 
 from palaver.core.errors import ConflictError, DamageError, NotFoundError, StoreError
 from palaver.core.messages import Message
+from palaver.dialects.unpacking import check_unpacked
 from palaver.store import pack
 from palaver.store.store import Damage, Progress, Store, ThreadInfo
 from palaver.store.threadfile import Header, Scan, Writer
@@ -49,6 +50,7 @@ KEPT: Final = "thread_file"
 _SLICE: Final = 32
 _CHUNK: Final = 1 << 16
 _TRIES: Final = 3
+_LEAST_UNPACKED: Final = 256 << 20
 _COMPRESSED: Final = b"\x28\xb5\x2f\xfd"  # RFC 8878, section 3.1.1
 
 
@@ -204,7 +206,9 @@ def import_thread(
     beginning is taken, and the damage reported: a branch whose head is lost then stands at the last sound entry, if the
     thread is new. Raises ``DecodeError`` for what is no thread file, or one of a newer form, and ``StoreError``, naming
     the entry, for one that contradicts the store. Then the thread is as it was; blobs that came before such a
-    contradiction was met are removed by ``gc``. ``progress`` counts bytes; the file is read twice.
+    contradiction was met are removed by ``gc``.
+    ``DecodeError`` is also raised for a packed file that holds far more than its size
+    says. ``progress`` counts bytes; the file is read twice.
     """
     with ExitStack() as stack:
         file, damage = _seekable(data, stack)
@@ -256,6 +260,7 @@ def _seekable(data: BinaryIO, stack: ExitStack) -> tuple[BinaryIO, list[Damage]]
         try:
             while chunk := packed.read1(_CHUNK):
                 plain.write(chunk)
+                check_unpacked(plain.tell(), file.tell() - start, _LEAST_UNPACKED)
         except (zstd.ZstdError, EOFError) as error:
             damage.append(Damage("torn", f"compressed byte {file.tell() - start}", f"cannot be decompressed: {error}"))
     plain.seek(0)

@@ -7,7 +7,7 @@ Rules (docs/spec/dialects.md#11):
 - A sample is one member, or a folder whose sequences (messages, events, calls, attachments) lie in members named after
   the number of their first item. Which of the two is seen from the names.
 - What cannot be unpacked is left out and reported. Members that say they are far larger than the archive are not
-  unpacked at all.
+  unpacked at all; neither are messages that a sample names again and again.
 
 Stability: experimental.
 """
@@ -46,6 +46,9 @@ _ZSTD: Final = 93
 _LOCAL: Final = struct.Struct("<26xHH")
 _LARGEST: Final = 1 << 26
 _TIMES: Final = 400
+_AGAIN: Final = 4
+"""How often a sample may name its messages, on average; mostly that is once."""
+_FEW: Final = 256
 _SAMPLE: Final = re.compile(r"samples/(?:.+/sample|(?P<whole>.+))\.json")
 _SEQUENCE: Final = re.compile(r"(?P<folder>.+)/(?P<name>messages|events|calls|attachments)/(?P<start>\d+)\.json")
 _ERRORS: Final = (
@@ -120,9 +123,12 @@ class _Archive:
         messages = self._sequence(folder, "messages")
         numbers: list[int] = []
         refs = items_of(shell.get("message_refs"))
+        most = max(_FEW, _AGAIN * len(messages))
         for start, end in (_range(each) for each in refs):
             numbers += range(start, min(end, len(messages)))
-            if len(numbers) > len(messages) * (1 + len(refs)):
+            if len(numbers) > most:
+                self._watch.note("value", "more references to messages than a sample has")
+                del numbers[most:]
                 break
         fields: dict[str, object] = {key: raw for key, raw in shell.items() if key != "message_refs"}
         fields["messages"] = [messages[number] for number in numbers]
