@@ -197,3 +197,50 @@ def test_the_model_that_a_body_is_to_name(run, saved):
     named = run("convert", saved(gemini), "--from", "google_generate", "--to", "anthropic_messages", "--model", "m-1")
     assert named.json["model"] == "m-1"
     assert "unspecified" not in named.err
+
+
+@pytest.mark.finding("F-71")
+def test_messages_that_cannot_be_read_are_on_the_receipt(run, tmp_path):
+    bad = {"role": "user", "content": [{"type": "text", "value": 1}]}
+    path = tmp_path / "training.jsonl"
+    path.write_text(f"{json.dumps({'messages': [HI, bad]})}\n" * 2)
+    done = run("convert", path, "--to", "anthropic_messages", "--conversation", "1")
+    assert "dropped       message" in done.err
+    done = run("convert", path, "--to", "pi", "-o", f"{tmp_path}/out/")
+    assert done.code == 0
+    assert "2 things not carried" in done.err
+    assert run("convert", path, "--to", "openai_messages").out.encode() == path.read_bytes()
+
+
+@pytest.mark.finding("F-71")
+@pytest.mark.parametrize("command", [("convert", "--to", "pi"), ("show",), ("import",)])
+def test_a_file_that_yields_nothing_is_an_error(run, tmp_path, command):
+    bad = {"messages": [{"role": "user", "content": [{"type": "text", "value": "hello"}]}]}
+    path = tmp_path / "lf.jsonl"
+    path.write_text(f"{json.dumps(bad)}\n" * 3)
+    done = run(*command, path)
+    assert done.code != 0
+    assert "no message of it can be read: line 1" in done.err
+    if command == ("import",):
+        assert "no thread" in run("threads").err
+
+
+@pytest.mark.finding("F-72")
+@pytest.mark.parametrize(
+    ("text", "like"),
+    [
+        (f"{json.dumps({'role': 'user', 'message': {'content': []}})}\n" * 2, "a transcript of Cursor"),
+        (json.dumps({"id": "m", "sessionID": "s", "role": "user", "time": {}}), "a message of opencode"),
+        (
+            json.dumps([{"type": "RUN_STARTED"}, {"type": "TEXT_MESSAGE_START", "role": "assistant"}]),
+            "events of AG-UI",
+        ),
+        (f"{json.dumps({'a': 1})}\n" * 2, "lines of JSON, the first an object with a"),
+    ],
+)
+def test_a_file_of_no_known_format_is_described(run, tmp_path, text, like):
+    path = tmp_path / "file.json"
+    path.write_text(text)
+    done = run("convert", path, "--to", "palaver")
+    assert (done.code, done.out) == (1, "")
+    assert like in done.err

@@ -180,7 +180,7 @@ def test_unknown_events_roles_keys_and_newer_versions_are_reported_and_kept():
         ("key", "RUN_STARTED.mood"),
         ("record", "HOLOGRAM"),
         ("link", "TEXT_MESSAGE_CONTENT"),
-        ("record", "a message of role critic"),
+        ("unread", "a message of role critic"),
     }
     assert DIALECT.write_many(transcripts).body == data
 

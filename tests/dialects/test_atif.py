@@ -131,7 +131,7 @@ def test_what_is_unknown_is_reported():
     _, drift = ATIF.read_with_drift((FILES / "continued.json").read_bytes())
     kinds = {(each.kind, each.name) for each in drift}
     assert ("key", "step.mood") in kinds
-    assert ("record", "a step of narrator") in kinds
+    assert ("unread", "a step of narrator") in kinds
     assert ("link", "source_call_id") in kinds
     _, drift = ATIF.read_with_drift((FILES / "newer.json").read_bytes())
     assert {("version", "ATIF-v1.9"), ("key", "trajectory.colour"), ("block", "smell")} <= {

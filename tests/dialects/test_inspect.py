@@ -141,7 +141,7 @@ def test_what_is_unknown_is_reported():
     _, drift = INSPECT.read_with_drift(LOG)
     assert {
         ("record", "event compass"),
-        ("record", "message of role oracle"),
+        ("unread", "message of role oracle"),
         ("block", "hologram"),
     } <= {(each.kind, each.name) for each in drift}
     _, drift = INSPECT.read_with_drift((FILES / "odd.json").read_bytes())

@@ -169,7 +169,7 @@ def test_unknown_blocks_kinds_and_keys_are_kept_and_reported():
     assert {str(each) for each in drift} == {
         "unknown key ai.zork",
         "unknown block hologram",
-        "unknown record an item that is no message (2 times)",
+        "unread an item that is no message (2 times)",
     }
     assert isinstance(messages(transcripts[0])[0].content[0], Opaque)
     assert DIALECT.write_many(transcripts).body == data

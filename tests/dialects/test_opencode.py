@@ -191,7 +191,7 @@ def test_what_nobody_knows_is_reported():
         ("key", "message.more"),
         ("key", "info.user.new"),
         ("block", "hologram"),
-        ("record", "message of role critic"),
+        ("unread", "message of role critic"),
         ("value", "state.status"),
     }
 

@@ -178,10 +178,10 @@ def test_unknown_parts_roles_and_keys_are_reported_and_kept():
     transcripts, drift = DIALECT.read_with_drift(data)
     assert {(each.kind, each.name) for each in drift} == {
         ("key", "message.mood"),
-        ("value", "role critic"),
+        ("unread", "role critic"),
         ("block", "hologram"),
         ("block", "a number"),
-        ("record", "an item that is no message"),
+        ("unread", "an item that is no message"),
     }
     assert DIALECT.write_many(transcripts).body == data
 

@@ -121,7 +121,7 @@ def test_what_is_not_known_is_kept_and_named():
     transcripts, drift = PI.read_with_drift(data)
     assert [str(each) for each in drift] == [
         "line 3: unknown record dream",
-        "line 4: unknown record message of role ghost",
+        "line 4: unread message of role ghost",
     ]
     assert PI.write(transcripts[0]).body == data
 

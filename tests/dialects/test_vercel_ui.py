@@ -221,7 +221,7 @@ def test_what_nobody_knows_is_reported():
     assert {(each.kind, each.name) for each in drift} >= {
         ("key", "message.new"),
         ("block", "hologram"),
-        ("record", "message of role moderator"),
+        ("unread", "message of role moderator"),
         ("value", "tool.state sleeping"),
     }
 

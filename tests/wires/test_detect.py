@@ -1,7 +1,10 @@
 """What a JSON value was written for is told by its structure; what cannot be told is said to be ambiguous."""
 
+import json
+
 import pytest
 
+import palaver as p
 from palaver.wires import detect
 from tests.corpus import exchanges
 
@@ -141,3 +144,32 @@ def test_few_recorded_requests_are_ambiguous():
         pytest.skip("the recorded corpus is absent; PALAVER_CORPUS names its folder")
     unsure = [file for file in files if len(detect.request(file.record["request"])) > 1]
     assert len(unsure) <= len(files) // 100
+
+
+@pytest.mark.finding("F-72")
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"role": "user", "message": {"content": [{"type": "text", "text": "hello"}]}},
+        {"id": "msg_1", "sessionID": "s", "role": "assistant", "time": {"created": 1}, "modelID": "m", "cost": 0},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}], "id": "u"},
+        {"role": "user", "content": {"type": "text"}},
+    ],
+)
+def test_what_another_program_wrote_is_not_our_own_form(value):
+    found = detect.detect(value)
+    assert found is None or found.kind != "canonical"
+
+
+@pytest.mark.finding("F-72")
+def test_every_message_is_seen_as_our_own_form():
+    for message in (p.system("a"), p.user("b"), p.assistant("c"), p.tool("d", tool_call_id="x"), p.rescue(), p.flush()):
+        assert detect.detect(json.loads(p.dumps(message))).kind == "canonical"
+
+
+@pytest.mark.finding("F-72")
+def test_events_in_a_list_are_no_items_of_a_request():
+    events = [{"type": "RUN_STARTED", "runId": "r"}, {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "Hi"}]
+    assert "openai_responses" not in (getattr(detect.detect(events), "wires", ()))
+    items = [{"type": "message", "role": "user", "content": "hi"}, {"type": "some_new_item"}]
+    assert detect.detect(items).wires == ("openai_responses",)

@@ -80,6 +80,7 @@ def command(
         return respeaking.deliver(written, source, target, output, losses=losses, place=files.shown(file))
     source = respeaking.for_wire(source, number, branch, history, files.shown(file))
     encoded = encode(source, wire, model)
+    encoded = Encoded(encoded.chunks, (*source.unread, *encoded.losses))
     return deliver(source, encoded, target, output, losses=losses, pretty=pretty, place=files.shown(file))
 
 

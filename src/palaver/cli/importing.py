@@ -43,6 +43,7 @@ from palaver.core import canonical, jsontext
 from palaver.core.errors import PalaverError, UnavailableError
 from palaver.core.messages import Message
 from palaver.core.request import Request
+from palaver.dialects.conversation import with_messages
 from palaver.dialects.opening import beginning, steps_of
 from palaver.dialects.sight import SIZE
 from palaver.store.archive import Imported, copy_thread, import_thread
@@ -270,7 +271,7 @@ class _Taking:
 
         lines: list[_Line] = []
         drift: tuple[Drift, ...] = ()
-        taken = filing.take(steps_of(dialect, file, name, told=told), state, digest.hexdigest)
+        taken = filing.take(with_messages(steps_of(dialect, file, name, told=told)), state, digest.hexdigest)
         for each in taken:
             if isinstance(each, Filed):
                 lines.append(_Line(each.thread, each.messages, each.new, each.branch or MAIN))

@@ -26,6 +26,7 @@ from palaver.cli.figures import count
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.request import Request
 from palaver.dialects.conversation import Transcript, transcript_of
+from palaver.dialects.drift import losses_of
 from palaver.dialects.writing import Written, chosen_history
 
 if TYPE_CHECKING:
@@ -64,7 +65,12 @@ def for_wire(source: Source, number: int | None, branch: str, wanted: History | 
     if len(found) > 1:
         bad_input(place, f"there are {len(found)} conversations; say which with --conversation")
     entries = chosen_history(found[0].thread.path(branch), wanted or "model")
-    return structs.replace(source, value=request_of([entry.message for entry in entries]), spoken=None)
+    return structs.replace(
+        source,
+        value=request_of([entry.message for entry in entries]),
+        spoken=None,
+        unread=losses_of(source.spoken.drift),
+    )
 
 
 def request_of(messages: Sequence[Message]) -> Request:
@@ -100,7 +106,8 @@ def deliver(
     """Write the files, and show the receipt; give the exit code."""
     if source.spoken is not None:
         spoken.report(place, source.spoken.drift)
-    lost = tuple([loss for each in made.values() for loss in each.losses])
+    unread = () if source.spoken is None or source.wire == target else losses_of(source.spoken.drift)
+    lost = (*unread, *(loss for each in made.values() for loss in each.losses))
     about = f"{source.wire} → {target}: {count(len(made), 'file')}, " + (
         count(len(lost), "thing") + " not carried as it was" if lost else "nothing lost"
     )

@@ -19,12 +19,12 @@ Stability: experimental.
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
 from palaver import dialects, wires
-from palaver.cli import files, recording, spoken
+from palaver.cli import files, likeness, recording, spoken
 from palaver.cli.failure import bad_input
 from palaver.cli.recording import Recording
 from palaver.cli.spoken import Spoken
@@ -35,10 +35,9 @@ from palaver.threads.model_view import for_model
 from palaver.wires import detect, detect_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from palaver.core.errors import StreamError
     from palaver.core.jsontext import Fields
+    from palaver.core.request import Loss
     from palaver.wires.wire import Wire
 
 PALAVER: Final = "palaver"
@@ -58,6 +57,8 @@ class Source(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     failure: StreamError | None = None
     spoken: Spoken | None = None
+    unread: tuple[Loss, ...] = ()
+    """What a wire is not told because it could not be read."""
 
 
 def wire_called(name: str) -> Wire:
@@ -135,12 +136,14 @@ def _source(body: bytes, place: str, named: Wire | None, *, guess: bool) -> Sour
     except DecodeError:
         if named is None and _is_lines(body):
             return _canonical(body)
+        if named is None and likeness.is_lines(body):
+            bad_input(place, f"no format that is known: {likeness.of(body)}")
         raise
     known = tuple(name for name in detect.WIRES if name in wires.names())
     found = detect.detect(value, known if named is None else (named.name,))
     if found is None:
         whose = "a known wire" if named is None else named.name
-        bad_input(place, f"neither a request nor a response of {whose} (it is {_outline(value)})")
+        bad_input(place, f"neither a request nor a response of {whose} (it is {likeness.of(body)})")
     if found.kind == "canonical":
         return _canonical(body)
     likeliest, *others = _told(body, found)
@@ -171,16 +174,6 @@ def _is_lines(body: bytes) -> bool:
         return False
     found = detect.detect(jsontext.value(first))
     return found is not None and found.kind == "canonical"
-
-
-def _outline(value: Any) -> str:
-    """Say what a value is that nobody knows, without showing what it says."""
-    if isinstance(value, dict):
-        keys = ", ".join(cast("dict[str, Any]", value))
-        return f"an object with {excerpt(keys, 60)}" if keys else "an empty object"
-    if isinstance(value, list):
-        return f"a list of {len(cast('Sequence[Any]', value))}"
-    return jsontext.kind(jsontext.encode(value))
 
 
 def _either(names: tuple[str, ...]) -> str:

@@ -21,7 +21,7 @@ from palaver import dialects
 from palaver.cli import files
 from palaver.cli.failure import bad_input
 from palaver.core.errors import PalaverError
-from palaver.dialects.conversation import Noted, collected
+from palaver.dialects.conversation import Noted, collected, with_messages
 from palaver.dialects.opening import steps_of
 
 if TYPE_CHECKING:
@@ -63,7 +63,9 @@ def read(data: bytes, name: str, named: str | None) -> Spoken | None:
     if dialect is None:
         return None
     try:
-        transcripts, drift = collected(steps_of(dialect, io.BytesIO(data), "" if name == files.STANDARD else name))
+        transcripts, drift = collected(
+            with_messages(steps_of(dialect, io.BytesIO(data), "" if name == files.STANDARD else name))
+        )
     except (PalaverError, OSError) as error:
         bad_input(files.shown(name), error)
     return Spoken(dialect.name, transcripts, drift)

@@ -222,7 +222,7 @@ class CodebuffForm(Form):
         role = string(fields, "role") or ""
         cls = _CLASSES.get(role)
         if cls is None or "content" not in fields:
-            self.watch.note("record", f"role {role}", self.line)
+            self.watch.note("unread", f"role {role}", self.line)
             return []
         slot = self.slot(fields)
         if isinstance(slot, dict) and "note" in slot:

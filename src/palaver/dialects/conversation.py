@@ -31,9 +31,10 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from palaver.core.canonical import content_hash
+from palaver.core.errors import DecodeError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, SystemMessage, UserMessage
 from palaver.core.parts import File, Inline
-from palaver.dialects.drift import Drift, Watch
+from palaver.dialects.drift import Drift, Watch, failure_of
 from palaver.dialects.kept import keep
 from palaver.threads.thread import MAIN, Entry, Thread
 from palaver.threads.view import RECORD
@@ -53,6 +54,7 @@ _BASE64: Final = re.compile(rf"[A-Za-z0-9+/]{{{LEAST_MEDIA},}}={{0,2}}")
 _FIXED: Final = 0xF << 76 | 3 << 62
 _VERSION_8: Final = 8 << 76 | 2 << 62
 _LONGEST: Final = 200
+_WAITING: Final = 1 << 16
 
 
 class Began(Struct, frozen=True):
@@ -123,6 +125,28 @@ def session_of(metadata: Mapping[str, Any]) -> Session:
         return msgspec.convert(dict(metadata.get(SESSION, {})), Session)
     except (msgspec.ValidationError, TypeError, ValueError):
         return Session()
+
+
+def with_messages(steps: Iterable[Step]) -> Iterator[Step]:
+    """Steps from the first message on: a file of which no message can be read gives none of its own.
+
+    Raises ``DecodeError`` at the end when there is no message, and something was not understood. What stands before the
+    first message waits, up to ``_WAITING`` steps.
+    """
+    waiting: list[Step] = []
+    drift: tuple[Drift, ...] = ()
+    found = False
+    for step in steps:
+        if isinstance(step, Noted):
+            drift += step.drift
+        found = found or (isinstance(step, Joined) and RECORD not in step.entry.message.tags)
+        waiting.append(step)
+        if found or len(waiting) > _WAITING:
+            yield from waiting
+            waiting.clear()
+    if not found and (why := failure_of(drift)) is not None:
+        raise DecodeError(f"no message of it can be read: {why}")
+    yield from waiting
 
 
 class Transcript(Struct, frozen=True):

@@ -98,7 +98,7 @@ class LogForm(Form):
         role = string(fields, "role") or ""
         cls = _CLASSES.get(role)
         if cls is None or string(fields, "content") is None:
-            self.watch.note("record", f"role {role}", self.line)
+            self.watch.note("unread", f"role {role}", self.line)
             return []
         self.watch.keys(fields, self.keys | _CONTEXT | {"palaver"}, "message", self.line)
         beside: dict[str, Any] = {key: jsontext.own(raw) for key, raw in fields.items() if key not in self.keys}

@@ -11,19 +11,22 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct, structs
+
+from palaver.core.request import Loss
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 DriftKind: TypeAlias = Literal[
-    "record", "key", "block", "value", "version", "torn", "garbage", "glued", "link", "deprecated"
+    "record", "key", "block", "value", "unread", "version", "torn", "garbage", "glued", "link", "deprecated"
 ]
-"""``record``, ``key``, ``block``: a name nobody told us of. ``value``: a field holds what it should not. ``version``:
-one newer than we know. ``torn``, ``garbage``, ``glued``: a line that is cut, is no record, or holds several.
-``link``: what is referred to is not there. ``deprecated``: what its program no longer writes, and we never do."""
+"""``record``, ``key``, ``block``: a name nobody told us of. ``value``: a field holds what it should not. ``unread``: a
+message, or a part of one, that cannot be read; its bytes are kept. ``version``: one newer than we know. ``torn``,
+``garbage``, ``glued``: a line that is cut, is no record, or holds several. ``link``: what is referred to is not there.
+``deprecated``: what its program no longer writes, and we never do."""
 
 
 class Drift(Struct, frozen=True):
@@ -40,6 +43,34 @@ class Drift(Struct, frozen=True):
         times = "" if self.count == 1 else f" ({self.count:,} times)"
         where = "" if self.line is None else f"line {self.line}: "
         return f"{where}{said}{' ' if self.name else ''}{self.name}{times}"
+
+
+_UNREAD: Final = {"unread": "message", "garbage": "line", "torn": "line"}
+"""The kinds of drift that are in no message, and what was left out."""
+
+_FAILED: Final = frozenset((*_UNREAD, "value", "record"))
+
+
+def losses_of(drift: Iterable[Drift]) -> tuple[Loss, ...]:
+    """What a conversation lacks that is written in another format: a loss for each message that could not be read."""
+    return tuple(
+        [
+            Loss("dropped", _UNREAD[each.kind], _place(each))
+            for each in drift
+            if each.kind in _UNREAD
+            for _ in range(each.count)
+        ]
+    )
+
+
+def failure_of(drift: Iterable[Drift]) -> str | None:
+    """Why a file that gave no message gave none; ``None`` when nothing in it was unexpected."""
+    return next((_place(each) for each in drift if each.kind in _FAILED), None)
+
+
+def _place(drift: Drift) -> str:
+    where = "" if drift.line is None else f"line {drift.line}: "
+    return f"{where}{drift.name or drift.kind}"
 
 
 class Watch:

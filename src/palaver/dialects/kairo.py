@@ -97,7 +97,7 @@ class KairoForm(Form):
         role = string(fields, "role") or ""
         cls = _CLASSES.get(role)
         if cls is None:
-            self.watch.note("record", f"role {role}", self.line)
+            self.watch.note("unread", f"role {role}", self.line)
             return []
         beside = self.rest(fields)
         calls = listed(fields, "toolCalls") if cls is AssistantMessage else []

@@ -124,7 +124,7 @@ class A2aForm(Form):
         role = string(fields, "role") or ""
         cls = _CLASSES.get(role)
         if cls is None or "contents" not in fields:
-            self.watch.note("record", f"role {role}", self.line)
+            self.watch.note("unread", f"role {role}", self.line)
             return []
         if jsontext.kind(fields["contents"]) != "an array":
             raise DecodeError(f"contents is {jsontext.kind(fields['contents'])}")

@@ -294,7 +294,7 @@ class _Reading:
             try:
                 messages = self._form.read(fields, line)
             except PalaverError as error:
-                self._form.watch.note("value", str(error), line)
+                self._form.watch.note("unread", str(error), line)
         if not messages:
             yield from conversation.record(record)
             return
@@ -320,7 +320,7 @@ class DocumentReading(_Reading):
             self._form.watch.note("garbage", "")
         for item in items:
             if item.fields is None:
-                self._form.watch.note("record", "an item that is no object")
+                self._form.watch.note("unread", "an item that is no object")
             yield from self._take(conversation, item, None)
         if cut.tail is not None:
             yield from conversation.record(cut.tail)

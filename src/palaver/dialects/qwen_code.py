@@ -40,6 +40,7 @@ from palaver.dialects.dialect import Dialect, Origin
 from palaver.dialects.drift import Watch
 from palaver.dialects.fields import inner, integer, listed, one_line, split, string, value
 from palaver.dialects.parents_first import ParentsFirst
+from palaver.dialects.salvage import salvaged
 from palaver.dialects.sight import Head, Sighting
 from palaver.dialects.times import iso, read_time
 from palaver.dialects.writing import Writing
@@ -227,7 +228,7 @@ class _Reading:
         try:
             group = self.messages(rows)
         except PalaverError as error:
-            self._watch.note("value", str(error), records[0].line)
+            self._watch.note("unread", str(error), records[0].line)
             group = []
         if group:
             ids = [*[None] * (len(group) - 1), uuid]
@@ -281,7 +282,8 @@ class _Reading:
         return [structs.replace(each, sent_at=sent_at) for each in _results(read, failed=failed)]
 
     def _contents(self, contents: Sequence[Any]) -> tuple[Message, ...]:
-        return self._wire.decode_request(jsontext.encode({"contents": list(contents)})).messages
+        body = jsontext.encode({"contents": list(contents)})
+        return tuple(salvaged(lambda given: self._wire.decode_request(given).messages, body, NAME, self._watch.note))
 
     def _said(self, rows: Sequence[Fields]) -> AssistantMessage:
         parts = [part for row in rows for part in listed(inner(row, "message"), "parts")]
@@ -292,8 +294,11 @@ class _Reading:
         model = next((found for row in reversed(rows) if (found := string(row, "model"))), None)
         if model is not None:
             body["modelVersion"] = model
-        message = self._wire.decode_response(jsontext.encode(body)).message
+        (message,) = salvaged(self._answers, jsontext.encode(body), NAME, self._watch.note, outside=3)
         return structs.replace(message, agent=string(rows[0], "agentName"))
+
+    def _answers(self, body: bytes) -> list[AssistantMessage]:
+        return [self._wire.decode_response(body).message]
 
     def _compression(self, payload: Fields, sent_at: int | None) -> list[Message]:
         """What a model sees from here on; nothing where the compression failed."""

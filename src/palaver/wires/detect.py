@@ -21,9 +21,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast, get_args
 
-from msgspec import Struct
+from msgspec import Struct, structs
+
+from palaver.core.messages import Message
+from palaver.core.parts import AnyPart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -206,11 +209,19 @@ _RESPONSE: Final = _Table(
     },
 )
 
+_ITEMS: Final = (
+    "message", "reasoning", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output",
+    "web_search_call", "file_search_call", "computer_call", "computer_call_output", "code_interpreter_call",
+    "image_generation_call", "local_shell_call", "local_shell_call_output", "shell_call", "shell_call_output",
+    "apply_patch_call", "apply_patch_call_output", "mcp_call", "mcp_list_tools", "mcp_approval_request",
+    "mcp_approval_response", "tool_search_call", "tool_search_output", "compaction", "item_reference",
+)  # fmt: skip
+
 # A bare list may be any of these; the features prove that it is one.
 _BARE: Final = {
     "messages": ("messages[].role", "messages[].content"),
     "contents": ("contents[].parts",),
-    "input": ("input[].type",),
+    "input": tuple(f"input[].type={kind}" for kind in _ITEMS),
 }
 
 _MODELS: Final = (  # compiled when they are asked
@@ -225,6 +236,10 @@ _MARK: Final = 3
 
 _CANONICAL_TAGS: Final = ("request", "response")
 _ROLE_NAMES: Final = ("system", "developer", "user", "assistant", "tool", "rescue", "flush")
+_CANONICAL_KEYS: Final = frozenset(
+    ("role", *(field.encode_name for each in get_args(Message) for field in structs.fields(each)))
+)
+_CANONICAL_PARTS: Final = frozenset(each.__struct_config__.tag for each in get_args(AnyPart))
 
 # -- looking --------------------------------------------------------------------------------------------------------
 
@@ -332,11 +347,18 @@ def conversation(items: Sequence[Any], among: tuple[str, ...] = WIRES) -> tuple[
     """Give the wires whose list of messages this may be."""
     scores: dict[str, int] = {}
     for key, proofs in _BARE.items():
+        if key == "messages" and not _mostly_with_roles(items):
+            continue
         seen: set[str] = set()
         _look(_tree("request"), {key: items}, seen)
         if any(proof in seen for proof in proofs):
             scores |= _judge(_REQUEST, seen, among, whole=False)
     return _fewest(scores, None)
+
+
+def _mostly_with_roles(items: Sequence[Any]) -> bool:
+    """Whether more than half of a list has the field that every message has: events have it now and then."""
+    return 2 * sum(isinstance(item, dict) and "role" in item for item in items) > len(items)
 
 
 def detect(value: Any, among: tuple[str, ...] = WIRES) -> Detected | None:
@@ -367,8 +389,18 @@ def _is_canonical(body: dict[str, Any]) -> bool:
     return (
         "palaver" in body
         or (tag in _CANONICAL_TAGS and ("messages" in body or "message" in body))
-        or (tag is None and body.get("role") in _ROLE_NAMES and "stop_reason" not in body)
+        or (tag is None and body.get("role") in _ROLE_NAMES and _is_message(body))
     )
+
+
+def _is_message(body: dict[str, Any]) -> bool:
+    """Whether an object has fields and parts of the canonical form only; a newer one has a header that says so."""
+    content: object = body.get("content", "")
+    if not _CANONICAL_KEYS.issuperset(body) or not isinstance(content, (str, list)):
+        return False
+    parts = cast("list[object]", content) if isinstance(content, list) else []
+    tags = [cast("dict[str, Any]", part).get("type") if isinstance(part, dict) else None for part in parts]
+    return all(tag in _CANONICAL_PARTS for tag in tags)
 
 
 def _of_exchange(body: dict[str, Any], among: tuple[str, ...]) -> tuple[str, ...]:

@@ -285,7 +285,7 @@ class Reading:
             try:
                 made = messages_of(group, self._form)
             except PalaverError as error:
-                self._watch.note("value", str(error), group.records[0].line)
+                self._watch.note("unread", str(error), group.records[0].line)
                 for record in group.records:
                     yield from self._conversation.record(record)
                 continue

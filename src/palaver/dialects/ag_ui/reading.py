@@ -97,7 +97,7 @@ class Reading:
             try:
                 yield from self._event(record, fields)
             except PalaverError as error:
-                self._watch.note("value", str(error), record.line)
+                self._watch.note("unread", str(error), record.line)
                 yield from self._passed(self._known(), record)
 
     def end(self) -> Iterator[Step]:
@@ -196,7 +196,7 @@ class Reading:
         role = string(fields, "role") or ""
         known = ROLES.get(role)
         if known is None:
-            self._watch.note("record", f"a message of role {role}")
+            self._watch.note("unread", f"a message of role {role}")
             yield from self._passed(talk, item)
             return
         self._watch.keys(fields, known, role)
@@ -211,7 +211,7 @@ class Reading:
         try:
             message = self._plain(fields, None)
         except PalaverError as error:
-            self._watch.note("value", str(error))
+            self._watch.note("unread", str(error))
             message = None
         if message is None:
             yield from self._passed(talk, item)
@@ -257,7 +257,7 @@ class Reading:
             fields = split(raw)
             role = string(fields, "role") or ""
             if role not in ROLES:
-                self._watch.note("record", f"a message of role {role}", line)
+                self._watch.note("unread", f"a message of role {role}", line)
                 continue
             self._watch.keys(fields, ROLES[role], role, line)
             if role not in {"assistant", "reasoning"} or (told and not told_messages.goes_on(response, fields)):

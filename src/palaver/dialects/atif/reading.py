@@ -58,7 +58,7 @@ class Reading:
         for item in cut.items:
             group = None if item.fields is None else steps.messages(item.fields)
             if item.fields is None:
-                self._watch.note("record", "a step that is no object")
+                self._watch.note("unread", "a step that is no object")
             yield from conversation.record(item) if not group else conversation.join(group, [item])
         if cut.tail is not None:
             yield from conversation.record(cut.tail)
@@ -145,7 +145,7 @@ class Steps:
             plain = self.plain(fields)
             slot = value(inner(fields, "extra"), carrying.SLOT)
         except DecodeError as error:
-            self._watch.note("value", str(error))
+            self._watch.note("unread", str(error))
             return None
         restored = None if slot is None or plain is None else carrying.restored(plain, slot)
         if restored is None:
@@ -169,7 +169,7 @@ class Steps:
             case "agent":
                 message = self._assistant(fields, content, at)
             case other:
-                self._watch.note("record", f"a step of {other}")
+                self._watch.note("unread", f"a step of {other}")
                 return None
         if value(fields, forms.COPIED) is True:
             message = message.replace(metadata={forms.COPIED: True})

@@ -48,12 +48,13 @@ from palaver.dialects.conversation import (
 from palaver.dialects.dialect import Origin
 from palaver.dialects.fields import inner, integer, string, value
 from palaver.dialects.parents_first import ParentsFirst
+from palaver.dialects.salvage import salvaged
 from palaver.dialects.times import read_time
 from palaver.threads.thread import MAIN
 from palaver.threads.view import PLACEHOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from palaver.core.jsontext import Fields
     from palaver.dialects.drift import Watch
@@ -247,14 +248,14 @@ class Reading:
             return
         held = [record.fields or {} for record in records]
         try:
-            plain = self.answer(held)
+            plain = self.answer(held, records[0].line)
             group = self._restored([plain], held[0])
         except PalaverError as error:
             if len(records) > 1:  # one that cannot be read does not take the others with it
                 for record in records:
                     yield from self._answer(writer, [record])
                 return
-            self._watch.note("value", str(error), records[0].line)
+            self._watch.note("unread", str(error), records[0].line)
             yield from self._link(records[0])
             return
         for record in records:
@@ -272,8 +273,11 @@ class Reading:
         if self._session.model is None and named != SYNTHETIC:
             self._session = structs.replace(self._session, model=named)
 
-    def answer(self, records: Sequence[Fields]) -> AssistantMessage:
-        """The message of a response. Raises ``DecodeError``."""
+    def answer(self, records: Sequence[Fields], line: int | None = None) -> AssistantMessage:
+        """The message of a response; blocks that cannot be read are left out where ``line`` is given.
+
+        Raises ``DecodeError``.
+        """
         bodies = [inner(record, "message") for record in records]
         content: list[Raw] = []
         for body in bodies:
@@ -288,7 +292,8 @@ class Reading:
         stop = next((each for each in stops if each != jsontext.NULL), None)
         whole: dict[str, Any] = {**bodies[-1], "content": content}
         whole |= ({} if usage is None else {"usage": usage}) | ({} if stop is None else {"stop_reason": stop})
-        message = self._wire.decode_response(jsontext.encode(whole)).message
+        message: AssistantMessage
+        (message,) = self._salvaged(self._answers, jsontext.encode(whole), line, outside=0)
         sent_at = read_time(value(records[-1], "timestamp"))
         tags = (PLACEHOLDER,) if message.model == SYNTHETIC or value(records[0], "isApiErrorMessage") is True else ()
         agent = string(records[0], "agentName")
@@ -306,10 +311,10 @@ class Reading:
             return
         self._known(record)
         try:
-            plain = self.said(fields)
+            plain = self.said(fields, record.line)
             group = self._restored(plain, fields)
         except PalaverError as error:
-            self._watch.note("value", str(error), record.line)
+            self._watch.note("unread", str(error), record.line)
             plain = group = []
         if not group:
             yield from self._link(record, line)
@@ -371,12 +376,12 @@ class Reading:
         if parent == self._boundary and parent is not None:
             self._boundary = conversation.head
 
-    def said(self, fields: Fields) -> list[Message]:
+    def said(self, fields: Fields, line: int | None = None) -> list[Message]:
         """The messages of a record that is no answer; empty when it says nothing. Raises ``DecodeError``."""
         sent_at = read_time(value(fields, "timestamp"))
         match string(fields, "type"):
             case "user" if "uuid" in fields:
-                return self._user(fields, sent_at)
+                return self._user(fields, sent_at, line)
             case "system" if _is_boundary(fields):
                 return [record_message(sent_at), hidden_before(sent_at)]
             case "attachment" if "uuid" in fields:
@@ -386,17 +391,30 @@ class Reading:
             case _:
                 return []
 
-    def _user(self, fields: Fields, sent_at: int | None) -> list[Message]:
+    def _user(self, fields: Fields, sent_at: int | None, line: int | None) -> list[Message]:
         body = fields.get("message")
         if body is None:
             return []
-        read = self._wire.decode_request(b'{"messages":[%b]}' % bytes(body)).messages
+        read = self._salvaged(self._prompts, b'{"messages":[%b]}' % bytes(body), line, outside=2)
         agent = string(fields, "agentName")
         if value(fields, "isCompactSummary") is True:
             return [structs.replace(each, sent_at=sent_at, source=COMPACTION, agent=agent) for each in read]
         source = "meta" if value(fields, "isMeta") is True else None
         stamped = [structs.replace(each, sent_at=sent_at, agent=agent) for each in read]
         return [each for message in stamped for each in parted(message, source)]
+
+    def _answers(self, body: bytes) -> Sequence[Any]:
+        return [self._wire.decode_response(body).message]
+
+    def _prompts(self, body: bytes) -> Sequence[Any]:
+        return self._wire.decode_request(body).messages
+
+    def _salvaged(
+        self, read: Callable[[bytes], Sequence[Any]], body: bytes, line: int | None, *, outside: int
+    ) -> Sequence[Any]:
+        if line is None:
+            return read(body)
+        return salvaged(read, body, NAME, lambda kind, why: self._watch.note(kind, why, line), outside=outside)
 
     def _restored(self, group: list[Any], fields: Fields) -> list[Any]:
         slot = fields.get(carrying.SLOT)

@@ -15,7 +15,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from msgspec import UNSET, Raw, structs
 
@@ -24,14 +24,16 @@ from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.messages import Message, ToolMessage, UserMessage
 from palaver.core.parts import AnyPart, Opaque, Reasoning, Refusal, Text, ToolCall
-from palaver.dialects.codex.forms import OTHERS, RESULTS, WIRE
+from palaver.dialects.codex.forms import NAME, OTHERS, RESULTS, WIRE
 from palaver.dialects.fields import listed, split, string, value
+from palaver.dialects.salvage import salvaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from palaver.core.jsontext import Fields
 
+Note: TypeAlias = "Callable[[Literal['block', 'unread'], str], None]"
 N = TypeVar("N", bound="Message | AnyPart")
 
 _FORMS: Final = frozenset(("@@annotations", "@@detail", "@@content", "@@output", "@@filename"))
@@ -61,8 +63,9 @@ def texts_of(item: Raw) -> list[str]:
 class Items:
     """Reads response items."""
 
-    def __init__(self) -> None:
-        """Find the wire."""
+    def __init__(self, note: Note | None = None) -> None:
+        """Find the wire. ``note`` is called with what is left out of an item; without it nothing is, but raised."""
+        self._note = note
         self._wire = wires.get(WIRE)
 
     def read(self, items: Sequence[Raw]) -> list[Message]:
@@ -93,7 +96,11 @@ class Items:
 
     def _decoded(self, items: Any) -> list[Message]:
         body = b'{"input":[%b]}' % b",".join(map(bytes, items))
-        return [_light(each) for each in self._wire.decode_request(body).messages]
+        read = self._read(body) if self._note is None else salvaged(self._read, body, NAME, self._note)
+        return [_light(each) for each in read]
+
+    def _read(self, body: bytes) -> Sequence[Message]:
+        return self._wire.decode_request(body).messages
 
     def _other(self, item: Raw) -> list[Message]:
         fields = split(item)

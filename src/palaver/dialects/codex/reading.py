@@ -97,7 +97,7 @@ class Reading:
         """Begin before the first line."""
         self._origin = origin
         self._watch = watch
-        self._items = Items()
+        self._items = Items(watch.note)
         self._conversation: Conversation | None = None
         self._early: list[Record] = []
         self._session = Session(dialect=NAME)
@@ -288,7 +288,7 @@ class Reading:
                 try:
                     self._items.read([item])
                 except DecodeError as error:
-                    self._watch.note("value", str(error), record.line)
+                    self._watch.note("unread", str(error), record.line)
                     bad[record.at] = record
         return bad
 
@@ -335,7 +335,7 @@ class Reading:
                 try:
                     group = [self._named(each) for each in self._items.read([item])]
                 except PalaverError as error:
-                    self._watch.note("value", str(error), record.line)
+                    self._watch.note("unread", str(error), record.line)
         if not group or fields is None:
             yield from conversation.record(record, sent_at=sent_at)
         elif isinstance(group[0], UserMessage) and _begins_turn(group[0]):
@@ -472,7 +472,7 @@ class Reading:
             items = [
                 each for each in listed(payload, "replacement_history") if string(split(each), "type") not in UNSAID
             ]
-            said = self._items.read_well(items, lambda error: self._watch.note("value", str(error), line))
+            said = self._items.read_well(items, lambda error: self._watch.note("unread", str(error), line))
         else:
             said = [UserMessage(content=(Text(string(payload, "message") or ""),))]
         return [structs.replace(each, source=COMPACTION) for each in said]

@@ -26,6 +26,7 @@ from palaver.core.parts import AssistantPart, MalformedToolCall, Reasoning, Tool
 from palaver.core.usage import Usage
 from palaver.dialects import carrying
 from palaver.dialects.fields import inner, integer, listed, split, string, value
+from palaver.dialects.salvage import salvaged
 from palaver.dialects.times import read_time
 from palaver.threads.view import PLACEHOLDER
 
@@ -98,7 +99,7 @@ class Form:
         fields = {key: _on_one_line(raw) for key, raw in fields.items()}
         kind = string(fields, "type") or ""
         if kind not in _KEYS:
-            self._watch.note("record", f"message of type {kind}", line)
+            self._watch.note("unread", f"message of type {kind}", line)
             return []
         self._watch.keys(fields, _KEYS[kind], kind, line)
         sent_at = read_time(value(fields, "timestamp"))
@@ -121,8 +122,10 @@ class Form:
         else:
             given = [_part(content)]
         body = jsontext.encode({"contents": [{"role": role, "parts": given}]})
-        read = self._wire.decode_request(body).messages
-        return read or (UserMessage(),)
+        read: list[Any] = salvaged(
+            lambda given: self._wire.decode_request(given).messages, body, NAME, self._watch.note
+        )
+        return tuple(read) or (UserMessage(),)
 
     def _answer(self, fields: Fields, line: int | None, sent_at: int | None) -> list[Message]:
         said = self._contents("model", fields.get("content"))[0]

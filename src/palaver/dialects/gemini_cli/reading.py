@@ -231,7 +231,7 @@ class Reading:
         try:
             made: list[Message] = carried_alone(fields) or self._form.messages(fields, line)
         except PalaverError as error:
-            self._watch.note("value", str(error), line)
+            self._watch.note("unread", str(error), line)
             made = []
         results = [each.tool_call_id for each in made if isinstance(each, ToolMessage)]
         ours = carrying.SLOT in fields

@@ -205,7 +205,7 @@ class Messages:
             plain = self.plain(fields)
             slot = value(inner(fields, "metadata"), carrying.SLOT)
         except (DecodeError, MessageError) as error:
-            self._watch.note("value", str(error))
+            self._watch.note("unread", str(error))
             return None
         restored = None if slot is None or plain is None else carrying.restored([plain], slot)
         if restored is not None:
@@ -227,7 +227,7 @@ class Messages:
         role = string(fields, "role")
         known = forms.MESSAGES.get(role or "")
         if role is None or known is None:
-            self._watch.note("record", f"message of role {role}")
+            self._watch.note("unread", f"message of role {role}")
             return None
         self._watch.keys(fields, known, f"message.{role}")
         content = self.content(fields, _ROLES[role])

@@ -134,7 +134,7 @@ class Reading:
         yield from self._odd(found.head)
         for item in found.items:
             if item.fields is None or shape(item.fields) is None:
-                self._watch.note("record", "an item that is no message")
+                self._watch.note("unread", "an item that is no message")
                 yield from self._odd(item)
             else:
                 yield from self._line(item)
@@ -157,7 +157,7 @@ class Reading:
             found = shape(item)
             message = None if found is None or found.kind == "remove" else self._message(item, record.line)
             if message is None:
-                self._watch.note("record", "an item that is no message", record.line)
+                self._watch.note("unread", "an item that is no message", record.line)
                 continue
             group.append(message)
             ids.append(None if found is None else string(found.data, "id"))
@@ -268,7 +268,7 @@ class Reading:
         try:
             plain = plain_message(fields, self._watch, at)
         except PalaverError as error:
-            self._watch.note("value", str(error), at)
+            self._watch.note("unread", str(error), at)
             return None
         if isinstance(plain, AssistantMessage) and plain.model is not None:
             self._session = structs.replace(self._session, model=plain.model)

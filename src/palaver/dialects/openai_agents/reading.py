@@ -47,6 +47,7 @@ from palaver.dialects.openai_agents.forms import (
     read_usage,
 )
 from palaver.dialects.record import Record
+from palaver.dialects.salvage import salvaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -125,7 +126,7 @@ class Reading:
         fields = record.fields
         if fields is None:
             if record.flaw is None:
-                self._watch.note("record", "an item that is no object", record.line)
+                self._watch.note("unread", "an item that is no object", record.line)
             if self._open and record.flaw == "blank" and len(self._waiting) < _WAITING:
                 self._waiting.append(record)
                 return
@@ -140,7 +141,7 @@ class Reading:
         try:
             group = [] if is_locked(fields) else self._known(fields, item, record.line)
         except PalaverError as error:
-            self._watch.note("value", str(error), record.line)
+            self._watch.note("unread", str(error), record.line)
             group = []
         if _is_made(group):
             kept = _going_on([each for _, each in self._open], item)
@@ -177,7 +178,7 @@ class Reading:
             try:
                 group = self.messages(items)
             except PalaverError as error:
-                self._watch.note("value", str(error), records[0].line)
+                self._watch.note("unread", str(error), records[0].line)
                 for record in records:
                     yield from self.conversation.record(record)
             else:
@@ -212,7 +213,7 @@ class Reading:
         try:
             group = [*self.asked(fields), *self._generated(fields)]
         except PalaverError as error:
-            self._watch.note("value", str(error), record.line)
+            self._watch.note("unread", str(error), record.line)
             group = []
         if group:
             yield from self.conversation.join(group, [record])
@@ -234,7 +235,7 @@ class Reading:
         items = [each["raw_item"] for each in wrapped if "raw_item" in each]
         agents = [string(inner(each, "agent"), "name") for each in wrapped if "raw_item" in each]
         if len(items) < len(wrapped):
-            self._watch.note("record", f"{GENERATED} without raw_item")
+            self._watch.note("unread", f"{GENERATED} without raw_item")
         place = 0
         for run in _runs(items, responses):
             agent = agents[place]
@@ -259,7 +260,10 @@ class Reading:
     def messages(self, items: Sequence[Raw]) -> list[Message]:
         """The messages of items in a row. Raises ``DecodeError``."""
         told = b",".join(bytes(_bare(each)) for each in items)
-        return list(self._wire.decode_request(b'{"input":[%b]}' % told).messages)
+        read: list[Message] = salvaged(
+            lambda body: self._wire.decode_request(body).messages, b'{"input":[%b]}' % told, NAME, self._watch.note
+        )
+        return read
 
     def placed(self, group: Sequence[Message], items: Sequence[Raw]) -> list[Message]:
         """Say which tool a result is of, and which model and response an answer."""

@@ -6,13 +6,13 @@ Stability: experimental.
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Raw
 
 from palaver import wires
 from palaver.core import jsontext
-from palaver.core.errors import PalaverError
+from palaver.core.errors import DecodeError, PalaverError
 from palaver.dialects import documents
 from palaver.dialects.conversation import Conversation, Session, derived_id
 from palaver.dialects.fields import inner
@@ -20,9 +20,10 @@ from palaver.dialects.kept import keep
 from palaver.dialects.openai_messages import images, sharegpt
 from palaver.dialects.openai_messages.shapes import NAME, RESPONSES, WIRE, Shape, bare, list_shape, shape_of
 from palaver.dialects.record import Record
+from palaver.dialects.salvage import salvaged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from palaver.core.jsontext import Fields
     from palaver.core.messages import Message
@@ -31,8 +32,15 @@ if TYPE_CHECKING:
     from palaver.dialects.drift import Watch
     from palaver.dialects.record import Flaw
 
+Note: TypeAlias = "Callable[[Literal['block', 'unread'], str], None]"
+
 Said: TypeAlias = "tuple[list[Message], list[list[Message]], int]"
 """The messages of a record, what its other branches say, and how many messages those share with the first."""
+
+
+def _raise(kind: Literal["block", "unread"], why: str) -> None:  # noqa: ARG001 (a reader that notes nothing)
+    """Let the error pass."""
+    raise DecodeError(why)
 
 
 class Reading:
@@ -120,9 +128,11 @@ class Reading:
 
     def _said(self, conversation: Conversation, record: Record, shape: Shape) -> Iterator[Step]:
         try:
-            group, others, shared = said(record.fields or {}, shape, record.raw)
+            group, others, shared = said(
+                record.fields or {}, shape, record.raw, lambda kind, why: self._watch.note(kind, why, record.line)
+            )
         except PalaverError as error:
-            self._watch.note("value", str(error), record.line)
+            self._watch.note("unread", str(error), record.line)
             group, others, shared = [], [], 0
         if not group:
             yield from conversation.record(record)
@@ -144,11 +154,11 @@ class Reading:
 # -- shapes ------------------------------------------------------------------------------------------------------------
 
 
-def said(fields: Fields, shape: Shape, raw: bytes) -> Said:
+def said(fields: Fields, shape: Shape, raw: bytes, note: Note = _raise) -> Said:
     """What a record says. Raises ``PalaverError`` where it holds what it should not."""
     if shape == "list":
-        return messages_of(bare(raw)), [], 0
-    group, others, shared = _SHAPES[shape](fields)
+        return messages_of(bare(raw), note=note), [], 0
+    group, others, shared = _SHAPES[shape](fields, note)
     if "images" not in fields:
         return group, others, shared
     _, before = images.placed(group[:shared], fields)
@@ -173,50 +183,76 @@ def _flaw(line: bytes) -> Flaw | None:
     return "garbage" if line.endswith(b"\n") else "torn"
 
 
-def messages_of(raw: bytes | Raw, wire: str = WIRE, key: str = "messages") -> list[Message]:
-    """A list of messages of a wire. Raises ``DecodeError``."""
-    return list(wires.get(wire).decode_request(b'{"%b":%b}' % (key.encode(), bytes(raw))).messages)
+def messages_of(raw: bytes | Raw, wire: str = WIRE, key: str = "messages", note: Note = _raise) -> list[Message]:
+    """A list of messages of a wire, without what cannot be read. Raises ``DecodeError`` when nothing can be."""
+    decode = wires.get(wire).decode_request
+
+    def read(body: bytes) -> Sequence[Message]:
+        return decode(body).messages
+
+    try:
+        return list(read(b'{"%b":%b}' % (key.encode(), bytes(raw))))
+    except DecodeError as error:
+        if note is _raise or jsontext.kind(raw) != "an array":
+            raise
+        first = error
+    made: list[Message] = []
+    notes: list[tuple[Literal["block", "unread"], str]] = []
+    for number, each in enumerate(jsontext.items(raw)):
+        try:
+            made += salvaged(
+                read, b'{"%b":[%b]}' % (key.encode(), bytes(each)), NAME, lambda *noted: notes.append(noted)
+            )
+        except PalaverError as error:
+            notes.append(("unread", f"message {number}: {error}"))
+    if not made:
+        raise first
+    for kind, why in notes:
+        note(kind, why)
+    return made
 
 
-def column(fields: Fields, key: str, role: str) -> list[Message]:
+def column(fields: Fields, key: str, role: str, note: Note = _raise) -> list[Message]:
     """A column: a list of messages, or a text."""
     raw = fields.get(key)
     if raw is None or jsontext.is_null(raw):
         return []
     if jsontext.kind(raw) == "a string":
         return messages_of(jsontext.encode([{"role": role, "content": jsontext.text(raw)}]))
-    return messages_of(raw)
+    return messages_of(raw, note=note)
 
 
-def _of_messages(fields: Fields) -> Said:
-    return messages_of(fields["messages"]), [], 0
+def _of_messages(fields: Fields, note: Note) -> Said:
+    return messages_of(fields["messages"], note=note), [], 0
 
 
-def _of_message(fields: Fields) -> Said:
-    return messages_of(b"[%b]" % jsontext.encode(fields)), [], 0
+def _of_message(fields: Fields, note: Note) -> Said:
+    return messages_of(b"[%b]" % jsontext.encode(fields), note=note), [], 0
 
 
-def _of_completion(fields: Fields) -> Said:
-    return [*column(fields, "prompt", "user"), *column(fields, "completion", "assistant")], [], 0
+def _of_completion(fields: Fields, note: Note) -> Said:
+    return [*column(fields, "prompt", "user", note), *column(fields, "completion", "assistant", note)], [], 0
 
 
-def _of_chosen(fields: Fields) -> Said:
-    asked = column(fields, "prompt", "user")
-    return _parted([*asked, *column(fields, "chosen", "assistant")], [*asked, *column(fields, "rejected", "assistant")])
+def _of_chosen(fields: Fields, note: Note) -> Said:
+    asked = column(fields, "prompt", "user", note)
+    return _parted(
+        [*asked, *column(fields, "chosen", "assistant", note)], [*asked, *column(fields, "rejected", "assistant", note)]
+    )
 
 
-def _of_preference(fields: Fields) -> Said:
-    asked = column(inner(fields, "input"), "messages", "user")
-    chosen = column(fields, "preferred_output", "assistant")
-    return _parted([*asked, *chosen], [*asked, *column(fields, "non_preferred_output", "assistant")])
+def _of_preference(fields: Fields, note: Note) -> Said:
+    asked = column(inner(fields, "input"), "messages", "user", note)
+    chosen = column(fields, "preferred_output", "assistant", note)
+    return _parted([*asked, *chosen], [*asked, *column(fields, "non_preferred_output", "assistant", note)])
 
 
-def _of_batch(fields: Fields) -> Said:
+def _of_batch(fields: Fields, note: Note) -> Said:
     body = inner(fields, "body")
     if "messages" in body:
-        return messages_of(body["messages"]), [], 0
+        return messages_of(body["messages"], note=note), [], 0
     if "input" in body:
-        return messages_of(body["input"], RESPONSES, "input"), [], 0
+        return messages_of(body["input"], RESPONSES, "input", note), [], 0
     answered = inner(fields, "response").get("body")
     if answered is None or jsontext.kind(answered) != "an object":
         return [], [], 0
@@ -225,8 +261,8 @@ def _of_batch(fields: Fields) -> Said:
     return [response.message], [[each] for each in response.alternatives], 0
 
 
-def _of_sharegpt(fields: Fields) -> Said:
-    return sharegpt.read(fields), [], 0
+def _of_sharegpt(fields: Fields, note: Note) -> Said:
+    return sharegpt.read(fields, lambda why: note("unread", why)), [], 0
 
 
 def _parted(one: list[Message], other: list[Message]) -> Said:
@@ -237,7 +273,7 @@ def _parted(one: list[Message], other: list[Message]) -> Said:
     return one, [other[shared:]] if other[shared:] else [], shared
 
 
-_SHAPES: Final[Mapping[Shape, Callable[[Fields], Said]]] = {
+_SHAPES: Final[Mapping[Shape, Callable[[Fields, Note], Said]]] = {
     "messages": _of_messages,
     "message": _of_message,
     "completion": _of_completion,

@@ -30,7 +30,7 @@ from palaver.dialects.fields import listed, one_line, split, string
 from palaver.dialects.openai_messages.shapes import NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from palaver.core.jsontext import Fields
     from palaver.core.parts import AnyPart
@@ -76,8 +76,8 @@ class Losing(Protocol):
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read(fields: Fields) -> list[Message]:
-    """The messages of a record. Raises ``DecodeError`` for a speaker that nobody knows."""
+def read(fields: Fields, unread: Callable[[str], None]) -> list[Message]:
+    """The messages of a record; ``unread`` is called with each turn of a speaker that nobody knows."""
     group: list[Message] = []
     if system := string(fields, "system"):
         group.append(SystemMessage(content=(Text(system),)))
@@ -102,7 +102,7 @@ def read(fields: Fields) -> list[Message]:
                 answers = (None, None) if call is None else (call.id, call.name)
                 group.append(ToolMessage(content=(Text(text),), tool_call_id=answers[0], tool_name=answers[1]))
             case _:
-                raise DecodeError(f"conversations[{place}].from: nobody is called {speaker!r}")
+                unread(f"conversations[{place}].from: nobody is called {speaker!r}")
     return group
 
 

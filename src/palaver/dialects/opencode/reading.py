@@ -108,14 +108,14 @@ class Reading:
     def _item(self, conversation: Conversation, record: Record) -> Iterator[Step]:
         fields = record.fields
         if fields is None:
-            self._watch.note("record", "no object")
+            self._watch.note("unread", "no object")
             yield from conversation.record(record)
             return
         named = _id(fields)
         try:
             group = self._group(fields)
         except PalaverError as error:
-            self._watch.note("value", str(error))
+            self._watch.note("unread", str(error))
             group = []
         if not group:
             yield from conversation.record(record, id=named)
@@ -154,7 +154,7 @@ class Reading:
         role = string(info, "role") or ""
         known = forms.INFO.get(role)
         if known is None:
-            self._watch.note("record", f"message of role {role}")
+            self._watch.note("unread", f"message of role {role}")
             return []
         self._watch.keys(info, known, f"info.{role}")
         parts = [split(raw) or raw for raw in listed(fields, "parts")]

@@ -14,6 +14,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from palaver.dialects.dialect import Dialect
@@ -23,18 +24,13 @@ from palaver.dialects.otel_genai.writing import Rendering
 from palaver.dialects.sight import Head, Sighting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["DIALECT"]
 
-_PREFIXES: Final = (
-    b'"gen_ai.input.messages"',
-    b'"gen_ai.output.messages"',
-    b'"gen_ai.system_instructions"',
-    b'"gen_ai.prompt.0.',
-    b'"gen_ai.completion.0.',
-    b'"gen_ai.choice"',
-    b'"gen_ai.user.message"',
+_NAME: Final = re.compile(
+    r"gen_ai\.((input|output)\.messages|system_instructions)$|gen_ai\.(prompt|completion)\.0\."
+    r"|gen_ai\.(choice|(system|user|assistant|tool)\.message)$"
 )
 _KEYS: Final[Mapping[str, frozenset[str]]] = {
     "text": frozenset(("content",)),
@@ -51,8 +47,10 @@ _KEYS: Final[Mapping[str, frozenset[str]]] = {
 
 def sees(head: Head) -> Sighting | None:
     """Attributes by their names; a list of messages, or of parts, by the keys of the parts."""
-    if head.data[:1] == b"{" or head.data.lstrip()[:1] == b"{":
-        return Sighting(0.9) if any(each in head.data for each in _PREFIXES) else None
+    if head.data.lstrip()[:1] == b"{":
+        if b'"gen_ai.' not in head.data:
+            return None
+        return Sighting(0.9) if any(map(_is_record, (head.fields, *head.lines))) else None
     items = head.items
     if not items:
         return None
@@ -63,6 +61,37 @@ def sees(head: Head) -> Sighting | None:
         empty = all("role" in item and item.get("parts") == [] and not {"content", "id"} & set(item) for item in items)
         return Sighting(0.4) if empty else None
     return Sighting(0.85) if any(_is_part(part) for part in parts) else None
+
+
+def _is_record(record: Mapping[str, Any]) -> bool:
+    """Whether a record has the attributes of the conventions where spans and events have them.
+
+    A tool that keeps spans in documents of its own has the same names deeper inside.
+    """
+    if isinstance(record.get("resourceSpans"), list):
+        return True
+    events: object = record.get("events")
+    told = [record, *(cast("list[object]", events) if isinstance(events, list) else ())]
+    return any(_NAME.match(name) for each in told for name in _names(each))
+
+
+def _names(span: object) -> Iterator[str]:
+    """The name of a span or an event, and the names of its attributes."""
+    if not isinstance(span, dict):
+        return
+    fields = cast("dict[str, Any]", span)
+    attributes: object = fields.get("attributes", fields)
+    if isinstance(attributes, dict):
+        found = cast("dict[str, Any]", attributes)
+        yield from found
+        fields = {**fields, "event.name": found.get("event.name")}
+    elif isinstance(attributes, list):
+        for pair in cast("list[object]", attributes):
+            named = cast("dict[str, object]", pair).get("key") if isinstance(pair, dict) else None
+            yield from (named,) if isinstance(named, str) else ()
+    for key in ("name", "event.name"):
+        if isinstance(fields.get(key), str):
+            yield fields[key]
 
 
 def _parts(item: Mapping[str, Any]) -> list[object]:

@@ -86,7 +86,7 @@ class Parts:
         role = string(fields, "role") or ""
         cls = _CLASSES.get(role)
         if cls is None:
-            self._watch.note("value", f"role {role}", self._line)
+            self._watch.note("unread", f"role {role}", self._line)
         return self._split(cls or UserMessage, listed(fields, "parts"), fields)
 
     def system(self, parts: list[Raw]) -> SystemMessage:

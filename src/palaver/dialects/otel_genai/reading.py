@@ -128,7 +128,7 @@ class Reading:
                 if group:
                     yield from talk.conversation.join(group, [item])
                 else:
-                    self._watch.note("record", "an item that is no message")
+                    self._watch.note("unread", "an item that is no message")
                     yield from talk.conversation.record(item)
         yield from talk.conversation.record(found.tail)
 
@@ -138,14 +138,14 @@ class Reading:
         try:
             return parts.messages(item.fields)
         except PalaverError as error:
-            self._watch.note("value", str(error))
+            self._watch.note("unread", str(error))
             return []
 
     def _instructions(self, talk: _Talk, items: Sequence[Record], parts: Parts) -> Iterator[Step]:
         try:
             message = parts.system([jsontext.raw(item.fields) for item in items])
         except PalaverError as error:
-            self._watch.note("value", str(error))
+            self._watch.note("unread", str(error))
             for item in items:
                 yield from talk.conversation.record(item)
         else:
@@ -165,7 +165,7 @@ class Reading:
             try:
                 new += self._added(talk, span, line, {each.said for each in new})
             except PalaverError as error:
-                self._watch.note("value", str(error), line)
+                self._watch.note("unread", str(error), line)
             talk.session = _told(talk.session, span)
         if not new:
             yield from talk.conversation.record(record)

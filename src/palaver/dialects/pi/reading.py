@@ -173,7 +173,7 @@ class Reading:
         try:
             plain = self._plain(fields, kind, line)
         except DecodeError as error:
-            self._watch.note("value", str(error), line)
+            self._watch.note("unread", str(error), line)
             return None
         slot = jsontext.value(fields[carrying.SLOT]) if carrying.SLOT in fields else None
         if kind == "custom" and string(fields, "customType") == carrying.SLOT and "data" in fields:
@@ -202,7 +202,7 @@ class Reading:
         role = string(fields, "role")
         known = ROLES.get(role or "")
         if known is None:
-            self._watch.note("record", f"message of role {role}", line)
+            self._watch.note("unread", f"message of role {role}", line)
             return None
         self._watch.keys(fields, known, f"message.{role}", line)
         sent_at = read_time(value(fields, "timestamp"))

@@ -93,7 +93,7 @@ class Reading:
         named = None if fields is None else string(fields, "id")
         group = [] if fields is None else self._messages(fields)
         if fields is None:
-            self._watch.note("record", "no object")
+            self._watch.note("unread", "no object")
         if group:
             yield from conversation.join(group, [record], ids=[named])
         else:
@@ -105,7 +105,7 @@ class Reading:
             plain = self.plain(fields)
             slot = value(inner(fields, "metadata"), carrying.SLOT)
         except PalaverError as error:
-            self._watch.note("value", str(error))
+            self._watch.note("unread", str(error))
             return []
         restored = None if slot is None else carrying.restored(plain, slot)
         return plain if restored is None else list(restored)
@@ -130,7 +130,7 @@ class Reading:
                 made = self._run(parts)
             case _:
                 if role != "data":
-                    self._watch.note("record", f"message of role {role}")
+                    self._watch.note("unread", f"message of role {role}")
                 return []
         return _described(made, fields)
 

@@ -1,0 +1,137 @@
+"""Messages with something in them that cannot be read: what stays, and what is counted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from palaver import dialects
+from palaver.core.errors import DecodeError
+from palaver.core.parts import Opaque
+from palaver.dialects.conversation import with_messages
+from palaver.dialects.dialect import Origin
+from palaver.dialects.drift import losses_of
+from palaver.threads.view import RECORD
+
+pytestmark = pytest.mark.finding("F-71")
+
+GOOD, BAD = "the good block", 7
+CLAUDE = {"sessionId": "s", "cwd": "/w", "version": "2.1.4", "timestamp": "2026-01-02T03:04:05.000Z", "uuid": "u1"}
+QWEN = {**CLAUDE, "parentUuid": None}
+FILES = {
+    "claude_code prompt": (
+        "claude_code",
+        {**CLAUDE, "type": "user", "message": {"role": "user", "content": [{"type": "text"}, {"type": "text"}]}},
+        ("message", "content"),
+    ),
+    "claude_code answer": (
+        "claude_code",
+        {
+            **CLAUDE,
+            "type": "assistant",
+            "message": {"id": "m", "role": "assistant", "content": [{"type": "text"}, {"type": "text"}]},
+        },
+        ("message", "content"),
+    ),
+    "openai_messages": (
+        "openai_messages",
+        {"messages": [{"role": "user", "content": [{"type": "text"}, {"type": "text"}]}]},
+        ("messages", 0, "content"),
+    ),
+    "codex": (
+        "codex",
+        {
+            "timestamp": "2026-01-02T03:04:05.000Z",
+            "type": "response_item",
+            "payload": {
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text"}, {"type": "input_text"}],
+            },
+        },
+        ("payload", "content"),
+    ),
+    "openai_agents": (
+        "openai_agents",
+        {"type": "message", "role": "user", "content": [{"type": "input_text"}, {"type": "input_text"}]},
+        ("content",),
+    ),
+    "qwen_code": (
+        "qwen_code",
+        {**QWEN, "type": "user", "message": {"role": "user", "parts": [{}, {}]}},
+        ("message", "parts"),
+    ),
+    "qwen_code answer": (
+        "qwen_code",
+        {**QWEN, "type": "assistant", "message": {"role": "model", "parts": [{}, {}]}},
+        ("message", "parts"),
+    ),
+}
+
+
+def read(name, record):
+    return dialects.get(name).read_with_drift(json.dumps(record).encode() + b"\n", Origin())
+
+
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("case", FILES)
+def test_one_bad_block_leaves_the_other_blocks_of_its_message(case, place):
+    name, record, path = FILES[case]
+    record = json.loads(json.dumps(record))
+    blocks = record
+    for key in path:
+        blocks = blocks[key]
+    blocks[place]["text"], blocks[1 - place]["text"] = BAD, GOOD
+    (transcript,), drift = read(name, record)
+    (message,) = [each.message for each in transcript.thread.entries if RECORD not in each.message.tags]
+    assert message.text == GOOD
+    (opaque,) = [part for part in message.content if isinstance(part, Opaque)]
+    assert opaque.wire == name
+    assert opaque.raw == blocks[place]
+    assert "block" in {each.kind for each in drift}
+    assert dialects.get(name).write(transcript).body == json.dumps(record).encode() + b"\n"
+
+
+def test_a_bad_call_leaves_the_text_and_the_other_call():
+    calls = [{"id": name, "type": "function", "function": {"name": "f", "arguments": "{}"}} for name in ("a", "b")]
+    calls[0]["function"]["name"] = BAD
+    record = {"messages": [{"role": "assistant", "content": GOOD, "tool_calls": calls}]}
+    (transcript,), drift = read("openai_messages", record)
+    (message,) = [each.message for each in transcript.thread.entries]
+    assert (message.text, [call.id for call in message.tool_calls]) == (GOOD, ["b"])
+    assert len(losses_of(drift)) == 1
+
+
+def test_every_message_left_out_is_a_loss():
+    record = {"messages": [{"role": 7, "content": "x"}, {"role": "user", "content": GOOD}, {"role": 8, "content": "y"}]}
+    (transcript,), drift = read("openai_messages", record)
+    assert [each.message.text for each in transcript.thread.entries] == [GOOD]
+    assert [(loss.kind, loss.what) for loss in losses_of(drift)] == [("dropped", "message")] * 2
+
+
+def test_a_turn_of_an_unknown_speaker_leaves_the_others():
+    turns = [{"from": "human", "value": "hi"}, {"from": "alien", "value": "?"}, {"from": "gpt", "value": "ho"}]
+    (transcript,), drift = read("openai_messages", {"conversations": turns})
+    assert [each.message.text for each in transcript.thread.entries] == ["hi", "ho"]
+    assert [each.kind for each in drift] == ["unread"]
+
+
+def test_a_file_without_a_message_that_can_be_read_gives_no_conversation():
+    dialect = dialects.get("openai_messages")
+    line = (
+        json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "value": "hello"}]}]}).encode() + b"\n"
+    )
+    reader = dialect.reader()
+    steps = [*reader.feed(line * 500), *reader.finish()]
+    given = []
+    with pytest.raises(DecodeError, match="no message of it can be read: line 1: openai_chat"):
+        given.extend(with_messages(steps))
+    assert given == []
+
+
+def test_an_empty_session_is_no_error():
+    reader = dialects.get("pi").reader()
+    header = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-01-02T03:04:05Z", "cwd": "/w"}
+    steps = [*reader.feed(json.dumps(header).encode() + b"\n"), *reader.finish()]
+    assert list(with_messages(steps)) == steps
