@@ -198,11 +198,13 @@ def messages_of(raw: bytes | Raw, wire: str = WIRE, key: str = "messages", note:
         first = error
     made: list[Message] = []
     notes: list[tuple[Literal["block", "unread"], str]] = []
+
+    def later(kind: Literal["block", "unread"], why: str) -> None:
+        notes.append((kind, why))
+
     for number, each in enumerate(jsontext.items(raw)):
         try:
-            made += salvaged(
-                read, b'{"%b":[%b]}' % (key.encode(), bytes(each)), NAME, lambda *noted: notes.append(noted)
-            )
+            made += salvaged(read, b'{"%b":[%b]}' % (key.encode(), bytes(each)), NAME, later)
         except PalaverError as error:
             notes.append(("unread", f"message {number}: {error}"))
     if not made:

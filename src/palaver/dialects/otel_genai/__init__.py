@@ -90,8 +90,9 @@ def _names(span: object) -> Iterator[str]:
             named = cast("dict[str, object]", pair).get("key") if isinstance(pair, dict) else None
             yield from (named,) if isinstance(named, str) else ()
     for key in ("name", "event.name"):
-        if isinstance(fields.get(key), str):
-            yield fields[key]
+        named = fields.get(key)
+        if isinstance(named, str):
+            yield named
 
 
 def _parts(item: Mapping[str, Any]) -> list[object]:
