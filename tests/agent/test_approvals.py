@@ -276,8 +276,9 @@ async def test_a_batch_waits_until_all_of_it_is_decided_and_nothing_is_asked_twi
 @pytest.mark.anyio
 async def test_what_needs_no_decision_waits_with_the_batch_and_runs_unasked(anyio_backend):
     ran = []
-    agent = asked_agent(ran, [calls(call("free", to="ann"), call(id="c2", to="ben")), "done"], policy={"send": "ask"})
-    agent = agent.replace(tools=[noting(ran), noting(ran, "free")])
+    agent = asked_agent(ran, [calls(call("free", to="ann"), call(id="c2", to="ben")), "done"])
+    policy = {"send": "ask", "free": "allow"}
+    agent = agent.replace(tools=[noting(ran), noting(ran, "free")], policy=policy)
     first = await agent.run("go")
     assert ([each.call.id for each in first.pending], ran) == (["c2"], [])
     done = await agent.run(thread=first.thread, decisions={"c2": approve()})

@@ -123,7 +123,9 @@ async def test_a_run_is_saved_and_loaded_with_all_that_json_can_say(anyio_backen
         calls(call(id="c2", to="ann")),
         "sent",
     ]
-    agent = Agent(ScriptedModel(script), tools=[remember, noting([])], policy={"send": "ask"}, output=City)
+    agent = Agent(
+        ScriptedModel(script), tools=[remember, noting([])], policy={"send": "ask", "*": "allow"}, output=City
+    )
     run = await agent.run("where?", values={"live": object(), "n": 1}, thread=None)
     assert run.output == City("Rome")
     store = make(tmp_path)
@@ -259,7 +261,7 @@ async def test_every_prefix_of_a_thread_is_a_snapshot_to_go_on_with(anyio_backen
     agent = Agent(ScriptedModel(STORY), tools=tools, decide=lambda asked: {each.call.id: approve() for each in asked})
     whole = await agent.run("go")
     assert whole.ok
-    for policy in ("allow", {"send": "ask"}):
+    for policy in ("allow", {"send": "ask", "*": "allow"}):
         story = await agent.replace(model=ScriptedModel(STORY), policy=policy).run("go")
         for length in range(1, len(story.path) + 1):
             ran.clear()

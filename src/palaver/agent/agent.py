@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, cast
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, Unpack, cast
 
 import anyio
 
@@ -26,7 +27,7 @@ from palaver.agent.approvals import Decide, Decision, Recorded, checked_decision
 from palaver.agent.calls import PlannedCall, result
 from palaver.agent.driver import Driver
 from palaver.agent.functions import function_tool
-from palaver.agent.given import check_kinds, check_places
+from palaver.agent.given import check_fields, check_kinds, check_no_loop, check_places, check_run
 from palaver.agent.journal import AnyThread, Journal
 from palaver.agent.limits import Limits
 from palaver.agent.middleware import Chain, Middleware, RunContext
@@ -72,6 +73,30 @@ RESULT_LIMIT = 6000
 """Characters that the model is sent of a result, where neither agent nor tool says otherwise (DAS-24)."""
 
 
+class AgentFields(TypedDict, total=False):
+    """What of an agent can be changed in a copy; the keywords of ``Agent``."""
+
+    model: LanguageModel
+    name: str
+    instructions: Instructions
+    tools: Sequence[AgentTool | ProviderTool | Callable[..., Any]]
+    policy: Policy
+    decide: Decide | None
+    middleware: Sequence[Middleware]
+    limits: Limits
+    output: Any
+    settings: Settings
+    provider: Mapping[str, Mapping[str, Any]] | None
+    result_limit: int | None
+    invalid_calls: Literal["answer", "note"]
+    polling: Sequence[str]
+    observers: Sequence[Observer]
+    stream: bool
+    eager: bool
+    log: LogSink | None
+    prices: Callable[[str, Usage], float | None] | None
+
+
 class Agent(Generic[T]):
     """A model with instructions, tools and limits. Changing one is a copy: ``agent.replace(limits=…)``."""
 
@@ -86,7 +111,7 @@ class Agent(Generic[T]):
         decide: Decide | None = None,
         middleware: Sequence[Middleware] = (),
         limits: Limits = Limits(),  # noqa: B008 (frozen)
-        output: type[T] | Mapping[str, Any] | None = None,
+        output: type[T] | UnionType | Mapping[str, Any] | None = None,
         settings: Settings = Settings(),  # noqa: B008 (frozen)
         provider: Mapping[str, Mapping[str, Any]] | None = None,
         result_limit: int | None = RESULT_LIMIT,
@@ -111,6 +136,7 @@ class Agent(Generic[T]):
         """
         self._given = {key: value for key, value in locals().items() if key != "self"}
         check_kinds(model, tools, middleware)
+        check_fields(self._given)
         self.model, self.name, self.decide, self.limits = model, name, decide, limits
         self.policy: Policy = policy
         self.instructions = instructions
@@ -134,8 +160,8 @@ class Agent(Generic[T]):
         self.settings = settings if self._structured is None else self._structured.asked(settings)
         self.system = self._fixed_system()
 
-    def replace(self, **changes: Any) -> Agent[Any]:
-        """Give an edited copy."""
+    def replace(self, **changes: Unpack[AgentFields]) -> Agent[Any]:
+        """Give an edited copy. Raises ``TypeError`` for a field that an agent does not have."""
         return Agent(**{**self._given, **changes})
 
     def __repr__(self) -> str:
@@ -193,25 +219,98 @@ class Agent(Generic[T]):
 
     # -- running -----------------------------------------------------------------------------------------------------
 
-    async def run(self, prompt: Input = None, **how: Any) -> Run[T]:
+    async def run(
+        self,
+        prompt: Input = None,
+        *,
+        thread: AnyThread | None = None,
+        branch: str = MAIN,
+        previous: Run[Any] | None = None,
+        deps: Any = None,
+        values: dict[str, Any] | None = None,
+        decide: Decide | None = None,
+        decisions: Mapping[str, Decision] | None = None,
+        on_event: Observer | None = None,
+    ) -> Run[T]:
         """Carry a task to its end. Keywords as in ``start``; raises ``MessageError`` for input that cannot be.
 
         Everything that goes wrong later is the outcome of the run.
         """
-        return await self.driver(prompt, None, **how).drive()
+        driver = self.driver(
+            prompt,
+            None,
+            thread=thread,
+            branch=branch,
+            previous=previous,
+            deps=deps,
+            values=values,
+            decide=decide,
+            decisions=decisions,
+            on_event=on_event,
+        )
+        return await driver.drive()
 
-    def start(self, prompt: Input = None, **how: Any) -> Running[T]:
+    def start(
+        self,
+        prompt: Input = None,
+        *,
+        thread: AnyThread | None = None,
+        branch: str = MAIN,
+        previous: Run[Any] | None = None,
+        deps: Any = None,
+        values: dict[str, Any] | None = None,
+        decide: Decide | None = None,
+        decisions: Mapping[str, Decision] | None = None,
+        on_event: Observer | None = None,
+    ) -> Running[T]:
         """Begin a run and read its events: ``async with agent.start("…") as run: async for event in run: …``.
 
         Keywords: ``thread``, ``branch``, ``previous``, ``deps`` (anything, for tools and middleware), ``values`` (what
         they share), ``decide``, ``decisions`` (by the id of the call), ``on_event`` (one more observer). Raises as
         ``run`` does.
         """
-        return Running(partial(self.driver, prompt, **how))
+        begin = partial(
+            self.driver,
+            prompt,
+            thread=thread,
+            branch=branch,
+            previous=previous,
+            deps=deps,
+            values=values,
+            decide=decide,
+            decisions=decisions,
+            on_event=on_event,
+        )
+        return Running(begin)
 
-    def run_sync(self, prompt: Input = None, **how: Any) -> Run[T]:
-        """``run`` for programs without an event loop. Raises ``RuntimeError`` inside of one."""
-        return anyio.run(partial(self.run, prompt, **how))
+    def run_sync(
+        self,
+        prompt: Input = None,
+        *,
+        thread: AnyThread | None = None,
+        branch: str = MAIN,
+        previous: Run[Any] | None = None,
+        deps: Any = None,
+        values: dict[str, Any] | None = None,
+        decide: Decide | None = None,
+        decisions: Mapping[str, Decision] | None = None,
+        on_event: Observer | None = None,
+    ) -> Run[T]:
+        """``run`` for programs without an event loop. Raises ``RuntimeError`` where one runs already."""
+        check_no_loop()
+        begin = partial(
+            self.run,
+            prompt,
+            thread=thread,
+            branch=branch,
+            previous=previous,
+            deps=deps,
+            values=values,
+            decide=decide,
+            decisions=decisions,
+            on_event=on_event,
+        )
+        return anyio.run(begin)
 
     def driver(
         self,
@@ -229,6 +328,7 @@ class Agent(Generic[T]):
     ) -> Driver:
         """Stand ready to run, with a watch for its events; for what runs agents itself. Raises as ``run`` does."""
         check_places(thread, previous)
+        check_run(branch=branch, values=values, decide=decide, decisions=decisions, on_event=on_event)
         if previous is not None:
             if thread is not None:
                 raise MessageError("previous: a run goes on in its own thread; give previous or thread, not both")

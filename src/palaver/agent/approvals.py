@@ -17,7 +17,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from msgspec import Struct, structs
 
@@ -192,6 +192,18 @@ def recorded(messages: Sequence[Message], calls: Sequence[ToolCall]) -> Recorded
 
 def _asked(call: ToolCall, said: Mapping[str, Any]) -> ApprovalRequest:
     return ApprovalRequest(call=call, tool=said["tool"], reason=said["reason"], choices=tuple(said["choices"]))
+
+
+def checked_mapping(given: object, where: str) -> Mapping[str, Decision]:
+    """Decisions by the id of the call, as they were given. Raises ``MessageError`` for anything else."""
+    if not isinstance(given, Mapping):
+        raise MessageError(f"{where}: {excerpt(repr(given))} is no mapping of decisions by the id of the call")
+    table = cast("Mapping[object, object]", given)
+    for call, each in table.items():
+        if not isinstance(call, str) or not isinstance(each, Decision):
+            shown = f"{excerpt(repr(call), 40)}: {excerpt(repr(each), 80)}"
+            raise MessageError(f"{where}: {shown} is no decision by the id of a call; such are approve(), reject(…)")
+    return cast("Mapping[str, Decision]", given)
 
 
 def checked_decisions(decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest]) -> None:

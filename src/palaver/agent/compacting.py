@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from operator import is_
-from typing import Final
+from typing import Final, cast
 
 from msgspec import structs
 
@@ -44,7 +44,7 @@ from palaver.context.pipelines import DEFAULT
 from palaver.context.plan import Item, Plan, plan_of
 from palaver.context.rewriting import rewritten
 from palaver.context.stages import Stage
-from palaver.core.errors import ContextOverflowError, MessageError, StreamError
+from palaver.core.errors import ContextOverflowError, MessageError, StreamError, excerpt
 from palaver.core.messages import Message, ToolMessage
 from palaver.core.parts import ToolPart
 from palaver.core.usage import Usage
@@ -83,6 +83,8 @@ class Compacting(Middleware):
         (``palaver.tokens``: ``Tiktoken``, ``HuggingFace``), by default the estimate does. Raises ``MessageError`` for a
         window that is none.
         """
+        if window is not None and (isinstance(window, bool) or not isinstance(cast("object", window), int)):
+            raise MessageError(f"window: {excerpt(repr(window))} is no whole number of tokens")
         if window is not None and window < 1:
             raise MessageError(f"window: {window}: a window has at least one token")
         self._stages, self._window, self._keep_last = tuple(stages), window, frozenset(keep_last)

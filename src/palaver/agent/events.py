@@ -24,9 +24,15 @@ from palaver.agent.approvals import ApprovalRequest, Decision
 from palaver.agent.run import Run
 from palaver.context.compaction import Failure
 from palaver.context.plan import Change
+from palaver.core import events
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import ToolCall
 from palaver.core.request import Loss
+
+TextDelta = events.TextDelta
+"""More text of the answer; ``agent`` and ``run`` say whose. The same class as in every stream."""
+ReasoningDelta = events.ReasoningDelta
+"""More reasoning, likewise."""
 
 
 class _AgentEvent(Struct, frozen=True, kw_only=True):
@@ -48,18 +54,6 @@ class IterationStarted(_AgentEvent, frozen=True):
 
     number: int
     final: bool = False
-
-
-class TextDelta(_AgentEvent, frozen=True):
-    """More text of the answer."""
-
-    text: str
-
-
-class ReasoningDelta(_AgentEvent, frozen=True):
-    """More reasoning."""
-
-    text: str
 
 
 class MessageAdded(_AgentEvent, frozen=True):
@@ -164,9 +158,9 @@ class RunFinished(_AgentEvent, frozen=True):
 def deltas(agent: str, run: str, message: AssistantMessage) -> Iterator[ReasoningDelta | TextDelta]:
     """What is told of an answer that nobody saw while it came."""
     if message.reasoning:
-        yield ReasoningDelta(agent=agent, run=run, text=message.reasoning)
+        yield ReasoningDelta(0, message.reasoning, agent, run)
     if message.text:
-        yield TextDelta(agent=agent, run=run, text=message.text)
+        yield TextDelta(0, message.text, agent, run)
 
 
 AgentEvent: TypeAlias = (

@@ -54,15 +54,36 @@ def function_tool(
     strict: bool | None = None,
     repairs: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], AgentTool]: ...
-def function_tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+def function_tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect = "write",
+    repeatable: bool = False,
+    timeout: float | None = TIMEOUT,
+    limit: int | None = None,
+    strict: bool | None = None,
+    repairs: Sequence[str] = (),
+) -> AgentTool | Callable[[Callable[..., Any]], AgentTool]:
     """Make a tool of a function, as a call or as a decorator, with or without options.
 
     ``timeout`` is in seconds, ``limit`` in characters; ``repairs`` names parameters whose value a model may write
     without quotes (CBF-17). Raises ``MessageError`` for a function that a model cannot call.
     """
-    if function is None:
-        return functools.partial(_made, **options)
-    return _made(function, **options)
+    made = functools.partial(
+        _made,
+        name=name,
+        description=description,
+        effect=effect,
+        repeatable=repeatable,
+        timeout=timeout,
+        limit=limit,
+        strict=strict,
+        repairs=repairs,
+    )
+    return made if function is None else made(function)
 
 
 def _made(

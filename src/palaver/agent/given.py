@@ -10,13 +10,20 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from types import NoneType
+from typing import Final, cast
 
+import anyio
+
+from palaver.agent.approvals import checked_mapping
+from palaver.agent.limits import Limits
 from palaver.agent.middleware import Middleware
 from palaver.agent.run import Run
 from palaver.agent.tool import AgentTool
 from palaver.core.errors import MessageError, excerpt
+from palaver.core.messages import DeveloperMessage, SystemMessage
+from palaver.core.request import Settings
 from palaver.core.tools import ProviderTool
 from palaver.store.stored import StoredThread
 from palaver.threads.thread import Thread
@@ -44,3 +51,62 @@ def check_places(thread: object, previous: object) -> None:
         raise MessageError(f"thread: {kind} is neither a Thread nor a StoredThread; store.open(id) gives one")
     if previous is not None and not isinstance(previous, Run):
         raise MessageError(f"previous: {type(previous).__name__} is no Run")
+
+
+_FIELDS: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
+    "name": (str, "a text"),
+    "limits": (Limits, "Limits(…)"),
+    "settings": (Settings, "Settings(…)"),
+    "provider": ((Mapping, NoneType), "a mapping by the name of a wire"),
+    "result_limit": ((int, NoneType), "a whole number of characters, or None"),
+    "invalid_calls": (str, "'answer' or 'note'"),
+    "stream": (bool, "True or False"),
+    "eager": (bool, "True or False"),
+    "branch": (str, "the name of a branch"),
+    "values": ((dict, NoneType), "a dictionary"),
+}
+"""The kinds of simple fields, and how each is called."""
+_FUNCTIONS: Final = ("decide", "prices", "on_event")
+
+
+def check_fields(fields: Mapping[str, object]) -> None:
+    """Raise ``MessageError``, naming the field, for what an agent or a run cannot be made with."""
+    for name, value in fields.items():
+        if name in _FIELDS:
+            kind, shown = _FIELDS[name]
+            number = isinstance(value, bool) and name == "result_limit"
+            if not isinstance(value, kind) or number:
+                raise MessageError(f"{name}: {excerpt(repr(value))} is not {shown}")
+        elif name in _FUNCTIONS and value is not None and not callable(value):
+            raise MessageError(f"{name}: {excerpt(repr(value))} is no function")
+    words = fields.get("invalid_calls", "answer")
+    if words not in ("answer", "note"):
+        raise MessageError(f"invalid_calls: {excerpt(repr(words))} is not 'answer' or 'note'")
+    limit = fields.get("result_limit")
+    if isinstance(limit, int) and limit < 1:
+        raise MessageError(f"result_limit: {limit}: a result has at least one character; None is without a limit")
+    said = fields.get("instructions", "")
+    if not isinstance(said, str | SystemMessage | DeveloperMessage) and not callable(said):
+        raise MessageError(f"instructions: {excerpt(repr(said))} is not a text, a system message or a function")
+    for index, each in enumerate(cast("Sequence[object]", fields.get("observers", ()))):
+        if not callable(each):
+            raise MessageError(f"observers[{index}]: {excerpt(repr(each))} is no function")
+
+
+def check_run(*, decisions: object, **fields: object) -> None:
+    """Raise ``MessageError``, naming the field, for what a run cannot begin with."""
+    check_fields(fields)
+    if decisions is not None:
+        checked_mapping(decisions, "decisions")
+
+
+def check_no_loop() -> None:
+    """Raise ``RuntimeError`` where an event loop runs in this thread already."""
+    try:
+        anyio.get_current_task()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        "run_sync cannot be called where an event loop runs already, as in a notebook or an async function: "
+        "write “await agent.run(…)”"
+    )

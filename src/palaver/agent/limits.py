@@ -12,7 +12,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -35,6 +36,14 @@ Outcome: TypeAlias = Literal[
 
 
 _Repeats: TypeAlias = Literal["answer", "run"]
+
+
+_WHOLE: Final = ("iterations", "tokens", "context_tokens", "recoveries", "output_attempts")
+_KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
+    **dict.fromkeys(_WHOLE, int),
+    "cost": (int, float),
+    "seconds": (int, float),
+}
 
 
 class Spent(Struct, frozen=True):
@@ -70,6 +79,10 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse a limit that lets nothing happen, and a word that means nothing."""
+        for name, kinds in _KINDS.items():
+            given: object = getattr(self, name)
+            if given is not None and (isinstance(given, bool) or not isinstance(given, kinds)):
+                raise MessageError(f"{name}: {excerpt(repr(given))} is no number, or not a whole one")
         if self.iterations < 1:
             raise MessageError(f"iterations: {self.iterations}: a run calls the model at least once")
         for name in ("tokens", "cost", "seconds", "context_tokens", "recoveries", "output_attempts"):

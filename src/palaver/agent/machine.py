@@ -200,7 +200,16 @@ def _last(state: State) -> Step:
 def _complete(state: State) -> Step:
     if state.reads_output and state.message is not None and state.output is None:
         return structs.replace(state, phase="output"), (ReadOutput(state.message),)
-    return _finished(state, state.final or "completed")
+    return _finished(state, _outcome(state))
+
+
+def _outcome(state: State) -> Outcome:
+    """How a run ends with this answer. One that is whole although it was the only one allowed was not cut short."""
+    message = state.message
+    only = state.final == "max_iterations" and state.iteration == 1 and state.limits.iterations == 1
+    if only and message is not None and message.finish_reason in (None, "stop") and not _says_nothing(message):
+        return "max_iterations" if message.malformed_tool_calls else "completed"
+    return state.final or "completed"
 
 
 def _says_nothing(message: AssistantMessage) -> bool:
@@ -232,7 +241,7 @@ def _model_failed(state: State, event: ModelFailed) -> Step:
 
 
 def _output_read(state: State, event: OutputRead) -> Step:
-    return _finished(structs.replace(state, output=event.value), state.final or "completed")
+    return _finished(structs.replace(state, output=event.value), _outcome(state))
 
 
 def _output_refused(state: State, event: OutputRefused) -> Step:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
+from msgspec import structs
 
 from palaver.agent import events, notes, protocol
 from palaver.agent.depths import Depths
@@ -148,6 +149,7 @@ class ModelCalls:
             tools=tools,
             settings=agent.settings,
             provider=agent.provider,
+            agent=agent.name,
         )
 
     async def _instructions(self) -> tuple[SystemMessage, ...]:
@@ -172,17 +174,9 @@ class ModelCalls:
                         hears(event)
                     if self._context.watch is None or not shows:
                         continue
-                    if type(event) is TextDelta:
-                        self._context.emit(
-                            events.TextDelta(agent=self._context.agent, run=self._context.run, text=event.text)
-                        )
-                    elif type(event) is ReasoningDelta:
-                        self._context.emit(
-                            events.ReasoningDelta(agent=self._context.agent, run=self._context.run, text=event.text)
-                        )
-                    else:
-                        continue
-                    await self._context.watch.room()
+                    if type(event) is TextDelta or type(event) is ReasoningDelta:
+                        self._context.emit(structs.replace(event, agent=self._context.agent, run=self._context.run))
+                        await self._context.watch.room()
             reply = await answer.finish()
         self._spent(reply.model, reply.response.message.usage)
         return reply

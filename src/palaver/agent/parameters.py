@@ -179,7 +179,7 @@ def _unwrapped(hint: Any) -> tuple[Any, str | None]:
     return bare, description
 
 
-def _is_pydantic(hint: Any) -> bool:
+def is_pydantic(hint: Any) -> bool:
     """Whether pydantic has to read it: a model, a field, or something that holds one."""
     if "pydantic" not in sys.modules:
         return False
@@ -187,7 +187,7 @@ def _is_pydantic(hint: Any) -> bool:
         return True
     metadata = getattr(hint, "__metadata__", ())
     return any(type(each).__module__.partition(".")[0] in _PYDANTIC for each in metadata) or any(
-        _is_pydantic(each) for each in typing.get_args(hint)
+        is_pydantic(each) for each in typing.get_args(hint)
     )
 
 
@@ -196,7 +196,7 @@ def _described(listed: Sequence[Parameter], name: str) -> tuple[list[dict[str, A
     schemas: dict[str, dict[str, Any]] = {}
     definitions: dict[str, Any] = {}
     converts: list[Convert] = []
-    ours = [each for each in listed if not _is_pydantic(each.type)]
+    ours = [each for each in listed if not is_pydantic(each.type)]
     for each in ours:
         _schema_of([each.type], f"the tool {name!r}: the parameter {each.name!r}")
     found, definitions = _schema_of([each.type for each in ours], f"the tool {name!r}")

@@ -148,8 +148,13 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
         return Run[Any](thread=thread, path=path, pending=waits, **read.fields)
 
     def __repr__(self) -> str:
-        """Show how it ended, and its answer, shortened."""
-        return f"Run({self.agent!r}, {self.outcome!r}, {excerpt(self.text)!r})"
+        """Show how it ended, its answer, shortened, and what went wrong."""
+        shown = [repr(self.agent), repr(self.outcome), repr(excerpt(self.text))]
+        if self.error is not None:
+            shown.append(f"error={excerpt(repr(self.error), 200)}")
+        elif self.reason:
+            shown.append(f"reason={excerpt(self.reason, 200)!r}")
+        return f"Run({', '.join(shown)})"
 
 
 def own(value: Any) -> Any:

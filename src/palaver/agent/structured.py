@@ -2,9 +2,10 @@
 
 Rules:
 
-- A form is a msgspec Struct, dataclass, TypedDict or any other type that msgspec reads, a pydantic model, or a JSON
-  Schema as a dict. What is asked for is always an object, which is what providers take: a form that is none is asked
-  for as ``{"value": …}``, and read with or without that.
+- A form is a msgspec Struct, dataclass, TypedDict or any other type that msgspec reads; a pydantic model, or a type
+  with one in it (``list[Boat]``, ``Boat | None``), which pydantic's ``TypeAdapter`` reads; or a JSON Schema as a dict.
+  What is asked for is always an object, which is what providers take: a form that is none is asked for as
+  ``{"value": …}``, and read with or without that.
 - Objects of a type are closed (``additionalProperties: false``); a schema of the caller is sent as it is. ``strict`` is
   asked for where providers allow it: every object closed, all its properties required, none of the keywords that they
   refuse. https://platform.openai.com/docs/guides/structured-outputs
@@ -28,6 +29,7 @@ import msgspec
 from msgspec import structs
 
 from palaver.agent.linear_patterns import linear_validator, pattern_check
+from palaver.agent.parameters import is_pydantic
 from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, MessageError, excerpt
@@ -117,9 +119,7 @@ def _described(form: Any) -> tuple[_Schema, _Reader]:
     if isinstance(form, Mapping):
         given = dict(cast("Mapping[str, Any]", form))
         return jsontext.value(jsontext.checked(given, "schema")), _by_schema(given)
-    if hasattr(form, "model_json_schema"):
-        return _closed(form.model_json_schema()), _by_pydantic(form)
-    return _by_msgspec(form)
+    return _by_pydantic(form) if is_pydantic(form) else _by_msgspec(form)
 
 
 # -- schemas ---------------------------------------------------------------------------------------------------------
@@ -206,17 +206,23 @@ def _by_msgspec(form: Any) -> tuple[_Schema, _Reader]:
     return schema, read
 
 
-def _by_pydantic(form: Any) -> _Reader:
-    def read(data: bytes) -> Any:
-        import pydantic  # noqa: PLC0415 (whoever has a model has it loaded)
+def _by_pydantic(form: Any) -> tuple[_Schema, _Reader]:
+    import pydantic  # noqa: PLC0415 (whoever has a model has it loaded)
 
+    try:
+        adapter: Any = pydantic.TypeAdapter(form)
+        schema = _closed(adapter.json_schema())
+    except Exception as error:  # noqa: BLE001 (pydantic has a dozen errors for what it cannot describe)
+        raise MessageError(f"output: {excerpt(str(error), 200)}") from None
+
+    def read(data: bytes) -> Any:
         try:
-            return form.model_validate_json(data)
+            return adapter.validate_json(data)
         except pydantic.ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             raise OutputError(first["msg"], path=_path(first["loc"])) from None
 
-    return read
+    return schema, read
 
 
 def _by_schema(schema: _Schema) -> _Reader:

@@ -104,6 +104,7 @@ class ToolCalls:
             if self._context.decide is not None:
                 given: Any = self._context.decide(left)
                 given = await given if isawaitable(given) else given
+                given = approvals.checked_mapping(given, "decide")
                 approvals.checked_decisions(given, left)
                 decisions |= given
         calls = tuple([self._resolved(each, decisions) for each in command.calls])

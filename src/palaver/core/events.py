@@ -68,6 +68,9 @@ class TextDelta(_Event, frozen=True, tag="text_delta"):
 
     index: int
     text: str
+    agent: str = ""
+    """The agent whose answer it is, in the events of a run; likewise ``run``."""
+    run: str = ""
 
 
 @final
@@ -76,6 +79,9 @@ class ReasoningDelta(_Event, frozen=True, tag="reasoning_delta"):
 
     index: int
     text: str
+    agent: str = ""
+    """The agent whose answer it is, in the events of a run; likewise ``run``."""
+    run: str = ""
 
 
 @final

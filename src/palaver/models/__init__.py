@@ -18,6 +18,7 @@ from palaver.models.capabilities import Capabilities
 from palaver.models.cost import Prices
 from palaver.models.credentials import ApiKey, NoKey
 from palaver.models.fallback import Fallback
+from palaver.models.function_model import FunctionModel
 from palaver.models.http import Http, Timeouts
 from palaver.models.http_model import Model
 from palaver.models.language_model import Answer, LanguageModel, Notice, Prompt, Reply, Session, complete
@@ -34,6 +35,7 @@ __all__ = [
     "CapabilityError",
     "ContextOverflowError",
     "Fallback",
+    "FunctionModel",
     "Http",
     "LanguageModel",
     "Model",

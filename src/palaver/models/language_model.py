@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, Unpack
 
 from msgspec import Struct, structs
 
@@ -34,12 +34,26 @@ from palaver.models.capabilities import Capabilities
 from palaver.wires.marking import CachePlan
 
 
+class PromptFields(TypedDict, total=False):
+    """The fields of a prompt, to be changed in a copy."""
+
+    messages: Sequence[Message]
+    system: tuple[SystemMessage | DeveloperMessage, ...]
+    tools: tuple[AnyTool, ...]
+    settings: Settings
+    provider: Mapping[str, Mapping[str, Any]]
+    cache: CachePlan | None
+    agent: str | None
+    client: str | None
+
+
 class Prompt(Struct, frozen=True, kw_only=True):
     """What a model is asked.
 
     ``system`` stands before ``messages``, and may change from one prompt to the next; ``messages`` may be a window on
     a list that only grows. ``provider`` holds fields that only one wire understands, by its name. ``cache`` says what
-    the provider shall keep, and where marks shall stand: places count from the first of ``messages``.
+    the provider shall keep, and where marks shall stand: places count from the first of ``messages``. ``agent`` and
+    ``client`` are the names of who asks and for whom, where there are such; they are sent to no provider.
     """
 
     messages: Sequence[Message]
@@ -48,9 +62,11 @@ class Prompt(Struct, frozen=True, kw_only=True):
     settings: Settings = Settings()
     provider: Mapping[str, Mapping[str, Any]] = {}
     cache: CachePlan | None = None
+    agent: str | None = None
+    client: str | None = None
 
-    def replace(self, **changes: Any) -> Prompt:
-        """Give an edited copy."""
+    def replace(self, **changes: Unpack[PromptFields]) -> Prompt:
+        """Give an edited copy. Raises ``TypeError`` for a field that a prompt does not have."""
         return structs.replace(self, **changes)
 
     def request(self, model: str | None = None) -> Request:

@@ -2,8 +2,9 @@
 
 Rules:
 
-- The script is a list of turns, answered one each time the model is asked, whoever asks; a function is called with
-  the prompt and gives the turn. When the script is over, ``then`` answers, or ``MessageError`` is raised.
+- The script is a list of turns, answered one each time the model is asked, whoever asks; a function, asynchronous or
+  not, is called with the prompt and gives the turn. When the script is over, ``then`` answers, or ``MessageError`` is
+  raised. A turn that is none of these is a ``MessageError`` too.
 - A turn is a text, an ``AssistantMessage``, a ``Response``, an exception that is raised before anything came, or
   ``Broken``: an answer that breaks off. What a session was asked stands in ``asked``.
 - It answers at once, unless ``delay`` (seconds) says otherwise; it speaks every medium, and no wire.
@@ -13,14 +14,15 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Final, TypeAlias, final
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Final, TypeAlias, cast, final
 
 import anyio
 from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
-from palaver.core.errors import MessageError, StreamError
+from palaver.core.errors import MessageError, StreamError, excerpt
 from palaver.core.events import Event, Finish
 from palaver.core.factories import assistant
 from palaver.core.messages import AssistantMessage
@@ -43,7 +45,8 @@ class Broken(Struct, frozen=True):
 
 _NOTHING: Final = Response(AssistantMessage())
 Turn: TypeAlias = "str | AssistantMessage | Response | Broken | Exception"
-Script: TypeAlias = "Iterable[Turn | Callable[[Prompt], Turn]]"
+Turning: TypeAlias = "Callable[[Prompt], Turn | Awaitable[Turn]]"
+Script: TypeAlias = "Iterable[Turn | Turning]"
 
 
 @final
@@ -55,7 +58,7 @@ class ScriptedModel(LanguageModel):
         script: Script,
         *,
         name: str = "scripted/model",
-        then: Turn | Callable[[Prompt], Turn] | None = None,
+        then: Turn | Turning | None = None,
         delay: float = 0.0,
         capabilities: Capabilities = Capabilities(),  # noqa: B008 (frozen)
     ) -> None:
@@ -79,41 +82,59 @@ class ScriptedModel(LanguageModel):
 
     def session(self) -> Session:
         """Begin a conversation; all go on in the same script."""
-        return _Session(self)
+        return TurnSession(self._name, self.turn)
 
-    def turn(self, prompt: Prompt) -> Response | Broken | Exception:
-        """What the script says next."""
+    async def turn(self, prompt: Prompt) -> Response | Broken | Exception:
+        """What the script says next. Raises ``MessageError`` when it is over, and for what is no turn."""
         self.asked.append(prompt)
         turn = next(self._script, self._then)
         if turn is None:
             raise MessageError(f"{self._name}: the script is over after {len(self.asked) - 1} turns")
-        if callable(turn):
-            turn = turn(prompt)
-        if isinstance(turn, str):
-            turn = assistant(turn)
-        if isinstance(turn, AssistantMessage):
-            reason = turn.finish_reason or ("tool_calls" if turn.tool_calls else "stop")
-            turn = Response(turn if turn.finish_reason else turn.replace(finish_reason=reason))
-        return turn
+        made = await turn_of(turn(prompt) if callable(turn) else turn, self._name)
+        if self.delay:
+            await anyio.sleep(self.delay)
+        return made
+
+
+async def turn_of(turn: Turn | Awaitable[Turn], name: str) -> Response | Broken | Exception:
+    """Make a turn whole, and await it where it is asynchronous. Raises ``MessageError`` for what is none."""
+    if isawaitable(turn):
+        turn = await turn
+    if isinstance(turn, str):
+        turn = assistant(turn)
+    if isinstance(turn, AssistantMessage):
+        reason = turn.finish_reason or ("tool_calls" if turn.tool_calls else "stop")
+        turn = Response(turn if turn.finish_reason else turn.replace(finish_reason=reason))
+    if not isinstance(cast("object", turn), Response | Broken | Exception):
+        raise MessageError(
+            f"{name}: {excerpt(repr(turn))} is no answer; give a text, an AssistantMessage or a Response"
+        )
+    return turn
 
 
 @final
-class _Session(Session):
-    def __init__(self, model: ScriptedModel) -> None:
-        self._model = model
+class TurnSession(Session):
+    """A conversation with a model whose answers come whole, by a function of the prompt."""
+
+    def __init__(self, name: str, turn: Callable[[Prompt], Awaitable[Response | Broken | Exception]]) -> None:
+        """Take the name of the model, and the function."""
+        self._name, self._turn = name, turn
 
     def ask(self, prompt: Prompt, *, stream: bool = True, on_notice: OnNotice | None = None) -> _Answer:  # noqa: ARG002 (it never retries, and has it whole)
-        return _Answer(self._model, prompt)
+        """Ask the function when the answer is entered."""
+        return _Answer(self._name, self._turn, prompt)
 
 
 @final
 class _Answer(Answer):
     """Answers a prompt. Not a generator: it costs as little as it can."""
 
-    __slots__ = ("_assembler", "_events", "_given", "_model", "_prompt", "_turn")
+    __slots__ = ("_assembler", "_events", "_given", "_name", "_next", "_prompt", "_turn")
 
-    def __init__(self, model: ScriptedModel, prompt: Prompt) -> None:
-        self._model = model
+    def __init__(
+        self, name: str, turn: Callable[[Prompt], Awaitable[Response | Broken | Exception]], prompt: Prompt
+    ) -> None:
+        self._name, self._next = name, turn
         self._prompt = prompt
         self._given = False
         self._assembler: Assembler | None = None
@@ -121,9 +142,7 @@ class _Answer(Answer):
         self._turn: Response | Broken = _NOTHING
 
     async def __aenter__(self) -> _Answer:
-        turn = self._model.turn(self._prompt)
-        if self._model.delay:
-            await anyio.sleep(self._model.delay)
+        turn = await self._next(self._prompt)
         if isinstance(turn, Exception):
             raise turn
         self._turn = turn
@@ -172,4 +191,4 @@ class _Answer(Answer):
         """Give the turn whole."""
         self._check()
         self._given = True
-        return Reply(response=self._whole, model=self._model.name)
+        return Reply(response=self._whole, model=self._name)

@@ -387,7 +387,14 @@ class Seat:
         if model is None:
             raise SwarmError(f"the agent {self.agent.name!r} has no model")
         agent = self.agent
-        prompt = Prompt(messages=messages, tools=tuple(tools), settings=agent.settings, provider=agent.provider)
+        prompt = Prompt(
+            messages=messages,
+            tools=tuple(tools),
+            settings=agent.settings,
+            provider=agent.provider,
+            agent=agent.name,
+            client=place.client,
+        )
         async with model.ask(prompt, stream=agent.stream) as answer:
             if agent.stream:
                 async for event in answer:
