@@ -113,10 +113,17 @@ def test_a_decide_that_gives_no_decisions_is_one_clear_error(given):
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
+def print_it() -> None:
+    """Print it."""
+
+
 @pytest.mark.finding("F-16")
 def test_a_whole_answer_to_the_only_call_is_completed():
-    run = agent("Hello.", limits=Limits(iterations=1)).run_sync("Hi")
+    made = agent("Hello.", limits=Limits(iterations=1))
+    run = made.run_sync("Hi")
     assert (run.outcome, run.ok, run.text) == ("completed", True, "Hello.")
+    withheld = agent("Hello.", limits=Limits(iterations=1), tools=[function_tool(print_it)]).run_sync("Hi")
+    assert withheld.outcome == "max_iterations", "the tools were withheld: it may have wanted one"
 
 
 @pytest.mark.finding("F-16")

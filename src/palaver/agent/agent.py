@@ -162,7 +162,8 @@ class Agent(Generic[T]):
 
     def replace(self, **changes: Unpack[AgentFields]) -> Agent[Any]:
         """Give an edited copy. Raises ``TypeError`` for a field that an agent does not have."""
-        return Agent(**{**self._given, **changes})
+        given: dict[str, Any] = {**self._given, **changes}
+        return Agent(**given)
 
     def __repr__(self) -> str:
         """Show name, model and tools."""

@@ -68,7 +68,12 @@ class Driver:
         self.agent, self.journal, self.run = agent, journal, run
         self._first, self._carry = first, carry
         self._chain, self._watch = agent.chain, watch
-        self.state = State(limits=agent.limits, reads_output=agent.reads_output, polling=frozenset(agent.polling))
+        self.state = State(
+            limits=agent.limits,
+            reads_output=agent.reads_output,
+            polling=frozenset(agent.polling),
+            has_tools=bool(agent.definitions),
+        )
         self.values: dict[str, Any] = {} if values is None else values
         self._queue: deque[protocol.Command] = deque()
         self._token = 0

@@ -76,7 +76,7 @@ def check_fields(fields: Mapping[str, object]) -> None:
             kind, shown = _FIELDS[name]
             number = isinstance(value, bool) and name == "result_limit"
             if not isinstance(value, kind) or number:
-                raise MessageError(f"{name}: {excerpt(repr(value))} is not {shown}")
+                raise MessageError(f"{name}: {excerpt(repr(cast('object', value)))} is not {shown}")
         elif name in _FUNCTIONS and value is not None and not callable(value):
             raise MessageError(f"{name}: {excerpt(repr(value))} is no function")
     words = fields.get("invalid_calls", "answer")

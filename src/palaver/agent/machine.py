@@ -204,10 +204,10 @@ def _complete(state: State) -> Step:
 
 
 def _outcome(state: State) -> Outcome:
-    """How a run ends with this answer. One that is whole although it was the only one allowed was not cut short."""
+    """How a run ends with this answer. A whole one of a model that no tools were withheld from was not cut short."""
     message = state.message
-    only = state.final == "max_iterations" and state.iteration == 1 and state.limits.iterations == 1
-    if only and message is not None and message.finish_reason in (None, "stop") and not _says_nothing(message):
+    free = state.final == "max_iterations" and not state.has_tools
+    if free and message is not None and message.finish_reason in (None, "stop") and not _says_nothing(message):
         return "max_iterations" if message.malformed_tool_calls else "completed"
     return state.final or "completed"
 

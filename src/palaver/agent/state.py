@@ -32,6 +32,8 @@ class State(Struct, frozen=True, kw_only=True, gc=False):
 
     limits: Limits = Limits()
     reads_output: bool = False
+    has_tools: bool = False
+    """Whether the model is offered tools, which the last call allowed withholds from it."""
     polling: frozenset[str] = frozenset()
     """Tools that may be called again and again with the same arguments."""
     phase: Phase = "idle"
