@@ -74,9 +74,9 @@ def check_fields(fields: Mapping[str, object]) -> None:
     for name, value in fields.items():
         if name in _FIELDS:
             kind, shown = _FIELDS[name]
-            number = isinstance(value, bool) and name == "result_limit"
-            if not isinstance(value, kind) or number:
-                raise MessageError(f"{name}: {excerpt(repr(cast('object', value)))} is not {shown}")
+            text = repr(value)
+            if not isinstance(value, kind) or (isinstance(value, bool) and name == "result_limit"):
+                raise MessageError(f"{name}: {excerpt(text)} is not {shown}")
         elif name in _FUNCTIONS and value is not None and not callable(value):
             raise MessageError(f"{name}: {excerpt(repr(value))} is no function")
     words = fields.get("invalid_calls", "answer")
