@@ -30,6 +30,7 @@ from palaver.swarm.place import LOGGER
 if TYPE_CHECKING:
     from palaver.swarm.batch import Batch
     from palaver.swarm.place import Place
+    from palaver.swarm.said import Content
     from palaver.swarm.session import Session
     from palaver.swarm.turn import Turn
 
@@ -102,9 +103,9 @@ class Call:
             message = message.replace(metadata=output.metadata)
         await self.session.keep_tool_output(message, agent=agent, call=self)
 
-    async def execute(self, text: str = "") -> str:
+    async def execute(self, content: Content = "") -> str:
         """Say something to the active agent, as its tools do; give the turn's answer."""
-        return await self.session.execute(text, call=self)
+        return await self.session.execute(content, call=self)
 
     async def emit(self, text: str) -> bool:
         """Answer the turn with a text, without asking the model; give whether somebody waited for it."""

@@ -22,6 +22,7 @@ import anyio
 from palaver.core.errors import ClosedError
 from palaver.swarm.live import LiveSwarm
 from palaver.swarm.place import watched
+from palaver.swarm.said import Content
 from palaver.swarm.session import Session
 
 IDLE: Final = 900.0
@@ -87,11 +88,11 @@ class Chats:
                 self._used.pop(client, None)
                 raise
 
-    async def complete(self, client: str, text: str, payload: Any = None, *, run: str | None = None) -> str:
+    async def complete(self, client: str, content: Content, payload: Any = None, *, run: str | None = None) -> str:
         """Say something as a client. Raises as ``Session.complete`` does."""
         session = await self.session(client)
         try:
-            return await session.complete(text, payload, run=run)
+            return await session.complete(content, payload, run=run)
         finally:
             if client in self._used:
                 self._used[client] = anyio.current_time()

@@ -35,7 +35,8 @@ from palaver.core.pairs import client_calls
 from palaver.core.parts import Text, ToolCall
 from palaver.swarm.batch import call_id
 from palaver.swarm.place import CALL, watched
-from palaver.threads.view import RECORD
+from palaver.swarm.said import Content, checked_text, said
+from palaver.threads.view import DISCARDED, RECORD
 
 if TYPE_CHECKING:
     from palaver.swarm.call import Call
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
 
 
 _Spoken: TypeAlias = UserMessage | AssistantMessage | SystemMessage | DeveloperMessage
+
+
+def _trimmed(text: object) -> tuple[Text]:
+    return (Text(checked_text(text, "text").strip()),)
 
 
 class Commits:
@@ -81,25 +86,30 @@ class Commits:
     # -- commits ------------------------------------------------------------------------------------------------------
 
     async def commit_user(
-        self, text: str, *, mode: Mode = "user", payload: Any = None, agent: str | None = None
+        self, content: Content, *, mode: Mode = "user", payload: Any = None, agent: str | None = None
     ) -> bool:
         """Add what the user said. Without ``payload``, that of the turn that this belongs to is taken."""
-        message = UserMessage(content=(Text(text.strip()),), mode=mode)
+        told = said(content)
+        payload = told.payload(payload)
+        message = told.message.replace(mode=mode)
         if mode == "user":
             message = message.replace(payload=self.payload if payload is None else payload)
-        return await self._commit_text(message, text, agent)
+        return await self._commit_text(message, told.text, agent)
 
     async def commit_assistant(self, text: str, *, agent: str | None = None) -> bool:
         """Add what the agent said."""
-        return await self._commit_text(AssistantMessage(content=(Text(text.strip()),), mode="tool"), text, agent)
+        message = AssistantMessage(content=_trimmed(text), mode="tool")
+        return await self._commit_text(message, text, agent)
 
     async def commit_system(self, text: str, *, agent: str | None = None) -> bool:
         """Add what the agent alone is told, before all of its dialogue."""
-        return await self._commit_text(SystemMessage(content=(Text(text.strip()),), mode="tool"), text, agent)
+        message = SystemMessage(content=_trimmed(text), mode="tool")
+        return await self._commit_text(message, text, agent)
 
     async def commit_developer(self, text: str, *, agent: str | None = None) -> bool:
         """Add what all agents are told, in its place in the dialogue."""
-        return await self._commit_text(DeveloperMessage(content=(Text(text.strip()),), mode="tool"), text, agent)
+        message = DeveloperMessage(content=_trimmed(text), mode="tool")
+        return await self._commit_text(message, text, agent)
 
     async def _commit_text(self, message: _Spoken, text: str, agent: str | None) -> bool:
         """Tell the hook, keep the message, and tell the event, each by the message's role."""
@@ -212,8 +222,9 @@ class Commits:
 
     @property
     def assistant_history(self) -> tuple[Message, ...]:
-        """What the agents said."""
-        return tuple([each for each in self.messages if isinstance(each, AssistantMessage)])
+        """What the agents said; answers that nobody was shown are left out (``messages`` has them)."""
+        said = (each for each in self.messages if isinstance(each, AssistantMessage))
+        return tuple([each for each in said if DISCARDED not in each.tags])
 
     @property
     def last_user(self) -> str | None:
@@ -222,8 +233,9 @@ class Commits:
 
     @property
     def last_assistant(self) -> str | None:
-        """The last text of an agent."""
-        return next((each.text for each in self._backwards() if isinstance(each, AssistantMessage)), None)
+        """The last text that an agent said; answers that nobody was shown are left out."""
+        said = (each for each in self._backwards() if isinstance(each, AssistantMessage))
+        return next((each.text for each in said if DISCARDED not in each.tags), None)
 
     @property
     def last_tool(self) -> str | None:

@@ -27,6 +27,7 @@ from msgspec import Struct
 from palaver.core.errors import ClosedError
 from palaver.swarm.live import LiveSwarm
 from palaver.swarm.place import LOGGER, called
+from palaver.swarm.said import Content, Said, checked_text, said
 from palaver.swarm.session import Session
 
 T = TypeVar("T")
@@ -46,10 +47,10 @@ class Answer(Struct, frozen=True, kw_only=True):
 Connector = Callable[[Answer], Awaitable[Any] | Any]
 
 
-async def complete(live: LiveSwarm, text: str, client: str, payload: Any = None) -> str:
+async def complete(live: LiveSwarm, content: Content, client: str, payload: Any = None) -> str:
     """Say one thing as a client who has no session, and give the answer. Raises as ``Session.complete`` does."""
     async with live.alone(client), live.session(client) as session:
-        return await session.complete(text, payload)
+        return await session.complete(content, payload)
 
 
 async def fork(
@@ -90,15 +91,16 @@ class Connection:
         """Close."""
         await self.session.close()
 
-    async def send(self, text: str, payload: Any = None) -> str:
+    async def send(self, content: Content, payload: Any = None) -> str:
         """Say something; the connector is told the answer, and it is given. Raises what the connector raises."""
-        answer = await self.session.complete(text, payload)
+        answer = await self.session.complete(content, payload)
         if answer:
             await called(self._connector, self._told(answer))
         return answer
 
     async def notify(self, text: str) -> None:
         """Tell the connector something that no agent said; nothing of it is kept. Policies have the last word."""
+        text = checked_text(text, "text")
         refused = await self.session.refused_output(text)
         try:
             await called(self._connector, self._told(text if refused is None else refused))
@@ -114,7 +116,7 @@ def connect(live: LiveSwarm, client: str, connector: Connector) -> Connection:
     return Connection(live, client, connector)
 
 
-def _speaking(of: Session | Connection) -> tuple[Session, Callable[[str, Any], Awaitable[str]]]:
+def _speaking(of: Session | Connection) -> tuple[Session, Callable[[Content, Any], Awaitable[str]]]:
     """A session, and how it is spoken to."""
     return (of, of.complete) if isinstance(of, Session) else (of.session, of.send)
 
@@ -130,20 +132,20 @@ class Rated:
         self._delay, self._clock = delay, clock
         self._free = float("-inf")
 
-    async def complete(self, text: str, payload: Any = None) -> str:
+    async def complete(self, content: Content, payload: Any = None) -> str:
         """Say something, as ``Session.complete`` does; gives ``""`` when it is too soon."""
-        now = self._clock()
+        told, now = said(content), self._clock()
         if now < self._free:
             return ""
         self._free = now + self._delay
-        return await self._say(text, payload)
+        return await self._say(told, payload)
 
 
 class _Waiting:
     """The messages that came while a turn was under way, and everybody who waits for the answer to the newest."""
 
     def __init__(self) -> None:
-        self.texts: list[tuple[str, Any]] = []
+        self.texts: list[tuple[Said, Any]] = []
         self.done = anyio.Event()
         self.answer = ""
         self.error: Exception | None = None
@@ -158,22 +160,23 @@ class Scheduled:
         self._next: _Waiting | None = None
         self._busy = False
 
-    async def complete(self, text: str, payload: Any = None) -> str:
+    async def complete(self, content: Content, payload: Any = None) -> str:
         """Say something; the answer is that to the newest message of those that waited together.
 
         Gives ``""`` when the session closed meanwhile. Raises as ``Session.complete`` does.
         """
+        told = said(content)
         if not self._busy or self.session.closed:
             self._busy = True
             try:
-                return await self._say(text, payload)
+                return await self._say(told, payload)
             finally:
                 if self._next is None or self.session.closed:
                     self._release(None)
                 else:
                     self.session.spawn(None, self._rest)
         waiting = self._next = self._next or _Waiting()
-        waiting.texts.append((text, payload))
+        waiting.texts.append((told, payload))
         await waiting.done.wait()
         if waiting.error is not None:
             raise waiting.error

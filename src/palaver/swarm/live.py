@@ -26,7 +26,7 @@ from palaver.swarm.bus import Bus
 from palaver.swarm.events import SHARED, Event
 from palaver.swarm.local_bus import LocalBus
 from palaver.swarm.log import Log, open_log
-from palaver.swarm.names import client_thread
+from palaver.swarm.names import checked_client_id, client_thread
 from palaver.swarm.place import LOGGER
 from palaver.swarm.resources import Shared, open_shared
 from palaver.swarm.session import Session
@@ -90,11 +90,11 @@ class LiveSwarm:
 
     def session(self, client: str) -> Session:
         """The session of a client: ``async with live.session("ann") as session``."""
-        return Session(self, client)
+        return Session(self, checked_client_id(client))
 
     async def open(self, client: str) -> Session:
         """Open the session of a client; ``close`` ends it. Raises as ``Session`` does."""
-        session = Session(self, client)
+        session = self.session(client)
         await session.__aenter__()
         return session
 

@@ -38,6 +38,20 @@ def name_of_agent(name: object) -> str:
     return name
 
 
+def checked_run(run: object) -> str | None:
+    """Give the name of a turn back. Raises ``TypeError`` for what is neither a text nor ``None``."""
+    if run is not None and not isinstance(run, str):
+        raise TypeError(f"run: the name of a turn is a text, not {type(run).__name__}")
+    return run
+
+
+def checked_client_id(client: object) -> str:
+    """Give the id of a client back. Raises ``TypeError`` for what is no text."""
+    if not isinstance(client, str):
+        raise TypeError(f"client: the id of a client is a text, not {type(client).__name__}")
+    return client
+
+
 def is_name(text: str) -> bool:
     """Whether something may be called that."""
     return _NAME.fullmatch(text) is not None

@@ -46,6 +46,7 @@ from palaver.swarm.named import TURN
 from palaver.swarm.offered import offered_tools
 from palaver.swarm.place import LOGGER, Place, called, watched
 from palaver.swarm.rescue import START, Custom, Recomplete, placeholder
+from palaver.swarm.said import Said, said
 from palaver.swarm.tool import SwarmTool
 from palaver.swarm.turn import Turn
 from palaver.threads.view import DISCARDED, PLACEHOLDER
@@ -73,15 +74,15 @@ class Seat:
 
     # -- what is asked of it ---------------------------------------------------------------------------------------
 
-    async def execute(self, turn: Turn, text: str, mode: Mode) -> None:
+    async def execute(self, turn: Turn, told: Said, mode: Mode) -> None:
         """Say something to the agent. Whatever goes wrong is the error of the turn."""
         try:
             async with self._lock:
                 place = self._place(turn)
-                await watched("on_execute", self.agent.hooks.on_execute, place, text, mode)
-                await self._said(turn, text, mode)
+                await watched("on_execute", self.agent.hooks.on_execute, place, told.text, mode)
+                await self._said(turn, told, mode)
                 if self.agent.operator is not None:
-                    await self._operate(turn, place, text)
+                    await self._operate(turn, place, told.text)
                 else:
                     await self._step(turn, place)
         except Exception as error:  # noqa: BLE001 (it belongs to whoever waits for the answer)
@@ -119,19 +120,18 @@ class Seat:
         except Exception as error:  # noqa: BLE001 (as above)
             self._fail(turn, error)
 
-    async def run(self, text: str, payload: Any) -> str:
+    async def run(self, told: Said, payload: Any) -> str:
         """Ask the model without a trace in the log, and without tools.
 
         ``""`` when it called one, or may not be shown.
         """
         async with self._apart:
-            return await self._run(text, payload)
+            return await self._run(told, payload)
 
-    async def _run(self, text: str, payload: Any) -> str:
+    async def _run(self, told: Said, payload: Any) -> str:
         place = self.session.place(self.agent.name, payload=payload)
-        await watched("on_run", self.agent.hooks.on_run, place, text)
-        said = UserMessage(content=(Text(text),), agent=self.agent.name, mode="user")
-        messages = (*await self._context(place, None), said)
+        await watched("on_run", self.agent.hooks.on_run, place, told.text)
+        messages = (*await self._context(place, None), told.spoken(self.agent.name, "user"))
         try:
             answer = await self._ask(place, messages, (), self.agent.model.session() if self.agent.model else None)
         except Exception as error:
@@ -140,7 +140,7 @@ class Seat:
             self._log_error("the model", error)
             return await self._transformed(placeholder(self.agent.placeholders))
         text = await self._transformed(answer.text)
-        self.session.tell("agent", "run", self.agent.name, input={"message": said.text}, output={"result": text})
+        self.session.tell("agent", "run", self.agent.name, input={"message": told.text}, output={"result": text})
         if client_calls(answer) or await self._refused(text) is not None:
             return ""
         return text
@@ -152,10 +152,10 @@ class Seat:
 
     # -- an execution ----------------------------------------------------------------------------------------------
 
-    async def _said(self, turn: Turn, text: str, mode: Mode) -> None:
+    async def _said(self, turn: Turn, told: Said, mode: Mode) -> None:
         if self.session.is_past(turn):  # it would stand among what the next turn says
             return
-        message = UserMessage(content=(Text(text.strip()),), agent=self.agent.name, mode=mode)
+        message = told.spoken(self.agent.name, mode)
         if mode == "user":
             message = message.replace(payload=turn.payload)
         before = len(self.session.log.path)
@@ -221,7 +221,7 @@ class Seat:
             return
         strategy = self.agent.rescue
         if not again and isinstance(strategy, Recomplete):
-            await self._said(turn, strategy.prompt, "tool")
+            await self._said(turn, said(strategy.prompt), "tool")
             await self._step(turn, place, again=True)
             return
         if not again and isinstance(strategy, Custom):
@@ -238,16 +238,16 @@ class Seat:
         operator = self.agent.operator
         if operator is None:
             return
-        said = ""
+        spoken = ""
         with anyio.move_on_after(self.agent.operator_timeout):
-            said = await operator(place, text.strip() or self.session.last_user or "")
-        answer = AssistantMessage(content=(Text(said),), agent=self.agent.name, mode="tool", source="operator")
-        if not said:
+            spoken = await operator(place, text.strip() or self.session.last_user or "")
+        answer = AssistantMessage(content=(Text(spoken),), agent=self.agent.name, mode="tool", source="operator")
+        if not spoken:
             turn.resolve("")
         elif self._late(turn):
             await self._withhold(turn, answer)
         else:
-            await self._show(turn, place, answer, said)
+            await self._show(turn, place, answer, spoken)
 
     # -- calls -----------------------------------------------------------------------------------------------------
 
@@ -485,7 +485,7 @@ class Seat:
         scope = self.agent.rescue_scope
         await self.session.keep(_of(turn, rescue(reason, agent=place.agent, mode="tool", scope=scope)))
         if scope == "thread":
-            await self._said(turn, START, "tool")
+            await self._said(turn, said(START), "tool")
 
     async def _rescue(self, turn: Turn, place: Place, reason: str, *, retry: bool = True) -> None:
         if turn.over:

@@ -32,11 +32,12 @@ from palaver.swarm.agent import SwarmAgent
 from palaver.swarm.commits import Commits
 from palaver.swarm.events import SOURCES, Event
 from palaver.swarm.named import TURN, NamedTurns
-from palaver.swarm.names import name_of_agent
+from palaver.swarm.names import checked_run, name_of_agent
 from palaver.swarm.navigator import Navigator
 from palaver.swarm.place import CALL, CURRENT, LOGGER, STRAY, Place, is_cancelled, watched
 from palaver.swarm.records import Records
 from palaver.swarm.resources import Resources
+from palaver.swarm.said import Content, Said, checked_text, said
 from palaver.swarm.seat import Seat
 from palaver.swarm.session_resources import SessionResources
 from palaver.swarm.turn import Turn
@@ -141,63 +142,66 @@ class Session(Commits, SessionResources):
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
-    async def complete(self, text: str, payload: Any = None, *, run: str | None = None) -> str:
-        """Say something as the client, and wait for the answer.
+    async def complete(self, content: Content, payload: Any = None, *, run: str | None = None) -> str:
+        """Say something as the client, and wait for the answer. Text, parts and user messages may be said.
 
         ``payload`` is kept with the message, and known to hooks and tools; inside a turn it takes the place of the
         turn's. ``run`` names the turn. Gives ``""`` when the turn was cancelled or the session closed. Raises what the
-        model raised, ``TurnError``, ``StoreError``, ``ClosedError``.
+        model raised, ``MessageError`` for what cannot be said, ``TurnError``, ``StoreError``, ``ClosedError``.
         """
         self._check()
-        own = self._own()
+        told, own = said(content), self._own()
+        payload, run = told.payload(payload), checked_run(run)
         if own is not None:
             own.payload = own.payload if payload is None else payload
-            return await self._join(own, text, "user")
+            return await self._join(own, told, "user")
         async with self._queued():
             if self._over:
                 return ""
             self.navigator.route.clear()
-            return await self._turn(text, "user", payload, run)
+            return await self._turn(told, "user", payload, run)
 
-    async def execute(self, text: str, *, agent: str | None = None, call: Call | None = None) -> str:
+    async def execute(self, content: Content, *, agent: str | None = None, call: Call | None = None) -> str:
         """Say something as the program does, and wait for the answer; inside a turn, for the answer of that turn.
 
         Gives ``""`` when ``agent`` is not the active one, and to a call whose turn is over. Raises as ``complete``.
         """
         self._check()
+        told = said(content)
         if call is not None and call.turn.over:
             return ""
         own = self._own() if call is None else call.turn
         if own is not None:
             if agent is not None and self.active_seat(agent) is None:
                 return ""
-            return await self._join(own, text, "tool", call)
+            return await self._join(own, told, "tool", call)
         async with self._queued():
             if self._over or (agent is not None and self.active_seat(agent) is None):
                 return ""
-            return await self._turn(text, "tool", None, None)
+            return await self._turn(told, "tool", None, None)
 
-    async def run(self, text: str, payload: Any = None, *, agent: str | None = None) -> str:
+    async def run(self, content: Content, payload: Any = None, *, agent: str | None = None) -> str:
         """Ask the active agent without a trace in the log and without tools. ``""`` when it may not be shown."""
-        self._check()
+        told = said(content, trim=False)
         seat = self.active_seat(agent)
         if seat is None:
             return ""
-        result = await seat.run(text, payload)
-        self.tell("session", "run", input={"message": text}, output={"result": result})
+        result = await seat.run(told, told.payload(payload))
+        self.tell("session", "run", input={"message": told.text}, output={"result": result})
         return result
 
-    async def consult(self, agent: str, text: str, payload: Any = None) -> str:
+    async def consult(self, agent: str, content: Content, payload: Any = None) -> str:
         """Ask any agent of the swarm, active or not, as ``run`` does. Raises ``NavigationError`` for an unknown one."""
         self._check()
         self.known_agent(agent)
-        result = await Seat(self, self.swarm.agents[agent]).run(text, payload)
-        self.tell("session", "run", agent, input={"message": text}, output={"result": result})
+        told = said(content, trim=False)
+        result = await Seat(self, self.swarm.agents[agent]).run(told, told.payload(payload))
+        self.tell("session", "run", agent, input={"message": told.text}, output={"result": result})
         return result
 
     async def emit(self, text: str, *, agent: str | None = None, call: Call | None = None) -> bool:
         """Answer the turn under way with a text, which is kept as the agent's; give whether somebody waited for it."""
-        self._check()
+        text = checked_text(text, "text")
         seat = self.active_seat(agent)
         if seat is None:
             return False
@@ -205,19 +209,19 @@ class Session(Commits, SessionResources):
         turn = call.turn if call is not None else self.turn
         self._continued(call)
         refused = await self.refused_output(text)
-        said = text if refused is None else refused
+        shown = text if refused is None else refused
         claimed = turn is not None and turn.claim()
         if turn is not None and claimed:
             self._drop(halt=call is None)
             tags = () if refused is None else (PLACEHOLDER,)
             message = AssistantMessage(
-                content=(Text(said),), agent=seat.agent.name, mode="tool", source="emit", tags=tags
+                content=(Text(shown),), agent=seat.agent.name, mode="tool", source="emit", tags=tags
             )
             answered = turn
 
             def kept(message: Message) -> None:
                 self._pushed(message)
-                answered.give(said)  # what is kept is given, also when the caller was cancelled meanwhile
+                answered.give(shown)  # what is kept is given, also when the caller was cancelled meanwhile
 
             try:
                 await self.log.append([message.replace(metadata={TURN: turn.id}) if turn.named else message], kept)
@@ -225,8 +229,8 @@ class Session(Commits, SessionResources):
                 turn.break_off(error if isinstance(error, Exception) else TurnError("the turn was interrupted"))
                 raise
         if refused is None:
-            await watched("on_emit", self.swarm.on_emit, self, said)
-            self.tell("session", "emit", input={"message": said})
+            await watched("on_emit", self.swarm.on_emit, self, shown)
+            self.tell("session", "emit", input={"message": shown})
         return claimed
 
     async def cancel(self) -> bool:
@@ -278,20 +282,20 @@ class Session(Commits, SessionResources):
         finally:
             self._waiting -= 1
 
-    async def _join(self, turn: Turn, text: str, mode: Mode, call: Call | None = None) -> str:
+    async def _join(self, turn: Turn, told: Said, mode: Mode, call: Call | None = None) -> str:
         """Say something inside a turn, and wait for its answer."""
         self._continued(call)
         active = self.navigator.active
-        turn.executions.append((text, active, mode))
+        turn.executions.append((told.text, active, mode))
         self.tell("execution", "commit-execution-begin", active)
         token = CALL.set(None)  # what the agent is asked with is not the call's, even where a tool asks
         try:
-            await self.seat().execute(turn, text, mode)
+            await self.seat().execute(turn, told, mode)
         finally:
             CALL.reset(token)
         return await turn.wait()
 
-    async def _turn(self, text: str, mode: Mode, payload: Any, run: str | None) -> str:
+    async def _turn(self, told: Said, mode: Mode, payload: Any, run: str | None) -> str:
         known = self.named.known(run)
         turn = Turn(mode, payload, id=run, limit=self.swarm.nested)
         self.turn, self._latest = turn, ReferenceType(turn)
@@ -299,9 +303,9 @@ class Session(Commits, SessionResources):
         self.tell("execution", "commit-execution-begin")
         try:
             if isinstance(known, str):
-                self._answered(turn, text, known)
+                self._answered(turn, told.text, known)
                 return known
-            banned = await self._admitted(turn, text, mode)
+            banned = await self._admitted(turn, told.text, mode)
             if banned is not None:
                 turn.resolve(banned)
                 answer = await turn.wait()  # it may have been emitted or cancelled while the policy was asked
@@ -309,10 +313,10 @@ class Session(Commits, SessionResources):
                 return answer
             self.tell("swarm", "get-agent-name", output={"activeAgent": active})
             self.tell("swarm", "get-agent", output={"agentName": active, "result": active})
-            answer = await self._answer(turn, text, mode, resumed=known is None)
+            answer = await self._answer(turn, told, mode, resumed=known is None)
             if not self._over:
                 await self.named.keep(run, answer)
-            self._answered(turn, text, answer)
+            self._answered(turn, told.text, answer)
             return answer
         finally:
             turn.resolve("")
@@ -334,8 +338,8 @@ class Session(Commits, SessionResources):
     def _answered(self, turn: Turn, text: str, answer: str) -> None:
         self._told(turn, answer)
         told = [] if turn.banned else turn.executions or [(text, None, turn.mode)]
-        for said, _, mode in told:
-            self.tell("session", "execute", input={"message": said, "mode": mode}, output={"result": answer})
+        for each, _, mode in told:
+            self.tell("session", "execute", input={"message": each, "mode": mode}, output={"result": answer})
 
     def _told(self, turn: Turn, answer: str) -> None:
         """Publish, once, what a turn is answered with."""
@@ -344,7 +348,7 @@ class Session(Commits, SessionResources):
             self.tell("swarm", "get-agent-name", output={"activeAgent": self.navigator.active})
             self.tell("swarm", "wait-for-output", output={"result": answer})
 
-    async def _answer(self, turn: Turn, text: str, mode: Mode, *, resumed: bool) -> str:
+    async def _answer(self, turn: Turn, told: Said, mode: Mode, *, resumed: bool) -> str:
         """Let the active agent hear it, and wait for what any of them says."""
         seat = self.seat()
         token = CURRENT.set(turn)
@@ -352,7 +356,7 @@ class Session(Commits, SessionResources):
             if resumed:
                 self.spawn(turn, seat.resume, turn)
             else:
-                self.spawn(turn, seat.execute, turn, text, mode)
+                self.spawn(turn, seat.execute, turn, told, mode)
         finally:
             CURRENT.reset(token)
         try:
