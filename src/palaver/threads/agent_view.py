@@ -99,6 +99,9 @@ class AgentView(ModelsView):
     def _heeds(self, marker: RescueMarker | FlushMarker) -> bool:
         return marker.agent == self.agent
 
+    def _answers(self, message: Message) -> bool:
+        return message.agent == self.agent and super()._answers(message)
+
     def _admits(self, message: Message) -> bool:
         if not is_sent(message) or not _says(message):
             return False

@@ -9,6 +9,8 @@ Rules:
   all of it, ``agent`` hides it from the marker's own agent alone, ``turn`` (the default of a rescue) hides the failed
   turn. A turn begins with the last user message whose mode is not ``"tool"``; where there is none, with the thread.
 - What is tagged ``DISCARDED``, ``PLACEHOLDER`` or ``RECORD`` is never sent to a model (K13).
+- What has a lifetime (``expiry``) is there for the step or the prompt in which it was said: an answer behind it ends
+  the step, and the next user message of a person behind such an answer ends the prompt. A summary stands for answers.
 - What is visible is held by reference, back to the last marker that hid everything: a turn that is hidden later
   opens a window to messages before it.
 
@@ -19,10 +21,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import is_
 from typing import ClassVar, Final
 
 from palaver.core.errors import StoreError
 from palaver.core.messages import (
+    AssistantMessage,
     DeveloperMessage,
     FlushMarker,
     Message,
@@ -31,6 +36,7 @@ from palaver.core.messages import (
     SystemMessage,
     UserMessage,
 )
+from palaver.threads.expiry import EndOf, expired, has_lifetime
 from palaver.threads.thread import Entry
 
 DISCARDED: Final = "discarded"
@@ -105,10 +111,16 @@ class ModelsView(View):
     def _heeds(self, marker: RescueMarker | FlushMarker) -> bool:
         """Whether a marker whose scope is ``agent`` hides something here."""
 
+    def _answers(self, message: Message) -> bool:
+        """Whether a step of whoever sees this is over with a message."""
+        return (isinstance(message, AssistantMessage) and is_sent(message)) or message.is_summary
+
     def _begin(self) -> None:
         self._visible: list[Message] = []
         self._outside: list[int] = []  # positions in ``_visible`` of what stands outside the window
         self._turn = 0  # where in ``_visible`` the last turn begins
+        self._answered = 0  # how much of ``_visible`` the last answer has behind it
+        self._brief = False  # whether anything in ``_visible`` has a lifetime
         self._given = 0  # how much of ``_visible`` somebody holds, and may not change
 
     def _take(self, message: Message) -> None:
@@ -119,12 +131,32 @@ class ModelsView(View):
             elif scope == "thread" or self._heeds(message):
                 self._begin()
             return
+        answers = self._answers(message)
+        if answers:
+            self._expire("agent-step", len(self._visible))
         if isinstance(message, UserMessage) and message.mode != "tool":
+            self._expire("user-prompt", self._answered)
             self._turn = len(self._visible)
         if self._admits(message):
             if isinstance(message, self._OUTSIDE):
                 self._outside.append(len(self._visible))
+            self._brief = self._brief or has_lifetime(message)
             self._visible.append(message)
+        if answers:
+            self._answered = len(self._visible)
+
+    def _expire(self, end_of: EndOf, before: int) -> None:
+        """Leave out what expired before a position. Costs what is visible, where anything has a lifetime."""
+        if not self._brief:
+            return
+        left = [*expired(self._visible[:before], end_of), *self._visible[before:]]
+        self._brief = any(message is not None and has_lifetime(message) for message in left)
+        if all(map(is_, left, self._visible)):
+            return
+        at = [0, *accumulate([message is not None for message in left])]
+        self._outside = [at[position] for position in self._outside if left[position] is not None]
+        self._turn, self._answered = at[self._turn], at[self._answered]
+        self._visible, self._given = [message for message in left if message is not None], 0
 
     def _opens(self, position: int) -> bool:
         """Whether a visible message is one that a turn of the user begins with."""
@@ -137,6 +169,7 @@ class ModelsView(View):
             self._visible, self._given = self._visible[:start], 0
         else:
             del self._visible[start:]
+        self._answered = min(self._answered, start)
         while self._outside and self._outside[-1] >= start:
             self._outside.pop()
 
