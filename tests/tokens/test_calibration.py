@@ -1,5 +1,6 @@
 """A calibration is right after one report, learns slope and fixed part from more, and no report throws it off."""
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -88,3 +89,14 @@ def test_the_share_of_reasoning_that_comes_back_is_learned():
 def test_a_negative_estimate_is_refused():
     with pytest.raises(MessageError, match="-1"):
         Calibration().learned(-1, 5)
+
+
+@pytest.mark.finding("F-10")
+def test_what_was_learned_is_read_back_and_nonsense_is_not():
+    known = Calibration().learned(1000, 800).learned(4000, 3300).replayed(0.5)
+    fields = msgspec.to_builtins(known)
+    assert Calibration.restored(fields) == known
+    for name, wrong in [("ee", -1.0), ("n", "1"), ("r", None), ("e", 10**400), ("replay", 2.0), ("er", float("nan"))]:
+        assert Calibration.restored({**fields, name: wrong}) is None
+    assert Calibration.restored({**fields, "e": 1e6}) is None
+    assert Calibration.restored({}) is None

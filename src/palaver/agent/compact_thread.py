@@ -19,7 +19,6 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import is_
 
 from msgspec import Struct, structs
 
@@ -31,7 +30,7 @@ from palaver.context.budget import capacity
 from palaver.context.compaction import Compacted, Failure, compacting, without_model
 from palaver.context.ledger import Ledger
 from palaver.context.pipelines import DEFAULT
-from palaver.context.plan import Change, Plan, plan_of
+from palaver.context.plan import Change
 from palaver.context.rewriting import record, rewritten, undone
 from palaver.context.stages import Stage
 from palaver.core.errors import MessageError, SummaryError
@@ -99,7 +98,10 @@ async def compact(
     asked = None if model is None else model.name
     ledger = Ledger(asked, rates=None if asked is None else rates_of(asked), counter=counter)
     fixed = ledger.fixed(system, tools, getattr(model, "settings", Settings()).output)
-    whole = _weighed(path, messages, model, ledger, window=window, fixed=fixed, keep_last=keep_last)
+    every = ReplayView()(path)
+    ledger.recall(path, every, fixed=fixed)
+    measured = ledger.measure(every, fixed=fixed, anchor=ledger.anchored(path, every))
+    whole = ledger.plan(messages, measured, capacity=_capacity(model, window), now=now_ms(), keep_last=keep_last)
     goal = max(whole.tokens // 2, 1) if to is None else to
     asking = compacting(whole, stages, goal=goal)
     heard = _Heard()
@@ -108,15 +110,17 @@ async def compact(
     else:
         found = _unasked(without_model(asking, _NOBODY))
     change = rewritten(head, messages, found.plan)
-    kept = None
+    after, kept = measured, None
+    if change is not None:
+        after = ledger.measure((*found.plan.messages, *every[len(messages) :]), fixed=fixed)
     if change is not None and not trial:
         stays = [entry.message for entry in path[cut:]]
-        messages = (*change.messages[:-1], *stays, record(path, found.plan))
+        messages = (*change.messages[:-1], *stays, record(path, found.plan, learned=ledger.learned))
         onto = path[change.kept - 1].id if change.kept else None
         kept = await _rebased(thread, on, onto, messages)
     return Compaction(
-        before=whole.tokens,
-        after=found.plan.tokens,
+        before=measured.tokens,
+        after=after.tokens,
         goal=goal,
         capacity=whole.capacity,
         changes=found.plan.changes,
@@ -161,37 +165,11 @@ def _closed(path: Sequence[Entry]) -> int:
     return next(place for place in range(len(path) - 1, -1, -1) if path[place].message is opened.message)
 
 
-def _weighed(
-    path: Sequence[Entry],
-    messages: Sequence[Message],
-    model: LanguageModel | None,
-    ledger: Ledger,
-    *,
-    window: int | None,
-    fixed: int,
-    keep_last: Iterable[str],
-) -> Plan:
-    """The plan of what stands before the open answer; what stands behind it weighs, and is not part of it."""
-    every = ReplayView()(path)
-    ledger.recall(path, every, fixed=fixed)
-    measured = ledger.measure(every, fixed=fixed, anchor=ledger.anchored(path, every))
+def _capacity(model: LanguageModel | None, window: int | None) -> int:
+    """What a prompt for a model may weigh, in tokens."""
     can = Capabilities() if model is None else model.capabilities
     settings: Settings = getattr(model, "settings", Settings())
-    plan = plan_of(
-        messages,
-        tokens=ledger.estimates[: len(messages)] if _same(messages, every) else None,
-        capacity=capacity(window or can.window, can.max_output, settings),
-        around=ledger.around,
-        scale=measured.scale,
-        now=now_ms(),
-        keep_last=keep_last,
-    )
-    return structs.replace(plan, fixed=max(round(measured.estimate - plan.sum - ledger.around * len(plan.items)), 0))
-
-
-def _same(messages: Sequence[Message], every: Sequence[Message]) -> bool:
-    """Whether messages are the first of all of them."""
-    return len(messages) <= len(every) and all(map(is_, messages, every))
+    return capacity(window or can.window, can.max_output, settings)
 
 
 def _unasked(found: Compacted) -> Compacted:

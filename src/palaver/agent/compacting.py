@@ -41,7 +41,7 @@ from palaver.agent.weighing import Weighing
 from palaver.context.compaction import compacting, due
 from palaver.context.ledger import Measure
 from palaver.context.pipelines import DEFAULT
-from palaver.context.plan import Item, Plan, plan_of
+from palaver.context.plan import Item, Plan
 from palaver.context.rewriting import rewritten
 from palaver.context.stages import Stage
 from palaver.core.errors import ContextOverflowError, MessageError, StreamError, excerpt
@@ -155,23 +155,14 @@ class Compacting(Middleware):
         now = now_ms()
         if not forced:
             latest = tuple([Item(message, 0) for message in prompt.messages[-_LATEST:]])
-            weighed = Plan(items=latest, sum=measured.estimate, capacity=room, scale=measured.scale, now=now)
+            weighed = Plan(items=latest, sum=measured.tokens, capacity=room, now=now)
             if not due(weighed, self._stages):
                 return None
         if not _same(prompt.messages, context.messages()):
             text = f"{self.name}: nothing is compacted behind middleware that changes the messages: let it stand before"
             context.emit(Warned(agent=context.agent, run=context.run, text=text))
             return None
-        return plan_of(
-            prompt.messages,
-            capacity=room,
-            tokens=known.ledger.estimates,
-            fixed=known.fixed,
-            around=known.ledger.around,
-            scale=measured.scale,
-            now=now,
-            keep_last=self._keep_last,
-        )
+        return known.ledger.plan(prompt.messages, measured, capacity=room, now=now, keep_last=self._keep_last)
 
     async def _compacted(
         self, prompt: Prompt, context: RunContext, known: Weighing, plan: Plan, *, goal: int | None = None
@@ -182,22 +173,23 @@ class Compacting(Middleware):
             compacting(plan, self._stages, goal=goal), model, spent=partial(_spend, context)
         )
         path = context.path()
-        change = rewritten(path, prompt.messages, found.plan)
+        change = rewritten(path, prompt.messages, found.plan, learned=known.ledger.learned)
         if change is not None and context.rewrite is not None:
             prompt = prompt.replace(messages=await context.rewrite(*change))
+        measured = known.measure(prompt, context)
         if change is not None or found.failures:
             context.emit(
                 ContextCompacted(
                     agent=context.agent,
                     run=context.run,
                     before=plan.tokens,
-                    after=found.plan.tokens,
+                    after=measured.tokens,
                     capacity=plan.capacity,
                     changes=found.plan.changes,
                     failures=found.failures,
                 )
             )
-        return prompt, known.measure(prompt, context)
+        return prompt, measured
 
 
 def _together(request: ToolRequest, context: RunContext) -> int:

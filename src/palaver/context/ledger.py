@@ -22,13 +22,15 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
-from palaver.context.plan import SOURCE
+from palaver.context.plan import SOURCE, Item, Plan, Weights, plan_of
+from palaver.context.rewriting import learned_before
 from palaver.core.errors import MessageError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, UserMessage
 from palaver.core.parts import Opaque, ServerToolResult, ToolCall
@@ -47,8 +49,7 @@ from palaver.tokens.media import MediaRates
 class Measure(Struct, frozen=True, kw_only=True):
     """What a prompt is.
 
-    ``tokens``: by the provider's count; ``estimate``: of messages, system prompt and tools; ``scale``: how many
-    tokens one of the estimate is, so that a ``Plan`` made with it weighs the same.
+    ``tokens``: by the provider's count; ``estimate``: of messages, system prompt and tools.
 
     The rest is for ``Ledger.heard``. ``weight``: the estimate with what stands around each message, and without
     reasoning that is not sent; ``media``: how much of it is media; ``reasoning``: tokens of reasoning that may be part
@@ -57,7 +58,6 @@ class Measure(Struct, frozen=True, kw_only=True):
 
     tokens: int
     estimate: int
-    scale: float
     weight: int
     media: int = 0
     reasoning: int = 0
@@ -80,6 +80,50 @@ class _Mark(Struct, frozen=True, gc=False):
     def sent(self, replay: float) -> int:
         """The weight without reasoning that is not sent any more."""
         return self.weight - self.closed - round((1 - replay) * (self.reasoning - self.closed))
+
+
+class _Counted(NamedTuple):
+    """What a message is by itself: its estimate, and how much of it is reasoning, and media."""
+
+    tokens: int
+    reasoning: int
+    media: int
+
+
+class _Weigher:
+    """Weighs the items of a plan as the ledger would measure them: reasoning of turns that are over is not sent."""
+
+    def __init__(self, count: Callable[[Message], _Counted], calibration: Calibration) -> None:
+        """Weigh with what is known now."""
+        self._count, self._calibration = count, calibration
+        self._known: dict[int, tuple[Message, _Counted, int]] = {}
+
+    def __call__(self, items: Sequence[Item]) -> Weights:
+        """The items with what each adds to a prompt."""
+        replay, scale = self._calibration.replay, self._calibration.scale
+        begins = max([place for place, item in enumerate(items) if _ends_turn(item.message)], default=-1)
+        weighed: list[Item] = []
+        around = 0
+        for place, item in enumerate(items):
+            _, counted, beside = self._facts(item.message)
+            reasoning = round((replay if place > begins else 0.0) * counted.reasoning)
+            said = counted.tokens - counted.reasoning - counted.media
+            tokens = max(said + reasoning + round(counted.media / scale), 0)
+            weighed.append(item if tokens == item.tokens else Item(item.message, tokens, item.origin))
+            around += beside
+        return Weights(tuple(weighed), around / max(len(items), 1))
+
+    def _facts(self, message: Message) -> tuple[Message, _Counted, int]:
+        """What is counted of a message, once; the message is held, so that its ``id()`` stays its own."""
+        found = self._known.get(id(message))
+        if found is None:
+            found = self._known[id(message)] = message, self._count(message), overhead(message)
+        return found
+
+
+def _ends_turn(message: Message) -> bool:
+    """Whether the turn before a message is over with it: a person said it, as far as messages tell that."""
+    return isinstance(message, UserMessage) and message.mode != "tool"
 
 
 _START: Final = _Mark(0, 0, -1, 0, 0, 0)
@@ -154,20 +198,23 @@ class Ledger:
 
     def _take(self, message: Message) -> None:
         place = len(self._estimates)
-        tokens = self._counter.count(message)
+        counted = self._counted(message)
         last = self._marks[-1]
-        user, thoughts, reasoning, closed, found = last.user, last.thoughts, last.reasoning, last.closed, 0
+        user, thoughts, reasoning, closed = last.user, last.thoughts, last.reasoning + counted.reasoning, last.closed
         if isinstance(message, AssistantMessage):
             thoughts += _thoughts(message)
-            reasoning += estimate_reasoning(message)
-        else:
-            found = estimate_media(message, self._rates)
-            if isinstance(message, UserMessage) and message.mode != "tool":
-                user, thoughts, closed = place, 0, reasoning
-        weight = last.weight + tokens + overhead(message)
-        self._estimates.append(tokens)
-        self._sums.append(self._sums[-1] + tokens)
-        self._marks.append(_Mark(weight, last.media + found, user, thoughts, reasoning, closed))
+        elif _ends_turn(message):
+            user, thoughts, closed = place, 0, reasoning
+        weight = last.weight + counted.tokens + overhead(message)
+        self._estimates.append(counted.tokens)
+        self._sums.append(self._sums[-1] + counted.tokens)
+        self._marks.append(_Mark(weight, last.media + counted.media, user, thoughts, reasoning, closed))
+
+    def _counted(self, message: Message) -> _Counted:
+        tokens = self._counter.count(message)
+        if isinstance(message, AssistantMessage):
+            return _Counted(tokens, estimate_reasoning(message), 0)
+        return _Counted(tokens, 0, estimate_media(message, self._rates))
 
     # -- what a prompt is ----------------------------------------------------------------------------------------------
 
@@ -185,7 +232,7 @@ class Ledger:
         weight = mark.sent(self.calibration.replay) + fixed
         if anchor is None:
             tokens = self.calibration.applied(weight - mark.media) + mark.media
-            return Measure(tokens=tokens, estimate=whole, scale=tokens / max(whole, 1), weight=weight, media=mark.media)
+            return Measure(tokens=tokens, estimate=whole, weight=weight, media=mark.media)
         known, reasoning = self._known(anchor)
         behind = self._marks[anchor + 1]
         media = mark.media - behind.media
@@ -194,7 +241,6 @@ class Ledger:
         return Measure(
             tokens=tokens,
             estimate=whole,
-            scale=tokens / max(whole, 1),
             weight=weight,
             media=mark.media,
             reasoning=reasoning,
@@ -248,6 +294,36 @@ class Ledger:
             return False
         return same_model(self.model, answer.model)
 
+    # -- plans ---------------------------------------------------------------------------------------------------------
+
+    def plan(
+        self,
+        messages: Sequence[Message],
+        measured: Measure,
+        *,
+        capacity: int,
+        now: int = 0,
+        keep_last: Iterable[str] = (),
+    ) -> Plan:
+        """The plan of a compaction of messages, the first of those that were measured, or all of them.
+
+        It weighs as much as was measured, and every stage wins by it what the ledger measures less.
+        """
+        scale = self.calibration.scale
+        bare = plan_of(messages, capacity=capacity, tokens=[0] * len(messages), scale=scale, now=now)
+        weigh = _Weigher(self._counted, self.calibration)
+        found = weigh(bare.items)
+        total = sum([item.tokens for item in found.items])
+        return structs.replace(
+            bare,
+            items=found.items,
+            around=found.around,
+            sum=total,
+            fixed=round(measured.tokens / scale - total - found.around * len(found.items)),
+            keep_last=frozenset(keep_last),
+            weigh=weigh,
+        )
+
     # -- learning ------------------------------------------------------------------------------------------------------
 
     def heard(self, measure: Measure, answer: AssistantMessage) -> None:
@@ -263,20 +339,35 @@ class Ledger:
     def recall(self, path: Sequence[Entry], messages: Sequence[Message], *, fixed: int) -> None:
         """Learn from the answers that a thread holds already: those behind the last marker and the last compaction.
 
-        For a ledger that begins with a conversation. ``fixed`` is taken to have been the same; costs their number.
+        For a ledger that begins with a conversation. The record of a compaction says what was learned before it.
+        ``fixed`` is taken to have been the same; costs their number.
         """
         self.follow(messages)
         told: set[int] = set()
         for place in range(len(path) - 1, -1, -1):
             message = path[place].message
             if hides(message):
+                self._relearn(message)
                 break
             told.add(id(message))
         for place, message in enumerate(messages):
             if isinstance(message, AssistantMessage) and id(message) in told and self._trusts(message):
                 mark = self._marks[place]
                 weight = mark.sent(self.calibration.replay) + fixed
-                self.heard(Measure(tokens=0, estimate=0, scale=1.0, weight=weight, media=mark.media), message)
+                self.heard(Measure(tokens=0, estimate=0, weight=weight, media=mark.media), message)
+
+    @property
+    def learned(self) -> Mapping[str, Any] | None:
+        """What was learned of the model, for the record of a compaction; ``None`` where that is nothing."""
+        known = self.calibration
+        return {"model": self.model, **msgspec.to_builtins(known)} if known.reports or known.replays else None
+
+    def _relearn(self, message: Message) -> None:
+        """Begin with what the record of a compaction says was learned of the same model."""
+        said = learned_before(message)
+        if said is None or self.calibration.reports or not same_model(self.model, said.get("model")):
+            return
+        self.calibration = Calibration.restored(said) or self.calibration
 
 
 _TELLING: Final = 0.1

@@ -7,6 +7,8 @@ Rules (law 9; docs/spec/kairo.md#3.7):
 - A plan is made of whole histories: every call has its results right behind it (``of`` repairs what is not so).
 - ``Item.tokens`` are estimates; ``scale`` brings the sum to what the model's provider would count. Sizes that people
   and triggers see (``Plan.tokens``, ``capacity``) are in the provider's tokens.
+- What a stage books for a message that it made or changed is counted again where the plan has a ``weigh``
+  (``Ledger.plan``), so that a plan wins what the ledger measures next, and nothing else.
 - ``Item.origin`` is the place of a message in the history that the plan was made of, also where a stage shortened it;
   ``None`` for a message that a stage made in the place of others. So it is known what stands for what, and the thread
   can be written anew from there (``context.rewriting``).
@@ -16,8 +18,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -47,13 +49,23 @@ class Change(Struct, frozen=True):
     after: int
 
 
+class Weights(Struct, frozen=True):
+    """Items with what each of them adds to a prompt, and what stands around a message, on the average."""
+
+    items: tuple[Item, ...]
+    around: float
+
+
+Weigh: TypeAlias = Callable[[Sequence[Item]], Weights]
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """What is to be sent to a model.
 
     ``capacity``: what messages, system prompt and tools may take together, in tokens. ``fixed``: the estimate of
     system prompt and tools, ``around`` that of what stands around a message, on the average. ``now``: Unix
     milliseconds, for stages that look at age. ``keep_last`` are tags: of each, the last message that has it is kept as
-    it is. ``sum`` is that of the items.
+    it is. ``sum`` is that of the items. ``weigh`` counts the items that a stage gives; ``None`` takes its word.
     """
 
     items: tuple[Item, ...]
@@ -65,6 +77,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     now: int = 0
     keep_last: frozenset[str] = frozenset()
     changes: tuple[Change, ...] = ()
+    weigh: Weigh | None = None
 
     @property
     def tokens(self) -> int:
@@ -86,12 +99,14 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     def changed(self, stage: str, items: Sequence[Item], messages: int) -> Plan:
         """The plan with other items, as a stage made them of ``messages`` messages; the same where nothing is won."""
-        total = sum([item.tokens for item in items])
-        if total >= self.sum:
+        weights = Weights(tuple(items), self.around) if self.weigh is None else self.weigh(items)
+        found = structs.replace(
+            self, items=weights.items, around=weights.around, sum=sum([item.tokens for item in weights.items])
+        )
+        if found.sum >= self.sum or (self.weigh is not None and found.tokens >= self.tokens):
             return self
-        after = self.weighing(total, len(items))
-        change = Change(stage, messages, self.tokens, after)
-        return structs.replace(self, items=tuple(items), sum=total, changes=(*self.changes, change))
+        change = Change(stage, messages, self.tokens, found.tokens)
+        return structs.replace(found, changes=(*self.changes, change))
 
 
 def plan_of(

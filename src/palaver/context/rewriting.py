@@ -48,10 +48,13 @@ class Undone(NamedTuple):
     messages: tuple[Message, ...]
 
 
-def rewritten(path: Sequence[Entry], messages: Sequence[Message], plan: Plan) -> Rewritten | None:
+def rewritten(
+    path: Sequence[Entry], messages: Sequence[Message], plan: Plan, *, learned: Mapping[str, Any] | None = None
+) -> Rewritten | None:
     """What of a path stays, and what follows; ``None`` when no stage changed anything.
 
-    ``messages`` are what a view gave of the path, and what the plan was made of. Costs the length of the path.
+    ``messages`` are what a view gave of the path, and what the plan was made of. ``learned`` is what the record says of
+    the model (``Ledger.learned``). Costs the length of the path.
     """
     if not plan.changes:
         return None
@@ -69,7 +72,7 @@ def rewritten(path: Sequence[Entry], messages: Sequence[Message], plan: Plan) ->
         for entry in path[kept if begins is None else begins :]
         if id(entry.message) in stays or not is_sent(entry.message)
     ]
-    return Rewritten(kept, (*after[head : len(after) - tail], *behind, record(path, plan)))
+    return Rewritten(kept, (*after[head : len(after) - tail], *behind, record(path, plan, learned=learned)))
 
 
 def _same(one: Sequence[Message], other: Sequence[Message], stands: Sequence[int | None]) -> int:
@@ -88,7 +91,7 @@ def _end(stands: Sequence[int | None]) -> int | None:
     return max(found) + 1 if found else None
 
 
-def record(path: Sequence[Entry], plan: Plan) -> SystemMessage:
+def record(path: Sequence[Entry], plan: Plan, *, learned: Mapping[str, Any] | None = None) -> SystemMessage:
     """The record of a compaction, which no view shows: what was done, and where the path ended before."""
     changes: list[dict[str, Any]] = [
         {"stage": each.stage, "messages": each.messages, "before": each.before, "after": each.after}
@@ -100,7 +103,9 @@ def record(path: Sequence[Entry], plan: Plan) -> SystemMessage:
         if known is not None:
             depth += known - place
             break
-    payload = {"leaf": path[-1].id if path else None, "depth": depth, "stages": changes}
+    payload: dict[str, Any] = {"leaf": path[-1].id if path else None, "depth": depth, "stages": changes}
+    if learned is not None:
+        payload["learned"] = dict(learned)
     return SystemMessage(source=SOURCE, tags=(RECORD,), mode="tool").replace(payload=payload)
 
 
@@ -108,6 +113,12 @@ def depth_of(message: Message) -> int | None:
     """How many entries were ever before the end of a conversation that was compacted, if this is the record of that."""
     known = _said(message).get("depth")
     return known if isinstance(known, int) else None
+
+
+def learned_before(message: Message) -> Mapping[str, Any] | None:
+    """What was learned of the model before a conversation was compacted, if this is the record of that."""
+    learned = _said(message).get("learned")
+    return learned if isinstance(learned, jsontext.FrozenDict) else None
 
 
 def is_record(message: Message) -> bool:

@@ -5,8 +5,8 @@ Rules:
 - Such a message is a user message, so that every wire carries it (I4), with ``source="compaction"``. What a user writes
   never has that source, whatever its text says.
 - ``payload["compaction"]`` says which ``stage`` made it, how many ``messages`` and ``tokens`` it stands for, and the
-  ids of the messages that it ``replaces``. One that itself stood for others counts as those; its own id is in
-  ``replaces``.
+  ids of the messages that it ``replaces``. One that itself stood for others counts as those, in messages and tokens;
+  its own id is in ``replaces``.
 
 Stability: experimental.
 """
@@ -32,7 +32,7 @@ def standing(plan: Plan, stage: str, text: str, items: Sequence[Item], *images: 
     record = {
         "stage": stage,
         "messages": sum([_messages(item.message) for item in items]),
-        "tokens": plan.scaled(sum([item.tokens for item in items])),
+        "tokens": sum([_tokens(plan, item) for item in items]),
         "replaces": [item.message.id for item in items if item.message.id is not None],
         **more,
     }
@@ -52,5 +52,14 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _messages(message: Message) -> int:
-    count = (record_of(message) or {}).get("messages")
-    return count if type(count) is int and count > 0 else 1
+    return _counted(message, "messages") or 1
+
+
+def _tokens(plan: Plan, item: Item) -> int:
+    return _counted(item.message, "tokens") or plan.scaled(item.tokens)
+
+
+def _counted(message: Message, what: str) -> int | None:
+    """How many messages or tokens a message says that it stands for."""
+    count = (record_of(message) or {}).get(what)
+    return count if type(count) is int and count > 0 else None

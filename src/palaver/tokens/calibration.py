@@ -19,9 +19,11 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isfinite, sqrt
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from palaver.core.errors import MessageError
@@ -42,6 +44,10 @@ _EDGE: Final = 4.0
 _ABSURD: Final = 100
 _ABSURD_SHORT: Final = 50_000
 """Tokens that a provider may put around a short prompt at most."""
+
+_WHOLE: Final = frozenset(("reports", "replays"))
+_MOST: Final = 1e12
+"""No sum comes near it."""
 
 _SLOPES: Final = (0.2, 5.0)
 
@@ -93,6 +99,18 @@ class Calibration(Struct, frozen=True, gc=False):
         return Calibration(
             self.ee, self.e, self.n, self.er, self.r, self.reports, known + (share - known) / 2, self.replays + 1
         )
+
+    @classmethod
+    def restored(cls, fields: Mapping[str, Any]) -> Calibration | None:
+        """What was learned elsewhere, of its fields; ``None`` for what nothing can have taught."""
+        known: dict[str, float] = {}
+        for name in cls.__struct_fields__:
+            value = fields.get(name)
+            if not isinstance(value, (int, float)) or not 0 <= value < _MOST:
+                return None
+            known[name] = int(value) if name in _WHOLE else float(value)
+        found = msgspec.convert(known, cls)
+        return found if found.e**2 <= found.ee * found.n * 1.001 and found.replay <= 1 else None
 
     @property
     def scale(self) -> float:
