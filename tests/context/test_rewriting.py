@@ -5,6 +5,7 @@ from hypothesis import given, strategies as st
 
 import palaver as p
 from palaver.agent.depths import Depths
+from palaver.agent.replay_view import ReplayView
 from palaver.context.plan import Change, Item, Plan, plan_of
 from palaver.context.rewriting import is_record, record, rewritten, undone
 from palaver.threads import DISCARDED, PLACEHOLDER, RECORD, Thread, for_model
@@ -130,3 +131,18 @@ def test_no_two_entries_of_a_conversation_have_one_depth():
         path = thread.path()
         thread.rebase(change.messages, onto=path[change.kept - 1].id if change.kept else None, keep=f"b{round_}")
     assert seen == sorted(set(seen))
+
+
+@pytest.mark.finding("F-10")
+def test_a_result_that_a_repair_moved_does_not_bring_back_what_was_removed():
+    """What stands between the call and its late result was kept beside what stands for it, and read twice."""
+    call = p.assistant(p.ToolCall("c", "f", "{}"))
+    thread = thread_of(p.user("a"), call, p.user("b"), p.user("c"), p.tool("late", tool_call_id="c"), p.user("d"))
+    messages = ReplayView()(thread.path())
+    assert [each.text for each in messages] == ["a", "", "late", "b", "c", "d"]
+    plan = plan_of(messages, capacity=9)
+    note = Item(p.user("note", source="compaction"), 1)
+    change = rewritten(thread.path(), messages, changed(plan, [*plan.items[:3], note, plan.items[5]]))
+    assert change is not None
+    carried_out(thread, change)
+    assert [each.text for each in ReplayView()(thread.path())] == ["a", "", "late", "note", "d"]

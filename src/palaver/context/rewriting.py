@@ -61,7 +61,7 @@ def rewritten(
     places = {id(entry.message): place for place, entry in enumerate(path)}
     stands = [places.get(id(message)) for message in messages]
     after = [item.message for item in plan.items]
-    head = _same(messages, after, stands)
+    head = _alone(_same(messages, after, stands), stands)
     most = min(len(messages), len(after)) - head
     tail = _same(messages[::-1][:most], after[::-1][:most], [None if at is None else -at for at in stands[::-1][:most]])
     kept = (stands[head - 1] or 0) + 1 if head else 0
@@ -83,6 +83,19 @@ def _same(one: Sequence[Message], other: Sequence[Message], stands: Sequence[int
             return count
         before = at
     return min(len(one), len(other))
+
+
+def _alone(head: int, stands: Sequence[int | None]) -> int:
+    """How many messages stay at the beginning so that nothing that comes later stands among them in the path.
+
+    A repair moves results to their calls: a later message may stand before one of them.
+    """
+    later = [at for at in stands[head:] if at is not None]
+    least = min(later) if later else None
+    while head and least is not None and (at := stands[head - 1]) is not None and at > least:
+        least = min(least, at)
+        head -= 1
+    return head
 
 
 def _end(stands: Sequence[int | None]) -> int | None:
