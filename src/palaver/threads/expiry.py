@@ -65,12 +65,14 @@ def expired(messages: Sequence[Message], end_of: EndOf) -> list[Message | None]:
     """For each message what is left of it; ``None`` where it expired."""
     tags = _tags(end_of)
     left: list[Message | None] = list(messages)
-    answer, gone = -1, set[str | None]()
+    answer = -1
+    gone: set[str] = set()
     lost: dict[int, set[str | None]] = {}
     for place, message in enumerate(messages):
         over = not tags.isdisjoint(message.tags)
         if isinstance(message, AssistantMessage):
-            answer, gone = place, {call.id for call in client_calls(message)} if over else set()
+            answer = place
+            gone = {call.id for call in client_calls(message)} if over else set[str]()
         elif isinstance(message, ToolMessage) and message.tool_call_id in gone:
             over = True
         elif isinstance(message, ToolMessage) and over and answer >= 0:
