@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Never
 
 import click
 
-from palaver.cli.harmless import forgiving, safe
+from palaver.cli.harmless import echo, forgiving, harmless_logs
 from palaver.core.errors import PalaverError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _print_version(ctx: click.Context, _option: click.Parameter, asked: bool) ->
     if asked and not ctx.resilient_parsing:
         from importlib.metadata import version
 
-        click.echo(f"palaver {version('palaver')}")
+        echo(f"palaver {version('palaver')}")
         ctx.exit()
 
 
@@ -104,12 +104,13 @@ def group() -> None:
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line, and give the exit code."""
     forgiving(sys.stdout)
+    harmless_logs()
     with suppress(OSError):  # who called this has read from it already
         forgiving(sys.stdin)
     try:
         result = group.main(args, prog_name="palaver", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        echo(error.format_message(), err=True)
         return USAGE
     except click.UsageError as error:
         asked = error.ctx.command_path if error.ctx else "palaver"
@@ -152,7 +153,7 @@ def _cause(error: Exception) -> str:
 
 def _fail(message: str, code: int) -> int:
     try:
-        click.echo(f"palaver: {safe(' '.join(message.split()))}", err=True)
+        echo(f"palaver: {' '.join(message.split())}", err=True)
     except OSError:
         return CLOSED
     return code

@@ -21,8 +21,9 @@ import anyio
 import click
 from rich.text import Text
 
+from palaver.cli import stores
 from palaver.cli.figures import count
-from palaver.cli.harmless import in_line
+from palaver.cli.harmless import echo, in_line
 from palaver.cli.screen import console
 from palaver.cli.times import moment
 from palaver.core import jsontext
@@ -100,10 +101,10 @@ def command(
     try:
         anyio.run(watching.watch, most, backend="asyncio")
     except KeyboardInterrupt:
-        click.echo(watching.summary, err=True)
+        echo(watching.summary, err=True)
         return _INTERRUPTED
     if watching.lost:
-        click.echo(watching.summary, err=True)
+        echo(watching.summary, err=True)
     return 0
 
 
@@ -132,7 +133,7 @@ class _Watching:
 
     def _show(self, event: Event) -> None:
         if self._out is None:
-            click.echo(jsontext.encode(jsontext.value(encode(event)) | {"place": event.place}))
+            stores.say_json([jsontext.value(encode(event)) | {"place": event.place}])
         else:
             self._out.print(drawn(event), no_wrap=True, overflow="ellipsis")
 

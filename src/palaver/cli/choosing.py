@@ -13,6 +13,7 @@ import anyio
 import click
 
 from palaver.cli.demo_model import NAME, demo_model
+from palaver.cli.harmless import echo
 from palaver.models import names, providers
 from palaver.models.capabilities import Capabilities
 from palaver.models.catalogue import capabilities_of, catalogue
@@ -70,9 +71,9 @@ def is_demo(name: str) -> bool:
 
 
 def _give_up(what: str, lines: Iterator[str]) -> None:
-    click.echo(f"palaver: {what}", err=True)
+    echo(f"palaver: {what}", err=True)
     for line in lines:
-        click.echo(f"  {line}", err=True)
+        echo(f"  {line}", err=True)
     raise click.exceptions.Exit(_USAGE)
 
 

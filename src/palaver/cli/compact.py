@@ -26,7 +26,7 @@ from palaver.cli import choosing, stores
 from palaver.cli.context import named
 from palaver.cli.failure import bad_input
 from palaver.cli.figures import count
-from palaver.cli.harmless import in_line, safe
+from palaver.cli.harmless import echo, in_line, safe
 from palaver.cli.kept_request import bare_request
 from palaver.cli.screen import console
 from palaver.models import names, providers
@@ -97,7 +97,7 @@ def _undone(thread: StoredThread, name: str) -> int:
     kept = anyio.run(compact_thread.undo, thread)
     if kept is None:
         bad_input(name, "nothing in it was compacted")
-    click.echo(f"{name}: {count(len(thread.path()), 'message')} again; with the compaction it is branch {safe(kept)}")
+    echo(f"{name}: {count(len(thread.path()), 'message')} again; with the compaction it is branch {safe(kept)}")
     return 0
 
 

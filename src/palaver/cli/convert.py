@@ -24,6 +24,7 @@ from msgspec import structs
 from palaver import dialects
 from palaver.cli import files, receipt, respeaking
 from palaver.cli.failure import bad_input
+from palaver.cli.harmless import echo
 from palaver.cli.pretty import indented
 from palaver.cli.source import PALAVER, Source, load, wire_called
 from palaver.core import canonical
@@ -96,17 +97,17 @@ def deliver(
 ) -> int:
     """Write what was encoded, and show its receipt; give the exit code."""
     if losses == "raise" and encoded.losses:
-        click.echo(f"{summary(source, target, encoded)}; nothing was written", err=True)
+        echo(f"{summary(source, target, encoded)}; nothing was written", err=True)
         receipt.show(encoded.losses)
         return 1
     indent = pretty or (output == files.STANDARD and sys.stdout.isatty())
     files.write(output, _indented(encoded.body) if indent else encoded.body)
     if losses == "json":
-        click.echo(receipt.as_json(encoded.losses), nl=False, err=True)
+        echo(receipt.as_json(encoded.losses), nl=False, err=True)
     else:
         for note in source.notes:
-            click.echo(f"{place}: {note}", err=True)
-        click.echo(summary(source, target, encoded), err=True)
+            echo(f"{place}: {note}", err=True)
+        echo(summary(source, target, encoded), err=True)
         receipt.show(encoded.losses)
     return 0
 

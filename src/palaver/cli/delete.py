@@ -16,7 +16,7 @@ import click
 
 from palaver.cli import stores
 from palaver.cli.figures import count
-from palaver.cli.harmless import safe
+from palaver.cli.harmless import echo, safe
 
 
 @click.command(name="delete")
@@ -35,8 +35,8 @@ def command(thread: str, location: str | None, *, yes: bool) -> int:
             if not sys.stdin.isatty():
                 raise click.UsageError("without a terminal to ask on, --yes must say so")
             if not click.confirm(f"Delete {told}?", err=True):
-                click.echo("nothing was deleted", err=True)
+                echo("nothing was deleted", err=True)
                 return 1
         store.delete(info.id)
-    click.echo(f"deleted {told}; palaver gc removes it from the disk")
+    echo(f"deleted {told}; palaver gc removes it from the disk")
     return 0

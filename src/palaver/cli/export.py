@@ -27,7 +27,7 @@ from palaver import dialects
 from palaver.cli import convert, files, progress, respeaking, stores
 from palaver.cli.failure import bad_input
 from palaver.cli.figures import count
-from palaver.cli.harmless import safe
+from palaver.cli.harmless import echo, safe
 from palaver.cli.kept_request import kept_request, whole_media
 from palaver.cli.source import PALAVER, Source, wire_called
 from palaver.core.request import Request
@@ -131,4 +131,4 @@ def _whole(store: Store, found: stores.Address, output: str) -> None:
         entries = export_thread(store, found.info.id, out, branch=found.place, progress=None if quiet else told)
     branches = len(found.info.branches) if found.place is None else 1
     about = f"{count(entries, 'message')}, {count(branches, 'branch')}"
-    click.echo(f"thread {safe(stores.short(found.info.id))}: {about}", err=True)
+    echo(f"thread {safe(stores.short(found.info.id))}: {about}", err=True)

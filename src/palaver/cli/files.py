@@ -17,9 +17,11 @@ import stat
 import sys
 from contextlib import contextmanager
 from os import path as paths
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
+
+from palaver.cli.harmless import ToTerminal
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -59,8 +61,9 @@ def write(path: str, data: bytes) -> None:
 def writing(path: str) -> Generator[BinaryIO]:
     """Write a file piece by piece, or standard output. Raises ``OSError``."""
     if path == STANDARD:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        out = cast("BinaryIO", ToTerminal()) if sys.stdout.isatty() else sys.stdout.buffer
+        yield out
+        out.flush()
         return
     place = paths.realpath(path)  # a link stays a link
     if paths.exists(place) and not paths.isfile(place):

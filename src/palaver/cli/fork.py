@@ -9,7 +9,7 @@ import click
 
 from palaver.cli import stores
 from palaver.cli.figures import count
-from palaver.cli.harmless import safe
+from palaver.cli.harmless import echo, safe
 
 
 @click.command(name="fork")
@@ -28,6 +28,6 @@ def command(thread: str, name: str, location: str | None) -> None:
         else:
             store.fork(found.info.id, name, at=found.of)
         length = len(store.path(found.info.id, name))
-        click.echo(
+        echo(
             f"thread {safe(stores.short(found.info.id))}: branch {safe(name)} begins behind {count(length, 'message')}"
         )

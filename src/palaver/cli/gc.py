@@ -16,7 +16,7 @@ import click
 
 from palaver.cli import progress, stores
 from palaver.cli.figures import count, size, when
-from palaver.cli.harmless import safe
+from palaver.cli.harmless import echo, safe
 from palaver.store.retention import Retention, expired, retain
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def command(older_than: float | None, keep: int, spare: tuple[str, ...], locatio
         with progress.bar("freeing") as told:
             freed = store.gc(progress=told)
     what = f"{count(freed.messages, 'message')}, {count(freed.blobs, 'blob')}"
-    click.echo(f"removed {what}; the store is {size(freed.size)} smaller")
+    echo(f"removed {what}; the store is {size(freed.size)} smaller")
 
 
 def _expire(store: Store, rule: Retention, *, yes: bool) -> bool:
@@ -51,11 +51,11 @@ def _expire(store: Store, rule: Retention, *, yes: bool) -> bool:
     found = expired(store, rule)
     for info in found:
         title = " ".join(safe(info.title or "").split())
-        click.echo(
+        echo(
             f"{safe(stores.short(info.id))}  {when(info.updated_at)}  {count(info.length, 'message')}  {title}".rstrip()
         )
     if not yes:
-        click.echo(f"{count(len(found), 'thread')} would be deleted (--yes)", err=True)
+        echo(f"{count(len(found), 'thread')} would be deleted (--yes)", err=True)
         return False
-    click.echo(f"{count(len(retain(store, rule)), 'thread')} deleted")
+    echo(f"{count(len(retain(store, rule)), 'thread')} deleted")
     return True

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import file_digest, sha256
 from pathlib import Path
 from time import time_ns
-from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, cast
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 import click
 from msgspec import Struct, structs
@@ -34,7 +34,7 @@ from msgspec import Struct, structs
 from palaver import dialects
 from palaver.cli import files, progress, stores
 from palaver.cli.figures import count
-from palaver.cli.harmless import in_line, safe
+from palaver.cli.harmless import echo, in_line, safe
 from palaver.cli.kept_request import REQUEST
 from palaver.cli.source import PALAVER, Source, load, wire_called
 from palaver.cli.spoken import dialect_of
@@ -130,11 +130,11 @@ def command(names: tuple[str, ...], location: str | None, spoken: str | None) ->
                 _take(taking, name, tally)
                 taking.meter.passed(name)
     except KeyboardInterrupt:
-        click.echo(f"stopped; {tally.summary(walk.passed)}; import again to go on", err=True)
+        echo(f"stopped; {tally.summary(walk.passed)}; import again to go on", err=True)
         raise
     for failure in walk.failures:
         _failed(f"{safe(files.shown(str(failure.filename)))}: {(failure.strerror or str(failure)).lower()}", tally)
-    _say(f"{tally.summary(walk.passed)}; {safe(stores.shown(location))}")
+    echo(f"{tally.summary(walk.passed)}; {safe(stores.shown(location))}")
     return 1 if tally.failed else 0
 
 
@@ -147,9 +147,9 @@ def _take(taking: _Taking, name: str, tally: _Tally) -> None:
             where = "" if line.branch == MAIN else f", branch {safe(line.branch)}"
             thread = safe(stores.short(line.thread))
             about = f"thread {thread}{where}" if line.more == 0 else count(line.more, "thread")
-            _say(f"{shown}: {count(line.messages, 'message')}, {line.new:,} new, {about}")
+            echo(f"{shown}: {count(line.messages, 'message')}, {line.new:,} new, {about}")
             for note in line.notes:
-                _say(f"{shown}: {in_line(note)}", sys.stderr)
+                echo(f"{shown}: {in_line(note)}", err=True)
     except (UnavailableError, BrokenPipeError):
         raise
     except click.ClickException as error:
@@ -165,12 +165,7 @@ def _take(taking: _Taking, name: str, tally: _Tally) -> None:
 
 def _failed(said: str, tally: _Tally) -> None:
     tally.failed += 1
-    _say(f"palaver: {' '.join(said.split())}", sys.stderr)
-
-
-def _say(line: str, where: TextIO | None = None) -> None:
-    """Print a line at once; ``click.echo`` would write it into the progress bar."""
-    print(line, file=where, flush=True)
+    echo(f"palaver: {' '.join(said.split())}", err=True)
 
 
 class _Meter:

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from palaver.cli.screen import errors
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -41,7 +43,6 @@ class _Bar:
             drawn.update(task, completed=done, total=total)
 
     def _start(self) -> tuple[Drawn, TaskID]:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress as Bars, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
         drawn = Bars(
@@ -49,7 +50,7 @@ class _Bar:
             BarColumn(),
             TaskProgressColumn(show_speed=True),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=errors(),
             transient=True,
             redirect_stdout=sys.stdout.isatty(),  # lines for a file or pipe must go there
         )

@@ -14,9 +14,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-import click
 from msgspec import Struct
 
+from palaver.cli.harmless import echo, in_line, safe_json
+from palaver.cli.screen import errors
 from palaver.core import jsontext
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Row(Struct, frozen=True):
     @property
     def cells(self) -> tuple[str, ...]:
         """The row as text."""
-        return (self.kind, self.what, str(len(self.places)), self.where, self.why)
+        return (self.kind, in_line(self.what), str(len(self.places)), in_line(self.where), in_line(self.why))
 
 
 def grouped(losses: Iterable[Loss]) -> list[Row]:
@@ -88,7 +89,7 @@ def as_table(losses: Iterable[Loss]) -> Table:
 def as_json(losses: Sequence[Loss]) -> str:
     """Write the losses themselves; ``where`` is the place in words, ``message`` and ``part`` its numbers."""
     items = [jsontext.encode(_plain(loss)).decode() for loss in losses]
-    return "[" + ",\n ".join(items) + "]\n"
+    return safe_json("[" + ",\n ".join(items) + "]\n")
 
 
 def _plain(loss: Loss) -> dict[str, object]:
@@ -101,8 +102,6 @@ def show(losses: Sequence[Loss]) -> None:
     if not losses:
         return
     if not sys.stderr.isatty():
-        click.echo(as_text(losses), nl=False, err=True)
+        echo(as_text(losses), nl=False, err=True)
         return
-    from rich.console import Console
-
-    Console(stderr=True, highlight=False).print(as_table(losses))
+    errors().print(as_table(losses))

@@ -23,6 +23,7 @@ from palaver import dialects
 from palaver.cli import files, receipt, spoken
 from palaver.cli.failure import bad_input
 from palaver.cli.figures import count
+from palaver.cli.harmless import echo
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.request import Request
 from palaver.dialects.conversation import Transcript, transcript_of
@@ -112,7 +113,7 @@ def deliver(
         count(len(lost), "thing") + " not carried as it was" if lost else "nothing lost"
     )
     if losses == "raise" and lost:
-        click.echo(f"{about}; nothing was written", err=True)
+        echo(f"{about}; nothing was written", err=True)
         receipt.show(lost)
         return 1
     if output == files.STANDARD and (beside := [name for each in made.values() for name in each.beside]):
@@ -128,8 +129,8 @@ def deliver(
             for chunk in each.chunks:
                 out.write(chunk)
     if losses == "json":
-        click.echo(receipt.as_json(lost), nl=False, err=True)
+        echo(receipt.as_json(lost), nl=False, err=True)
     else:
-        click.echo(about, err=True)
+        echo(about, err=True)
         receipt.show(lost)
     return 0

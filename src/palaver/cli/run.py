@@ -22,7 +22,7 @@ from palaver.agent.run import Run
 from palaver.cli import agent_options, conversation, deciding, event_json, files, stores
 from palaver.cli.agent_options import Asked, Typed
 from palaver.cli.conversation import Conversation
-from palaver.cli.harmless import in_line
+from palaver.cli.harmless import echo, in_line
 from palaver.cli.telling import Teller
 
 
@@ -90,8 +90,8 @@ def _go_on(asked: Asked, talk: Conversation, run: Run | None) -> None:
     """Say how to go on with what is not over."""
     if run is not None and run.outcome == "waiting":
         for each in run.pending:
-            click.echo(f"palaver: {in_line(each.tool)} waits for a decision: {in_line(each.call.id)}", err=True)
+            echo(f"palaver: {in_line(each.tool)} waits for a decision: {in_line(each.call.id)}", err=True)
         decide = [word for each in run.pending for word in ("--decide", f"{each.call.id}=approve")]
-        click.echo(f"go on: {in_line(asked.again('run', talk.place, *decide))}", err=True)
+        echo(f"go on: {in_line(asked.again('run', talk.place, *decide))}", err=True)
     elif run is None or run.outcome == "cancelled":
-        click.echo(f"stopped; go on: {in_line(asked.again('run', talk.place))}", err=True)
+        echo(f"stopped; go on: {in_line(asked.again('run', talk.place))}", err=True)

@@ -4,6 +4,8 @@ Rules:
 
 - Width is the terminal's, 80 when there is none; ``COLUMNS`` says otherwise. Colour goes to terminals only, and
   ``NO_COLOR`` turns it off.
+- What is drawn is made harmless as it is drawn, so that only Rich steers the terminal (``palaver.cli.harmless``).
+- Rich is imported when something is drawn: it takes more time than a conversion.
 
 Stability: experimental.
 """
@@ -11,22 +13,46 @@ Stability: experimental.
 from __future__ import annotations
 
 import sys
-from typing import Never
+from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING, Never
 
-from rich.console import Console
+from palaver.cli.harmless import forgiving, safe
 
-from palaver.cli.harmless import forgiving
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
 
-class _Console(Console):
-    """Leaves it to the command line what happens when the reader of the output goes away."""
+@cache
+def _console() -> type[Console]:
+    from rich.console import Console
+    from rich.segment import Segment
 
-    def on_broken_pipe(self) -> Never:
-        """Be called inside the handler of the error."""
-        raise BrokenPipeError
+    class Harmless(Console):
+        """Draws harmless text, and leaves it to the command line what happens when the reader goes away."""
+
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            """Draw something as pieces of text, each harmless."""
+            for segment in super().render(renderable, options):
+                text, style, control = segment
+                shown = text if control else safe(text)
+                yield segment if shown == text else Segment(shown, style)
+
+        def on_broken_pipe(self) -> Never:
+            """Be called inside the handler of the error."""
+            raise BrokenPipeError
+
+    return Harmless
 
 
 def console() -> Console:
     """Draw on standard output."""
     forgiving(sys.stdout)
-    return _Console(highlight=False, emoji=False, markup=False, soft_wrap=False)
+    return _console()(highlight=False, emoji=False, markup=False, soft_wrap=False)
+
+
+def errors() -> Console:
+    """Draw on standard error."""
+    forgiving(sys.stderr)
+    return _console()(stderr=True, highlight=False, emoji=False, markup=False, soft_wrap=False)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from palaver.cli import stores
 from palaver.cli.figures import count, when
-from palaver.cli.harmless import safe
+from palaver.cli.harmless import echo, safe
 from palaver.cli.screen import console
 from palaver.cli.times import moment
 from palaver.core.messages import Role
@@ -63,9 +63,9 @@ def command(
         elif hits:
             _draw(store, hits, query)
     if not hits:
-        click.echo("nothing was found", err=True)
+        echo("nothing was found", err=True)
     if more:
-        click.echo(f"the newest {count(limit, 'message')}; there are more (--limit)", err=True)
+        echo(f"the newest {count(limit, 'message')}; there are more (--limit)", err=True)
 
 
 def _plain(hit: Hit) -> dict[str, Any]:

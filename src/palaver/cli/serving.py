@@ -28,7 +28,7 @@ from anyio.lowlevel import checkpoint
 
 from palaver.cli import stores
 from palaver.cli.failure import bad_input
-from palaver.cli.harmless import in_line
+from palaver.cli.harmless import echo, in_line
 from palaver.cli.workers import Workers
 from palaver.store.location import default_location, open_store
 from palaver.swarm.front import Front, live_history, stored_history
@@ -182,7 +182,7 @@ class _Signals:
                 else:
                     self.patience.deadline = anyio.current_time() + _GRACE
                     self.code = _INTERRUPTED if each == signal.SIGINT else 0
-                    click.echo("palaver: stopping; again stops at once", err=True)
+                    echo("palaver: stopping; again stops at once", err=True)
                 self._server.stop()
 
 
@@ -210,10 +210,10 @@ async def _begun(asked: Serving, server: Server, port: int) -> None:
     """Say what runs, and where."""
     await server.begun.wait()
     host = f"[{asked.host}]" if ":" in asked.host else asked.host
-    click.echo(in_line(f"swarm {asked.swarm.name}: {', '.join(asked.swarm.agents)}"))
-    click.echo(f"conversations: {stores.shown(asked.store)}")
+    echo(in_line(f"swarm {asked.swarm.name}: {', '.join(asked.swarm.agents)}"))
+    echo(f"conversations: {stores.shown(asked.store)}")
     if asked.bus is not None:
-        click.echo(f"bus: {stores.shown(asked.bus)}")
-    click.echo(f"POST http://{host}:{port}/v1/clients/CLIENT/messages, WebSocket ws://{host}:{port}/v1/clients/CLIENT")
+        echo(f"bus: {stores.shown(asked.bus)}")
+    echo(f"POST http://{host}:{port}/v1/clients/CLIENT/messages, WebSocket ws://{host}:{port}/v1/clients/CLIENT")
     if asked.door.is_open:
-        click.echo("no --token: every program on this machine is answered")
+        echo("no --token: every program on this machine is answered")

@@ -22,7 +22,7 @@ from rich.text import Text
 from palaver.cli import branches, files, happened, render, stores
 from palaver.cli.failure import bad_input
 from palaver.cli.figures import count
-from palaver.cli.harmless import safe
+from palaver.cli.harmless import echo, safe
 from palaver.cli.screen import console
 from palaver.cli.source import load, load_stream
 from palaver.cli.spoken import report
@@ -131,7 +131,7 @@ def _spoken(out: Console, file: str, found: Spoken, view: render.View) -> None:
         out.print(Text())
     if len(found.transcripts) > _SHOWN:
         left = count(len(found.transcripts) - _SHOWN, "conversation")
-        click.echo(f"{files.shown(file)}: {left} more; palaver import keeps them all", err=True)
+        echo(f"{files.shown(file)}: {left} more; palaver import keeps them all", err=True)
     report(file, found.drift)
 
 
@@ -151,7 +151,7 @@ def _file(out: Console, file: str, spoken: str | None, view: render.View, *, eve
     if source.maybe:
         notes.append(f"read as {source.wire}; it may also be of {', '.join(source.maybe)} (--from)")
     for note in notes:
-        click.echo(f"{files.shown(file)}: {note}", err=True)
+        echo(f"{files.shown(file)}: {note}", err=True)
     out.print(Text())
     if source.failure is not None:
         bad_input(files.shown(file), source.failure)

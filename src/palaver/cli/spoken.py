@@ -14,12 +14,12 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-import click
 from msgspec import Struct
 
 from palaver import dialects
 from palaver.cli import files
 from palaver.cli.failure import bad_input
+from palaver.cli.harmless import echo
 from palaver.core.errors import PalaverError
 from palaver.dialects.conversation import Noted, collected, with_messages
 from palaver.dialects.opening import steps_of
@@ -84,6 +84,6 @@ def report(name: str, drift: Iterable[Drift]) -> None:
     """Say on standard error what a file held that its dialect does not foresee."""
     lines = [str(each) for each in drift]
     for line in lines[:_SHOWN]:
-        click.echo(f"{files.shown(name)}: {line}; kept", err=True)
+        echo(f"{files.shown(name)}: {line}; kept", err=True)
     if len(lines) > _SHOWN:
-        click.echo(f"{files.shown(name)}: {len(lines) - _SHOWN} more of that kind; kept", err=True)
+        echo(f"{files.shown(name)}: {len(lines) - _SHOWN} more of that kind; kept", err=True)

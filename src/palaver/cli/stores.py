@@ -22,6 +22,7 @@ import click
 
 from palaver.cli import files
 from palaver.cli.failure import bad_input
+from palaver.cli.harmless import safe_json
 from palaver.core import jsontext
 from palaver.core.errors import NotFoundError, excerpt
 from palaver.store.location import default_location, open_store, parted
@@ -182,13 +183,8 @@ def _entries(store: Store, info: ThreadInfo) -> Iterator[str]:
 
 # -- JSON ----------------------------------------------------------------------------------------------------------
 
-# DEL, C1 controls, and the marks that turn the direction of text around: in JSON, they stand in strings only.
-_ESCAPES: Final = {
-    code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-}
-
 
 def say_json(items: Iterable[Any]) -> None:
     """Print a JSON value on each line, in which nothing can steer a terminal."""
     for item in items:
-        files.write(files.STANDARD, jsontext.encode(item).decode().translate(_ESCAPES).encode() + b"\n")
+        files.write(files.STANDARD, safe_json(jsontext.encode(item).decode()).encode() + b"\n")

@@ -18,7 +18,6 @@ from typing import Final
 import click
 
 from palaver.cli import files, stores, swarm_file
-from palaver.cli.harmless import safe
 from palaver.cli.swarm_chat import SwarmChat, once, opened
 from palaver.cli.swarm_telling import SwarmTeller
 from palaver.swarm.drawing import FORMATS
@@ -48,7 +47,7 @@ def command(
     made = swarm_file.swarm(named)
     if drawing is not None:
         drawn = FORMATS[drawing](made)
-        click.echo(safe(drawn) if sys.stdout.isatty() else drawn, nl=False)
+        files.write(files.STANDARD, drawn.encode())
         return 0
 
     again = ["palaver", "swarm", named, *([] if location is None else ["--store", stores.shown(location)])]

@@ -13,7 +13,6 @@ Stability: experimental.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -22,8 +21,8 @@ from rich.text import Text as Line
 
 from palaver.agent import events
 from palaver.cli.figures import count
-from palaver.cli.harmless import forgiving, in_line, safe
-from palaver.cli.screen import console
+from palaver.cli.harmless import in_line, safe
+from palaver.cli.screen import console, errors
 from palaver.core import jsontext
 from palaver.core.errors import ArgumentsError
 from palaver.core.messages import AssistantMessage, ToolMessage
@@ -62,7 +61,7 @@ class Teller:
     def __init__(self, out: Console | None = None, aside: Console | None = None) -> None:
         """Tell on the terminal, or on standard output and standard error."""
         self.out = out or console()
-        self.aside = aside or (self.out if self.out.is_terminal else _errors())
+        self.aside = aside or (self.out if self.out.is_terminal else errors())
         self._spins = self.aside.is_terminal and not self.aside.is_dumb_terminal
         self._open: Console | None = None
         self._spoken = False
@@ -153,6 +152,7 @@ class Teller:
         frame = _FRAMES[int(waited * 10) % len(_FRAMES)]
         what = ", ".join(self._waits.values())
         text = f"{frame} {what} · {waited:.0f} s"[: max(self.aside.width - 1, 1)]
+        text = in_line(text)
         self.aside.file.write(f"\r\x1b[2K\x1b[2m{text}\x1b[0m" if not self.aside.no_color else f"\r\x1b[2K{text}")
         self.aside.file.flush()
         self._drawn = True
@@ -263,13 +263,6 @@ class Teller:
             pieces = []
         pieces += [f"thread {in_line(thread)}", count(run.iterations, "step"), *_used(run), f"{run.seconds:.1f} s"]
         self.command("■ " + " · ".join(pieces))
-
-
-def _errors() -> Console:
-    from rich.console import Console
-
-    forgiving(sys.stderr)
-    return Console(stderr=True, highlight=False, emoji=False, markup=False, soft_wrap=False)
 
 
 def _used(run: Run) -> list[str]:

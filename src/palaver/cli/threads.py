@@ -14,7 +14,7 @@ from rich.text import Text
 
 from palaver.cli import stores
 from palaver.cli.figures import count, when
-from palaver.cli.harmless import safe
+from palaver.cli.harmless import echo, safe
 from palaver.cli.screen import console
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def command(tag: str | None, limit: int, location: str | None, *, as_json: bool)
         _draw(infos)
     else:
         which = "no thread" if tag is None else f"no thread with the tag {tag!r}"
-        click.echo(f"{which} in {stores.shown(location)}; palaver import FILE brings some in", err=True)
+        echo(f"{which} in {stores.shown(location)}; palaver import FILE brings some in", err=True)
     if more:
-        click.echo(f"the {count(limit, 'thread')} that changed last; there are more (--limit)", err=True)
+        echo(f"the {count(limit, 'thread')} that changed last; there are more (--limit)", err=True)
 
 
 def _plain(info: ThreadInfo) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from msgspec import structs
 from palaver.cli import progress, stores
 from palaver.cli.failure import bad_input
 from palaver.cli.figures import count, size
-from palaver.cli.harmless import safe
+from palaver.cli.harmless import echo, safe
 from palaver.core.errors import DamageError
 from palaver.store.location import default_location, open_store, parted
 from palaver.store.sqlite.recover import recover
@@ -45,7 +45,7 @@ def command(location: str | None, target: str | None, *, as_json: bool) -> int:
         _list(found.damage)
         counts = f"{count(found.threads, 'thread')}, {count(found.entries, 'message')}, {count(found.blobs, 'blob')}"
         wrong = f"{len(found.damage):,} damaged" if found.damage else "nothing is wrong"
-        click.echo(f"{counts}, {size(found.size)}: {wrong}")
+        echo(f"{counts}, {size(found.size)}: {wrong}")
     return 0 if found.ok else 1
 
 
@@ -79,7 +79,7 @@ def _recover(location: str | None, target: str, *, as_json: bool) -> int:
         _list(saved.lost)
         counts = f"{count(saved.threads, 'thread')}, {count(saved.entries, 'message')}, {count(saved.blobs, 'blob')}"
         lost = f"{len(saved.lost):,} lost or changed" if saved.lost else "nothing was lost"
-        click.echo(f"saved into {stores.shown(target)}: {counts}; {lost}")
+        echo(f"saved into {stores.shown(target)}: {counts}; {lost}")
     return 0 if saved.ok else 1
 
 
@@ -89,4 +89,4 @@ def _plain(damage: Iterable[Damage]) -> list[dict[str, Any]]:
 
 def _list(damage: Iterable[Damage]) -> None:
     for each in damage:
-        click.echo(safe(str(each)))
+        echo(safe(str(each)))

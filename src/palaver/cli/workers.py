@@ -20,9 +20,9 @@ from contextlib import suppress
 from typing import Final
 
 import anyio
-import click
 from anyio.abc import Process
 
+from palaver.cli.harmless import echo
 from palaver.store.location import VARIABLE
 
 STEADY: Final = 10.0
@@ -83,9 +83,7 @@ class Workers:
             steady = anyio.current_time() - began >= STEADY
             pause = 0.0 if steady else min(LONGEST, max(1.0, 2 * pause))
             when = "now" if steady else f"in {pause:g} s"
-            click.echo(
-                f"palaver: worker {number} (process {pid}) ended with {code}; another is started {when}", err=True
-            )
+            echo(f"palaver: worker {number} (process {pid}) ended with {code}; another is started {when}", err=True)
             with anyio.move_on_after(pause):
                 await self._stopping.wait()
 
@@ -99,7 +97,7 @@ class Workers:
             start_new_session=True,
         )
         self._running[number] = process
-        click.echo(f"worker {number}: process {process.pid}")
+        echo(f"worker {number}: process {process.pid}")
         try:
             return process.pid, await process.wait()
         finally:
