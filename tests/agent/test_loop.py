@@ -503,8 +503,9 @@ async def test_a_malformed_call_is_kept_fed_back_and_never_sent_as_a_call(mixed)
 
 @pytest.mark.row("CBF-18")
 @pytest.mark.row("DAS-24")
+@pytest.mark.finding("F-35")
 @pytest.mark.parametrize("bad", [call("z", "nobody"), call("z", "look", '{"x": "no"}')])
-async def test_under_note_a_call_that_cannot_be_run_leaves_no_call(bad):
+async def test_under_note_a_call_that_cannot_be_run_is_one_error_event_and_leaves_no_call(bad):
     model = ScriptedModel([p.assistant("Two.", bad, call("a")), "done"])
     async with Agent(model, tools=[LOOK], invalid_calls="note").start("go") as running:
         seen = [each async for each in running]
@@ -514,6 +515,9 @@ async def test_under_note_a_call_that_cannot_be_run_leaves_no_call(bad):
     assert results(run) == ["saw 1"]
     assert len(tagged(run, notes.TOOL_CALL_ERROR)) == 1
     assert [each.call.id for each in seen if isinstance(each, events.ToolStarted | events.ToolFinished)] == ["a", "a"]
+    refused = [each.call for each in seen if isinstance(each, events.CallRefused)]
+    assert [(each.id, each.name, each.raw) for each in refused] == [("z", bad.name, bad.arguments_json)]
+    assert refused[0].reason
     assert notes.TOOL_CALL_ERROR in [tag for each in model.asked[1].messages for tag in each.tags]
     assert [each.id for each in run.path.messages[1].tool_calls] == ["a"]
 

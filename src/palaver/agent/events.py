@@ -26,7 +26,7 @@ from palaver.context.compaction import Failure
 from palaver.context.plan import Change
 from palaver.core import events
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
-from palaver.core.parts import ToolCall
+from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.core.request import Loss
 
 TextDelta = events.TextDelta
@@ -149,6 +149,12 @@ class SubagentEvent(_AgentEvent, frozen=True):
     event: AgentEvent
 
 
+class CallRefused(_AgentEvent, frozen=True):
+    """A call that cannot be run was refused, and left no call in the thread (``invalid_calls="note"``, CBF-18)."""
+
+    call: MalformedToolCall
+
+
 class RunFinished(_AgentEvent, frozen=True):
     """A run is over."""
 
@@ -178,6 +184,7 @@ AgentEvent: TypeAlias = (
     | ApprovalNeeded
     | ApprovalGiven
     | Warned
+    | CallRefused
     | ValuesChanged
     | SubagentEvent
     | RunFinished

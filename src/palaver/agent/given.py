@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import NoneType
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import anyio
 
@@ -73,10 +73,10 @@ def check_fields(fields: Mapping[str, object]) -> None:
     """Raise ``MessageError``, naming the field, for what an agent or a run cannot be made with."""
     for name, value in fields.items():
         if name in _FIELDS:
+            kind: Any
             kind, shown = _FIELDS[name]
-            text = repr(value)
             if not isinstance(value, kind) or (isinstance(value, bool) and name == "result_limit"):
-                raise MessageError(f"{name}: {excerpt(text)} is not {shown}")
+                raise MessageError(f"{name}: {excerpt(repr(value))} is not {shown}")
         elif name in _FUNCTIONS and value is not None and not callable(value):
             raise MessageError(f"{name}: {excerpt(repr(value))} is no function")
     words = fields.get("invalid_calls", "answer")

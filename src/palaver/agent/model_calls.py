@@ -29,6 +29,7 @@ from palaver.core.errors import PalaverError, StreamError
 from palaver.core.events import ReasoningDelta, TextDelta
 from palaver.core.factories import system
 from palaver.core.messages import AssistantMessage, SystemMessage
+from palaver.core.parts import MalformedToolCall
 from palaver.models.language_model import Answer, Notice, Prompt, Reply
 
 if TYPE_CHECKING:
@@ -133,8 +134,16 @@ class ModelCalls:
             self._uncounted = True
             text = f"the limit of cost does not hold: what {reply.model} costs is not known"
             self._context.emit(events.Warned(agent=self._context.agent, run=self._context.run, text=text))
-        message = self._agent.received(message)
+        message = self._received(message)
         return protocol.Answered(message, anyio.current_time(), *self._spending.take(), context)
+
+    def _received(self, message: AssistantMessage) -> AssistantMessage:
+        """The answer as it joins the thread; each call that was refused is shown."""
+        received = self._agent.received(message)
+        for before, part in zip(message.content, received.content, strict=True):
+            if part is not before and isinstance(part, MalformedToolCall):
+                self._context.emit(events.CallRefused(agent=self._context.agent, run=self._context.run, call=part))
+        return received
 
     async def _prompt(self, *, final: bool) -> Prompt:
         agent = self._agent

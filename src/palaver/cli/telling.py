@@ -84,6 +84,7 @@ class Teller:
             events.ToolFinished: self._ends,
             events.ApprovalGiven: self._decided,
             events.Warned: self._warned,
+            events.CallRefused: self._refused,
             events.SubagentEvent: self._inner,
         }
 
@@ -237,6 +238,9 @@ class Teller:
 
     def _decided(self, event: events.ApprovalGiven) -> None:
         self.line(f"{in_line(event.call.name)}: {event.decision.kind}", "dim")
+
+    def _refused(self, event: events.CallRefused) -> None:
+        self.line(in_line(f"refused: {event.call.name or 'a call'}: {event.call.reason}"), "yellow")
 
     def _warned(self, event: events.Warned) -> None:
         self.line(in_line(event.text), "yellow")

@@ -27,14 +27,16 @@ from palaver.core.parts import Image
 from palaver.tokens.estimate import estimate
 
 
-def standing(plan: Plan, stage: str, text: str, items: Sequence[Item], *images: Image, **more: Any) -> Item:
-    """A message that stands for items of a plan. ``more`` are further fields of its record."""
+def standing(
+    plan: Plan, stage: str, text: str, items: Sequence[Item], *images: Image, entries: Sequence[Any] | None = None
+) -> Item:
+    """A message that stands for items of a plan; ``entries`` are what it remembers of them, for its record."""
     record = {
         "stage": stage,
         "messages": sum([_messages(item.message) for item in items]),
         "tokens": sum([_tokens(plan, item) for item in items]),
         "replaces": [item.message.id for item in items if item.message.id is not None],
-        **more,
+        **({} if entries is None else {"entries": entries}),
     }
     message = user(text, *images, mode="tool", source=SOURCE, payload={COMPACTION: record})
     return Item(message, estimate(message))
