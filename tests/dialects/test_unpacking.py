@@ -61,6 +61,12 @@ def test_a_line_without_an_end_is_one_error(monkeypatch):
         collected(steps_of(dialects.get("claude_code"), file))
 
 
+def test_blank_lines_without_end_are_one_error():
+    file = io.BytesIO(LINE + b'{"role":"user","content":"hi"}}\n' + b"\n" * (record.BLANKS + 1))
+    with pytest.raises(DecodeError, match="blank"):
+        collected(steps_of(dialects.get("claude_code"), file))
+
+
 def test_messages_that_a_sample_names_again_and_again_are_not_repeated():
     many = 300
     file = io.BytesIO()

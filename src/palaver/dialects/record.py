@@ -9,7 +9,7 @@ Rules (docs/spec/dialects.md#0.12 to #0.16):
   object gives a record without ``fields``, and ``flaw`` says what it is: ``blank``, ``torn`` (the last line, without
   a line break), or ``garbage``.
 - A last line without a line break that is a whole object is a record like any other.
-- What is held in memory is one line, of at most ``LONGEST`` bytes.
+- What is held in memory is one line, of at most ``LONGEST`` bytes. Blank lines without end are no file of ours.
 
 Stability: experimental.
 """
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Flaw: TypeAlias = Literal["blank", "torn", "garbage"]
 
 LONGEST: Final = 256 << 20
+BLANKS: Final = 100_000
 _BOM: Final = b"\xef\xbb\xbf"
 _scan = json.JSONDecoder(strict=False).raw_decode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -58,12 +59,15 @@ class Lines:
     def __init__(self) -> None:
         """Begin before the first byte."""
         self._rest: list[bytes] = []
-        self._waiting = 0
+        self._waiting = self._blanks = 0
         self._at = 0
         self._line = 0
 
     def feed(self, data: bytes) -> Iterator[Record]:
-        """Give the records that end within ``data``. Raises ``DecodeError`` for a line longer than ``LONGEST``."""
+        """Give the records that end within ``data``.
+
+        Raises ``DecodeError`` for a line longer than ``LONGEST``, and for more than ``BLANKS`` blank ones in a row.
+        """
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
             piece = data[start : end + 1]
@@ -96,6 +100,7 @@ class Lines:
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             yield from self._odd(raw, body)
         else:
+            self._blanks = 0
             yield self._record(raw, fields)
 
     def _odd(self, raw: bytes, body: bytes) -> Iterator[Record]:
@@ -104,9 +109,13 @@ class Lines:
             fields = None if not body.strip() else jsontext.fields(jsontext.source(body))
         except DecodeError:
             fields = None
+        blank = not body.strip()
+        self._blanks = self._blanks + 1 if blank else 0
+        if self._blanks > BLANKS:
+            raise DecodeError(f"more than {BLANKS:,} blank lines in a row", path=f"line {self._line}")
         if fields is not None:
             yield self._record(raw, fields)
-        elif not body.strip():
+        elif blank:
             yield self._record(raw, None, flaw="blank")
         elif pieces := _parted(raw):
             for place, (piece, held) in enumerate(pieces):

@@ -24,8 +24,8 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LEAST: Final = 64 << 20
-TIMES: Final = 200
+LEAST: Final = 16 << 20
+TIMES: Final = 100
 _PIECE: Final = 1 << 20
 
 

@@ -51,6 +51,7 @@ def parted(location: str | os.PathLike[str]) -> tuple[str, str]:
 def open_store(location: str | os.PathLike[str] | None = None, **options: Any) -> Store:
     """Open the store at a location, and begin it where there is none; options are those of its class.
 
+    The folder that a location lies in must be there; that of the default location is made.
     Raises ``StoreError`` for what is there and is no store, and ``UnavailableError`` for what cannot be reached.
     """
     where = default_location() if location is None else os.fspath(location)
@@ -61,8 +62,17 @@ def open_store(location: str | os.PathLike[str] | None = None, **options: Any) -
         return cast("Store", opened(where, **options))
     if kind == "memory":
         return cast("Store", opened(**options))
-    _make_folder(os.path.dirname(rest))  # noqa: PTH120 (as above)
+    if location is None and not os.environ.get(VARIABLE):
+        _make_folder(os.path.dirname(rest))  # noqa: PTH120 (as above)
+    else:
+        _check_folder(os.path.dirname(os.path.abspath(rest)))  # noqa: PTH100, PTH120 (as above)
     return cast("Store", opened(rest, **options))
+
+
+def _check_folder(folder: str) -> None:
+    """A location that somebody names is in a folder that is there: what is misspelt makes none."""
+    if not os.path.isdir(folder):  # noqa: PTH112 (as above)
+        raise UnavailableError(f"{folder}: there is no such folder; make it first")
 
 
 def _make_folder(folder: str) -> None:

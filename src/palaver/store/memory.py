@@ -31,7 +31,7 @@ from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN, Entry, Thread
 
 
-class _Held:
+class Held:
     """A thread and what is known of it."""
 
     __slots__ = ("created_at", "keys", "metadata", "tags", "title", "tree", "updated_at")
@@ -45,6 +45,7 @@ class _Held:
         self.keys: dict[str, tuple[int, int]] = {}
 
     def info(self) -> ThreadInfo:
+        """What is known of it."""
         return ThreadInfo(
             id=self.tree.id,
             title=self.title,
@@ -64,7 +65,7 @@ class MemoryStore(Store):
         """Begin an empty store."""
         self._clock = clock
         self._lock: AbstractContextManager[object] = RLock()
-        self._held: dict[str, _Held] = {}  # in the order of their last change
+        self._held: dict[str, Held] = {}  # in the order of their last change
         self._blobs: dict[bytes, bytes] = {}
 
     # -- changes -------------------------------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ class MemoryStore(Store):
     def _apply(self, change: Change) -> None:
         match change:
             case Created():
-                self._held[change.thread] = _Held(change)
+                self._held[change.thread] = Held(change)
             case Updated():
                 held = self._touched(change.thread, change.at)
                 held.title = held.title if change.title is UNSET else change.title
@@ -97,12 +98,12 @@ class MemoryStore(Store):
             case _:
                 assert_never(change)
 
-    def _touched(self, thread: str, at: int) -> _Held:
+    def _touched(self, thread: str, at: int) -> Held:
         held = self._held[thread] = self._held.pop(thread)
         held.updated_at = at
         return held
 
-    def _known(self, thread: str) -> _Held:
+    def _known(self, thread: str) -> Held:
         try:
             return self._held[thread]
         except KeyError:
@@ -197,7 +198,7 @@ class MemoryStore(Store):
                 self._commit(Joined(thread=thread, at=now, entries=entries, branches=heads, key=key))
             return Appended(entries)
 
-    def _repeated(self, held: _Held, given: list[Message], key: str) -> Appended:
+    def _repeated(self, held: Held, given: list[Message], key: str) -> Appended:
         start, count = held.keys[key]
         earlier = held.tree.entries[start : start + count]
         repeats(earlier, prepare(given), held.tree.id, key)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -322,6 +323,7 @@ def test_a_full_disk_is_an_error_and_nothing_was_written(sound, monkeypatch, par
 
 def test_a_disk_that_does_not_sync_is_an_error_and_the_key_says_what_became_of_it(sound, monkeypatch):
     with JsonlStore(sound) as store:
+        store.append("a", [p.user("before")])
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "EIO")))
             with pytest.raises(UnavailableError):
@@ -571,3 +573,34 @@ def test_a_conflict_writes_nothing(sound):
         with pytest.raises(ConflictError):
             store.create("a")
         assert [file.read_bytes() for file in files(sound)] == before
+
+
+@pytest.mark.law(8)
+@pytest.mark.finding("F-108")
+def test_what_another_wrote_is_synced_before_a_line_behind_it(tmp_path, monkeypatch):
+    """Its writer may have died between its line and the sync."""
+    with JsonlStore(tmp_path / "store", sync="flush") as dead:
+        dead.create("t")
+        dead.append("t", [p.user("not synced")])
+        (theirs,) = (tmp_path / "store").glob(f"*{SUFFIX}")
+        steps = []
+        sync, write = os.fsync, os.write
+        monkeypatch.setattr(os, "fsync", lambda fd: (steps.append(("sync", name_of(fd))), sync(fd))[1])
+        monkeypatch.setattr(os, "write", lambda fd, data: (steps.append(("write", name_of(fd))), write(fd, data))[1])
+        with JsonlStore(tmp_path / "store") as store:
+            store.append("t", [p.user("first")])
+            first, steps[:] = list(steps), []
+            store.append("t", [p.user("second")])
+            second, steps[:] = list(steps), []
+            dead.append("t", [p.user("not synced either")])
+            steps.clear()
+            store.append("t", [p.user("third")])
+    written = [name for step, name in first if step == "write"]
+    assert first.index(("sync", theirs.name)) < first.index(("write", written[0]))
+    assert written[0] != theirs.name
+    assert ("sync", theirs.name) not in second
+    assert steps.index(("sync", theirs.name)) < steps.index(("write", written[0]))
+
+
+def name_of(fd):
+    return Path(f"/proc/self/fd/{fd}").readlink().name

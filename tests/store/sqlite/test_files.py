@@ -432,3 +432,19 @@ def test_names_are_those_of_the_suite(tmp_path):
             with pytest.raises(StoreError):
                 store.add("t", [], branches={name: None})
         assert Path(tmp_path / "palaver.db").exists()
+
+
+@pytest.mark.finding("F-111")
+def test_a_new_store_is_for_its_owner_alone(tmp_path):
+    path, kept = tmp_path / "palaver.db", tmp_path / "kept.db"
+    kept.touch(0o664)
+    kept.chmod(0o664)
+    with SQLiteStore(path) as store, SQLiteStore(kept) as other:
+        store.create("t")
+        other.create("t")
+        assert {file.name: file.stat().st_mode & 0o777 for file in tmp_path.glob("palaver.db*")} == {
+            "palaver.db": 0o600,
+            "palaver.db-wal": 0o600,
+            "palaver.db-shm": 0o600,
+        }
+        assert kept.stat().st_mode & 0o777 == 0o664

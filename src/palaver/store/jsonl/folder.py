@@ -9,6 +9,8 @@ Rules:
   whoever finds that looks at the files.
 - Nobody writes while the lock is held by another: an end of a file that is no line was left by a writer that died
   or failed, and is cut off, and told.
+- With ``sync="fsync"``, what was read is synced before the first line behind it is written: a writer may die between
+  its line and the sync, and a line must not be on the disk before the one that it follows.
 - ``rewrite`` puts the whole state into one new file, as lines of kind ``state`` with one ``seq``: they take the place
   of every line with a smaller one. It is finished, synced and named before the others are removed; one that holds
   damage is kept aside, as ``….damaged``.
@@ -142,6 +144,7 @@ class Folder:
         self._read_to: dict[str, int] = {}
         self._ledger = Ledger()
         self._damaged: set[str] = set()
+        self._unsynced: set[Path] = set()
         self._superseded = False
 
     def news(self) -> News | None:
@@ -199,6 +202,7 @@ class Folder:
         before = len(damage)
         found = _read(file, scanner, damage)
         self._read_to[file.name] = _mended(file, scanner)
+        self._unsynced.add(file)
         if any(each.kind != "torn" for each in damage[before:]):
             self._damaged.add(file.name)
         return found
@@ -211,6 +215,7 @@ class Folder:
         try:
             with self._faults():
                 self._tell(_WRITING)
+                self.settle()
                 file, new = self._opened()
                 self._number += 1
                 seq = self._seq + 1
@@ -228,6 +233,16 @@ class Folder:
             raise
         if file.size >= self._max_bytes:
             self._let_go()
+
+    def settle(self) -> None:
+        """Sync what was read: its writer may have died before it did, and we build on it, or vouch for it."""
+        if self._sync != "fsync" or not self._unsynced:
+            return
+        with self._faults():
+            for path in sorted(self._unsynced):
+                log_file.sync_file(path)
+            log_file.sync_directory(self._path)
+        self._unsynced.clear()
 
     def rewrite(self, state: Iterable[list[Change]]) -> int:
         """Put the whole state in the place of all files; give by how much they are smaller now."""

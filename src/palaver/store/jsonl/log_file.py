@@ -146,6 +146,18 @@ def begin(path: Path) -> BinaryIO:
     return open(os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE), "wb")  # noqa: PTH123 (a descriptor)
 
 
+def sync_file(path: Path) -> None:
+    """Wait until the disk has what stands in a file; one that is gone holds nothing. Raises ``OSError``."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def sync_directory(directory: Path) -> None:
     """Wait until the disk knows of the files of a directory, where the system can say so."""
     with suppress(PermissionError):  # a directory that may be written need not be readable

@@ -17,19 +17,22 @@ Stability: experimental.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Final
 
 from palaver.core.errors import StoreError
+from palaver.core.messages import Message
+from palaver.core.parts import Blob
 from palaver.store.changes import BlobPut, BlobsDropped, Change, Created, Deleted, Joined
 from palaver.store.jsonl import journal
 from palaver.store.jsonl.folder import Folder, News, Sync
-from palaver.store.memory import MemoryStore
-from palaver.store.store import Damage, Freed, Progress, Verified
+from palaver.store.memory import Held, MemoryStore
+from palaver.store.store import Appended, Damage, Freed, Progress, Verified
 from palaver.threads.ids import now_ms
+from palaver.threads.thread import Entry
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -158,6 +161,29 @@ class JsonlStore(_Replayed):
     def _commit(self, change: Change) -> None:
         self._made.append(change)
         self._apply(change)
+
+    def _repeated(self, held: Held, given: list[Message], key: str) -> Appended:
+        self._folder.settle()  # what was written under the key may not be on the disk yet
+        return super()._repeated(held, given, key)
+
+    def add(
+        self,
+        thread: str,
+        entries: Iterable[Entry],
+        *,
+        branches: Mapping[str, str | None] | None = None,
+        absent: Collection[str] = (),
+    ) -> int:
+        """Add entries as they are; those that are there already are on the disk when this returns."""
+        with self._lock:
+            self._folder.settle()
+            return super().add(thread, entries, branches=branches, absent=absent)
+
+    def put_blob(self, data: bytes) -> Blob:
+        """Keep bytes."""
+        with self._lock:
+            self._folder.settle()
+            return super().put_blob(data)
 
     def verify(self, *, progress: Progress | None = None) -> Verified:
         """Read every file again, and compare what they say with what is in memory."""

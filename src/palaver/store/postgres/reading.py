@@ -71,6 +71,7 @@ select t.thread, x.found, x.place, x.sure from {s}.threads t left join lateral (
 ) x on true where t.id = %s order by x.sure desc
 """
 _LEAST_PREFIX: Final = 4
+_MOST: Final = (1 << 63) - 1
 _LAST_CHARACTER: Final = "\U0010ffff"
 _ALL: Final = 1 << 62
 
@@ -89,7 +90,7 @@ def info(link: Link, id: str) -> ThreadInfo:
 def listed(link: Link, tag: str | None, limit: int | None) -> list[int]:
     """The numbers of threads, those changed last first."""
     wanted = None if tag is None else json.dumps(tag)
-    return [row[0] for row in link.rows(_LISTED, wanted, wanted, limit)]
+    return [row[0] for row in link.rows(_LISTED, wanted, wanted, None if limit is None else min(limit, _MOST))]
 
 
 def pages(numbers: Sequence[int]) -> Iterator[list[int]]:

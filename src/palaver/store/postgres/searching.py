@@ -32,6 +32,7 @@ from palaver.store.store import Hit, Query
 _PARTED: Final = "\n"
 _LONG: Final = 200
 _LEAST_HITS: Final = 32
+_MOST_HITS: Final = 1000
 _PORTION: Final = 2000
 _MOST: Final = 16 << 20  # bytes that are held at once, unless a single body has more
 
@@ -135,8 +136,9 @@ def search(link: Link, query: Query) -> list[Hit]:
     wanted = asked(query)
     statement, values = (_INDEXED, (wanted, *narrow)) if wanted else (_ALL, narrow)
     hits: list[Hit] = []
-    with link.transaction(), link.stream(statement, *values, at_once=max(query.limit, _LEAST_HITS)) as found:
-        while len(hits) < query.limit and (places := list(islice(found, max(query.limit, _LEAST_HITS)))):
+    portion = min(max(query.limit, _LEAST_HITS), _MOST_HITS)
+    with link.transaction(), link.stream(statement, *values, at_once=portion) as found:
+        while len(hits) < query.limit and (places := list(islice(found, portion))):
             hits += _hits(link, terms, places)
     return hits[: query.limit]
 

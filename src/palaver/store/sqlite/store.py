@@ -72,6 +72,7 @@ class SQLiteStore(Store):
         self._clock = clock
         self._idle: list[sqlite3.Connection] = []
         _refuse_damaged_log(self._path)
+        _begin_private(self._path)
         with faults(self._path):
             self._writer = Writer(connect(self._path, timeout=timeout, sync=sync), self._path)
         self._close = weakref.finalize(self, _close, self._writer, self._idle)
@@ -307,6 +308,12 @@ class SQLiteStore(Store):
     def close(self) -> None:
         """Finish what was begun; the last to close a file leaves one file, without a log."""
         self._close()
+
+
+def _begin_private(path: str) -> None:
+    """Make a new file that nobody else may read; SQLite gives the files beside it the same rights."""
+    with suppress(OSError):  # it is there already, or SQLite says why not
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _refuse_damaged_log(path: str) -> None:

@@ -83,6 +83,9 @@ def searches_can_be_narrowed(place: Place) -> None:
         assert found(since=41) == found(since=2**70) == found(until=-(2**70)) == []
         assert found(tag="%") == []
         assert found(thread="nobody") == []
+        assert found(limit=2) == [40, 30]
+        assert found(limit=10**30) == [40, 30, 20, 10]
+        assert [info.id for info in store.threads(limit=10**30)] == [info.id for info in store.threads()]
 
 
 def blobs_are_kept_once(place: Place) -> None:
