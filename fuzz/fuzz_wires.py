@@ -13,6 +13,7 @@ with atheris.instrument_imports(include=["palaver"]):
     import palaver as p
     from palaver import wires
     from palaver.core import canonical
+    from palaver.testing.receipts import check_receipt
 
     for _name in wires.names():
         wires.get(_name)
@@ -46,7 +47,11 @@ def _try_wire(wire: str, what: str, body: bytes) -> None:
     assert written.losses == (), written.losses
     assert _exact(json.loads(written.body)) == _exact(json.loads(body)), written.body
     for other in wires.names():
-        json.loads(_encode(other, decoded).body)
+        handed = _encode(other, decoded)
+        json.loads(handed.body)
+        if isinstance(decoded, p.Request):
+            found = check_receipt(other, decoded, handed)
+            assert found == [], found
 
 
 def _try_canonical(body: bytes) -> None:

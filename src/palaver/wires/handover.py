@@ -65,7 +65,7 @@ HALVES: Final = "halves of characters; U+FFFD in their place"
 """Why a text was changed that UTF-8 cannot say."""
 _BLANK_RESULT: Final = "(no output)"
 _MOVED_RESULT: Final = "(The result is attached below.)"
-_LOST_RESULT: Final = "(The result was media that cannot be sent here.)"
+_LOST_RESULT: Final = "(The result held nothing that can be sent here.)"
 
 
 def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
@@ -169,8 +169,9 @@ def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
     blank = speech.blank_result and len(message.content) == 1 and _is_blank(message.content[0])
     content = message.content if blank else _parts(stays, context, index, speech.result_media)
     moved = [(position, part) for position, part in moves if _parts([(position, part)], context, index, speech.media)]
-    if not content and any(isinstance(part, Media) for part in message.content):
+    if not content and not all(_is_blank(part) for part in message.content):
         content = (Text(_MOVED_RESULT if moved else _LOST_RESULT),)
+        context.lose("converted", "tool result", "nothing of it can stand there; a fixed text does", index)
     if message.is_error and not speech.error_flag:
         context.lose("converted", "is_error", "the wire has no such flag; the text begins with “Error: ”", index)
         content = _prefixed(content)
@@ -361,6 +362,14 @@ def fitting_name(name: str, context: Context) -> str:
         return name
     spelled = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)[:64] or "_"
     return spelled if pattern.fullmatch(spelled) else f"_{spelled}"[:64]
+
+
+def declared_name(name: str, context: Context) -> str:
+    """Spell the name of a tool that a request declares; the name of a request that goes back as it was stays."""
+    spelled = name if context.own else fitting_name(name, context)
+    if spelled != name:
+        context.lose("converted", "tool name", f"{name!r} is not taken; sent as {spelled!r}")
+    return spelled
 
 
 _SCALE: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")

@@ -25,15 +25,19 @@ from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.events import Failed
 from palaver.stream.assembler import Assembler
-from palaver.stream.frames import LIMIT
+from palaver.stream.frames import LIMIT, Frame
+from palaver.wires.client_objects import plain
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from palaver.core.errors import FailureKind
     from palaver.core.events import Event
     from palaver.core.jsontext import Fields
     from palaver.core.request import Response
     from palaver.stream.assembler import CallSoFar
-    from palaver.stream.frames import Frame, Reader
+    from palaver.stream.frames import Reader
+    from palaver.wires.client_objects import ClientObject
 
 
 _SLICE: Final = 1024 * 1024
@@ -59,11 +63,17 @@ class StreamDecoder:
 
     # -- for callers --
 
-    def feed(self, data: bytes, /) -> list[Event]:
-        """Take bytes as they arrive; give the events that they complete. Nothing is raised."""
+    def feed(self, data: bytes | Mapping[str, Any] | ClientObject, /) -> list[Event]:
+        """Take bytes as they arrive, or a chunk that a client parsed; give the events that they complete.
+
+        Nothing is raised.
+        """
         if self.done or self._closed:
             return []
         self._out = []
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            self._take_chunk(data)
+            return self._gathered()
         room = self.limit - self._size
         self._size += len(data)
         if len(data) <= min(room, _SLICE):
@@ -116,6 +126,12 @@ class StreamDecoder:
         """Say what one frame means. Raises ``DecodeError`` when it does not follow its format."""
         raise NotImplementedError
 
+    def framed(self, data: bytes) -> Frame:
+        """Make the frame of a chunk that a client parsed: the type of an event is its name. Raises ``DecodeError``."""
+        fields = jsontext.fields(data)
+        name = fields.get("type", jsontext.NULL)
+        return Frame(jsontext.text(name) if jsontext.kind(name) == "a string" else "", data)
+
     def end(self) -> None:
         """Say what the end of the input means: parts that are over, fields that only now are known whole."""
 
@@ -150,7 +166,20 @@ class StreamDecoder:
             if self.done:
                 return
         if room < len(data):
-            self._damaged(DecodeError(f"an answer of more than {self.limit} bytes"))
+            self._damaged(self._too_long())
+
+    def _too_long(self) -> DecodeError:
+        return DecodeError(f"an answer of more than {self.limit} bytes")
+
+    def _take_chunk(self, chunk: Mapping[str, Any] | ClientObject) -> None:
+        try:
+            data = jsontext.source(plain(chunk))
+            self._size += len(data)
+            if self._size > self.limit:
+                raise self._too_long()  # noqa: TRY301 (told like any other damage)
+            self._take([self.framed(data)])
+        except DecodeError as error:
+            self._damaged(error)
 
     def _take(self, frames: list[Frame], kind: FailureKind = "corrupt") -> None:
         read = self.read

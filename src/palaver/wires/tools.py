@@ -21,7 +21,7 @@ from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.tools import AnyTool, ProviderTool, Tool
 from palaver.wires import reading
-from palaver.wires.handover import fitting_name
+from palaver.wires.handover import declared_name
 from palaver.wires.reading import hint, is_hint, native, nested, provider, visible
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def write_tool(tool: AnyTool, context: Context, *, strict: bool = False, needs_p
         context.lose("dropped", name, f"a field of {wire}")
     rest = native(tool, context.wire)
     key = "custom" if tool.custom and (context.own or context.speech.custom_calls) else "function"
-    inner: dict[str, Any] = {"name": tool.name if context.own else fitting_name(tool.name, context)}
+    inner: dict[str, Any] = {"name": declared_name(tool.name, context)}
     if tool.description is not None:
         inner["description"] = tool.description
     schema = tool.parameters_json

@@ -6,7 +6,8 @@ Rules:
   at all. An answer without the hint comes from the wire's own provider; a message that is no answer comes from nobody.
 - In a request, fields that an answer keeps go back to the vendor that wrote them. For any other vendor they are
   dropped, each with a loss, but for ``Speech.answer_fields``, which every vendor of the wire takes.
-- ``null`` and ``[]`` in place of a field say nothing and go back to nobody: providers refuse ``tool_calls: []``.
+- A field that says nothing (``null``, ``[]``, ``""``, an object of such) goes back to nobody: providers refuse
+  ``tool_calls: []``.
 - Wires whose ``Speech.answer_fields`` is ``None`` have one vendor only, or vendors that are all alike.
 
 Stability: experimental.
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from palaver.wires.context import Context
 
 _HINT: Final = "@@vendor"
-_EMPTY: Final = (NULL, Raw(b"[]"))
 
 
 def signed(response: Response, wire: str, accent: str) -> Response:
@@ -77,12 +77,24 @@ def fit_fields(message: AssistantMessage, context: Context, index: int) -> Assis
     vendor = _vendor(rest, message)
     foreign = vendor is not None and vendor != (context.accent or "")
     name = f"{wire}:{vendor}" if vendor else wire
-    left = {key: raw for key, raw in rest.items() if raw not in _EMPTY}
+    left = {key: raw for key, raw in rest.items() if key[:2] == "@@" or not says_nothing(raw)}
     if foreign:
         left = _known(left, taken, name, context, index, None)
         kept = [_fit_part(part, name, context, index, at) for at, part in enumerate(message.content)]
         message = message.replace(content=tuple([part for part in kept if part is not None]))
     return message if len(left) == len(rest) else reading.with_native(message, wire, left)
+
+
+def says_nothing(raw: Raw) -> bool:
+    """Whether the value of a field is empty: ``null``, ``""``, ``[]``, or an object that holds only such."""
+    if len(bytes(raw)) <= _SHORT or jsontext.kind(raw) != "an object":
+        return raw in _EMPTY
+    return all(says_nothing(each) or each == _ZERO for each in jsontext.fields(raw).values())
+
+
+_SHORT: Final = 4
+_EMPTY: Final = (NULL, Raw(b"[]"), Raw(b'""'), jsontext.EMPTY_OBJECT)
+_ZERO: Final = Raw(b"0")
 
 
 def _known(  # noqa: PLR0917 (fields, what may stay, and where a loss is)

@@ -3,8 +3,8 @@
 Rules:
 
 - A wire is a value found by name in the table of ``palaver.wires``; nothing registers itself.
-- ``decode_*`` takes bytes, text or a parsed object, and gives a value or raises one ``PalaverError`` that names
-  the wire and the path (law 6).
+- ``decode_*`` takes bytes, text, a parsed object or an object of an official client, and gives a value or raises one
+  ``PalaverError`` that names the wire and the path (law 6).
 - ``encode_*`` never changes what it is given. A request that ``decode_request`` of the same wire made, unedited, is
   written as it was (law 2). Any other is fitted to the wire first (``handover``), and what could not be carried
   is in ``losses`` (law 5). ``losses="raise"`` makes any loss an error.
@@ -28,6 +28,7 @@ from palaver.core.parts import AssistantPart, MalformedToolCall, ToolCall
 from palaver.core.request import Encoded, Request, Response
 from palaver.core.usage import Usage
 from palaver.wires import marking, reading, vendors
+from palaver.wires.client_objects import ClientObject, plain
 from palaver.wires.context import Context, Options
 from palaver.wires.encoder import RequestEncoder, Writer, renumbered
 from palaver.wires.handover import fit
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from palaver.wires.stream_decoder import StreamDecoder
     from palaver.wires.stream_encoder import StreamEncoder
 
-Body: TypeAlias = "bytes | bytearray | memoryview | str | Mapping[str, Any]"
+Body: TypeAlias = "bytes | bytearray | memoryview | str | Mapping[str, Any] | ClientObject"
 T = TypeVar("T", Request, Response)
 OnLoss: TypeAlias = Literal["report", "raise"]
 
@@ -112,7 +113,7 @@ class Wire:
 
     def _decoded(self, decode: Callable[[bytes], T], encode: Callable[[T], Encoded], body: Body) -> T:
         try:
-            data = jsontext.source(body)
+            data = jsontext.source(plain(body))
             decoded = decode(data)
             decoded = decoded if self.accent is None else decoded.replace(origin=self._origin)
             if self.accent is not None and self.speech.answer_fields is not None and isinstance(decoded, Response):

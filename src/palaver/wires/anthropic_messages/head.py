@@ -41,7 +41,7 @@ from palaver.wires.anthropic_messages.forms import (
 )
 from palaver.wires.anthropic_messages.marks import MARK, MOST_MARKS, TOO_MANY, as_fields, is_marked
 from palaver.wires.anthropic_messages.repairs import Standing, declares, is_new
-from palaver.wires.handover import fitting_effort, fitting_name
+from palaver.wires.handover import declared_name, fitting_effort, fitting_name
 from palaver.wires.reading import is_hint, native, visible
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def _tool(tool: AnyTool, context: Context) -> object:
     fields: dict[str, Any] = {}
     if "@@type" in rest:
         fields["type"] = rest["@@type"]
-    fields["name"] = tool.name if context.own else fitting_name(tool.name, context)
+    fields["name"] = declared_name(tool.name, context)
     if fields["name"] != tool.name:
         context.lose("converted", "tool name", f"{tool.name!r} is not taken; sent as {fields['name']!r}")
     if tool.description is not None:

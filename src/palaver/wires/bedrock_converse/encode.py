@@ -41,7 +41,7 @@ from palaver.wires.bedrock_converse.settings import TOOL_CHOICE, family, put, re
 from palaver.wires.bedrock_converse.usage import write_usage
 from palaver.wires.bedrock_converse.write import Block, blocks, kind_of, plain
 from palaver.wires.encoder import ABSENT
-from palaver.wires.handover import fitting_name
+from palaver.wires.handover import declared_name, fitting_name
 from palaver.wires.marking import Marking
 from palaver.wires.reading import hint, is_hint, native, visible
 from palaver.wires.speech import IdRule, MediaRule, Speech
@@ -216,7 +216,7 @@ def _tool(tool: AnyTool, context: Context) -> Any:
         context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
         return None
     rest = native(tool, WIRE)
-    spec: dict[str, Any] = {"name": tool.name if context.own else fitting_name(tool.name, context)}
+    spec: dict[str, Any] = {"name": declared_name(tool.name, context)}
     if tool.description is not None:
         spec["description"] = tool.description
         if not context.own and not tool.description:

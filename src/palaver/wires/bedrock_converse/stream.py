@@ -48,6 +48,7 @@ from palaver.core.messages import AssistantMessage
 from palaver.core.parts import Reasoning, Text, ToolCall
 from palaver.core.request import Response
 from palaver.stream.eventstream import EventStreamReader
+from palaver.stream.frames import Frame
 from palaver.wires import reading
 from palaver.wires.bedrock_converse.blocks import citation
 from palaver.wires.bedrock_converse.decode import take_role, take_usage
@@ -73,7 +74,6 @@ if TYPE_CHECKING:
 
     from palaver.core.jsontext import Fields
     from palaver.core.parts import AssistantPart
-    from palaver.stream.frames import Frame
 
 __all__ = ["Decoder", "Encoder"]
 
@@ -120,6 +120,14 @@ class Decoder(StreamDecoder):
         self._told: Response | None = None
         self._usage: Fields = {}
         self._stopped = self._measured = False
+
+    def framed(self, data: bytes) -> Frame:
+        """Make the frame of an event that botocore parsed: an object whose only key is its name."""
+        fields = jsontext.fields(data)
+        if len(fields) != 1:
+            return Frame("", data)
+        ((name, payload),) = fields.items()
+        return Frame(name, bytes(payload))
 
     def read(self, frame: Frame, /) -> None:
         """Say what one frame means. Raises ``DecodeError`` when it does not follow its format."""

@@ -18,7 +18,7 @@ from palaver.core.tools import AnyTool, ProviderTool, Tool
 from palaver.wires import reading
 from palaver.wires.google_generate import spelling
 from palaver.wires.google_generate.forms import WIRE, json_schema
-from palaver.wires.handover import fitting_name
+from palaver.wires.handover import declared_name
 from palaver.wires.reading import hint, native, provider
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _write_declaration(tool: Tool, rest: Fields, context: Context) -> dict[str, 
         context.lose("dropped", key, f"a field of {wire}")
     if tool.strict:
         context.lose("dropped", "strict", f"tool {tool.name!r}: the wire has no such field")
-    fields: dict[str, Any] = {"name": tool.name if context.own else fitting_name(tool.name, context)}
+    fields: dict[str, Any] = {"name": declared_name(tool.name, context)}
     if tool.description is not None:
         fields["description"] = tool.description
     form = rest.pop("@@parameters", None)

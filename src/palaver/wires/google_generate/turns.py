@@ -130,6 +130,8 @@ class Turn:
     def _answer(self, message: AssistantMessage, rest: Fields, index: int) -> None:
         for key in jsontext.value(rest.pop("@@cited", _NO_NAMES)):
             del rest[key]
+            if not self._own:
+                self._context.lose("dropped", key, "only answers have it", index)
         calls = [part for part in message.content if isinstance(part, ToolCall) and not part.provider_executed]
         self._begin(AssistantMessage, rest, index, joins=bool(calls))
         first = calls[0] if calls and not self._names else None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext
 from palaver.core.jsontext import NULL, Fields
@@ -40,7 +40,7 @@ from palaver.core.parts import (
     Video,
 )
 from palaver.wires import reading
-from palaver.wires.handover import fitting_effort
+from palaver.wires.handover import fitting_effort, fitting_name
 from palaver.wires.openai_chat.accents import SPEECH, Accent, row
 from palaver.wires.openai_chat.forms import (
     AUDIO_WORDS,
@@ -117,7 +117,10 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     tools = [written for tool in request.tools if (written := write_tool(tool, context, strict=True)) is not None]
     if tools or (context.own and is_hint(rest, "tools", "empty")):
         fields["tools"] = tools
-    _formed(fields, rest, "tool_choice", settings.tool_choice, read_tool_choice, write_tool_choice)
+    choice = settings.tool_choice
+    if choice is not None and choice.names and not context.own:
+        choice = structs.replace(choice, names=tuple([fitting_name(name, context) for name in choice.names]))
+    _formed(fields, rest, "tool_choice", choice, read_tool_choice, write_tool_choice)
     if fields.get("tool_choice") == "required" and not (context.own and accent.required == "auto"):
         if accent.required == "auto":
             context.lose("approximated", "tool_choice", "“required” is refused; “auto” was sent")
@@ -215,7 +218,8 @@ def _put_content(
         case []:
             if form == reading.hint("absent"):
                 return
-            fields["content"] = [] if form == reading.hint("list") else NULL if form == reading.hint("null") else none
+            listed = context.own and form == reading.hint("list")
+            fields["content"] = [] if listed else NULL if form == reading.hint("null") else none
         case [Text() as only] if form != reading.hint("list") and not native(only, WIRE):
             fields["content"] = only.text
         case found:
@@ -404,7 +408,8 @@ def _link(part: Media) -> str:
 def _linked(part: Media, key: str, rest: Fields) -> dict[str, Any]:
     inner = jsontext.fields(rest.pop(key, jsontext.EMPTY_OBJECT))
     target = _link(part) if is_hint(rest, "form", "string") else {"url": _link(part), **inner}
-    return {"type": key, key: target, **visible(rest)}
+    named = {"document_name": part.name} if isinstance(part, File) and part.name is not None else {}
+    return {"type": key, key: target, **named, **visible(rest)}
 
 
 def _recording(part: Audio, rest: Fields) -> dict[str, Any]:

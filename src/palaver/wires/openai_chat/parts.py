@@ -70,9 +70,11 @@ def _linked(cls: type[Image | Video | File], key: str) -> Callable[[Fields, Raw]
                 url = reading.need_text(inner, "url")
             except DecodeError as error:
                 raise error.within(key) from None
+        source, media_type = _source(url)
         if cls is File:
             rest["@@field"] = hint(key)
-        source, media_type = _source(url)
+            name = reading.take_text(rest, "document_name")
+            return File(source, media_type, name, provider_json=provider(WIRE, nested(rest, key, inner)))
         return cls(source, media_type, provider_json=provider(WIRE, nested(rest, key, inner)))
 
     return read

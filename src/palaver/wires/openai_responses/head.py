@@ -22,7 +22,7 @@ from palaver.core.parts import Text
 from palaver.core.tools import ProviderTool
 from palaver.wires import reading
 from palaver.wires.encoder import ABSENT
-from palaver.wires.handover import fitting_effort, fitting_name
+from palaver.wires.handover import declared_name, fitting_effort, fitting_name
 from palaver.wires.openai_responses import calls
 from palaver.wires.openai_responses.forms import (
     ELSEWHERE,
@@ -139,7 +139,7 @@ def _tool(tool: AnyTool, context: Context) -> object:
         context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
         return None
     rest = native(tool, WIRE)
-    name = tool.name if context.own else fitting_name(tool.name, context)
+    name = declared_name(tool.name, context)
     fields: dict[str, Any] = {"type": "custom" if tool.custom else "function", "name": name}
     if tool.description is not None:
         fields["description"] = tool.description

@@ -1,0 +1,443 @@
+"""Is a receipt complete? Compare what a request says with what the body says, value by value.
+
+``check_receipt`` returns complaints, an empty list for a body and a receipt that account for everything:
+
+- Each value of the request (text, call, result, medium, proof, field, setting, tool) stands in the body, or a loss
+  names its place.
+- Each text of the body stands in the request, unless the receipt tells of something that was converted.
+- No empty value (``null``, ``""``, ``[]``) stands in the body of a fitted request unless somebody said it or the format
+  has it.
+- No address in the body is one that only this machine can open.
+
+What no wire is meant to say (ids, times, tags, agents, modes, sources, payloads, metadata) is not looked at. A request
+that goes back unedited is compared by law 2 instead.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import UNSET, Struct
+
+from palaver import wires
+from palaver.core import canonical, jsontext, mediatypes
+from palaver.core.errors import PalaverError
+from palaver.core.messages import AssistantMessage, FlushMarker, RescueMarker, ToolMessage
+from palaver.core.parts import (
+    Blob,
+    File,
+    FileId,
+    Inline,
+    Json,
+    MalformedToolCall,
+    Media,
+    Opaque,
+    Reasoning,
+    Refusal,
+    ServerToolResult,
+    Text,
+    ToolCall,
+    Url,
+)
+from palaver.core.surrogates import sayable, sayable_json
+from palaver.core.tools import ProviderTool, Tool
+from palaver.wires import reading, vendors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from palaver.core.parts import AnyPart
+    from palaver.core.request import Encoded, Request
+    from palaver.core.value import Value
+
+__all__ = ["check_receipt"]
+
+_EMPTY: Final = ("null", '""', "[]")
+_FORMS: Final[dict[str, frozenset[tuple[str, str]]]] = {
+    "openai_chat": frozenset({("content", "null"), ("arguments", '""'), ("reasoning_content", '""')}),
+    "openai_responses": frozenset(
+        {("summary", "[]"), ("annotations", "[]"), ("arguments", '""'), ("parameters", "null")}
+    ),
+    "anthropic_messages": frozenset(),
+    "google_generate": frozenset(),
+    "bedrock_converse": frozenset({("system", "[]")}),
+    "cohere_chat": frozenset({("arguments", '""')}),
+    "ollama_chat": frozenset({("content", '""'), ("messages", "[]")}),
+}
+"""Empty values that a format itself has, by their field: Chat Completions wants ``content: null`` beside calls."""
+_WORDS: Final = frozenset({"role", "type", "status", "mode", "format", "phase"})
+"""Fields whose values are words of a format."""
+_FETCHED: Final = ("http://", "https://", "gs://", "s3://", "data:")
+_ADDRESSES: Final = frozenset(
+    {"url", "image_url", "file_uri", "fileUri", "file_url", "uri", "document_url", "video_url"}
+)
+
+
+class _Said(Struct, frozen=True):
+    """One value that a request says. ``json`` values are compared as values, all others as texts."""
+
+    what: str
+    value: Any
+    message: int | None = None
+    part: int | None = None
+    json: bool = False
+
+
+class _Body:
+    """What a body says: its texts, and all its values in a form that can be looked up."""
+
+    def __init__(self, body: bytes) -> None:
+        self.values: set[str] = set()
+        self.leaves: list[tuple[str, Any]] = []
+        self._add("", json.loads(body))
+        self.texts = "\n".join(each for _, each in self.leaves if isinstance(each, str))
+        self.run = "".join("".join(str(each).split()) for key, each in self.leaves if key not in _WORDS)
+
+    def _add(self, key: str, node: Any) -> None:
+        self.values.add(_normal(node))
+        match node:
+            case {**table} if table:
+                for name, each in cast("dict[str, Any]", table).items():
+                    self._add(name, each)
+            case [*items] if items:
+                for each in items:
+                    self._add(key, each)
+            case _:
+                leaf: Any = node
+                self.leaves.append((key, leaf))
+                if isinstance(leaf, str):
+                    self.values.add(_normal(_parsed(leaf)))
+
+    def says(self, said: _Said) -> bool:
+        """Whether a value of the request stands in the body."""
+        if said.json:
+            return _normal(said.value) in self.values or _written(said.value) in self.texts
+        text = str(said.value)
+        if text in self.texts:
+            return True
+        if said.what in _KINDS:
+            return _standard(text) in self.texts.replace("=", "") or _decoded(text) in self.texts
+        return "".join(text.split()) in self.run  # some formats hold a text in pieces
+
+
+_KINDS: Final = frozenset({"image", "audio", "video", "file"})
+
+
+def _standard(data: str) -> str:
+    """Base64 in the standard alphabet, without its padding."""
+    return data.translate(str.maketrans("-_", "+/")).rstrip("=")
+
+
+def _decoded(data: str) -> str:
+    """The text that base64 holds, which some wires send as text; the base64 itself where it holds none."""
+    try:
+        return Inline(data).bytes.decode()
+    except (PalaverError, UnicodeDecodeError):
+        return data
+
+
+def _normal(node: Any) -> str:
+    return json.dumps(node, sort_keys=True)
+
+
+def _written(node: Any) -> str:
+    return json.dumps(node, separators=(",", ":"), ensure_ascii=False)
+
+
+def check_receipt(name: str, request: Request, encoded: Encoded) -> list[str]:
+    """Return what is neither in the body nor on the receipt, and what is in the body though nobody said it.
+
+    ``name`` is the wire that encoded the request, with its accent: ``"openai_chat:groq"``.
+
+    Stability: experimental.
+    """
+    wire, _, accent = name.partition(":")
+    if request.origin == name:
+        return []
+    body = _Body(encoded.body)
+    complaints = [
+        f"{_place(each)}: {each.what} {_short(each.value)} is neither sent nor on the receipt"
+        for each in _of_request(request, name)
+        if not body.says(each) and not _on_receipt(each, encoded)
+    ]
+    complaints += [
+        f"{_place(each)}: {each.what} {_short(each.value)} belongs to another vendor and has no loss"
+        for each in _foreign(request, wire, accent)
+        if not _on_receipt(each, encoded)
+    ]
+    complaints += [f"the body names {each!r}, which no provider fetches" for each in _unreachable(request, body)]
+    complaints += _unsaid_empties(wire, request, body)
+    if not any(loss.kind != "dropped" for loss in encoded.losses):
+        complaints += _unsaid_texts(request, body)
+    return complaints
+
+
+def _place(said: _Said) -> str:
+    if said.message is None:
+        return "request"
+    return f"messages[{said.message}]" + ("" if said.part is None else f".content[{said.part}]")
+
+
+def _short(value: Any) -> str:
+    return repr(value)[:60]
+
+
+def _on_receipt(said: _Said, encoded: Encoded) -> bool:
+    for loss in encoded.losses:
+        if said.message is None:
+            if loss.message is None and loss.what in {said.what, "request", *_TOGETHER.get(said.what, ())}:
+                return True
+        elif loss.message == said.message and (loss.part in {said.part, None} or loss.what == said.what):
+            return True
+    return False
+
+
+_TOGETHER: Final = {"tool name": ("tool", "tools", "tool_choice"), "tool": ("tools", "tool_choice")}
+"""Losses that account for another value too: a wire may have to leave the tools out."""
+
+
+# -- what a request says ---------------------------------------------------------------------------
+
+
+def _of_request(request: Request, name: str) -> Iterator[_Said]:
+    wire, _, accent = name.partition(":")
+    if request.model is not None and wires.get(wire, accent or None).speech.names_model:
+        yield _Said("model", request.model)
+    for key in ("max_tokens", "temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty"):
+        if (value := getattr(request.settings, key)) is not None:
+            yield _Said(key, value, json=True)
+    for word in request.settings.stop or ():
+        yield _Said("stop", word)
+    for tool in request.tools:
+        if isinstance(tool, Tool):
+            yield _Said("tool name", tool.name)
+            if tool.description:
+                yield _Said("tool", tool.description)
+    for index, message in enumerate(request.messages):
+        if isinstance(message, RescueMarker | FlushMarker):
+            continue
+        if message.content:  # one that says nothing is left out
+            yield from _own_fields(message, name, index, None, message)
+        if isinstance(message, ToolMessage) and message.is_error and message.content:
+            continue
+        for position, part in enumerate(message.content):
+            for said in _of_part(part, wire):
+                yield _Said(said.what, said.value, index, position, said.json)
+            if not isinstance(part, Reasoning):  # each vendor has another field for it
+                yield from _own_fields(part, name, index, position, message)
+
+
+def _of_part(part: AnyPart, wire: str) -> Iterator[_Said]:
+    match part:
+        case Text(text) | Refusal(text):
+            if text.strip():
+                yield _Said("text", sayable(text.strip()))
+        case Reasoning():
+            for key, value in (("text", part.text), ("signature", part.signature), ("encrypted", part.encrypted)):
+                if value:
+                    yield _Said(f"reasoning {key}", sayable(value))
+        case ToolCall():
+            if part.provider_executed:  # a block of its wire
+                return
+            yield _Said("tool name", part.name)
+            if part.arguments_json.strip():
+                yield _json_said("arguments", part.arguments_json)
+        case MalformedToolCall():
+            yield _Said("malformed call", sayable(part.raw))
+        case Json():
+            yield _json_said("json", bytes(part.value_json).decode())
+        case Opaque() | ServerToolResult():
+            raw = part.raw_json if isinstance(part, Opaque) else part.output_json
+            yield _json_said("block", bytes(raw).decode())
+        case Media():
+            yield _of_media(part)
+            if isinstance(part, File) and part.name and wire not in {"cohere_chat", "ollama_chat"}:
+                yield _Said("file name", part.name)
+
+
+def _json_said(what: str, text: str) -> _Said:
+    try:
+        return _Said(what, json.loads(sayable_json(text)), json=True)
+    except ValueError:
+        return _Said(what, sayable(text))
+
+
+def _of_media(part: Media) -> _Said:
+    kind = type(part).__name__.lower()
+    match part.source:
+        case Inline(data) as source:
+            return _Said(kind, "".join(data.split()) if source.valid else data)
+        case Url(url):
+            try:
+                return _Said(kind, mediatypes.split_data_uri(url)[1])
+            except PalaverError:
+                return _Said(kind, url)
+        case FileId(file_id):
+            return _Said(kind, file_id)
+        case Blob(digest):
+            return _Said(kind, digest)
+
+
+def _vendor(message: Value, wire: str) -> str | None:
+    """Whose answer a message is; ``None``: it is no answer."""
+    if not isinstance(message, AssistantMessage):
+        return None
+    hint = reading.native(message, wire).get("@@vendor")
+    return None if hint is None else jsontext.text(hint)
+
+
+def _own_fields(value: Value, name: str, index: int, part: int | None, message: Value) -> Iterator[_Said]:
+    """Fields of the wire itself, which it takes back."""
+    wire, _, accent = name.partition(":")
+    vendor = _vendor(message, wire)
+    if vendor is not None and vendor != accent:
+        return
+    for key, raw in reading.visible(reading.native(value, wire)).items():
+        if not vendors.says_nothing(raw) and reading.named(key, raw) is not None:
+            yield from (_Said(key, each, index, part, json=True) for each in _within(jsontext.value(raw)))
+
+
+def _within(node: Any) -> list[Any]:
+    """The values inside an object, which may be spread over the body; any other value is itself."""
+    if not isinstance(node, dict):
+        return [node]
+    table = cast("dict[str, Any]", node)
+    kept = [each for key, each in table.items() if reading.named(key, jsontext.raw(each)) is not None]
+    return [inner for each in kept if _written(each) not in _EMPTY for inner in _within(each)]
+
+
+def _foreign(request: Request, wire: str, accent: str) -> Iterator[_Said]:
+    """Fields of other wires, and of other vendors of this one: each needs a loss."""
+    values: list[tuple[Value, int | None, int | None]] = [(request, None, None)]
+    for index, message in enumerate(request.messages):
+        if not isinstance(message, RescueMarker | FlushMarker):
+            values.append((message, index, None))
+            values += [(part, index, position) for position, part in enumerate(message.content)]
+    for value, at, position in values:
+        for _, key, raw in reading.foreign(value, wire):
+            yield _Said(key, jsontext.value(raw), at, position)
+        vendor = None if at is None else _vendor(request.messages[at], wire)
+        if vendor is not None and vendor != accent and not isinstance(value, Reasoning):
+            for key, raw in reading.visible(reading.native(value, wire)).items():
+                if not vendors.says_nothing(raw) and reading.named(key, raw) is not None and key != "name":
+                    yield _Said(key, jsontext.value(raw), at, position)
+
+
+# -- what a body says ------------------------------------------------------------------------------
+
+
+def _unreachable(request: Request, body: _Body) -> list[str]:
+    """Addresses of media that no provider fetches; ids of files, which stand in the same fields, are none."""
+    parts: list[AnyPart] = [part for message in request.messages for part in message.content]
+    urls = {part.source.url for part in parts if isinstance(part, Media) and isinstance(part.source, Url)}
+    return [
+        text
+        for key, text in body.leaves
+        if key in _ADDRESSES and text in urls and not str(text).lower().startswith(_FETCHED)
+    ]
+
+
+def _unsaid_empties(wire: str, request: Request, body: _Body) -> list[str]:
+    """Empty values that nobody said: a request says those that stand in its data."""
+    said = _empties_of(wire, request)
+    found = [(key, _normal(value)) for key, value in body.leaves]
+    odd = [(key, value) for key, value in found if value in _EMPTY and value not in said]
+    return [f"the body says {key}: {value}, and nobody did" for key, value in odd if (key, value) not in _FORMS[wire]]
+
+
+def _empties_of(wire: str, request: Request) -> set[str]:
+    """The empty values that stand in the data of a request: arguments, results, schemas, fields of the caller's."""
+    alike = wires.get(wire).speech.answer_fields is None
+    values: list[Value] = [request, *request.tools]
+    texts: list[str] = [bytes(each.raw_json).decode() for each in request.tools if isinstance(each, ProviderTool)]
+    texts += [
+        bytes(each.parameters_json).decode()
+        for each in request.tools
+        if isinstance(each, Tool) and each.parameters_json is not UNSET
+    ]
+    texts += ['""' for each in request.tools if isinstance(each, Tool) and each.description == ""]
+    texts += ['""' for each in (request.model, *(request.settings.stop or ())) if each == ""]
+    texts += ["[]"] if request.settings.stop == () else []
+    output = request.settings.output
+    if output is not None:
+        values.append(output)
+        texts += [] if output.schema_json is UNSET else [bytes(output.schema_json).decode()]
+    for message in request.messages:
+        if alike or not isinstance(message, AssistantMessage):
+            values += [message, *message.content]
+        if isinstance(message, ToolMessage) and not message.content:
+            texts.append('""')
+        for part in message.content:
+            texts += _data_of(part)
+    texts += [bytes(each.provider_json).decode() for each in values if each.provider_json is not UNSET]
+    joined = "\n".join(texts).replace(" ", "")
+    return {each for each in _EMPTY if each in joined}
+
+
+def _data_of(part: AnyPart) -> list[str]:
+    match part:
+        case Text(text, citations=citations):
+            told = [bytes(each.raw_json).decode() for each in citations if each.raw_json is not UNSET]
+            return told if text.strip() else [*told, '""']
+        case Refusal(text) | Reasoning(text):
+            return [] if text.strip() else ['""']
+        case ToolCall():
+            return [part.arguments_json, '""'] if not part.arguments_json else [part.arguments_json]
+        case Json():
+            return [bytes(part.value_json).decode()]
+        case Opaque():
+            return [bytes(part.raw_json).decode()]
+        case ServerToolResult():
+            return [bytes(part.output_json).decode()]
+        case _:
+            return []
+
+
+def _unsaid_texts(request: Request, body: _Body) -> list[str]:
+    """Texts of a body that stand nowhere in the request; asked only where nothing was converted."""
+    known = "\n".join(_texts(json.loads(canonical.encode(request))))
+    return [
+        f"the body says {key}: {_short(text)}, and nobody did"
+        for key, text in body.leaves
+        if isinstance(text, str) and len(text) > _LETTERS and key not in _WORDS and not _known(text, known)
+    ]
+
+
+_LETTERS: Final = 40
+"""Texts up to this length may be words of a format."""
+
+
+def _texts(node: Any) -> list[str]:
+    """All texts of a value, also those inside a text that is JSON."""
+    match node:
+        case str():
+            inner = _parsed(node)
+            return [sayable(node), *([] if inner is None else _texts(inner))]
+        case {**table}:
+            return [text for each in cast("dict[str, Any]", table).values() for text in _texts(each)]
+        case [*items]:
+            return [text for each in items for text in _texts(each)]
+        case _:
+            return []
+
+
+def _parsed(text: str) -> Any:
+    """The object or array that a text holds; ``None`` when it holds none."""
+    if text[:1] not in {"{", "["}:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _known(text: str, known: str) -> bool:
+    data = text.partition(";base64,")[2] if text.startswith("data:") else text
+    if data in known or _standard(data) in _standard(known.replace("=", "")):
+        return True
+    inner = _parsed(text)
+    pieces = text.split("\n\n") if inner is None else _texts(inner)
+    return all(piece in known for piece in pieces)

@@ -1,0 +1,152 @@
+"""Receipts are complete: what is neither sent nor on the receipt is found, and so is what nobody said."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+import palaver as p
+from palaver import wires
+from palaver.testing import strategies
+from palaver.testing.receipts import check_receipt
+from tests.corpus import Exchange
+from tests.wires.histories import histories
+
+TARGETS = [name for wire in wires.names() for name in (wire, *(f"{wire}:{each}" for each in wires.accents(wire)))]
+TOOLS = (p.Tool.of("search", "Find things.", {"type": "object", "properties": {"q": {"type": "string"}}}),)
+CALL = p.tool_call("f", {"a": 1}, id="c12345678")
+PNG = p.Image.from_bytes(b"\x89PNG\r\n\x1a\n")
+
+
+def complaints(name: str, request: p.Request) -> list[str]:
+    return check_receipt(name, request, wires.get(name).encode_request(request))
+
+
+def checked(request: p.Request, body: dict[str, Any], *losses: p.Loss, name: str = "openai_chat") -> list[str]:
+    """What the checker says of a body that was written by hand."""
+    return check_receipt(name, request, p.Encoded([json.dumps(body).encode()], losses))
+
+
+def chat(*rows: dict[str, Any]) -> dict[str, Any]:
+    return {"model": "m", "messages": list(rows)}
+
+
+def said(*messages: p.Message, **fields: Any) -> p.Request:
+    return p.Request(messages=messages, model="m", **fields)
+
+
+# -- what it finds ---------------------------------------------------------------------------------
+
+USER = {"role": "user", "content": "hello"}
+
+
+def test_a_whole_body_has_no_complaint():
+    assert checked(said(p.user("hello")), chat(USER)) == []
+
+
+def test_a_part_that_vanished_is_found():
+    request = said(p.user("hello", PNG))
+    assert len(checked(request, chat(USER))) == 1
+    assert checked(request, chat(USER), p.Loss("dropped", "image", "not taken", 0, 1)) == []
+
+
+def test_a_setting_that_vanished_is_found():
+    request = said(p.user("hello"), settings=p.Settings(temperature=0.25))
+    assert len(checked(request, chat(USER))) == 1
+    assert checked(request, chat(USER), p.Loss("dropped", "temperature", "not taken")) == []
+
+
+def test_a_text_that_nobody_said_is_found():
+    extra = {"role": "user", "content": "Please continue exactly where you left off, and be brief."}
+    assert len(checked(said(p.user("hello")), chat(USER, extra))) == 1
+
+
+@pytest.mark.finding("F-30")
+@pytest.mark.parametrize("field", ["tool_calls", "reasoning_content", "function_call"])
+def test_an_empty_field_of_an_answer_is_found(field: str):
+    kept = {"tool_calls": []} if field == "tool_calls" else {field: None}
+    answer = p.assistant("hi", provider={"openai_chat": kept}, finish_reason="stop")
+    body = chat(USER, {"role": "assistant", "content": "hi", **kept}, USER)
+    assert len(checked(said(p.user("hello"), answer, p.user("hello")), body)) == 1
+
+
+@pytest.mark.finding("F-30")
+def test_a_field_of_another_vendor_is_found():
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi", "x_own": 1}}
+    answer = wires.get("openai_chat:vllm").decode_response({"id": "r", "model": "m", "choices": [choice]}).message
+    body = chat(USER, {"role": "assistant", "content": "hi", "x_own": 1}, USER)
+    assert len(checked(said(p.user("hello"), answer, p.user("hello")), body, name="openai_chat:groq")) == 1
+
+
+@pytest.mark.finding("F-31")
+def test_an_address_of_this_machine_is_found():
+    image = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
+    request = said(p.user(p.Image(p.Url("file:///etc/passwd"), "image/png")))
+    assert len(checked(request, chat({"role": "user", "content": [image]}))) == 1
+
+
+@pytest.mark.finding("F-31")
+def test_other_bytes_than_those_that_were_given_are_found():
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,nos="}}
+    request = said(p.user(p.Image(p.Inline("!!!not"), "image/png")))
+    assert checked(request, chat({"role": "user", "content": [image]}))
+
+
+@pytest.mark.finding("F-32")
+def test_an_empty_result_that_nobody_gave_is_found():
+    call = {"id": CALL.id, "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
+    image = {"type": "image_url", "image_url": {"url": PNG.data_uri}}
+    rows = (
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": CALL.id, "content": ""},
+        {"role": "user", "content": [{"type": "text", "text": "[Attached]"}, image]},
+    )
+    request = said(p.user("hello"), p.assistant(tool_calls=[CALL]), p.tool(PNG, tool_call_id=CALL.id))
+    assert len(checked(request, chat(*rows), p.Loss("converted", "media", "moved", 2, 0))) == 1
+
+
+# -- what the wires write --------------------------------------------------------------------------
+
+
+@pytest.mark.finding("F-30")
+@given(messages=histories(), name=st.sampled_from(TARGETS))
+def test_generated_histories_are_accounted_for(messages: tuple[p.Message, ...], name: str):
+    assert complaints(name, said(*messages, tools=TOOLS)) == []
+
+
+@given(request=strategies.requests(), name=st.sampled_from(TARGETS))
+def test_generated_requests_are_accounted_for(request: p.Request, name: str):
+    assert complaints(name, request.replace()) == []
+
+
+def _some(exchange: Exchange) -> list[str]:
+    """The wire itself and two others, not the same ones for each recording: all of them would take minutes."""
+    return [exchange.wire, *random.Random(exchange.file.stem).sample(TARGETS, 2)]
+
+
+def test_recorded_requests_are_accounted_for(exchange: Exchange):
+    if "request" not in exchange.record:
+        return
+    request = wires.get(exchange.wire).decode_request(exchange.record["request"])
+    for each in (request, request.replace()):
+        found = {name: complaints(name, each) for name in _some(exchange)}
+        assert {name: each for name, each in found.items() if each} == {}
+
+
+def test_recorded_answers_are_accounted_for(exchange: Exchange):
+    if "response" not in exchange.record:
+        return
+    found: dict[str, list[str]] = {}
+    for source in (exchange.wire, *(f"{exchange.wire}:{each}" for each in wires.accents(exchange.wire)[-1:])):
+        try:
+            answer = wires.get(source).decode_response(exchange.record["response"]).message
+        except p.ProviderError:
+            return
+        request = said(p.user("q"), answer, p.user("on"))
+        found |= {f"{source} to {name}": complaints(name, request) for name in _some(exchange)}
+    assert {name: each for name, each in found.items() if each} == {}

@@ -1,0 +1,154 @@
+"""Objects of the official clients are read like the bodies that they were made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import palaver as p
+from palaver import wires
+
+CHAT = {
+    "id": "c1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "tool_calls",
+            "logprobs": None,
+            "message": {
+                "role": "assistant",
+                "content": None,
+                "refusal": None,
+                "x_new": [1],
+                "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{ }"}}],
+            },
+        }
+    ],
+}
+MESSAGE = {
+    "id": "m1",
+    "type": "message",
+    "role": "assistant",
+    "model": "m",
+    "content": [{"type": "text", "text": "hello", "citations": None}],
+    "stop_reason": "end_turn",
+    "stop_sequence": None,
+    "usage": {"input_tokens": 1, "output_tokens": 2},
+}
+RESPONSE = {
+    "id": "r1",
+    "object": "response",
+    "created_at": 1,
+    "model": "m",
+    "status": "completed",
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+    "output": [
+        {
+            "type": "message",
+            "id": "m1",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "hello", "annotations": []}],
+        }
+    ],
+}
+GEMINI = {"candidates": [{"content": {"role": "model", "parts": [{"text": "hello"}]}, "finishReason": "STOP"}]}
+
+
+def made(wire: str, body: dict[str, Any]) -> Any:
+    match wire:
+        case "openai_chat":
+            return pytest.importorskip("openai.types.chat").ChatCompletion.model_validate(body)
+        case "openai_responses":
+            return pytest.importorskip("openai.types.responses").Response.model_validate(body)
+        case "anthropic_messages":
+            return pytest.importorskip("anthropic.types").Message.model_validate(body)
+        case _:
+            return pytest.importorskip("google.genai.types").GenerateContentResponse.model_validate(body)
+
+
+@pytest.mark.finding("F-33")
+@pytest.mark.parametrize(
+    ("wire", "body"),
+    [
+        ("openai_chat", CHAT),
+        ("openai_responses", RESPONSE),
+        ("anthropic_messages", MESSAGE),
+        ("google_generate", GEMINI),
+    ],
+)
+def test_an_answer_of_a_client_is_read_like_its_body(wire: str, body: dict[str, Any]):
+    assert wires.get(wire).decode_response(made(wire, body)).message == wires.get(wire).decode_response(body).message
+
+
+CHUNK = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+CHUNKS = [
+    {**CHUNK, "choices": [{"index": 0, "delta": {"role": "assistant", "content": "he"}, "finish_reason": None}]},
+    {**CHUNK, "choices": [{"index": 0, "delta": {"content": "llo"}, "finish_reason": None}]},
+    {**CHUNK, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+]
+EVENTS = [
+    {"type": "message_start", "message": {**MESSAGE, "content": [], "stop_reason": None}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hello"}},
+    {"type": "content_block_stop", "index": 0},
+    {
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+        "usage": {"output_tokens": 2},
+    },
+    {"type": "message_stop"},
+]
+BEDROCK = [
+    {"messageStart": {"role": "assistant"}},
+    {"contentBlockDelta": {"delta": {"text": "hello"}, "contentBlockIndex": 0}},
+    {"contentBlockStop": {"contentBlockIndex": 0}},
+    {"messageStop": {"stopReason": "end_turn"}},
+]
+
+
+def read(wire: str, chunks: list[Any]) -> p.Response:
+    decoder = wires.get(wire).stream_decoder()
+    for chunk in chunks:
+        decoder.feed(chunk)
+    return decoder.finish()
+
+
+@pytest.mark.finding("F-33")
+def test_chunks_of_a_client_are_read_like_its_stream():
+    chunk = pytest.importorskip("openai.types.chat").ChatCompletionChunk
+    assert read("openai_chat", [chunk.model_validate(each) for each in CHUNKS]).message.text == "hello"
+    types = pytest.importorskip("anthropic.types")
+    names = {"message_start": types.RawMessageStartEvent, "content_block_start": types.RawContentBlockStartEvent}
+    names |= {"content_block_delta": types.RawContentBlockDeltaEvent, "message_stop": types.RawMessageStopEvent}
+    names |= {"content_block_stop": types.RawContentBlockStopEvent, "message_delta": types.RawMessageDeltaEvent}
+    answer = read("anthropic_messages", [names[each["type"]].model_validate(each) for each in EVENTS])
+    assert answer.message.text == "hello"
+    assert answer.finish_reason == "stop"
+
+
+@pytest.mark.finding("F-33")
+@pytest.mark.parametrize(
+    ("wire", "chunks"),
+    [
+        ("openai_chat", CHUNKS),
+        ("anthropic_messages", EVENTS),
+        ("bedrock_converse", BEDROCK),
+        ("google_generate", [GEMINI]),
+    ],
+)
+def test_parsed_chunks_are_read(wire: str, chunks: list[Any]):
+    assert read(wire, chunks).message.text == "hello"
+
+
+def test_a_chunk_that_is_none_fails_the_stream():
+    decoder = wires.get("openai_chat").stream_decoder()
+    decoder.feed({"choices": object()})
+    with pytest.raises(p.StreamError):
+        decoder.finish()
