@@ -176,7 +176,7 @@ class StreamDecoder:
             data = jsontext.source(plain(chunk))
             self._size += len(data)
             if self._size > self.limit:
-                raise self._too_long()  # noqa: TRY301 (told like any other damage)
+                raise self._too_long()
             self._take([self.framed(data)])
         except DecodeError as error:
             self._damaged(error)
