@@ -26,7 +26,7 @@ from palaver import (
     assistant,
     user,
 )
-from palaver.core import canonical
+from palaver.core import canonical, jsontext
 from palaver.core.canonical import decode, decode_many, encode, encode_many
 from palaver.core.value import Extra
 from palaver.testing import laws, strategies
@@ -335,7 +335,11 @@ def test_deep_values_are_read_or_refused_with_our_error(depth):
     with contextlib.suppress(DecodeError):
         message = decode(line)
         assert message == decode(line)
-        assert encode(message) == line
+        if depth > jsontext.READABLE:
+            with pytest.raises(EncodeError, match="nested too deeply, more than 500 levels"):
+                encode(message)
+        else:
+            assert encode(message) == line
         assert message.payload is not None
         assert message == decode(line.replace(b" 1", b"1"))
 
@@ -355,8 +359,6 @@ def test_stored_fields_that_are_no_objects_are_told_when_read():
 
 
 def test_what_json_cannot_say_is_an_encode_error():
-    with pytest.raises(EncodeError):
-        encode(user(id=object()))
     with pytest.raises(EncodeError):
         encode(user(sent_at=10**5000))
     with pytest.raises(palaver.MessageError, match="temperature"):

@@ -187,7 +187,7 @@ def test_field(row):
 def test_markers_hold_no_parts():
     for cls, build in ((RescueMarker, rescue), (FlushMarker, flush)):
         assert cls.__annotations__["content"] == "tuple[()]"
-        assert refused(lambda build=build: build(content=[Text("a")]))
+        assert refused(lambda cls=cls: cls(content=(Text("a"),)))
         assert refused(lambda build=build: build().replace(content="a"))
         assert loads(dumps(build())).content == ()
     with pytest.raises(palaver.DecodeError, match="content: expected an empty array"):

@@ -13,6 +13,9 @@ _ROWS = {
 }
 _FINDINGS = {
     stores.a_blob_that_a_message_names_is_there: "F-103",
+    stores.what_cannot_be_read_back_is_refused: "F-01",
+    stores.a_bad_record_closes_nothing_else: "F-01",
+    stores.what_is_no_json_closes_nothing_else: "F-01",
 }
 
 

@@ -44,9 +44,9 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 
 from msgspec import Raw, structs
 
-from palaver.core import careful, codec, jsontext, schema as json_schema
-from palaver.core.errors import DecodeError
-from palaver.core.messages import Message
+from palaver.core import careful, codec, jsontext, schema as json_schema, typed
+from palaver.core.errors import DecodeError, EncodeError, MessageError
+from palaver.core.messages import MESSAGE_CLASSES, Message
 from palaver.core.request import Request, Response
 from palaver.core.value import Record
 
@@ -70,9 +70,21 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 def encode(value: Record) -> bytes:
     """Write a message, part, tool, usage, request or response on one line, without a line break.
 
-    Raises ``EncodeError`` for what JSON cannot say.
+    Raises ``EncodeError`` for what JSON cannot say, and for a message that would not come back
+    as it is: with values of wrong types, or nested too deeply.
     """
-    return codec.encode(value)
+    line = codec.encode(value)
+    if isinstance(value, MESSAGE_CLASSES):
+        _check(value)
+    return line
+
+
+def _check(message: Message) -> None:
+    """Refuse a message that would not come back as it is."""
+    try:
+        typed.verify(message)
+    except MessageError as error:
+        raise EncodeError(str(error)) from None
 
 
 @overload

@@ -4,6 +4,7 @@ Rules (F90 to F94, R16):
 
 - A string becomes a text part. Everything else must be a part the role can hold; else
   ``MessageError``.
+- A value of a wrong type is a ``MessageError`` that names the field.
 - Factories are pure: they invent neither id nor time.
 - ``metadata``, ``payload`` and ``provider`` take plain Python values and are kept as JSON text.
 
@@ -12,76 +13,187 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from palaver.core import jsontext
 from palaver.core.errors import MessageError
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
+    FinishReason,
     FlushMarker,
+    Mode,
     RescueMarker,
+    Scope,
     SystemMessage,
     ToolMessage,
     UserMessage,
+    parts_of,
 )
 from palaver.core.parts import (
     AssistantPart,
     Json,
+    MalformedToolCall,
     Reasoning,
     TextPart,
     ToolCall,
     ToolPart,
     UserPart,
 )
+from palaver.core.usage import Usage
+from palaver.core.value import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from palaver.core.parts import MalformedToolCall
 
-_M = TypeVar(
-    "_M",
-    SystemMessage,
-    DeveloperMessage,
-    UserMessage,
-    AssistantMessage,
-    ToolMessage,
-    RescueMarker,
-    FlushMarker,
-)
+def _json(item: object, name: str) -> Raw | UnsetType:
+    return UNSET if item is UNSET else json_text(item, name)
 
 
-def _build(cls: type[_M], content: Iterable[object], fields: dict[str, Any]) -> _M:
-    if "content" in fields:
-        raise MessageError("content goes first, by position")
-    return cls().replace(content=content, **fields)
-
-
-def system(*content: str | TextPart, **fields: Any) -> SystemMessage:
+def system(
+    *content: str | TextPart,
+    id: str | None = None,
+    agent: str | None = None,
+    mode: Mode | None = None,
+    tags: tuple[str, ...] | list[str] = (),
+    sent_at: int | None = None,
+    source: str | None = None,
+    verbatim: bool = False,
+    payload: object = UNSET,
+    metadata: Mapping[str, object] | UnsetType = UNSET,
+    provider: Mapping[str, object] | UnsetType = UNSET,
+) -> SystemMessage:
     """Build a system message from strings and text parts."""
-    return _build(SystemMessage, content, fields)
+    return SystemMessage(
+        content=parts_of(SystemMessage, content),
+        id=id,
+        agent=agent,
+        mode=mode,
+        tags=cast("tuple[str, ...]", tags),
+        sent_at=sent_at,
+        source=source,
+        verbatim=verbatim,
+        payload_json=_json(payload, "payload"),
+        metadata_json=_json(metadata, "metadata"),
+        provider_json=_json(provider, "provider"),
+    )
 
 
-def developer(*content: str | TextPart, **fields: Any) -> DeveloperMessage:
+def developer(
+    *content: str | TextPart,
+    id: str | None = None,
+    agent: str | None = None,
+    mode: Mode | None = None,
+    tags: tuple[str, ...] | list[str] = (),
+    sent_at: int | None = None,
+    source: str | None = None,
+    verbatim: bool = False,
+    payload: object = UNSET,
+    metadata: Mapping[str, object] | UnsetType = UNSET,
+    provider: Mapping[str, object] | UnsetType = UNSET,
+) -> DeveloperMessage:
     """Build a developer message from strings and text parts."""
-    return _build(DeveloperMessage, content, fields)
+    return DeveloperMessage(
+        content=parts_of(DeveloperMessage, content),
+        id=id,
+        agent=agent,
+        mode=mode,
+        tags=cast("tuple[str, ...]", tags),
+        sent_at=sent_at,
+        source=source,
+        verbatim=verbatim,
+        payload_json=_json(payload, "payload"),
+        metadata_json=_json(metadata, "metadata"),
+        provider_json=_json(provider, "provider"),
+    )
 
 
-def user(*content: str | UserPart, **fields: Any) -> UserMessage:
+def user(
+    *content: str | UserPart,
+    id: str | None = None,
+    agent: str | None = None,
+    mode: Mode | None = None,
+    tags: tuple[str, ...] | list[str] = (),
+    sent_at: int | None = None,
+    source: str | None = None,
+    verbatim: bool = False,
+    payload: object = UNSET,
+    metadata: Mapping[str, object] | UnsetType = UNSET,
+    provider: Mapping[str, object] | UnsetType = UNSET,
+) -> UserMessage:
     """Build a user message: ``user("What is this?", Image.from_path("a.png"), agent="triage")``."""
-    return _build(UserMessage, content, fields)
+    return UserMessage(
+        content=parts_of(UserMessage, content),
+        id=id,
+        agent=agent,
+        mode=mode,
+        tags=cast("tuple[str, ...]", tags),
+        sent_at=sent_at,
+        source=source,
+        verbatim=verbatim,
+        payload_json=_json(payload, "payload"),
+        metadata_json=_json(metadata, "metadata"),
+        provider_json=_json(provider, "provider"),
+    )
 
 
 def assistant(
     *content: str | AssistantPart,
     tool_calls: Iterable[ToolCall | MalformedToolCall] = (),
     reasoning: str | Reasoning | None = None,
-    **fields: Any,
+    model: str | None = None,
+    usage: Usage | None = None,
+    finish_reason: FinishReason | None = None,
+    finish_reason_raw: str | UnsetType | None = UNSET,
+    response_id: str | None = None,
+    id: str | None = None,
+    agent: str | None = None,
+    mode: Mode | None = None,
+    tags: tuple[str, ...] | list[str] = (),
+    sent_at: int | None = None,
+    source: str | None = None,
+    verbatim: bool = False,
+    payload: object = UNSET,
+    metadata: Mapping[str, object] | UnsetType = UNSET,
+    provider: Mapping[str, object] | UnsetType = UNSET,
 ) -> AssistantMessage:
     """Build an assistant message; parts stand in the order reasoning, content, calls."""
-    before = () if reasoning is None else (Reasoning(reasoning) if isinstance(reasoning, str) else reasoning,)
-    return _build(AssistantMessage, (*before, *content, *tool_calls), fields)
+    parts = (*_reasoning(reasoning), *content, *_calls(tool_calls))
+    return AssistantMessage(
+        content=parts_of(AssistantMessage, parts),
+        model=model,
+        usage=usage,
+        finish_reason=finish_reason,
+        finish_reason_raw=finish_reason_raw,
+        response_id=response_id,
+        id=id,
+        agent=agent,
+        mode=mode,
+        tags=cast("tuple[str, ...]", tags),
+        sent_at=sent_at,
+        source=source,
+        verbatim=verbatim,
+        payload_json=_json(payload, "payload"),
+        metadata_json=_json(metadata, "metadata"),
+        provider_json=_json(provider, "provider"),
+    )
+
+
+def _reasoning(given: str | Reasoning | None) -> tuple[Reasoning, ...]:
+    if given is None:
+        return ()
+    return (given if isinstance(given, Reasoning) else Reasoning(given),)
+
+
+def _calls(given: Iterable[ToolCall | MalformedToolCall]) -> list[ToolCall | MalformedToolCall]:
+    calls = [given] if isinstance(given, (str, Struct)) else list(given)
+    for index, call in enumerate(calls):
+        if type(call) is not ToolCall and type(call) is not MalformedToolCall:
+            raise MessageError(f"tool_calls[{index}]: expected a ToolCall, got {type(call).__name__}; see tool_call()")
+    return cast("list[ToolCall | MalformedToolCall]", calls)
 
 
 def tool(
@@ -89,21 +201,99 @@ def tool(
     tool_call_id: str | None = None,
     tool_name: str | None = None,
     is_error: bool = False,
-    **fields: Any,
+    id: str | None = None,
+    agent: str | None = None,
+    mode: Mode | None = None,
+    tags: tuple[str, ...] | list[str] = (),
+    sent_at: int | None = None,
+    source: str | None = None,
+    verbatim: bool = False,
+    payload: object = UNSET,
+    metadata: Mapping[str, object] | UnsetType = UNSET,
+    provider: Mapping[str, object] | UnsetType = UNSET,
 ) -> ToolMessage:
     """Build the result of a tool call from strings, parts, and dicts (``Json`` parts)."""
     made = [Json.of(item) if isinstance(item, dict) else item for item in outputs]
-    return _build(ToolMessage, made, fields).replace(tool_call_id=tool_call_id, tool_name=tool_name, is_error=is_error)
+    return ToolMessage(
+        content=parts_of(ToolMessage, made),
+        tool_call_id=tool_call_id,
+        tool_name=tool_name,
+        is_error=is_error,
+        id=id,
+        agent=agent,
+        mode=mode,
+        tags=cast("tuple[str, ...]", tags),
+        sent_at=sent_at,
+        source=source,
+        verbatim=verbatim,
+        payload_json=_json(payload, "payload"),
+        metadata_json=_json(metadata, "metadata"),
+        provider_json=_json(provider, "provider"),
+    )
 
 
-def rescue(reason: str = "", **fields: Any) -> RescueMarker:
+def rescue(
+    reason: str = "",
+    *,
+    scope: Scope | None = None,
+    id: str | None = None,
+    agent: str | None = None,
+    mode: Mode | None = None,
+    tags: tuple[str, ...] | list[str] = (),
+    sent_at: int | None = None,
+    source: str | None = None,
+    verbatim: bool = False,
+    payload: object = UNSET,
+    metadata: Mapping[str, object] | UnsetType = UNSET,
+    provider: Mapping[str, object] | UnsetType = UNSET,
+) -> RescueMarker:
     """Build the marker of a failed turn."""
-    return _build(RescueMarker, (), {"reason": reason, **fields})
+    return RescueMarker(
+        reason=reason,
+        scope=scope,
+        id=id,
+        agent=agent,
+        mode=mode,
+        tags=cast("tuple[str, ...]", tags),
+        sent_at=sent_at,
+        source=source,
+        verbatim=verbatim,
+        payload_json=_json(payload, "payload"),
+        metadata_json=_json(metadata, "metadata"),
+        provider_json=_json(provider, "provider"),
+    )
 
 
-def flush(**fields: Any) -> FlushMarker:
+def flush(
+    *,
+    reason: str = "",
+    scope: Scope | None = None,
+    id: str | None = None,
+    agent: str | None = None,
+    mode: Mode | None = None,
+    tags: tuple[str, ...] | list[str] = (),
+    sent_at: int | None = None,
+    source: str | None = None,
+    verbatim: bool = False,
+    payload: object = UNSET,
+    metadata: Mapping[str, object] | UnsetType = UNSET,
+    provider: Mapping[str, object] | UnsetType = UNSET,
+) -> FlushMarker:
     """Build the marker that hides all that came before it."""
-    return _build(FlushMarker, (), fields)
+    return FlushMarker(
+        reason=reason,
+        scope=scope,
+        id=id,
+        agent=agent,
+        mode=mode,
+        tags=cast("tuple[str, ...]", tags),
+        sent_at=sent_at,
+        source=source,
+        verbatim=verbatim,
+        payload_json=_json(payload, "payload"),
+        metadata_json=_json(metadata, "metadata"),
+        provider_json=_json(provider, "provider"),
+    )
 
 
 def tool_call(
@@ -115,6 +305,8 @@ def tool_call(
     provider: Mapping[str, Any] | None = None,
 ) -> ToolCall:
     """Build a tool call from parsed arguments, or from the model's own text."""
+    if not isinstance(arguments, (str, dict)):
+        raise MessageError(f"arguments: expected a dict or JSON text, got {type(arguments).__name__}")
     text = arguments if isinstance(arguments, str) else bytes(jsontext.checked(arguments, "arguments")).decode()
     if custom and isinstance(arguments, str):
         text = jsontext.encode(arguments).decode()

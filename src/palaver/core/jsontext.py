@@ -19,6 +19,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, cast
 
 import msgspec
@@ -40,7 +41,17 @@ NULL: Final = Raw(b"null")
 TRUE: Final = Raw(b"true")
 EMPTY_OBJECT: Final = Raw(b"{}")
 
+DEEPEST: Final = 200
+"""How many levels a value may be nested that Python code gives. Readers go deeper, as far as the stack allows."""
+
+READABLE: Final = 500
+"""How many levels can be read in a deep stack too: half of what Python's stack allows."""
+
+TOO_DEEP: Final = "nested too deeply, more than {} levels"
 _DEEP: Final = "nested too deeply"
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _items = msgspec.json.Decoder(list[Raw]).decode
@@ -220,6 +231,30 @@ def is_json(data: bytes | str) -> bool:
     return True
 
 
+def is_deep(data: bytes, most: int = DEEPEST) -> bool:
+    """Whether a JSON text is nested more than ``most`` levels."""
+    if data.count(b"[") + data.count(b"{") <= most:
+        return False
+    left = _STRING.sub(b"", data).translate(_SQUARE, _NO_BRACKETS)
+    for _ in range(most):
+        left = left.replace(b"[]", b"")  # the innermost level
+        if not left:
+            return False
+    return True
+
+
+def unreadable(data: Raw, most: int = DEEPEST) -> str | None:
+    """Why text that somebody gives as JSON cannot be kept: it is not JSON, no UTF-8, or deep; ``None`` when it can."""
+    text = bytes(data)
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8 at byte {error.start}"
+    if is_deep(text, most):
+        return TOO_DEEP.format(most)
+    return None if is_json(text) else "not JSON"
+
+
 _KINDS: Final = {
     b"{": "an object",
     b"[": "an array",
@@ -298,19 +333,18 @@ def raw(item: object) -> Raw:
 def checked(item: object, where: str) -> Raw:
     """Write a value that a caller built; only what JSON can say exactly is taken.
 
-    Raises ``MessageError`` naming ``where`` for infinities, NaN, other types, and keys that are no
-    strings.
+    Raises ``MessageError`` naming ``where`` for infinities, NaN, other types, keys that are no
+    strings, and more than ``DEEPEST`` levels.
     """
     try:
-        _check(item, where)
+        _check(item, where, DEEPEST)
         return raw(item)
-    except RecursionError:
-        raise MessageError(f"{where}: {_DEEP}") from None
     except EncodeError as error:
         raise MessageError(f"{where}: {error}") from None
 
 
-def _check(item: object, where: str) -> None:
+def _check(item: object, where: str, levels: int) -> None:
+    """Check a value that may have so many levels."""
     match item:
         case None | bool() | int() | str() | Number():
             return
@@ -318,15 +352,17 @@ def _check(item: object, where: str) -> None:
             if item - item != 0:
                 msg = f"{where}: {item} is not a JSON number"
                 raise MessageError(msg)
+        case dict() | list() | tuple() if not levels:
+            raise MessageError(f"{excerpt(where, 40)}: {TOO_DEEP.format(DEEPEST)}")
         case dict():
             for key, each in cast("dict[object, object]", item).items():
                 if not isinstance(key, str):
                     msg = f"{where}: the key {excerpt(repr(key))} is not a string"
                     raise MessageError(msg)
-                _check(each, f"{where}.{key}")
+                _check(each, f"{where}.{key}", levels - 1)
         case list() | tuple():
             for index, each in enumerate(cast("list[object]", item)):
-                _check(each, f"{where}[{index}]")
+                _check(each, f"{where}[{index}]", levels - 1)
         case _:
             msg = f"{where}: {type(item).__name__} is not a JSON value"
             raise MessageError(msg)

@@ -19,9 +19,10 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, final, get_args
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Self, TypeAlias, cast, final, get_args
 
-from msgspec import UNSET, Raw, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from palaver.core import jsontext
 from palaver.core.errors import MessageError
@@ -37,11 +38,9 @@ from palaver.core.parts import (
     ToolPart,
     UserPart,
 )
+from palaver.core.typed import Checked
 from palaver.core.usage import Usage
 from palaver.core.value import Value, mapping
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "rescue", "flush"]
 Mode: TypeAlias = Literal["user", "tool"]
@@ -58,7 +57,7 @@ loss where a message goes to a wire."""
 _COMPACTED = frozenset(("compaction", "summarization"))
 
 
-class _Message(Value, frozen=True, kw_only=True, tag_field="role"):
+class _Message(Value, frozen=True, kw_only=True, tag_field="role", metaclass=Checked):
     """Fields and views that every message has.
 
     ``id`` and ``sent_at`` (Unix milliseconds) are stamped by a thread; ``agent`` names who spoke or
@@ -90,7 +89,7 @@ class _Message(Value, frozen=True, kw_only=True, tag_field="role"):
         cannot hold.
         """
         if "content" in changes:
-            changes["content"] = _held(type(self), changes["content"])
+            changes["content"] = parts_of(type(self), changes["content"])
         return super().replace(**changes)
 
     __replace__ = replace
@@ -244,8 +243,11 @@ def holds(cls: type, part: object) -> bool:
     return type(part) in _HOLDS[cls]
 
 
-def _held(cls: type, content: Iterable[object]) -> tuple[Any, ...]:
-    """Check parts against the role; strings become text parts."""
+def parts_of(cls: type, content: Iterable[object]) -> tuple[Any, ...]:
+    """Check parts against the role; strings become text parts. Raises ``MessageError``."""
+    given = cast("object", content)
+    if isinstance(given, (bytes, Struct)) or not isinstance(given, Iterable):
+        raise MessageError(f"content: expected strings and parts, got {type(content).__name__}")
     parts: list[object] = []
     for index, item in enumerate([content] if isinstance(content, str) else content):
         part = Text(item) if isinstance(item, str) else item

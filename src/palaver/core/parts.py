@@ -23,6 +23,7 @@ from msgspec import UNSET, Raw, UnsetType, field
 
 from palaver.core import jsontext, mediatypes
 from palaver.core.errors import ArgumentsError, DecodeError, MessageError
+from palaver.core.typed import Checked
 from palaver.core.value import Record, Value
 
 if TYPE_CHECKING:
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Part(Value, frozen=True, tag_field="type"):
+class Part(Value, frozen=True, tag_field="type", metaclass=Checked):
     """Base of all parts. ``provider`` holds what only one wire understands."""
 
 
 # -- where media comes from ------------------------------------------------------------------------
 
 
-class _Source(Record, frozen=True, tag_field="kind"):
+class _Source(Record, frozen=True, tag_field="kind", metaclass=Checked):
     """Base of media sources."""
 
     def __repr__(self) -> str:
@@ -111,7 +112,7 @@ MediaSource: TypeAlias = Inline | Url | FileId | Blob
 
 
 @final
-class Citation(Record, frozen=True, kw_only=True):
+class Citation(Record, frozen=True, kw_only=True, metaclass=Checked):
     """Where a stretch of text comes from.
 
     ``raw_json`` is the provider's own block, bound to ``wire``.
@@ -186,7 +187,12 @@ class Media(Part, frozen=True):
 
     @classmethod
     def from_url(cls, url: str, media_type: str | None = None) -> Self:
-        """Point to a URL, which is never fetched here. A data URI is taken apart instead."""
+        """Point to a URL, which is never fetched here. A data URI is taken apart instead.
+
+        Raises ``MessageError`` for what is no string.
+        """
+        if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance] (not every caller has a type checker)
+            raise MessageError(f"url: expected a string, got {type(url).__name__}")
         if url[:5].lower() == "data:":
             return cls.from_data_uri(url)
         return cls(Url(url), media_type or mediatypes.of_name(url))

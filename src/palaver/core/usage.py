@@ -20,13 +20,14 @@ from typing import Any, final
 from msgspec import UNSET, Raw, UnsetType, field
 
 from palaver.core import jsontext
+from palaver.core.typed import Checked
 from palaver.core.value import Record
 
 _COUNTERS = ("input", "cache_read", "cache_write", "output", "reasoning")
 
 
 @final
-class Usage(Record, frozen=True, kw_only=True):
+class Usage(Record, frozen=True, kw_only=True, metaclass=Checked):
     """Disjoint token counters, and the provider's own object."""
 
     input: int | None = None
@@ -77,7 +78,7 @@ class Usage(Record, frozen=True, kw_only=True):
 
 
 @final
-class UsagePass(Record, frozen=True, kw_only=True):
+class UsagePass(Record, frozen=True, kw_only=True, metaclass=Checked):
     """One pass that is counted apart.
 
     ``kind`` is the provider's word for it; ``model`` is set where it was another model.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field, structs
 
-from palaver.core import jsontext, pydantic_schema
+from palaver.core import jsontext, pydantic_schema, typed
 from palaver.core.careful import Extra
 from palaver.core.errors import DecodeError, MessageError, excerpt
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
-__all__ = ["Extra", "Record", "Value", "mapping", "short_repr"]
+__all__ = ["Extra", "Record", "Value", "json_text", "mapping", "short_repr"]
 
 _REPR_PARTS = 4
 _NOTHING = jsontext.FrozenDict()
@@ -108,18 +108,18 @@ class Value(Record, frozen=True, kw_only=True):
 
         ``metadata=``, ``payload=`` and the like take Python values.
 
-        Raises ``MessageError`` for a field that does not exist.
+        Raises ``MessageError`` for a field that does not exist, and for a value that it cannot hold.
         """
-        names = type(self).__struct_fields__
+        cls = type(self)
+        names = cls.__struct_fields__
         made: dict[str, object] = {}
         for name, new in changes.items():
             if name in names:
-                made[name] = _tupled(new)
+                made[name] = typed.checked(cls, name, new) if typed.is_checked(cls) else _tupled(new)
             elif f"{name}_json" in names:
-                made[f"{name}_json"] = new if new is UNSET else _text_of(new, name)
+                made[f"{name}_json"] = new if new is UNSET else json_text(new, name)
             else:
-                msg = f"{type(self).__name__} has no field {name!r}"
-                raise MessageError(msg)
+                raise MessageError(f"{cls.__name__} has no field {name!r}")
         return structs.replace(self, **made)
 
     __replace__ = replace
@@ -133,7 +133,8 @@ def _tupled(item: object) -> object:
 _OBJECTS = frozenset({"metadata", "provider"})
 
 
-def _text_of(item: object, name: str) -> Raw:
+def json_text(item: object, name: str) -> Raw:
+    """Write the value of a field that holds JSON text. Raises ``MessageError`` for what it cannot hold."""
     cls = type(item)
     if name in _OBJECTS and not issubclass(cls, dict):
         raise MessageError(f"{name}: expected a dict, got {cls.__name__}")

@@ -25,7 +25,15 @@ from palaver.core.messages import Message
 from palaver.core.parts import Blob
 from palaver.store import pack, words
 from palaver.store.changes import BlobPut, BlobsDropped, Change, Created, Deleted, Joined, Updated
-from palaver.store.rows import checked_name, frozen_metadata, prepare, repeats
+from palaver.store.rows import (
+    checked_entry,
+    checked_name,
+    checked_tags,
+    checked_title,
+    frozen_metadata,
+    prepare,
+    repeats,
+)
 from palaver.store.store import Appended, Damage, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN, Entry, Thread
@@ -121,11 +129,13 @@ class MemoryStore(Store):
     ) -> ThreadInfo:
         """Begin a thread."""
         name = uuid7() if id is None else checked_name(id, "id of the thread")
-        held = frozen_metadata(metadata or {})
+        held = frozen_metadata({} if metadata is None else metadata)
+        checked_title(title)
+        labels = checked_tags(tags)
         with self._lock:
             if name in self._held:
                 raise ConflictError(f"there is a thread {name!r}")
-            self._commit(Created(thread=name, at=self._clock(), title=title, tags=tuple(tags), metadata=held))
+            self._commit(Created(thread=name, at=self._clock(), title=title, tags=labels, metadata=held))
             return self._held[name].info()
 
     def info(self, thread: str) -> ThreadInfo:
@@ -159,8 +169,8 @@ class MemoryStore(Store):
                 Updated(
                     thread=thread,
                     at=self._clock(),
-                    title=title,
-                    tags=UNSET if tags is UNSET else tuple(tags),
+                    title=checked_title(title),
+                    tags=UNSET if tags is UNSET else checked_tags(tags),
                     metadata=UNSET if metadata is UNSET else frozen_metadata(metadata),
                 )
             )
@@ -190,9 +200,9 @@ class MemoryStore(Store):
             if key is not None and checked_name(key, "key") in held.keys:
                 return self._repeated(held, given, key)
             head = held.tree.expected(branch, expect)
-            self._check_blobs(given)
             now = self._clock()
             entries = held.tree.joining(given, head, now)
+            self._check_blobs(given)
             heads = {branch: entries[-1].id} if entries else {}
             if entries or key is not None:
                 self._commit(Joined(thread=thread, at=now, entries=entries, branches=heads, key=key))
@@ -219,7 +229,7 @@ class MemoryStore(Store):
         absent: Collection[str] = (),
     ) -> int:
         """Add entries as they are."""
-        given = tuple(entries)
+        given = tuple([checked_entry(entry) for entry in entries])
         for name in branches or {}:
             checked_name(name, "name of the branch")
         with self._lock:

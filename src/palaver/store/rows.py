@@ -13,14 +13,18 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from types import NoneType
+from typing import Any, Final, NamedTuple, cast
+
+from msgspec import UNSET, UnsetType
 
 from palaver.core import jsontext
-from palaver.core.errors import ConflictError, DamageError, DecodeError, MessageError, StoreError
+from palaver.core.errors import ConflictError, DecodeError, MessageError, StoreError
 from palaver.core.messages import Message
 from palaver.store import pack
+from palaver.store.unreadable import unreadable
 from palaver.threads.ids import now_ms, uuid7
-from palaver.threads.thread import Entry, stamped
+from palaver.threads.thread import Entry, stamped, verified
 
 _LONGEST_NAME: Final = 200
 _MOST_TIME: Final = (1 << 63) - 1
@@ -41,10 +45,13 @@ class Prepared(NamedTuple):
 
 
 def prepare(messages: Iterable[Message], now: Callable[[], int] = now_ms) -> list[Prepared]:
-    """Make messages ready to join: stamped with new ids and one time. Raises ``EncodeError``."""
+    """Make messages ready to join: stamped with new ids and one time.
+
+    Raises ``MessageError`` for what is no sound message, and ``EncodeError`` for what cannot be read back.
+    """
     time = now()
     rows: list[Prepared] = []
-    for message in messages:
+    for message in verified(messages):
         entry = uuid7()
         joined = stamped(message, entry, time)
         packed = pack.pack(message)
@@ -54,7 +61,8 @@ def prepare(messages: Iterable[Message], now: Callable[[], int] = now_ms) -> lis
 
 
 def prepare_entry(entry: Entry) -> Prepared:
-    """Make an entry that exists already ready to be kept as it is. Raises ``EncodeError``."""
+    """Make an entry that exists already ready to be kept as it is. Raises as ``prepare`` does."""
+    checked_entry(entry)
     message, stamps = pack.unstamped(entry)
     packed = pack.pack(message)
     return Prepared(entry.id, entry.message, stamps | packed.marks, pack.column(entry.message.sent_at), packed)
@@ -89,12 +97,15 @@ def entry_of(  # noqa: PLR0917 (one argument a column)
     blob: Callable[[bytes], bytes],
     place: str,
 ) -> Entry:
-    """Read an entry back. Raises ``DamageError``, naming the place, for what is not as it was written."""
+    """Read an entry back. Raises ``DamageError``, naming the place, for what is not as it was written.
+
+    What is as it was written, and no message, is an entry of a record (``unreadable``).
+    """
     text = pack.restored(body.digest, body.encoding, body.data, place)
     try:
         return Entry(id, parent, pack.unpack(text, id, stamps, sent_at, blob))
     except DecodeError as error:
-        raise DamageError(f"{place}: this is no message: {error}") from None
+        return Entry(id, parent, unreadable(text, f"{place}: {error}", id=id, sent_at=sent_at))
 
 
 def bound(time: int | None) -> int | None:
@@ -104,6 +115,9 @@ def bound(time: int | None) -> int | None:
 
 def checked_name(name: str, what: str) -> str:
     """Refuse what cannot name a thread, a branch or a key everywhere. Raises ``StoreError``."""
+    given = cast("object", name)
+    if not isinstance(given, str):
+        raise StoreError(f"the {what} is not a string but {type(given).__name__}")
     if not name:
         raise StoreError(f"the {what} is empty")
     if len(name) > _LONGEST_NAME:
@@ -113,8 +127,45 @@ def checked_name(name: str, what: str) -> str:
     return name
 
 
+def checked_title(title: str | UnsetType | None) -> str | UnsetType | None:
+    """Refuse what is no title. Raises ``StoreError``."""
+    given = cast("object", title)
+    if not isinstance(given, (str, UnsetType, NoneType)):
+        raise StoreError(f"title: expected a string or None, got {type(given).__name__}")
+    return title
+
+
+def _kind(item: object) -> str:
+    return type(item).__name__
+
+
+def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Take the tags of a thread as they are now. Raises ``StoreError`` for what are no strings."""
+    given = cast("object", tags)
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise StoreError(f"tags: expected several strings, got {_kind(tags)}")
+    found = tuple(tags)
+    for index, tag in enumerate(cast("tuple[object, ...]", found)):
+        if not isinstance(tag, str):
+            raise StoreError(f"tags[{index}]: expected a string, got {type(tag).__name__}")
+    return found
+
+
+def checked_entry(entry: Entry) -> Entry:
+    """Refuse an entry that could not be read back. Raises ``StoreError``, and ``MessageError`` for its message."""
+    for name, kinds in (("id", str), ("parent", (str, NoneType))):
+        found: object = getattr(entry, name, UNSET)
+        if not isinstance(found, kinds):
+            raise StoreError(f"{name} of an entry: expected a string, got {type(found).__name__}")
+    verified([entry.message])
+    return entry
+
+
 def frozen_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     """Take JSON values as they are now. Raises ``StoreError`` for what JSON cannot say."""
+    given = cast("object", metadata)
+    if not isinstance(given, Mapping):
+        raise StoreError(f"metadata: expected a mapping, got {type(given).__name__}")
     try:
         return dict(jsontext.view(jsontext.checked(dict(metadata), "metadata")))
     except MessageError as error:

@@ -21,12 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from palaver.core.errors import ConflictError, NotFoundError, StoreError
-from palaver.core.messages import Message
+from palaver.core import typed
+from palaver.core.errors import ConflictError, MessageError, NotFoundError, StoreError
+from palaver.core.messages import MESSAGE_CLASSES, Message
 from palaver.core.value import short_repr
 from palaver.threads.growing import Beginning
 from palaver.threads.ids import now_ms, uuid7
@@ -78,6 +79,19 @@ def stamped(message: Message, entry: str, now: int) -> Message:
         id=entry if message.id is None else message.id,
         sent_at=now if message.sent_at is None else message.sent_at,
     )
+
+
+def verified(messages: Iterable[Message]) -> list[Message]:
+    """Check messages that somebody gives to be kept. Raises ``MessageError`` naming the message and the field."""
+    given: list[object] = [messages] if isinstance(messages, (str, Struct)) else list(messages)
+    for index, message in enumerate(given):
+        if not isinstance(message, MESSAGE_CLASSES):
+            raise MessageError(f"messages[{index}]: expected a message, got {type(message).__name__}")
+        try:
+            typed.verify(message)
+        except MessageError as error:
+            raise MessageError(f"messages[{index}]: {error}") from None
+    return cast("list[Message]", given)
 
 
 class Thread:
@@ -188,8 +202,8 @@ class Thread:
     ) -> tuple[Entry, ...]:
         """Let messages join at the end of a branch, stamped; give their entries.
 
-        ``expect`` is the head that the caller knows. Raises ``ConflictError`` when the head is another one, and
-        ``NotFoundError`` for a branch that does not exist.
+        ``expect`` is the head that the caller knows. Raises ``ConflictError`` when the head is another one,
+        ``NotFoundError`` for a branch that does not exist, and ``MessageError`` for what is no sound message.
         """
         head = self.expected(branch, expect)
         entries = self.joining(messages, head, self._clock())
@@ -199,9 +213,12 @@ class Thread:
         return entries
 
     def joining(self, messages: Iterable[Message], parent: str | None, now: int) -> tuple[Entry, ...]:
-        """Make the entries by which messages would follow ``parent``, stamped with a time, without adding them."""
+        """Make the entries by which messages would follow ``parent``, stamped with a time, without adding them.
+
+        Raises ``MessageError`` for what is no message, or holds a value of a wrong type.
+        """
         entries: list[Entry] = []
-        for message in messages:
+        for message in verified(messages):
             entry = uuid7()
             entries.append(Entry(entry, parent, stamped(message, entry, now)))
             parent = entry

@@ -12,6 +12,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 from hypothesis import given, strategies as st
+from msgspec import structs
 
 import palaver
 from palaver.core.errors import DecodeError, NotFoundError, StoreError, UnavailableError
@@ -22,7 +23,9 @@ from palaver.store.jsonl.log import JsonlLog, LogFailure, default_directory
 from palaver.store.jsonl.log_line import LogContext
 from palaver.store.jsonl.log_reader import read_log, threads_of
 from palaver.store.store import Damage
+from palaver.store.unreadable import is_unreadable
 from palaver.testing import strategies
+from palaver.testing.ill_typed import older_writer
 from palaver.threads import Entry, Thread
 
 NOON = 1_795_176_000_123  # 2026-11-20T12:00:00.123Z
@@ -281,7 +284,7 @@ def test_other_kinds_are_counted_and_what_cannot_be_read_is_told(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b"".join(rows))
     (tmp_path / "notes.txt").write_text("not a log")
     reader = read_log(tmp_path)
-    assert [line.id for line in reader] == ["w-2"]
+    assert [(line.id, is_unreadable(line.message)) for line in reader] == [("w-2", False), ("w-6", True)]
     assert reader.others == {"mark": 1}
     assert [damage.kind for damage in reader.damage] == ["unreadable"] * 7
     assert [re.split("[:.]", damage.reason)[1].strip() for damage in reader.damage] == [*bad, "message"]
@@ -655,3 +658,30 @@ def test_another_word_for_sync_is_refused(tmp_path):
     with pytest.raises(StoreError, match="fsync"):
         JsonlLog(tmp_path, sync="nope")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.finding("F-01")
+def test_a_line_without_a_readable_message_cuts_no_path(tmp_path):
+    thread = Thread("trip")
+    entries = thread.append(palaver.user("a"), palaver.user("b"), palaver.user("c"))
+    with JsonlLog(tmp_path) as log, older_writer():
+        for entry in entries:
+            message = entry.message if entry.id != entries[1].id else structs.replace(entry.message, tags="X")
+            log.append(message, LogContext(thread="trip", entry=entry.id, parent=entry.parent))
+    reader = read_log(tmp_path)
+    path = threads_of(reader).threads["trip"].path()
+    assert [entry.id for entry in path] == [entry.id for entry in entries]
+    assert [is_unreadable(entry.message) for entry in path] == [False, True, False]
+    assert '"tags":"X"' in path[1].message.payload["text"]
+    assert [(each.kind, each.thread, each.entry) for each in reader.damage] == [("unreadable", "trip", entries[1].id)]
+
+
+@pytest.mark.finding("F-04")
+def test_a_log_without_a_directory_is_the_user_s(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with JsonlLog() as log:
+        log.append(HI, TRIP)
+        assert log.directory == default_directory()
+    assert log.path is None or log.directory.is_relative_to(tmp_path)
+    assert [line.message.text for line in read_log(log.directory)] == [HI.text]

@@ -112,7 +112,7 @@ def changes():
 @pytest.mark.law(1)
 @given(st.lists(changes(), max_size=3))
 def test_changes_come_back_equal(given_):
-    assert journal.decode(journal.encode(given_)) == given_
+    assert journal.decode(journal.encode(given_)) == (given_, [])
 
 
 @pytest.mark.parametrize(
@@ -122,18 +122,33 @@ def test_changes_come_back_equal(given_):
         (b"[1]", r"\[0\]: expected an object"),
         (b'[{"change":"merged"}]', r"\[0\].change: no change goes by the name 'merged'"),
         (b'[{"thread":"t"}]', r"\[0\]: expected a string"),
-        (b'[{"change":"deleted","thread":"t"}]', "'at'"),
-        (b'[{"change":"deleted","thread":"t","at":1.0}]', r"\[0\].at: expected a whole number"),
         (b'[{"change":"deleted","thread":"t","at":1,"why":1}]', r"\[0\].why: not known to this version"),
-        (b'[{"change":"created","thread":"t","at":1,"metadata":[]}]', "metadata: expected an object"),
-        (b'[{"change":"joined","thread":"t","at":1,"entries":[{"id":"e"}]}]', "entries: an entry has"),
-        (b'[{"change":"blob","data":"?"}]', "data: no base64"),
-        (b'[{"change":"dropped","digests":["x"]}]', "digests: no digest"),
     ],
 )
-def test_changes_that_cannot_be_read(text, reason):
+def test_changes_of_a_newer_version_cannot_be_read(text, reason):
     with pytest.raises(DecodeError, match=f"^journal: .*{reason}"):
         journal.decode(text)
+
+
+@pytest.mark.finding("F-01")
+@pytest.mark.parametrize(
+    ("change", "reason", "made"),
+    [
+        (b'{"change":"deleted","thread":"t"}', "'at'", []),
+        (b'{"change":"deleted","thread":"t","at":1.0}', "at: expected a whole number", []),
+        (b'{"change":"created","thread":"t","at":1,"metadata":[]}', "metadata: expected an object", ["t"]),
+        (b'{"change":"created","thread":"t","at":1,"title":7}', "title: expected a string", ["t"]),
+        (b'{"change":"joined","thread":"t","at":1,"entries":[{"id":"e"}]}', "an entry has", ["t"]),
+        (b'{"change":"blob","data":"?"}', "data: no base64", []),
+        (b'{"change":"dropped","digests":["x"]}', "digests: no digest", []),
+    ],
+)
+def test_what_is_not_readable_of_a_change_is_damage(change, reason, made):
+    deleted = Deleted(thread="other", at=2)
+    changes, damage = journal.decode(b"[" + change + b"," + journal.encode([deleted])[1:], "the place")
+    assert [each.thread for each in changes] == [*made, "other"]
+    assert {(each.kind, each.place) for each in damage} == {("unreadable", "the place")}
+    assert any(reason in each.reason for each in damage)
 
 
 # -- what a folder may be --------------------------------------------------------------------------------------------

@@ -211,8 +211,8 @@ class Folder:
 
     def write(self, changes: list[Change]) -> None:
         """Write down what one call changed; when this returns, it is kept."""
-        fields = [("changes", journal.encode(changes))]
         try:
+            fields = [("changes", journal.encode(changes))]
             with self._faults():
                 self._tell(_WRITING)
                 self.settle()
@@ -322,11 +322,11 @@ def _read(file: Path, scanner: Scanner, damage: list[Damage]) -> list[_Read]:
         if isinstance(each, Damage):
             damage.append(each)
         else:
-            found.append(_parsed(each))
+            found.append(_parsed(each, damage))
     return found
 
 
-def _parsed(line: Line) -> _Read:
+def _parsed(line: Line, damage: list[Damage]) -> _Read:
     place = f"{line.file}, byte {line.offset}"
     seq = jsontext.value(line.fields.get("seq", jsontext.NULL))
     if line.kind not in {"change", "state"} or type(seq) is not int:
@@ -334,9 +334,10 @@ def _parsed(line: Line) -> _Read:
             f"{place}: a line of kind {line.kind!r:.40} and number {seq!r:.40}; it may be of a newer version"
         )
     try:
-        changes = journal.decode(line.fields.get("changes", jsontext.NULL))
+        changes, lost = journal.decode(line.fields.get("changes", jsontext.NULL), place)
     except DecodeError as error:
         raise StoreError(f"{place}: {error}; it may be of a newer version") from None
+    damage += lost
     return _Read(seq, line.number, line.kind == "state", Step(place, changes))
 
 

@@ -6,6 +6,8 @@ Rules:
   left out. Bytes are base64, digests are hex, an entry is an object of ``id``, ``parent`` and ``message`` in the
   canonical form.
 - A change, or a field, that this version does not know is a ``DecodeError``: nothing can be told without it.
+- A field of a known change that is not readable is damage, and is left out. An entry whose message is not readable
+  keeps its place, with a record in place of the message (``store.unreadable``).
 - A change can only be applied in the state that it was made for. Where damage took something before it, ``fitted``
   gives what of it can still be applied, and tells the rest. An entry whose parent is lost begins a conversation of
   its own.
@@ -26,6 +28,7 @@ from palaver.core import canonical, jsontext
 from palaver.core.errors import DecodeError
 from palaver.store.changes import BlobPut, BlobsDropped, Change, Created, Deleted, Joined, Updated
 from palaver.store.store import Damage
+from palaver.store.unreadable import unreadable
 from palaver.threads.thread import Entry, Thread
 
 _SOURCE: Final = "journal"
@@ -76,39 +79,66 @@ _WRITERS: Final[Mapping[str, Callable[[Any], bytes]]] = {
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
-def decode(text: bytes | Raw) -> list[Change]:
-    """Read changes. Raises ``DecodeError``, source ``journal``, with the path of what is wrong."""
+def decode(text: bytes | Raw, place: str = "") -> tuple[list[Change], list[Damage]]:
+    """Read changes, and tell what of them is not readable; ``place`` is where they stand.
+
+    Raises ``DecodeError``, source ``journal``, for what only a newer version knows, and for what are no changes.
+    """
     changes: list[Change] = []
+    damage: list[Damage] = []
     try:
         for index, table in enumerate(jsontext.rows(text)):
             try:
-                changes.append(_change(table))
+                change = _change(table, place, damage)
             except DecodeError as error:
                 raise error.within(f"[{index}]") from None
+            changes += [] if change is None else [change]
     except DecodeError as error:
         error.source = _SOURCE
         raise
-    return changes
+    return changes, damage
 
 
-def _change(table: jsontext.Fields) -> Change:
+def _change(table: jsontext.Fields, place: str, damage: list[Damage]) -> Change | None:
+    """Read one change; ``None`` when a field is not readable without which it says nothing."""
     table = dict(table)
     name = _text(table.pop("change", jsontext.NULL))
     if name not in _CLASSES:
         raise DecodeError(f"no change goes by the name {name!r:.40}", path="change")
     cls = _CLASSES[name]
+    thread = _thread(table)
     values: dict[str, Any] = {}
     for key, text in table.items():
         if key not in cls.__struct_fields__:
             raise DecodeError("not known to this version", path=key)
         try:
-            values[key] = _READERS[key](text)
+            values[key] = _entries_of(text, place, thread, damage) if key == "entries" else _READERS[key](text)
         except DecodeError as error:
-            raise error.within(key) from None
+            damage.append(Damage("unreadable", place, str(error.within(key)), thread))
     try:
         return cls(**values)
     except TypeError as error:
-        raise DecodeError(str(error)) from None
+        damage.append(Damage("unreadable", place, f"a change {name!r}: {error}", thread))
+        return None
+
+
+def _thread(table: jsontext.Fields) -> str | None:
+    """The thread that a change is about, to name it in what is told."""
+    try:
+        return _maybe(table.get("thread", jsontext.NULL))
+    except DecodeError:
+        return None
+
+
+def _entries_of(text: Raw, place: str, thread: str | None, damage: list[Damage]) -> tuple[Entry, ...]:
+    """Read entries. One whose message is not readable keeps its place; one that has none is left out."""
+    found: list[Entry] = []
+    for index, table in enumerate(jsontext.rows(text)):
+        try:
+            found.append(_entry(table, place, thread, damage))
+        except DecodeError as error:
+            damage.append(Damage("unreadable", place, str(error.within(f"entries[{index}]")), thread))
+    return tuple(found)
 
 
 def _text(text: Raw) -> str:
@@ -131,10 +161,16 @@ def _metadata(text: Raw) -> Mapping[str, Any]:
     return dict(jsontext.view(text))
 
 
-def _entry(table: jsontext.Fields) -> Entry:
+def _entry(table: jsontext.Fields, place: str, thread: str | None, damage: list[Damage]) -> Entry:
     if table.keys() != {"id", "parent", "message"}:
         raise DecodeError("an entry has id, parent and message")
-    return Entry(_text(table["id"]), _maybe(table["parent"]), canonical.decode(table["message"]))
+    name, parent = _text(table["id"]), _maybe(table["parent"])
+    try:
+        message = canonical.decode(table["message"])
+    except DecodeError as error:
+        damage.append(Damage("unreadable", place, f"this is no message: {error}", thread, name))
+        message = unreadable(bytes(table["message"]), f"{place}: {error}", id=name)
+    return Entry(name, parent, message)
 
 
 def _bytes(text: Raw) -> bytes:
@@ -157,7 +193,6 @@ _READERS: Final[Mapping[str, Callable[[Raw], Any]]] = {
     "title": _maybe,
     "tags": lambda text: tuple(map(_text, jsontext.items(text))),
     "metadata": _metadata,
-    "entries": lambda text: tuple(map(_entry, jsontext.rows(text))),
     "branches": lambda text: {name: _maybe(head) for name, head in jsontext.fields(text).items()},
     "key": _maybe,
     "data": _bytes,

@@ -20,13 +20,14 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from palaver.core import canonical, jsontext
 from palaver.core.errors import DecodeError, MessageError, StoreError
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.value import short_repr
 from palaver.store.jsonl import lines
+from palaver.store.unreadable import unreadable
 
 if TYPE_CHECKING:
     from palaver.store.jsonl.lines import Line
@@ -43,8 +44,9 @@ class LogContext(Struct, frozen=True, kw_only=True):
     """Where a message belongs.
 
     ``round`` counts the answers of a run from 1, and is absent for input. ``entry`` and ``parent`` are those of the
-    thread's entry (``parent`` is ``None`` for the first), ``branch`` is the branch that it was appended to. ``extra``
-    holds JSON values of the application's own, by names that are none of ours.
+    thread's entry (``parent`` is ``None`` for the first), ``branch`` is the branch that it was appended to. ``kept``
+    stands with the first message behind a compaction: the branch that has the conversation as it was before.
+    ``extra`` holds JSON values of the application's own, by names that are none of ours.
     """
 
     thread: str
@@ -56,6 +58,7 @@ class LogContext(Struct, frozen=True, kw_only=True):
     entry: str | None = None
     parent: str | None = None
     branch: str | None = None
+    kept: str | None = None
     extra: Mapping[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -106,6 +109,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "entry": _TEXT,
     "parent": _TEXT,
     "branch": _TEXT,
+    "kept": _TEXT,
 }
 _OURS: Final = frozenset({*lines.FRAME, *_TYPES, "time", "message"})
 
@@ -124,18 +128,16 @@ def fields(message: Message, context: LogContext, now: int) -> Iterator[tuple[st
     yield "message", canonical.encode(message)
 
 
-def read(line: Line) -> LogLine:
-    """Read a line of kind ``message``. Raises ``DecodeError``, source ``log``, with the path of what is wrong."""
+def read(line: Line, *, salvage: bool = False) -> LogLine:
+    """Read a line of kind ``message``. Raises ``DecodeError``, source ``log``, with the path of what is wrong.
+
+    With ``salvage``, a message that is none is no error: a record stands for it (``store.unreadable``).
+    """
     table = dict(line.fields)
     try:
         time = _time(_value(table, "time", (str,)))
         known = {name: _value(table, name, types) for name, types in _TYPES.items()}
-        try:
-            message = canonical.decode(table.pop("message"))
-        except KeyError:
-            raise DecodeError("not there", path="message") from None
-        except DecodeError as error:
-            raise error.within("message") from None
+        message = _message(table.pop("message", None), f"{line.file}, byte {line.offset}" if salvage else None)
         extra = jsontext.frozen({name: jsontext.value(text) for name, text in table.items()})
         context = LogContext(**known, extra=extra)
     except StoreError as error:
@@ -151,6 +153,18 @@ def read(line: Line) -> LogLine:
         file=line.file,
         offset=line.offset,
     )
+
+
+def _message(text: Raw | None, salvage: str | None) -> Message:
+    """Read the message of a line; ``salvage`` is the place of a line whose message may be none."""
+    if text is None:
+        raise DecodeError("not there", path="message")
+    try:
+        return canonical.decode(text)
+    except DecodeError as error:
+        if salvage is None:
+            raise error.within("message") from None
+        return unreadable(bytes(text), f"{salvage}: {error}")
 
 
 def _value(table: jsontext.Fields, name: str, types: tuple[type, ...]) -> Any:

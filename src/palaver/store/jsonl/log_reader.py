@@ -6,9 +6,12 @@ Rules:
   order of their creation. It holds one line at a time (``lines`` says what a scanner holds).
 - Damage is told, in ``damage``, when the reading has come past it; it stops nothing. Lines of a kind that is not
   known are counted in ``others``, and are no damage.
+- A line whose message cannot be decoded is damage, and gives a record in its place (``store.unreadable``), so that the
+  lines behind it stand where they stood.
 - ``threads_of`` builds the threads that lines tell of. A line with an ``entry`` stands behind its ``parent``, one
-  without behind the line before it in its thread. The head of a branch is its last line; that a branch was rewound,
-  or forked and not appended to, no line says.
+  without behind the line before it in its thread. The head of a branch is its last line; what a compaction
+  left behind has the branch that ``kept`` names. That a branch was rewound, or forked and not appended to, no line
+  says.
 
 Stability: experimental.
 """
@@ -56,10 +59,22 @@ class LogReader(Iterator[LogLine]):
                 elif found.kind != log_line.KIND:
                     self.others[found.kind] += 1
                 else:
-                    try:
-                        yield log_line.read(found)
-                    except DecodeError as error:
-                        self.damage.append(Damage("unreadable", f"{file}, byte {found.offset}", str(error)))
+                    yield from self._parsed(found)
+
+    def _parsed(self, line: Line) -> Iterator[LogLine]:
+        """What a line says. One whose message is none keeps its place, for the lines behind it."""
+        try:
+            yield log_line.read(line)
+        except DecodeError as error:
+            place = f"{line.file}, byte {line.offset}"
+            try:
+                read = log_line.read(line, salvage=True)
+            except DecodeError:
+                self.damage.append(Damage("unreadable", place, str(error)))
+            else:
+                context = read.context
+                self.damage.append(Damage("unreadable", place, str(error), context.thread, context.entry))
+                yield read
 
 
 def read_log(where: str | os.PathLike[str]) -> LogReader:
@@ -131,8 +146,11 @@ def threads_of(lines: Iterable[LogLine]) -> Rebuilt:
             reason = f"its parent {entry.parent} is not there"
             damage.append(Damage("missing", place, reason, thread.id, entry.id))
             entry = Entry(entry.id, None, line.message)
+        branch = context.branch or MAIN
+        if context.kept is not None and context.kept not in thread.branches:
+            thread.fork(context.kept, at=thread.branches.get(branch))
         try:
-            thread.add([entry], {} if entry.id in thread else {context.branch or MAIN: entry.id})
+            thread.add([entry], {} if entry.id in thread else {branch: entry.id})
         except StoreError as error:
             damage.append(Damage("altered", place, str(error), thread.id, entry.id))
         else:

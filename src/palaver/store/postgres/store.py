@@ -67,7 +67,7 @@ class PostgresStore(Store):
     ) -> ThreadInfo:
         """Begin a thread."""
         name = uuid7() if id is None else checked_name(id, "id of the thread")
-        given = writing.details(title, tags, metadata or {})
+        given = writing.details(title, tags, {} if metadata is None else metadata)
         token = uuid7()
         self._database.run(lambda link, _: writing.create(link, name, token, given))
         return self.info(name)

@@ -230,7 +230,8 @@ class Check:
                 except DamageError as error:
                     self._found("altered", where, str(error).removeprefix(f"{where}: "))
                 except DecodeError as error:
-                    self._found("unreadable", where, f"this is no message: {error}")
+                    for thread, entry in [*self._link.rows(_WHOSE, name)] or [(None, None)]:
+                        self._found("unreadable", where, f"this is no message: {error}", thread, entry)
                 except _MissingError as error:
                     for thread, entry in list(self._link.rows(_WHOSE, name)) or [(None, None)]:
                         self._found("missing", where, str(error), thread, entry)

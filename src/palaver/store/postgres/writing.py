@@ -24,7 +24,14 @@ from palaver.core.errors import ConflictError, NotFoundError, StoreError
 from palaver.store import pack
 from palaver.store.postgres import batch, reading
 from palaver.store.postgres.database import Link, is_text
-from palaver.store.rows import Prepared, checked_name, frozen_metadata, prepare_entry
+from palaver.store.rows import (
+    Prepared,
+    checked_name,
+    checked_tags,
+    checked_title,
+    frozen_metadata,
+    prepare_entry,
+)
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import Entry
 
@@ -98,10 +105,11 @@ def details(
     title: str | UnsetType | None, tags: Iterable[str] | UnsetType, metadata: Mapping[str, Any] | UnsetType
 ) -> Details:
     """Write what users say of a thread as JSON in ASCII. Raises ``StoreError`` for what JSON cannot say."""
+    checked_title(title)
     return Details(
         title is not UNSET,
         json.dumps(title) if isinstance(title, str) else None,
-        None if tags is UNSET else [json.dumps(tag) for tag in tags],
+        None if tags is UNSET else [json.dumps(tag) for tag in checked_tags(tags)],
         None if metadata is UNSET else _ascii(metadata),
     )
 

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 
 from palaver.core import jsontext
-from palaver.core.errors import DecodeError, PalaverError
+from palaver.core.errors import DamageError, DecodeError, PalaverError
 from palaver.store import pack
 from palaver.store.rows import entry_of
 from palaver.store.sqlite.columns import check, id_text
@@ -247,7 +247,7 @@ class _Saving:
     def _needed_blob(self, digest: bytes) -> bytes:
         data = self._blob_bytes(digest)
         if data is None:
-            raise DecodeError("its blob is lost")
+            raise DamageError("its blob is lost")
         return data
 
     def _branches(

@@ -30,7 +30,15 @@ from palaver.core.errors import DamageError, NotFoundError, StoreError
 from palaver.core.messages import Message
 from palaver.core.parts import Blob
 from palaver.store import pack, words
-from palaver.store.rows import checked_name, frozen_metadata, prepare, prepare_entry, repeats
+from palaver.store.rows import (
+    checked_name,
+    checked_tags,
+    checked_title,
+    frozen_metadata,
+    prepare,
+    prepare_entry,
+    repeats,
+)
 from palaver.store.sqlite import index, reading, upkeep, writing
 from palaver.store.sqlite.faults import faults
 from palaver.store.sqlite.log import look
@@ -110,7 +118,11 @@ class SQLiteStore(Store):
     ) -> ThreadInfo:
         """Begin a thread."""
         name = uuid7() if id is None else checked_name(id, "id of the thread")
-        about: dict[str, Any] = {"title": title, "tags": tuple(tags), "metadata": frozen_metadata(metadata or {})}
+        about: dict[str, Any] = {
+            "title": checked_title(title),
+            "tags": checked_tags(tags),
+            "metadata": frozen_metadata({} if metadata is None else metadata),
+        }
         data = jsontext.encode(about) if any(value for value in about.values()) or title == "" else None
         now = self._clock()
         row = self._writer.run(lambda db: writing.create(db, name, data, now))
@@ -148,8 +160,8 @@ class SQLiteStore(Store):
     ) -> ThreadInfo:
         """Change what is given."""
         given: dict[str, Any] = {
-            "title": title,
-            "tags": UNSET if tags is UNSET else tuple(tags),
+            "title": checked_title(title),
+            "tags": UNSET if tags is UNSET else checked_tags(tags),
             "metadata": UNSET if metadata is UNSET else frozen_metadata(metadata),
         }
         changes = {name: value for name, value in given.items() if value is not UNSET}

@@ -215,6 +215,8 @@ def _uses(text: bytes) -> set[bytes]:
 def _tell_body(look: _Look, id: int, error: object) -> None:
     """Name a body, and each entry that says it."""
     kind: DamageKind = "missing" if "missing" in str(error) else "altered"
+    if isinstance(error, DecodeError):
+        kind = "unreadable"
     whose = look.db.execute("SELECT thread, id FROM entries WHERE body = ?", (id,)).fetchall()
     for thread, entry in whose or [(None, None)]:
         look.tell(kind, f"bodies {id}", _reason(error), thread, entry)

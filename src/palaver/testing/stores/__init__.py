@@ -37,6 +37,11 @@ from palaver.testing.stores.messages import (
     what_was_acknowledged_is_there_after_opening_again,
 )
 from palaver.testing.stores.place import REFUSED, Check, Place, name_of
+from palaver.testing.stores.poison import (
+    a_bad_record_closes_nothing_else,
+    what_cannot_be_read_back_is_refused,
+    what_is_no_json_closes_nothing_else,
+)
 from palaver.testing.stores.threads import (
     entries_can_be_copied_as_they_are,
     threads_are_known_by_any_name,
@@ -79,6 +84,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     blobs_are_kept_once,
     a_blob_that_a_message_names_is_there,
     verify_finds_a_sound_store_sound,
+    what_cannot_be_read_back_is_refused,
+    a_bad_record_closes_nothing_else,
+    what_is_no_json_closes_nothing_else,
 )
 """Every check, in the order in which a new store is best made to pass them."""
 
@@ -87,6 +95,7 @@ __all__ = [
     "REFUSED",
     "Check",
     "Place",
+    "a_bad_record_closes_nothing_else",
     "a_blob_that_a_message_names_is_there",
     "a_key_makes_an_append_safe_to_repeat",
     "a_path_leads_from_the_first_message_to_a_leaf",
@@ -107,8 +116,10 @@ __all__ = [
     "threads_are_known_by_any_name",
     "threads_are_listed_by_their_last_change",
     "verify_finds_a_sound_store_sound",
+    "what_cannot_be_read_back_is_refused",
     "what_is_deleted_is_gone",
     "what_is_known_of_a_thread_can_change",
+    "what_is_no_json_closes_nothing_else",
     "what_was_acknowledged_is_there_after_opening_again",
     "words_are_found",
     "writers_at_once_lose_nothing",

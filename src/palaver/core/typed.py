@@ -1,0 +1,291 @@
+"""Check the values that Python code gives to messages and parts.
+
+Rules:
+
+- The constructor of a message, part, media source, citation or usage checks each value against the annotation of its
+  field, and raises ``MessageError`` with the class, the field and what was expected. ``replace`` checks its changes.
+- A list becomes a tuple, and a subclass of ``str`` or ``int`` (an enum's member) the plain value. Nothing else is
+  converted; ``True`` is no integer, and ``1`` is not ``True``.
+- JSON text (``Raw``) must be one JSON value, in UTF-8, nested at most ``jsontext.DEEPEST`` levels. ``verify`` looks at
+  values that may have been decoded, and takes ``jsontext.READABLE`` levels.
+- msgspec checks what it decodes, so a decoder does not come here, and neither does ``msgspec.structs.replace``.
+  ``unchecked`` gives a constructor without checks, for decoders that have read the types already.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from msgspec import Raw, Struct, StructMeta, UnsetType
+
+from palaver.core import jsontext
+from palaver.core.careful import Extra
+from palaver.core.errors import MessageError, excerpt
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Convert: TypeAlias = Callable[[Any, str], object]
+"""Gives the value that a field holds for one that was given; the text is the place, for the error."""
+
+
+class _Field(NamedTuple):
+    """What a field takes: exact types that need no look, how to judge any other value, and words for both.
+
+    ``text``: it may hold JSON text.
+    """
+
+    exact: frozenset[type]
+    convert: Convert
+    expected: str
+    text: bool = False
+
+
+_construct: Final = StructMeta.__call__
+_NONE: Final = frozenset[type]()
+
+
+class _Plan(NamedTuple):
+    """What the fields of a class take, by name; of their exact types, those of positional fields in order."""
+
+    fields: dict[str, _Field]
+    exact: dict[str, frozenset[type]]
+    first: tuple[frozenset[type], ...]
+
+
+_plans: Final[dict[type, _Plan]] = {}
+
+
+class Checked(StructMeta):
+    """The class of classes whose constructors check what they are given."""
+
+    if not TYPE_CHECKING:
+
+        def __call__(cls, *args: object, **given: object) -> Struct:  # noqa: N805 (of a metaclass)
+            """Construct a value from checked fields."""
+            _, exact, first = _plans.get(cls) or _plan(cls)
+            for item, types in zip(args, first, strict=False):
+                if type(item) not in types:
+                    args = _positional(cls, args)
+                    break
+            for name, item in given.items():
+                if type(item) not in exact.get(name, _NONE):
+                    given[name] = checked(cls, name, item)
+            return _construct(cls, *args, **given)
+
+
+def _positional(cls: type[Struct], args: tuple[object, ...]) -> tuple[object, ...]:
+    """Check positional arguments; those that are too many are for the constructor to refuse."""
+    names = cast("tuple[str, ...]", cast("Any", cls).__match_args__)
+    made = [checked(cls, name, item) for name, item in zip(names, args, strict=False)]
+    return (*made, *args[len(names) :])
+
+
+def unchecked(cls: Callable[P, T]) -> Callable[P, T]:
+    """Give the constructor of a class without its checks, for values whose types are known."""
+    return partial(_construct, cast("Any", cls))
+
+
+def checked(cls: type[Struct], name: str, item: object) -> object:
+    """Give the value that a field of a class holds for ``item``. Raises ``MessageError``."""
+    field = (_plans.get(cls) or _plan(cls)).fields.get(name)
+    if field is None or type(item) in field.exact:
+        return item
+    return field.convert(item, f"{cls.__name__}: {name}")
+
+
+def is_checked(cls: object) -> bool:
+    """Whether a class is one whose constructor checks."""
+    return isinstance(cls, Checked)
+
+
+def verify(value: Struct) -> None:
+    """Check the types of a whole value that somebody made, down to its last part. Raises ``MessageError``."""
+    cls = type(value)
+    fields, exact, _ = _plans.get(cls) or _plan(cls)
+    for name, types in exact.items():
+        item: object = getattr(value, name)
+        if type(item) in types:
+            if type(item) not in _SCALARS and is_checked(type(item)):
+                verify(cast("Struct", item))
+        else:
+            _verify(cls, name, fields[name], item)
+
+
+def _verify(cls: type[Struct], name: str, field: _Field, item: object) -> None:
+    """Check a field whose value must be looked at closely."""
+    if field.text and type(item) is Raw:
+        why = jsontext.unreadable(item, jsontext.READABLE)
+        if why is not None:
+            raise MessageError(f"{cls.__name__}: {name}: {why}")
+        return
+    if item == () and type(item) is tuple:
+        return
+    if field.convert(item, f"{cls.__name__}: {name}") is not item:
+        raise MessageError(f"{cls.__name__}: {name}: expected {field.expected}, got {_got(item)}")
+    if type(item) is tuple:
+        for each in cast("tuple[object, ...]", item):
+            if is_checked(type(each)):
+                verify(cast("Struct", each))
+
+
+# -- what a field takes --------------------------------------------------------------------------------------------
+
+
+def _plan(cls: type[Struct]) -> _Plan:
+    """Derive what the fields of a class take from its annotations, once."""
+    hints = get_type_hints(cls)
+    fields = {name: _field(hints[name]) for name in cls.__struct_fields__}
+    exact = {name: field.exact for name, field in fields.items()}
+    first = tuple([exact[name] for name in cast("Any", cls).__match_args__])
+    plan = _plans[cls] = _Plan(fields, exact, first)
+    return plan
+
+
+def _field(hint: Any) -> _Field:
+    origin = get_origin(hint)
+    if origin in {Union, UnionType}:
+        return _any_of([_field(each) for each in get_args(hint)])
+    if origin is Literal:
+        return _words(get_args(hint))
+    if origin is tuple:
+        return _many(get_args(hint))
+    if hint is Raw:
+        return _Field(frozenset(), _json_text, "JSON text (msgspec.Raw)", text=True)
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    return _exactly(hint)
+
+
+def _exactly(cls: type, expected: str | None = None) -> _Field:
+    """A field of one class."""
+    words = f"{cls.__name__}" if expected is None else expected
+    return _Field(frozenset({cls}), _refuse(words), words)
+
+
+def _refuse(expected: str) -> Convert:
+    def convert(item: object, place: str) -> object:
+        raise MessageError(f"{place}: expected {expected}, got {_got(item)}")
+
+    return convert
+
+
+def _plain(cls: type, expected: str) -> _Field:
+    """A field of strings or integers; a member of an enum is one, ``True`` is none."""
+
+    def convert(item: object, place: str) -> object:
+        if not isinstance(item, cls) or isinstance(item, bool):
+            raise MessageError(f"{place}: expected {expected}, got {_got(item)}")
+        return str.__str__(item) if isinstance(item, str) else int.__int__(cast("int", item))
+
+    return _Field(frozenset({cls}), convert, expected)
+
+
+def _words(words: tuple[object, ...]) -> _Field:
+    expected = f"one of {', '.join(map(repr, words))}"
+
+    def convert(item: object, place: str) -> object:
+        word = str.__str__(item) if isinstance(item, str) else None
+        if word not in words:
+            raise MessageError(f"{place}: expected {expected}, got {_got(item)}")
+        return word
+
+    return _Field(frozenset(), convert, expected)
+
+
+def _many(hints: tuple[Any, ...]) -> _Field:
+    """A field of any number of items; with no hint, of none."""
+    if not hints or hints == ((),):
+        return _Field(frozenset(), _nothing, "nothing")
+    inner = _field(hints[0])
+    expected = f"a tuple of {inner.expected}"
+
+    def convert(item: object, place: str) -> object:
+        if type(item) is not tuple and type(item) is not list:
+            raise MessageError(f"{place}: expected {expected}, got {_got(item)}")
+        items = cast("list[object] | tuple[object, ...]", item)
+        exact = inner.exact
+        for each in items:
+            if type(each) not in exact:
+                break
+        else:
+            return items if type(items) is tuple else tuple(items)
+        return tuple(
+            [
+                each if type(each) in inner.exact else inner.convert(each, f"{place}[{index}]")
+                for index, each in enumerate(items)
+            ]
+        )
+
+    return _Field(frozenset(), convert, expected)
+
+
+def _nothing(item: object, place: str) -> object:
+    if item != () or type(item) is not tuple:
+        raise MessageError(f"{place}: holds nothing, got {_got(item)}")
+    return ()
+
+
+def _any_of(fields: list[_Field]) -> _Field:
+    """A field of several types. Of those that look closer (words, text, many), there is one at most."""
+    exact = frozenset[type]().union(*[each.exact for each in fields])
+    expected = " or ".join([each.expected for each in fields if each.exact != _UNSET.exact])
+    closer = [each for each in fields if not each.exact or each in _SCALARS.values()]
+    refuse = _refuse(expected)
+
+    def convert(item: object, place: str) -> object:
+        for each in closer:
+            try:
+                return each.convert(item, place)
+            except MessageError:
+                if isinstance(item, Raw):
+                    raise
+        return refuse(item, place)
+
+    return _Field(exact, convert, expected, any(each.text for each in fields))
+
+
+def _json_text(item: object, place: str) -> object:
+    if type(item) is not Raw:
+        raise MessageError(f"{place}: expected JSON text (msgspec.Raw), got {_got(item)}")
+    why = jsontext.unreadable(item)
+    if why is not None:
+        raise MessageError(f"{place}: {why}")
+    return item
+
+
+def _got(item: object) -> str:
+    """The type of a value, and the value where it is short to write."""
+    if isinstance(item, str):
+        return f"{type(item).__name__} {excerpt(item[:41], 40)!r}"
+    return f"{type(item).__name__} {item}" if isinstance(item, (bool, float)) else type(item).__name__
+
+
+_UNSET: Final = _exactly(UnsetType)
+_SCALARS: Final[dict[object, _Field]] = {
+    str: _plain(str, "a string"),
+    int: _plain(int, "an integer"),
+    bool: _exactly(bool, "True or False"),
+    NoneType: _exactly(NoneType, "None"),
+    UnsetType: _UNSET,
+    Extra: _exactly(Extra),
+}

@@ -1,0 +1,117 @@
+"""Messages with values of wrong types, as no constructor makes them, for tests of doors.
+
+Rules:
+
+- ``ill_typed`` gives every field of every message, part, media source, citation and usage a value that it cannot hold,
+  around the constructor, each inside a message that can be appended.
+- ``older_writer`` is a block in which nothing is checked before it is stored, as in versions that did not check.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, cast
+from unittest.mock import patch
+
+from msgspec import UNSET, Raw, Struct, structs
+
+from palaver.core import canonical, parts, typed
+from palaver.core.factories import assistant, developer, flush, rescue, system, tool, tool_call, user
+from palaver.core.messages import Message
+from palaver.core.usage import Usage, UsagePass
+
+_WRONG: Final = (7, 1.5, True, "odd", b"bytes", None, ["x"], (3,), {"a": 1}, object(), Raw(b"{odd"), Usage(input=1))
+"""Of each kind one; a field is given those that it cannot hold."""
+
+_BLOB: Final = parts.Blob("sha256:" + "0" * 64)
+_PARTS: Final[tuple[Struct, ...]] = (
+    parts.Text("a", (parts.Citation(wire="w", title="t"),)),
+    parts.Reasoning("a"),
+    parts.Refusal("a"),
+    parts.Image(parts.Inline("AAAA")),
+    parts.Audio(parts.Url("https://example.org/a")),
+    parts.Video(parts.FileId("f", "w")),
+    parts.File(_BLOB, name="n"),
+    tool_call("f", {"a": 1}, id="c"),
+    parts.MalformedToolCall("{", "cut"),
+    parts.ServerToolResult("c", Raw(b"{}"), "w"),
+    parts.Opaque("w", Raw(b"{}")),
+)
+
+
+def messages() -> Iterator[Message]:
+    """One message of every class, and one around every part."""
+    usage = Usage(input=1, passes=(UsagePass(kind="k", usage=Usage(output=1)),))
+    yield from (system("a"), developer("a"), user("a"), tool("a", tool_call_id="c"), rescue("a"), flush())
+    yield assistant("a", usage=usage)
+    yield tool({"a": 1}, tool_call_id="c")
+    for part in _PARTS:
+        yield assistant(cast("Any", part))
+
+
+def ill_typed() -> Iterator[tuple[str, Message]]:
+    """Every message with one value of a wrong type; the text names class, field and value."""
+    seen: set[type] = set()
+    for message in messages():
+        for place, wrong in _bad(message, seen):
+            yield place, cast("Message", wrong)
+
+
+def values_for(cls: type[Struct], name: str) -> Iterator[object]:
+    """Values that a field of a class cannot hold."""
+    for value in _WRONG:
+        try:
+            typed.checked(cls, name, value)
+        except Exception:  # noqa: BLE001 (whatever it is, the field does not hold it)
+            yield value
+
+
+def _bad(value: Struct, seen: set[type]) -> Iterator[tuple[str, Struct]]:
+    """The value with one bad field of its own, or of what stands in it."""
+    cls = type(value)
+    new = cls not in seen
+    seen.add(cls)
+    for name in cls.__struct_fields__:
+        if new:
+            for wrong in values_for(cls, name):
+                yield f"{cls.__name__}.{name} = {wrong!r:.40}", structs.replace(value, **{name: wrong})
+        held = getattr(value, name)
+        if isinstance(held, Struct):
+            for place, bad in _bad(held, seen):
+                yield place, structs.replace(value, **{name: bad})
+        elif isinstance(held, tuple):
+            items = cast("tuple[object, ...]", held)
+            for index, item in enumerate(items):
+                for place, bad in _bad(item, seen) if isinstance(item, Struct) else ():
+                    yield place, structs.replace(value, **{name: (*items[:index], bad, *items[index + 1 :])})
+
+
+@contextmanager
+def older_writer() -> Generator[None]:
+    """Store messages in this block without any check."""
+
+    def nothing(*_values: object) -> None:
+        """Check nothing."""
+
+    with patch.object(canonical, "_check", nothing), patch.object(typed, "verify", nothing):
+        yield
+
+
+def unreadable_messages() -> Iterator[Message]:
+    """Messages that an older writer stored, and that cannot be decoded."""
+    bad = user("bad")
+    for name, wrong in (("tags", "X"), ("agent", 3), ("verbatim", 1), ("source", 7)):
+        yield structs.replace(bad, **{name: cast("Any", wrong)})
+    yield structs.replace(assistant(), content=(structs.replace(tool_call("f", {}, id="1"), id=cast("Any", 1)),))
+    yield structs.replace(bad, extra=UNSET, content=cast("Any", ("bad",)))
+
+
+def broken_messages() -> Iterator[Message]:
+    """Messages that an older writer stored, and that are no JSON, or too deep to be read."""
+    bad = user("bad")
+    yield structs.replace(bad, payload_json=Raw(b"[" * 995 + b"]" * 995))
+    yield structs.replace(bad, metadata_json=Raw(b'{"a": nothing}'))
+    yield structs.replace(bad, provider_json=Raw(b'{"a": "\xff"}'))
