@@ -27,7 +27,7 @@ from palaver.agent.approvals import Decide, Decision, Recorded, checked_decision
 from palaver.agent.calls import PlannedCall, result
 from palaver.agent.driver import Driver
 from palaver.agent.functions import function_tool
-from palaver.agent.given import check_fields, check_kinds, check_no_loop, check_places, check_run
+from palaver.agent.given import check_fields, check_kinds, check_log, check_no_loop, check_places, check_run
 from palaver.agent.journal import AnyThread, Journal
 from palaver.agent.limits import Limits
 from palaver.agent.middleware import Chain, Middleware, RunContext
@@ -137,6 +137,7 @@ class Agent(Generic[T]):
         self._given = {key: value for key, value in locals().items() if key != "self"}
         check_kinds(model, tools, middleware)
         check_fields(self._given)
+        check_log(log)
         self.model, self.name, self.decide, self.limits = model, name, decide, limits
         self.policy: Policy = policy
         self.instructions = instructions

@@ -104,6 +104,7 @@ class Driver:
             decide=decide,
             watch=watch,
             store=journal.thread.store if isinstance(journal.thread, StoredThread) else None,
+            log=agent.log,
         )
         self._tools = ToolCalls(
             agent, journal, self.context, self._spending, depths=carry.depths, decisions=decisions or {}, known=known

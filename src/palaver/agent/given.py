@@ -44,6 +44,12 @@ def check_kinds(model: object, tools: object, middleware: object) -> None:
             raise MessageError(f"middleware[{index}]: {excerpt(repr(each))} is no Middleware")
 
 
+def check_log(log: object) -> None:
+    """Raise ``MessageError`` for a log that takes no messages."""
+    if log is not None and not callable(getattr(log, "append", None)):
+        raise MessageError(f"log: {excerpt(repr(log))} has no method append(message, context)")
+
+
 def check_places(thread: object, previous: object) -> None:
     """Raise ``MessageError`` for a thread or a run that is none."""
     if thread is not None and not isinstance(thread, Thread | StoredThread):

@@ -8,6 +8,8 @@ Rules:
 - ``rebase`` puts other messages in the place of the end of the branch. It is done or not done, also when its caller is
   cancelled or the process dies; what stood there stays, on a branch of its own.
 - One run at a time writes to a branch. Another writer's append makes the next one fail with ``ConflictError``.
+- The log gets every entry that the run adds, those of a compaction too. What a log returns is awaited, if it can be, in
+  the order of the entries and before the call that added them returns.
 - What a log cannot do is the log's affair; what it raises all the same stops nothing, and stands in ``failures``
   (DAS-21).
 
@@ -16,9 +18,12 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from inspect import isawaitable
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
+
+from anyio import CancelScope
 
 from palaver.core.messages import AssistantMessage, Message
 from palaver.store.in_thread import in_thread
@@ -43,6 +48,7 @@ class Journal:
         self.branch = thread.branch if isinstance(thread, StoredThread) else branch
         self._agent, self._run, self._log = agent, run, log
         self._lock = Lock()
+        self._pending: list[Awaitable[object]] = []
         self._done = 0
         self._last: tuple[Entry, ...] = ()
         self._tree = thread.tree if isinstance(thread, StoredThread) else thread
@@ -69,9 +75,12 @@ class Journal:
 
     async def append(self, messages: Sequence[Message], token: int) -> tuple[Entry, ...]:
         """Let messages join. ``token`` is a number that grows with each append. Raises ``StoreError``."""
-        if self._blocks:
-            return await in_thread(self._append, messages, token)
-        return self._append(messages, token)
+        try:
+            if self._blocks:
+                return await in_thread(self._append, messages, token)
+            return self._append(messages, token)
+        finally:
+            await self._logging_done()
 
     def _append(self, messages: Sequence[Message], token: int) -> tuple[Entry, ...]:
         with self._lock:
@@ -94,9 +103,12 @@ class Journal:
         What the branch was is named by a new one, ``<branch>/before-<n>``. Raises ``StoreError``; then the branch is
         what it was.
         """
-        if isinstance(self.thread, StoredThread):
-            return await in_thread(self._rebase, kept, messages)
-        return self._rebase(kept, messages)
+        try:
+            if self._blocks:
+                return await in_thread(self._rebase, kept, messages)
+            return self._rebase(kept, messages)
+        finally:
+            await self._logging_done()
 
     def _rebase(self, kept: int, messages: Sequence[Message]) -> Path:
         with self._lock:
@@ -113,16 +125,33 @@ class Journal:
             if self.start > kept:
                 found = [place for place, entry in enumerate(entries) if entry.message.id in mine]
                 self.start = kept + (found[0] if found else len(entries))
+            if self._log is not None:
+                self._write(self._log, entries, keep)
             return self.path
 
-    def _write(self, log: LogSink, entries: Sequence[Entry]) -> None:
+    def _write(self, log: LogSink, entries: Sequence[Entry], keep: str | None = None) -> None:
+        """Give entries to the log; ``keep`` names the branch that has what stood in their place."""
         for entry in entries:
             try:
-                log.append(entry.message, self._logged(entry))
+                pending = log.append(entry.message, self._logged(entry, keep if entry is entries[0] else None))
             except Exception as error:  # noqa: BLE001 (a log is asked to raise nothing)
                 self.failures.append(error)
+            else:
+                if isawaitable(pending):
+                    self._pending.append(pending)
 
-    def _logged(self, entry: Entry) -> LogContext:
+    async def _logging_done(self) -> None:
+        """Await what the log has begun, in order; also when the run is cancelled, as nobody else would."""
+        if not self._pending:
+            return
+        with CancelScope(shield=True):
+            while self._pending:
+                try:
+                    await self._pending.pop(0)
+                except Exception as error:  # noqa: BLE001 (as in `_write`)
+                    self.failures.append(error)
+
+    def _logged(self, entry: Entry, keep: str | None) -> LogContext:
         message = entry.message
         spoken = message if isinstance(message, AssistantMessage) else None
         return LogContext(
@@ -135,6 +164,7 @@ class Journal:
             entry=entry.id,
             parent=entry.parent,
             branch=self.branch,
+            kept=keep,
         )
 
 

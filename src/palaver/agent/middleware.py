@@ -45,6 +45,7 @@ from palaver.core.messages import AssistantMessage, Message
 from palaver.core.parts import ToolCall
 from palaver.core.usage import Usage
 from palaver.models.language_model import LanguageModel, Notice, Prompt, Reply
+from palaver.store.jsonl.log import LogSink
 from palaver.store.store import Store
 from palaver.threads.thread import Entry
 
@@ -110,6 +111,8 @@ class RunContext(Struct, kw_only=True, weakref=True):
     """Where events go; ``None`` when nobody watches."""
     store: Store | None = None
     """Where the thread is kept; ``None`` for one in memory."""
+    log: LogSink | None = None
+    """What takes the messages of the run, and those of its sub-agents."""
     own: dict[Any, Any] = {}
     """What middleware keeps for itself as long as the run lasts, by itself."""
     carried: dict[Any, Any] = {}

@@ -120,7 +120,8 @@ class Subagents(Middleware):
         if parent is None or parent.judge is None:
             raise ToolError(f"{self._tool.name}: there is no run to work for")
         agent = self._agents[task.agent]
-        child = agent.replace(middleware=(Gate(parent.judge), *agent.chain.all))
+        log = parent.log if agent.log is None else agent.log
+        child = agent.replace(middleware=(Gate(parent.judge), *agent.chain.all), log=log)
         watch = None if parent.watch is None else _Forwarded(parent.watch, context)
         thread = None if parent.store is None else await in_thread(_kept, parent.store, context, task.agent)
         driver = child.driver(task.description, watch, thread=thread, deps=context.deps, decide=parent.decide)

@@ -53,7 +53,7 @@ def messages() -> Iterator[Message]:
 
 
 def ill_typed() -> Iterator[tuple[str, Message]]:
-    """Every message with one value of a wrong type; the text names class, field and value."""
+    """Every message with one value of a wrong type; the text names class, field and type."""
     seen: set[type] = set()
     for message in messages():
         for place, wrong in _bad(message, seen):
@@ -77,7 +77,7 @@ def _bad(value: Struct, seen: set[type]) -> Iterator[tuple[str, Struct]]:
     for name in cls.__struct_fields__:
         if new:
             for wrong in values_for(cls, name):
-                yield f"{cls.__name__}.{name} = {wrong!r:.40}", structs.replace(value, **{name: wrong})
+                yield f"{cls.__name__}.{name} = {type(wrong).__name__}", structs.replace(value, **{name: wrong})
         held = getattr(value, name)
         if isinstance(held, Struct):
             for place, bad in _bad(held, seen):

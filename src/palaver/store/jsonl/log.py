@@ -25,7 +25,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -54,10 +54,10 @@ _logger: Final = logging.getLogger(__name__)
 
 
 class LogSink(Protocol):
-    """What takes messages for a log. ``JsonlLog`` is one; an application may bring its own."""
+    """What takes messages for a log. ``JsonlLog`` is one; an application may bring its own, also with ``async def``."""
 
-    def append(self, message: Message, context: LogContext, /) -> None:
-        """Take a message, and raise nothing."""
+    def append(self, message: Message, context: LogContext, /) -> Awaitable[object] | None:
+        """Take a message, and raise nothing. What it returns is awaited before the run goes on."""
         ...
 
 
@@ -94,15 +94,16 @@ class _Pending(Struct, frozen=True):
 
 
 class JsonlLog:
-    """A log in a directory. ``clock`` gives Unix milliseconds; an ``append`` of more than ``slow`` seconds is reported.
+    """A log in a directory, by default in that of the user (``default_directory``).
 
+    ``clock`` gives Unix milliseconds; an ``append`` of more than ``slow`` seconds is reported.
     ``resume`` is a file to go on with: its messages are not logged again, a torn tail of it is cut off and reported.
     ``lost`` counts the messages that were given and are not in the log.
     """
 
     def __init__(
         self,
-        directory: str | os.PathLike[str],
+        directory: str | os.PathLike[str] | None = None,
         *,
         sync: Sync = "flush",
         max_bytes: int = MAX_BYTES,
@@ -114,7 +115,7 @@ class JsonlLog:
         """Prepare a log; without ``resume``, nothing is touched yet. Raises ``StoreError`` for an unknown ``sync``."""
         if sync not in get_args(Sync):
             raise StoreError(f"sync: {sync!r} is none of {', '.join(get_args(Sync))}")
-        self.directory = Path(directory)
+        self.directory = default_directory() if directory is None else Path(directory)
         self.lost = 0
         self._sync: Sync = sync
         self._max_bytes = max_bytes
