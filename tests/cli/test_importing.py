@@ -14,11 +14,13 @@ import palaver as p
 from palaver.cli import importing
 from palaver.dialects.opening import beginning
 from palaver.dialects.unpacking import zstd
+from palaver.dialects.writing import is_record
 from palaver.store import Query
 from palaver.store.archive import export_thread
 from palaver.store.jsonl.log import JsonlLog
 from palaver.store.jsonl.log_line import LogContext
 from palaver.store.memory import MemoryStore
+from palaver.threads import for_agent
 
 CHAT = [p.system("be brief"), p.user("\n  Is it raining?  \nIn Husum."), p.assistant("yes"), p.user("and now?")]
 HI = {"role": "user", "content": "hi"}
@@ -335,3 +337,62 @@ def test_a_file_that_unpacks_to_far_more_than_its_size_does_not_stop_a_folder(ru
     assert done.code == 1
     assert "a.jsonl.zst: its first" in done.err
     assert kept(texts) == [message.text for message in CHAT]
+
+
+def swarm_message(role, content, mode="tool"):
+    return {"role": role, "agentName": "triage", "mode": mode, "content": content}
+
+
+def said(path):
+    return [entry.message.text for entry in path if not is_record(entry)]
+
+
+def write_history(folder, messages):
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, message in enumerate(messages, 1):
+        (folder / f"{number}.json").write_text(json.dumps(message))
+
+
+@pytest.mark.finding("F-48")
+def test_a_folder_with_a_file_for_each_message_is_one_thread(run, tmp_path, kept):
+    says = [
+        swarm_message("user" if n % 2 else "assistant", f"message {n}", "user" if n % 2 else "tool")
+        for n in range(1, 17)
+    ]
+    write_history(tmp_path / "history" / "ann", says)
+    write_history(tmp_path / "history" / "bob", says[:3])
+    done = run("import", tmp_path / "history")
+    assert (done.code, done.err) == (0, "")
+    assert "19 files: 19 messages, 19 new, in 2 threads" in done.out
+    found = kept(lambda store: [said(store.path(info.id)) for info in store.threads()])
+    expected = [[f"message {n}" for n in range(1, 17)], [f"message {n}" for n in range(1, 4)]]
+    assert sorted(found, key=len, reverse=True) == expected
+    write_history(tmp_path / "history" / "bob", [*says[:3], swarm_message("assistant", "more")])
+    again = run("import", tmp_path / "history")
+    assert "20 files: 20 messages, 1 new, in 2 threads" in again.out
+
+
+@pytest.mark.finding("F-48")
+def test_a_file_that_is_no_message_does_not_close_the_rest_of_its_folder(run, tmp_path, kept):
+    write_history(
+        tmp_path / "history" / "ann", [swarm_message("user", "one", "user"), {}, swarm_message("user", "three", "user")]
+    )
+    (tmp_path / "history" / "ann" / "2.json").write_text('{"role": "user", ')
+    done = run("import", tmp_path / "history")
+    assert done.code == 1
+    assert "2.json: this is no message; the rest of the folder is read" in done.err
+    assert kept(lambda store: said(store.path(only(store).id))) == ["one", "three"]
+
+
+@pytest.mark.finding("F-48")
+def test_a_rescue_of_the_original_hides_all_that_stands_before_it(run, tmp_path, kept):
+    says = [
+        swarm_message("user", "one", "user"),
+        swarm_message("resque", "Empty output"),
+        swarm_message("user", "go on"),
+    ]
+    write_history(tmp_path / "history" / "ann", says)
+    run("import", tmp_path / "history")
+    path = kept(lambda store: store.path(only(store).id))
+    assert [entry.message.scope for entry in path if entry.message.role == "rescue"] == ["thread"]
+    assert [message.text for message in for_agent(path, "triage")] == ["go on"]

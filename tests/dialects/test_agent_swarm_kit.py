@@ -42,8 +42,10 @@ def test_markers_say_their_reason_and_a_flush_says_nothing():
         {"role": "resque", "agentName": "a", "mode": "tool", "content": "the model said nothing"},
         {"role": "flush", "agentName": "a", "mode": "tool", "content": ""},
     ]
-    assert losses == set()
+    assert losses == {("dropped", "scope", 0, None)}  # the original's hides the whole thread
     (rescue, flush), drift = read(*records)
+    assert rescue.scope == "thread"
+    assert written(rescue, flush, carry=False) == (records, set())
     assert (rescue.role, rescue.reason, flush.role, flush.reason) == ("rescue", "the model said nothing", "flush", "")
     assert drift == ()
 

@@ -7,6 +7,8 @@ Rules:
   nothing is guessed: a file that several wires may have written is refused with their names, and half an answer too.
 - A conversation that was imported before adds nothing; one that goes on adds what is new; an edited file becomes a
   branch where it parts (``store.intake``). A thread file keeps its own id (``store.archive``), and so does a log.
+- The numbered files of a folder (``1.json``, ``2.json``) are one conversation, where their dialect stores each message
+  in a file of its own (``Dialect.message_files``).
 - The file of a dialect is read piece by piece (``store.filing``), so that its size does not matter; one that has not
   changed since is not read again. What its dialect does not foresee is kept, and said.
 - A line a file, or one for each conversation. What fails is named on standard error, and the rest goes on; the exit
@@ -20,6 +22,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import Iterator, Sequence
@@ -36,6 +39,7 @@ from palaver.cli import files, progress, stores
 from palaver.cli.figures import count
 from palaver.cli.harmless import echo, in_line, safe
 from palaver.cli.kept_request import REQUEST
+from palaver.cli.message_files import Group, as_list, grouped, message_in
 from palaver.cli.source import PALAVER, Source, load, wire_called
 from palaver.cli.spoken import dialect_of
 from palaver.cli.walking import COMPRESSED, LOG, THREAD_FILE, Walk
@@ -126,9 +130,10 @@ def command(names: tuple[str, ...], location: str | None, spoken: str | None) ->
         with open_store(location) as store, progress.bar("importing") as told:
             found = list(walk)
             taking = _Taking(store, spoken, _Meter(found, told))
-            for name in found:
-                _take(taking, name, tally)
-                taking.meter.passed(name)
+            for group in grouped(found, names):
+                dialect = taking.message_dialect(group)
+                for each in (group.names,) if dialect else [(name,) for name in group.names]:
+                    _take(taking, each, tally, dialect)
     except KeyboardInterrupt:
         echo(f"stopped; {tally.summary(walk.passed)}; import again to go on", err=True)
         raise
@@ -138,11 +143,12 @@ def command(names: tuple[str, ...], location: str | None, spoken: str | None) ->
     return 1 if tally.failed else 0
 
 
-def _take(taking: _Taking, name: str, tally: _Tally) -> None:
-    shown = in_line(files.shown(name))
-    tally.files += 1
+def _take(taking: _Taking, names: Sequence[str], tally: _Tally, dialect: Dialect | None) -> None:
+    """Take in a file, or with ``dialect`` the files of one conversation."""
+    shown = in_line(files.shown(names[0] if dialect is None else str(Path(names[0]).parent)))
+    tally.files += len(names)
     try:
-        for line in taking.take(name):
+        for line in taking.take(names[0]) if dialect is None else taking.take_messages(names, dialect, tally):
             tally.add(line)
             where = "" if line.branch == MAIN else f", branch {safe(line.branch)}"
             thread = safe(stores.short(line.thread))
@@ -161,6 +167,9 @@ def _take(taking: _Taking, name: str, tally: _Tally) -> None:
     except Exception as error:  # one bad file never stops a folder
         _logger.debug("%s", shown, exc_info=True)
         _failed(safe(f"{shown}: cannot be read: {type(error).__name__}: {error}; this is a fault of palaver"), tally)
+    finally:
+        for each in names:
+            taking.meter.passed(each)
 
 
 def _failed(said: str, tally: _Tally) -> None:
@@ -233,6 +242,32 @@ class _Taking:
             yield from self._log(name)
         else:
             yield from self._conversations(name)
+
+    def message_dialect(self, group: Group) -> Dialect | None:
+        """The dialect of the numbered files of a folder, when it stores each message in one."""
+        if not group.numbered or self._spoken == PALAVER:
+            return None
+        first = group.names[0]
+        try:
+            dialect = dialect_of(beginning(first), first, self._spoken)
+            fits = dialect is not None and dialect.message_files and message_in(first) is not None
+        except (OSError, PalaverError, click.ClickException):
+            return None  # whoever reads the file says what is wrong with it
+        return dialect if fits else None
+
+    def take_messages(self, names: Sequence[str], dialect: Dialect, tally: _Tally) -> Iterator[_Line]:
+        """Take in a conversation whose messages are files; a file that is no message is named and left out."""
+        messages: list[bytes] = []
+        for name in names:
+            message = message_in(name)
+            if message is None:
+                _failed(safe(f"{files.shown(name)}: this is no message; the rest of the folder is read"), tally)
+            else:
+                messages.append(message)
+        if self._filing is None:
+            self._filing = Filing(self._store)
+        folder = str(Path(names[0]).absolute().parent)
+        yield from self._filed(self._filing, dialect, io.BytesIO(as_list(messages)), folder, None)
 
     def _unchanged(self, name: str) -> Iterator[_Line] | None:
         """What is known of a file that was read before and has not changed; its first bytes need not be looked at."""

@@ -3,7 +3,8 @@
 Source: docs/spec/message-fields.md#5.
 
 Read: ``content`` is a text part (none when it is empty beside calls), ``images`` image parts, ``tool_calls`` calls; the
-role ``resque`` (or ``rescue``) is a rescue marker with ``content`` as its reason, ``flush`` a flush marker. ``payload``
+role ``resque`` (or ``rescue``) is a rescue marker of scope ``thread`` with ``content`` as its reason, ``flush`` a flush
+marker. ``payload``
 is kept unset, ``null`` or a value. Calls of a role that is not ``assistant`` make it an assistant's message; its role
 is kept beside. Keys of a completion's own are kept under ``provider["agent_swarm_kit"]``.
 
@@ -124,6 +125,8 @@ class SwarmForm(Form):
         text = self._one(fields, "content", beside)
         if cls in {RescueMarker, FlushMarker}:
             says["reason"] = text or ""
+            if cls is RescueMarker:  # the original's hides all that stands before it, from every agent
+                says["scope"] = "thread"
             self._leave(fields, beside, "tool_calls", "images", "tool_call_id")
         else:
             says["content"] = self._content(cls, fields, text, beside)
@@ -292,6 +295,7 @@ DIALECT: Final = Dialect(
     framing="document",
     history="all",
     extension=".json",
+    message_files=True,
     keeps=("agents and modes", "payloads", "rescue and flush markers", "images", "tool calls and results"),
     loses=(
         "ids and times",

@@ -80,7 +80,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
 
     ``history`` is what is written of a conversation from elsewhere, ``tree`` whether the format holds branches,
     ``many`` whether a file holds several conversations. ``reading`` is ``None`` for what is only written, ``rendering``
-    for what is only read. ``extension`` is that of its files.
+    for what is only read. ``extension`` is that of its files; with ``message_files``, each message may be a file of its
+    own, ``1.json``, ``2.json`` and so on, in a folder for each conversation.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     resumes: bool = False
     history: History = "model"
     extension: str = ".jsonl"
+    message_files: bool = False
     keeps: tuple[str, ...] = ()
     loses: tuple[str, ...] = ()
 
