@@ -25,6 +25,7 @@ import anyio
 from palaver.agent import notes
 from palaver.agent.approvals import Decide, Decision, Recorded, checked_decisions
 from palaver.agent.calls import PlannedCall, result
+from palaver.agent.cut_results import READING
 from palaver.agent.driver import Driver
 from palaver.agent.functions import function_tool
 from palaver.agent.given import check_fields, check_kinds, check_log, check_no_loop, check_places, check_run
@@ -155,6 +156,9 @@ class Agent(Generic[T]):
             *(each for each in tools if isinstance(each, ProviderTool)),
         )
         """What the model is offered: the tools that run here, then those that a provider runs."""
+        reading = {id(each.definition) for each in self.toolbox if each.scope == READING}
+        self.first_definitions = tuple([each for each in self.definitions if id(each) not in reading])
+        """The same as long as nothing was cut: without the tools that read what was."""
         check_policy(policy, {*self.toolbox.names, *(name for each in self.chain.all for name in each.names)})
         check_names("polling", polling, self.toolbox.names, "tool")
         self._structured = None if output is None else Structured(output, model.capabilities)

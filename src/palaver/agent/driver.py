@@ -72,7 +72,7 @@ class Driver:
             limits=agent.limits,
             reads_output=agent.reads_output,
             polling=frozenset(agent.polling),
-            has_tools=bool(agent.definitions),
+            has_tools=bool(agent.first_definitions),
         )
         self.values: dict[str, Any] = {} if values is None else values
         self._queue: deque[protocol.Command] = deque()

@@ -19,6 +19,7 @@ from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 from msgspec import structs
 
 from palaver.agent import events, notes, protocol
+from palaver.agent.cut_results import CutResults
 from palaver.agent.depths import Depths
 from palaver.agent.eager import Eager
 from palaver.agent.middleware import Blocked, RunContext
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from palaver.agent.agent import Agent
     from palaver.agent.journal import Journal
     from palaver.core.request import Loss
+    from palaver.core.tools import AnyTool
     from palaver.core.usage import Usage
     from palaver.models.language_model import LanguageModel
 
@@ -46,7 +48,7 @@ _TURNS: Final = 16
 class Carry:
     """What one run hands to the next that goes on behind it: what was viewed and encoded already."""
 
-    __slots__ = ("depths", "model", "own", "session", "view")
+    __slots__ = ("cut", "depths", "model", "own", "session", "view")
 
     def __init__(self, model: LanguageModel) -> None:
         """Begin with nothing."""
@@ -54,6 +56,7 @@ class Carry:
         self.session = model.session()
         self.view = ReplayView()
         self.depths = Depths()
+        self.cut = CutResults()
         self.own: dict[Any, Any] = {}
         """What middleware keeps for itself from run to run, by itself."""
 
@@ -148,7 +151,7 @@ class ModelCalls:
     async def _prompt(self, *, final: bool) -> Prompt:
         agent = self._agent
         said = agent.system if agent.system is not None else await self._instructions()
-        tools = agent.definitions
+        tools = self._offered()
         if final and tools:
             tools = ()
             said = (*said, system(notes.final_answer_instruction))
@@ -160,6 +163,11 @@ class ModelCalls:
             provider=agent.provider,
             agent=agent.name,
         )
+
+    def _offered(self) -> tuple[AnyTool, ...]:
+        """The tools that are offered: those that read what was cut only when something was."""
+        first, tools = self._agent.first_definitions, self._agent.definitions
+        return first if len(first) < len(tools) and not self._carry.cut.in_thread(self._journal.entries) else tools
 
     async def _instructions(self) -> tuple[SystemMessage, ...]:
         """Instructions that a function gives, anew for each call of the model."""
@@ -173,6 +181,8 @@ class ModelCalls:
         return (system(text),) if text else ()
 
     async def _ask_model(self, prompt: Prompt) -> Reply:
+        if prompt.tools is self._agent.first_definitions and prompt.tools is not (tools := self._offered()):
+            prompt = prompt.replace(tools=tools)  # it was compacted on the way here
         async with self._carry.session.ask(prompt, stream=self._agent.stream, on_notice=self._noticed) as answer:
             self._answer = answer
             shows = self._context.watch is not None and not self._chain.withholds

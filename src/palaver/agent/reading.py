@@ -23,6 +23,7 @@ from msgspec import Struct
 from palaver.agent import graphemes
 from palaver.agent.arguments import read_arguments
 from palaver.agent.calling import WHOLE
+from palaver.agent.cut_results import READING
 from palaver.agent.limiting import CHARACTERS, READ_RESULT, stretch, text_of
 from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
 from palaver.context.rewriting import COMPACTION
@@ -139,6 +140,6 @@ def _places(whole: str, wanted: str) -> Iterator[str]:
 
 
 READER: Final = AgentTool(
-    definition=_DEFINITION, run=_read, check=_check, effect="read", limit=4 * _LENGTH, scope="reading"
+    definition=_DEFINITION, run=_read, check=_check, effect="read", limit=4 * _LENGTH, scope=READING
 )
 """The tool."""

@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from palaver.agent.arguments import read_arguments
 from palaver.agent.calling import WHOLE
+from palaver.agent.cut_results import READING
 from palaver.agent.limiting import READ_RESULT
 from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
 from palaver.context.plan import SOURCE
@@ -169,5 +170,5 @@ def _excerpt(text: str, words: Sequence[str]) -> str:
     return f"{'…' if start else ''}{piece}{'…' if start + _SHOWN < len(text) else ''}"
 
 
-SEARCHER: Final = AgentTool(definition=_DEFINITION, run=_search, check=_check, effect="read", scope="reading")
+SEARCHER: Final = AgentTool(definition=_DEFINITION, run=_search, check=_check, effect="read", scope=READING)
 """The tool."""
