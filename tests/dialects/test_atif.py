@@ -74,6 +74,31 @@ def step(number, name="trajectory.json"):
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.finding("F-73")
+def test_results_that_name_no_call_are_of_the_calls_of_their_step_by_position():
+    calls = [{"tool_call_id": name, "function_name": "bash", "arguments": {}} for name in ("c1", "c2", "c3")]
+    results = [
+        {"content": "one"},
+        {"source_call_id": "c1", "content": "named"},
+        {"content": "two"},
+        {"content": "more"},
+    ]
+    steps = [
+        {"step_id": 1, "source": "agent", "message": "run", "tool_calls": calls, "observation": {"results": results}}
+    ]
+    agent = {"name": "terminus-2", "version": "1"}
+    data = json.dumps({"schema_version": "ATIF-v1.4", "session_id": "s", "agent": agent, "steps": steps}).encode()
+    (transcript,) = ATIF.read(data)
+    told = [each for each in messages(transcript) if isinstance(each, ToolMessage)]
+    assert [(each.text, each.tool_call_id, each.tool_name) for each in told] == [
+        ("one", "c2", "bash"),
+        ("named", "c1", "bash"),
+        ("two", "c3", "bash"),
+        ("more", None, None),
+    ]
+    assert ATIF.write(transcript).body == data
+
+
 def test_a_step_of_the_agent_is_a_message_and_its_results():
     system, user, answer, one, two, *_ = messages(read()[0])
     assert (system.role, user.role, answer.role, one.role, two.role) == ("system", "user", "assistant", "tool", "tool")

@@ -71,6 +71,27 @@ def edited(transcript, change):
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.finding("F-74")
+def test_what_a_model_sees_of_a_failure_is_the_text_of_its_result():
+    failure = {"type": "timeout", "message": "Command timed out before completing."}
+    called = {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "function": "bash", "arguments": {}}]}
+    for content, text in (("", failure["message"]), ("partial ", "partial " + failure["message"])):
+        told = {"role": "tool", "content": content, "tool_call_id": "c1", "function": "bash", "error": failure}
+        sample = {"id": 1, "epoch": 1, "input": "q", "target": "a", "messages": [called, told]}
+        log = {"version": 2, "status": "success", "eval": {"task": "t", "model": "m"}, "samples": [sample]}
+        data = json.dumps(log).encode()
+        (transcript,) = INSPECT.read(data)
+        result = next(each.message for each in transcript.thread.path() if isinstance(each.message, ToolMessage))
+        assert (result.text, result.is_error) == (text, True)
+        assert INSPECT.write(transcript).body == data
+        copied = transcript_of(
+            [without_records(each.message) for each in transcript.thread.path() if not is_record(each)]
+        )
+        (again,) = INSPECT.read(INSPECT.write(copied).body)
+        assert result.content in [each.message.content for each in again.thread.path()]
+        assert json.loads(INSPECT.write(copied).body)["samples"][0]["messages"][-1]["content"] in {content, "partial "}
+
+
 def test_each_sample_is_a_conversation():
     low, high = read()
     assert [each.role for each in messages(low)] == ["system", "user", "assistant", "tool", "tool", "assistant"]

@@ -176,7 +176,10 @@ class Steps:
         said = [] if results and _is_silent(message) else [message]
         names = {call.id: call.name for call in message.tool_calls}
         names |= {call.id or "": call.name or "" for call in message.malformed_tool_calls}
-        return [*said, *(self._result(split(each), names, at) for each in results)]
+        told = list(map(split, results))
+        named = {string(each, "source_call_id") for each in told}
+        unnamed = iter([call for call in names if call not in named])
+        return [*said, *(self._result(each, names, unnamed, at) for each in told)]
 
     def _assistant(self, fields: Fields, content: tuple[AnyPart, ...], at: int | None) -> AssistantMessage:
         thought = string(fields, "reasoning_content")
@@ -210,9 +213,12 @@ class Steps:
             return ToolCall(call, name, text)
         return MalformedToolCall(text, "the arguments are no object", name, call)
 
-    def _result(self, fields: Fields, names: dict[str, str], at: int | None) -> ToolMessage:
+    def _result(self, fields: Fields, names: dict[str, str], unnamed: Iterator[str], at: int | None) -> ToolMessage:
+        """A result; one that names no call is of the next of its step that no result names."""
         self._watch.keys(fields, KEYS["result"], "result")
         call, extra = string(fields, "source_call_id"), inner(fields, "extra")
+        if call is None:
+            call = next(unnamed, None)
         if call is not None and call not in names:
             self._watch.note("link", "source_call_id")
         refs = listed(fields, forms.REFS)

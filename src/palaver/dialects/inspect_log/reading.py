@@ -246,6 +246,7 @@ class Messages:
                 failure = inner(fields, "error")
                 if failure:
                     metadata[forms.FAILURE] = {key: jsontext.value(raw) for key, raw in failure.items()}
+                    said["content"] = with_failure(content, string(failure, "message"))
                 message = ToolMessage(
                     **said,
                     tool_call_id=string(fields, "tool_call_id"),
@@ -339,6 +340,13 @@ class Messages:
         if found is None:
             self._watch.note("link", "attachment")
         return text if found is None else found
+
+
+def with_failure(content: tuple[AnyPart, ...], failure: str | None) -> tuple[AnyPart, ...]:
+    """The content of a result that failed, with what its model sees of the failure."""
+    if not failure or any(isinstance(part, Text) and failure in part.text for part in content):
+        return content
+    return (*content, Text(failure))
 
 
 def usage_of(output: Fields) -> Usage | None:

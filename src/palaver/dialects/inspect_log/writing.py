@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, structs
 
 from palaver.core import jsontext, mediatypes
 from palaver.core.errors import EncodeError
@@ -43,7 +43,7 @@ from palaver.core.usage import Usage
 from palaver.dialects import carrying
 from palaver.dialects.conversation import derived_id, session_of
 from palaver.dialects.drift import Watch
-from palaver.dialects.fields import as_json, inner, listed, split, string
+from palaver.dialects.fields import as_json, inner, listed, split, string, value
 from palaver.dialects.inspect_log import forms
 from palaver.dialects.inspect_log.forms import NAME
 from palaver.dialects.inspect_log.lenient import fields_of
@@ -197,7 +197,11 @@ class Rendering:
         if isinstance(message, DeveloperMessage):
             self._lose("developer", "written as a message of the system", entry)
         role = message.role if message.role in forms.MESSAGES else "system"
-        said: dict[str, Any] = {"id": string(old, "id") or entry.id, "content": self._content(entry, old), "role": role}
+        said: dict[str, Any] = {
+            "id": string(old, "id") or entry.id,
+            "content": self._content(_without_failure(entry, old), old),
+            "role": role,
+        }
         match message:
             case AssistantMessage():
                 said |= self._answer(entry, message, old)
@@ -418,3 +422,15 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "reasoning_tokens": usage.reasoning,
     }
     return {key: each for key, each in counts.items() if each is not None}
+
+
+def _without_failure(entry: Entry, old: Fields) -> Entry:
+    """A result without the text that its ``error`` says, unless its content said it before."""
+    message = entry.message
+    if not isinstance(message, ToolMessage) or not message.is_error or message.metadata_json is UNSET:
+        return entry
+    failure = string(inner(jsontext.fields(message.metadata_json), forms.FAILURE), "message")
+    last = message.content[-1] if message.content else None
+    if not failure or last != Text(failure) or failure in str(value(old, "content") or ""):
+        return entry
+    return structs.replace(entry, message=structs.replace(message, content=message.content[:-1]))
