@@ -28,9 +28,10 @@ from palaver.core.messages import BOOKKEEPING
 from palaver.dialects.kept import sum_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from palaver.core.messages import Message
+    from palaver.core.parts import AnyPart
 
 SLOT: Final = "palaver"
 """The key under which a record carries what it cannot say."""
@@ -42,7 +43,7 @@ def carried(messages: Sequence[Message], plain: Sequence[Message]) -> dict[str, 
     said = [without_records(each) for each in plain]
     if len(light) == len(said) and sum_of(light) == sum_of(said):
         return None
-    known = {part: number for number, part in _numbered(said)}
+    known = Known([part for each in said for part in each.content])
     return {"sum": _sum_of_values(said), "messages": [_written(each, known) for each in light]}
 
 
@@ -51,12 +52,15 @@ def restored(plain: Sequence[Message], slot: Any) -> tuple[Message, ...] | None:
     if not isinstance(slot, dict):
         return None
     held = cast("dict[str, Any]", slot)
+    carried: object = held.get("messages")
+    if not isinstance(carried, list) or not carried:  # what somebody damaged, or is not ours
+        return None
     if held.get("sum") != _sum_of_values([without_records(each) for each in plain]):
         return None
     try:
         texts = [jsontext.value(canonical.encode(message)) for message in plain]
         written = [each for message in texts for each in message.get("content", ())]
-        made = [_read(cast("dict[str, Any]", each), written) for each in held["messages"]]
+        made = [_read(each, written) for each in cast("list[object]", carried)]
     except (PalaverError, KeyError, TypeError, IndexError, ValueError):
         return None
     return tuple(made)
@@ -109,20 +113,61 @@ def without_records(message: Message) -> Message:
     return structs.replace(message, provider_json=jsontext.raw(fields) if fields else UNSET)
 
 
-def _numbered(messages: Sequence[Message]) -> list[tuple[int, Any]]:
-    parts = [part for message in messages for part in message.content]
-    return list(enumerate(parts))[::-1]
+class Known:
+    """Parts by what they say, to find equal ones among many in the time of one.
+
+    The hash of a part leaves out what can be spelled in two ways; of parts that are nothing else (``Opaque``) it is the
+    same for all.
+    """
+
+    def __init__(self, parts: Sequence[AnyPart]) -> None:
+        """Number the parts; of equal ones the first counts."""
+        self._numbers: dict[str, list[tuple[AnyPart, int]]] = {}
+        for number, part in enumerate(parts):
+            self._numbers.setdefault(_key(part), []).append((part, number))
+
+    def get(self, part: AnyPart) -> int | None:
+        """The number of an equal part; ``None`` when there is none."""
+        alike = self._numbers.get(_key(part), ())
+        return next((number for each, number in alike if each == part), None)
+
+    def __contains__(self, part: AnyPart) -> bool:
+        """Whether there is an equal part."""
+        return self.get(part) is not None
 
 
-def _written(message: Message, known: Mapping[Any, int]) -> dict[str, Any]:
+def _key(part: AnyPart) -> str:
+    try:
+        return json.dumps(_plainly(jsontext.value(jsontext.encode(part))), sort_keys=True)
+    except PalaverError:  # half a character, which the fast encoder refuses
+        return str(hash(part))
+
+
+def _written(message: Message, known: Known) -> dict[str, Any]:
     written: dict[str, Any] = jsontext.value(canonical.encode(message))
     if message.content:
+        numbers = map(known.get, message.content)
         written["content"] = [
-            known.get(part, each) for part, each in zip(message.content, written["content"], strict=True)
+            each if number is None else number for number, each in zip(numbers, written["content"], strict=True)
         ]
     return written
 
 
-def _read(written: dict[str, Any], parts: Sequence[Any]) -> Message:
-    content = [parts[each] if isinstance(each, int) else each for each in written.get("content", ())]
-    return canonical.decode({**written, "content": content} if content else written)
+def _read(written: object, parts: Sequence[Any]) -> Message:
+    """A message that was carried. Raises ``TypeError`` or ``IndexError`` for what is none of ours."""
+    if not isinstance(written, dict):
+        raise TypeError("a message is an object")
+    fields = cast("dict[str, Any]", written)
+    content: object = fields.get("content", [])
+    if not isinstance(content, list):
+        raise TypeError("content is a list")
+    filled = [_part(each, parts) for each in cast("list[object]", content)]
+    return canonical.decode({**fields, "content": filled} if filled else fields)
+
+
+def _part(held: object, parts: Sequence[Any]) -> object:
+    if not isinstance(held, int) or isinstance(held, bool):
+        return held
+    if held < 0:
+        raise IndexError(held)
+    return parts[held]

@@ -28,7 +28,7 @@ from palaver.core.parts import Inline, Json, MalformedToolCall, Refusal, ToolCal
 from palaver.dialects import carrying, documents, kept
 from palaver.dialects.conversation import Conversation, Session, derived_id
 from palaver.dialects.drift import Watch
-from palaver.dialects.fields import split, value
+from palaver.dialects.fields import as_json, split, value
 from palaver.dialects.record import Record
 from palaver.dialects.sight import Sighting, word
 
@@ -89,9 +89,9 @@ class Telling:
         """The arguments of a call as an object; what is none becomes one."""
         text = call.arguments_json.strip() or "{}"
         if not call.custom and text.startswith("{") and jsontext.is_json(text):
-            return Raw(text.encode())
+            return as_json(text)
         self.lose("converted", "arguments", "the format takes an object only", index, message)
-        held = Raw(text.encode()) if jsontext.is_json(text) else jsontext.raw(text)
+        held = as_json(text) if jsontext.is_json(text) else jsontext.raw(text)
         return jsontext.raw({"input": held})
 
 
@@ -444,10 +444,11 @@ class ListRendering:
                 lose("approximated", what, "the format needs it, or has it less exactly")
             else:
                 lose(kind, what, "carried along" if carried else "the format has no place for it", entry)
+        known = carrying.Known(said.content)
         for place, part in enumerate(message.content):
-            if place not in told and part not in said.content:
+            if place not in told and part not in known:
                 lose("converted" if carried else "approximated", tag_of(part), "not all of it is said", entry, place)
-        if not told and message.content != said.content and all(part in said.content for part in message.content):
+        if not told and message.content != said.content and all(part in known for part in message.content):
             lose("converted" if carried else "approximated", "content", "parts are said in another order", entry)
 
 

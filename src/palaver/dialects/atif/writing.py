@@ -46,7 +46,7 @@ from palaver.dialects.atif.reading import Steps, usage_of
 from palaver.dialects.conversation import session_of
 from palaver.dialects.documents import fields_of
 from palaver.dialects.drift import Watch
-from palaver.dialects.fields import inner, integer, listed, split, string, value
+from palaver.dialects.fields import as_json, inner, integer, listed, split, string, value
 from palaver.dialects.linear import frame_of, frames
 from palaver.dialects.times import iso
 from palaver.dialects.whole import WHY, whole
@@ -328,11 +328,11 @@ class Rendering:
         call: dict[str, Any] = {"tool_call_id": part.id or f"call_{place}", "function_name": part.name or "unknown"}
         if isinstance(part, ToolCall):
             text = part.arguments_json.strip() or "{}"
-            if not part.custom and jsontext.kind(text.encode()) == "an object" and jsontext.is_json(text):
-                return {**call, "arguments": Raw(text.encode())}
+            if not part.custom and jsontext.is_json(text) and jsontext.kind(as_json(text)) == "an object":
+                return {**call, "arguments": as_json(text)}
             if part.custom and jsontext.is_json(text):
                 self._lose("custom tool call", "its text is the argument 'input'", entry, place)
-                return {**call, "arguments": {"input": Raw(text.encode())}}
+                return {**call, "arguments": {"input": as_json(text)}}
         else:
             text = part.raw
         self._lose("malformed_tool_call", "arguments are an object; the text is in extra.raw_arguments", entry, place)

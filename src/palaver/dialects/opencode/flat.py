@@ -20,7 +20,7 @@ from palaver.core import jsontext
 from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from palaver.core.parts import AnyPart, Json, MalformedToolCall, Opaque, ServerToolResult, Text, ToolCall
 from palaver.dialects import packages
-from palaver.dialects.fields import inner, listed, split, string, value
+from palaver.dialects.fields import as_json, inner, listed, split, string, value
 from palaver.dialects.opencode import forms
 from palaver.dialects.opencode.forms import NAME
 from palaver.dialects.times import read_time
@@ -119,7 +119,7 @@ class Flat:
         self._watch.keys(state, forms.STATE, "state")
         given = state.get("input", jsontext.EMPTY_OBJECT)
         text = jsontext.text(given) if jsontext.kind(given) == "a string" else bytes(given).decode()
-        if not jsontext.is_json(text) or jsontext.kind(text.strip().encode()) != "an object":
+        if not jsontext.is_json(text) or jsontext.kind(as_json(text)) != "an object":
             return [MalformedToolCall(text, "the arguments were still streaming", name, named)], None
         executed = value(fields, "executed") is True or value(inner(fields, "provider"), "executed") is True
         call = packages.marked(ToolCall(named, name, text, provider_executed=executed), metadata, NAME)

@@ -44,7 +44,7 @@ from palaver.dialects.conversation import (
     hidden_before,
     record_message,
 )
-from palaver.dialects.fields import inner, listed, split, string, value
+from palaver.dialects.fields import as_json, inner, listed, split, string, value
 from palaver.dialects.opencode import forms
 from palaver.dialects.opencode.flat import Flat
 from palaver.dialects.opencode.forms import NAME
@@ -369,10 +369,10 @@ def _tool(part: Fields) -> tuple[list[AnyPart], ToolMessage | None]:
     text = bytes(state.get("input", jsontext.EMPTY_OBJECT)).decode()
     raw = string(state, "raw")
     if status == "pending" and raw:
-        if not jsontext.is_json(raw) or jsontext.kind(raw.strip().encode()) != "an object":
+        if not jsontext.is_json(raw) or jsontext.kind(as_json(raw)) != "an object":
             return [MalformedToolCall(raw, "the arguments were still streaming", name, named)], None
         text = raw
-    if jsontext.kind(text.strip().encode()) != "an object":
+    if jsontext.kind(state.get("input", jsontext.EMPTY_OBJECT) if text is not raw else as_json(text)) != "an object":
         return [MalformedToolCall(text, "the arguments are no object", name, named)], None
     call = packages.marked(ToolCall(named, name, text, provider_executed=executed), metadata, NAME)
     at = read_time(value(inner(state, "time"), "end"))

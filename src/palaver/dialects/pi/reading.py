@@ -296,7 +296,7 @@ def _reasoning(fields: Fields, wire: str) -> Reasoning:
     try:  # there it is the whole item, as JSON text
         item = jsontext.fields(proof.encode())
         encrypted = string(item, "encrypted_content")
-    except DecodeError:
+    except (DecodeError, UnicodeEncodeError):
         return Reasoning(text, signature=proof, wire=wire)
     part = Reasoning(text, encrypted=encrypted, wire=wire)
     return part if "id" not in item else part.replace(provider={wire: {"item": {"id": jsontext.value(item["id"])}}})
