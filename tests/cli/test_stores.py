@@ -339,7 +339,9 @@ def test_a_loss_can_be_refused(run, kept):
 def test_media_of_the_store_go_out_as_bytes(run, kept):
     def put(store):
         blob = store.put_blob(b"\x89PNG\r\n\x1a\n")
-        store.append(store.create("x").id, [p.user(p.Image(blob, "image/png"), p.Image(p.Blob("sha256:" + "0" * 64)))])
+        lost = p.Blob("sha256:" + "0" * 64)
+        entry = Entry(str(uuid.uuid4()), None, p.user(p.Image(blob, "image/png"), p.Image(lost)))
+        store.add("x", [entry], branches={"main": entry.id}, absent=[lost.hash])
 
     kept(put)
     first, second = p.load_conversation(run("export", "x", "--as", "palaver").out).messages[0].content
