@@ -2,6 +2,8 @@
 
 import random
 import shutil
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -71,8 +73,9 @@ def saved(path):
 
 
 def said(store):
-    """The messages of all entries, by their ids."""
-    return {entry.id: entry.message for info in store.threads() for entry in store.read(info.id)}
+    """The messages of all entries, by their ids; those whose entries are lost have none of their own."""
+    names = [info.id for info in store.threads() if info.id != "recovered-messages"]
+    return {entry.id: entry.message for name in names for entry in store.read(name)}
 
 
 def test_all_of_a_sound_file_is_saved(sound):
@@ -176,6 +179,30 @@ def test_an_entry_whose_parent_is_lost_begins_a_branch(tmp_path):
     assert [entry.message.text[:9] for entry in into.path("t", "recovered-1")] == ["message 0", "message 1"]
     assert [entry.id for entry in into.read("t")] == [ids[0], ids[1], ids[3], ids[4]]
     assert {each.entry for each in report.lost} == {ids[2], ids[3]}
+
+
+@pytest.mark.finding("F-111")
+def test_messages_whose_entries_are_lost_are_saved_and_deleted_ones_are_not(tmp_path):
+    path = tmp_path / "palaver.db"
+    with SQLiteStore(path) as store:
+        for name in ("t", "gone"):
+            store.create(name)
+            store.append(name, [p.user(f"{name} {count}") for count in range(3)])
+        store.delete("gone")
+    into, report = saved(path)
+    assert report.ok
+    assert [info.id for info in into.threads()] == ["t"]
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA secure_delete = 1")
+        db.execute("DELETE FROM states")
+        db.execute("DELETE FROM entries WHERE place = 1")
+        db.commit()
+    into, report = saved(path)
+    assert "t 1" in [entry.message.text for entry in into.path("recovered-messages")]
+    assert any(each.thread == "recovered-messages" for each in report.lost)
+    before = said(into)
+    recover(path, into)
+    assert said(into) == before
 
 
 def test_a_file_that_is_no_database_is_damage(tmp_path):

@@ -9,6 +9,8 @@ Rules:
 - Nothing is guessed. An entry whose parent is lost begins a conversation of its own (``parent`` ``None``), on a branch
   ``recovered-1``, …; the last entry before a gap gets one too. A branch whose head is lost ends at the last entry
   before it that was saved. All of it is reported, and so is all that was there and could not be saved.
+- A sound message whose entry is lost is saved in the thread ``recovered-messages``, without its id and time. Where a
+  thread was deleted since the last ``gc`` and nothing else is lost, such messages are what was deleted, and stay so.
 - Keys of appends are not carried over. A thread whose own row is lost is called ``recovered-thread-N``.
 
 Stability: experimental.
@@ -31,8 +33,9 @@ from palaver.store import pack
 from palaver.store.rows import entry_of
 from palaver.store.sqlite.columns import check, id_text
 from palaver.store.sqlite.pages import Found, Pages
+from palaver.store.sqlite.schema import UNCLEAN
 from palaver.store.store import Damage, Progress, Store
-from palaver.threads.thread import Entry
+from palaver.threads.thread import MAIN, Entry
 
 _LETTERS: Final[dict[type, str]] = {int: "i", float: "f", bytes: "b", str: "s", type(None): "n"}
 _ENTRIES: Final = re.compile("iib[in]i[in]ib")
@@ -44,6 +47,7 @@ _BLOBS: Final = "nibib"
 _DIGEST: Final = 32
 _STEP: Final = 100
 _BATCH: Final = 500
+_NAMELESS: Final = "recovered-messages"
 
 
 class Recovered(Struct, frozen=True):
@@ -83,6 +87,7 @@ class _Left:
         self.entries: dict[int, dict[int, list[_Row]]] = {}
         self.bodies: dict[int, list[int]] = {}
         self.blobs: dict[bytes, list[int]] = {}
+        self.unclean = False
 
     def take(self, found: Found) -> None:
         """Tell what a row is, by its shape, and keep it when its mark agrees."""
@@ -95,6 +100,8 @@ class _Left:
                 self.entries.setdefault(entry.thread, {}).setdefault(entry.place, []).append(entry)
             elif _BRANCHES.fullmatch(shape) and check(*row[:-1]) == row[-1]:
                 self.branches.setdefault(row[0], {})[row[1]] = row[2]
+            elif row == (UNCLEAN, 1):
+                self.unclean = True
         elif shape == _THREADS and check(number, *row[1:-1]) == row[-1]:
             self.threads[number] = (row[1], row[4])
         elif shape == _ABOUTS and check(number, row[1]) == row[2]:
@@ -143,7 +150,31 @@ class _Saving:
                 self._lost.append(Damage("missing", f"threads {number}", "its own row is lost", name))
             entries += self._thread(number, name, known)
             threads += 1
-        return Recovered(threads, entries, blobs, tuple(self._lost))
+        nameless = self._nameless()
+        return Recovered(threads + bool(nameless), entries + nameless, blobs, tuple(self._lost))
+
+    def _nameless(self) -> int:
+        """Save the messages whose entries are lost, in the order in which they were first written."""
+        if self._left.unclean and not self._lost:
+            return 0  # nothing is lost: they are what was deleted
+        named = {row.body for rows in self._left.entries.values() for each in rows.values() for row in each}
+        entries: list[Entry] = []
+        for number in sorted(self._left.bodies.keys() - named):
+            for body in self._bodies(number):
+                try:
+                    text = pack.restored(body.digest, body.encoding, body.data)
+                    message = pack.unpack(text, "", pack.MOVED, None, self._needed_blob)
+                except (PalaverError, TypeError, ValueError):
+                    continue
+                made = f"recovered-{body.digest.hex()[:32]}"
+                entries.append(Entry(made, entries[-1].id if entries else None, message))
+                reason = f"its entry is lost; it is saved in the thread {_NAMELESS}"
+                self._lost.append(Damage("missing", f"bodies {number}", reason, _NAMELESS, made))
+                break
+        if entries:
+            heads = {MAIN: entries[-1].id}
+            self._into.add(_NAMELESS, entries, branches=heads, absent=self._absent(entries, _NAMELESS))
+        return len(entries)
 
     def _blob(self, digest: bytes) -> bool:
         data = self._blob_bytes(digest)
