@@ -25,7 +25,10 @@ from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import BOOKKEEPING
 from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core.typed import unchecked
 from palaver.core.value import Value
+
+_tool_call = unchecked(ToolCall)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -281,7 +284,7 @@ def call(
     """Make the part for a call whose arguments came as text; text that is no JSON is malformed (C23)."""
     if arguments and not jsontext.is_json(arguments) and not arguments.isspace():
         return MalformedToolCall(arguments, "the arguments are not JSON", name, call_id, provider_json=held)
-    return ToolCall(call_id, name, arguments, provider_executed=provider_executed, provider_json=held)
+    return _tool_call(call_id, name, arguments, provider_executed=provider_executed, provider_json=held)
 
 
 # -- forms -----------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from palaver.core.messages import (
 from palaver.core.parts import Text
 from palaver.core.request import OutputFormat, Request, Response, Settings
 from palaver.core.tools import AnyTool, ProviderTool, Tool
+from palaver.core.typed import unchecked
 from palaver.core.usage import Usage
 from palaver.wires import reading
 from palaver.wires.anthropic_messages.forms import (
@@ -56,6 +57,8 @@ from palaver.wires.anthropic_messages.forms import (
 from palaver.wires.anthropic_messages.parts import answer_parts, result_part, system_part, user_part
 from palaver.wires.anthropic_messages.usage import read_usage
 from palaver.wires.reading import hint, provider
+
+_message_of = unchecked(AssistantMessage)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -315,7 +318,7 @@ def around(rest: Fields, content: tuple[AssistantPart, ...] = ()) -> Response:
     finish_raw: str | UnsetType | None = word
     if word is None:
         finish_raw = UNSET if rest.pop("stop_reason", None) is None else None
-    message = AssistantMessage(
+    message = _message_of(
         content=content,
         model=reading.take_text(rest, "model"),
         usage=_usage(rest),

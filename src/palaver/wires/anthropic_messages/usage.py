@@ -12,7 +12,10 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from palaver.core import jsontext
+from palaver.core.typed import unchecked
 from palaver.core.usage import Usage, UsagePass
+
+_new_usage = unchecked(Usage)
 
 
 class _OutputDetails(Struct, gc=False):
@@ -58,7 +61,7 @@ def _pass(found: _Iteration) -> UsagePass:
 def _usage(found: _Counts, passes: tuple[UsagePass, ...], raw: Raw | UnsetType) -> Usage:
     output = found.output_tokens
     reasoning = None if found.output_tokens_details is None else found.output_tokens_details.thinking_tokens
-    return Usage(
+    return _new_usage(
         input=found.input_tokens,
         cache_read=found.cache_read_input_tokens,
         cache_write=found.cache_creation_input_tokens,

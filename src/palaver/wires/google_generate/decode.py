@@ -37,6 +37,7 @@ from palaver.core.messages import (
 )
 from palaver.core.parts import AssistantPart, Json, ToolCall, ToolPart, UserPart
 from palaver.core.request import Request, Response
+from palaver.core.typed import unchecked
 from palaver.wires import reading
 from palaver.wires.google_generate import spelling
 from palaver.wires.google_generate.forms import FINISH, WIRE, tells_error
@@ -52,6 +53,8 @@ from palaver.wires.google_generate.tools import read_tools
 from palaver.wires.google_generate.usage import read_usage
 from palaver.wires.open_calls import OpenCalls
 from palaver.wires.reading import hint, native, provider
+
+_message_of = unchecked(AssistantMessage)
 
 if TYPE_CHECKING:
     from palaver.core.usage import Usage
@@ -271,7 +274,7 @@ def answer(rest: Fields, raws: list[Fields] | None) -> Response:
     if not raws:
         rest["@@candidates"] = NULL if raws is None else Raw(b"[]")
         return Response(
-            message=AssistantMessage(
+            message=_message_of(
                 model=model,
                 usage=usage,
                 finish_reason="content_filter" if _blocked(rest) else "other",

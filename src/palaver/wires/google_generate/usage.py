@@ -12,8 +12,11 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from palaver.core import jsontext
+from palaver.core.typed import unchecked
 from palaver.core.usage import Usage
 from palaver.wires import reading
+
+_usage = unchecked(Usage)
 
 
 class _Counts(Struct, gc=False):
@@ -61,7 +64,7 @@ def read_usage(raw: Raw) -> Usage:
     if found is None:
         return Usage(raw_json=jsontext.own(raw))
     prompt = found.prompt if found.cached is None else reading.uncached(found.prompt, found.cached, None)
-    return Usage(
+    return _usage(
         input=prompt if found.tools is None else (prompt or 0) + found.tools,
         cache_read=found.cached,
         output=found.candidates,

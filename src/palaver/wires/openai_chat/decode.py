@@ -44,6 +44,7 @@ from palaver.core.parts import (
 )
 from palaver.core.request import Request, Response, Settings
 from palaver.core.tools import AnyTool
+from palaver.core.typed import unchecked
 from palaver.core.usage import Usage
 from palaver.wires import reading
 from palaver.wires.openai_chat.forms import (
@@ -59,6 +60,8 @@ from palaver.wires.openai_chat.plain import PlainCall, plain_answer, plain_call
 from palaver.wires.openai_chat.usage import read_usage
 from palaver.wires.reading import hint, nested, provider
 from palaver.wires.tools import read_tool
+
+_message_of = unchecked(AssistantMessage)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -419,7 +422,7 @@ def response(body: bytes) -> Response:
     plain = plain_answer(raw_choices)
     if plain is not None:
         content, word, held = plain
-        message = AssistantMessage(
+        message = _message_of(
             content=content,
             model=model,
             usage=usage,

@@ -12,8 +12,11 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from palaver.core import jsontext
+from palaver.core.typed import unchecked
 from palaver.core.usage import Usage
 from palaver.wires import reading
+
+_usage = unchecked(Usage)
 
 
 class _PromptDetails(Struct, gc=False):
@@ -57,7 +60,7 @@ def read_usage(raw: Raw) -> Usage:
     reasoning = (found.completion_tokens_details or _NO_COMPLETION).reasoning_tokens
     beside = reasoning and found.total_tokens == (prompt or 0) + (completion or 0) + reasoning  # xAI counts it beside
     excluded = prompt is not None and read is not None and read > prompt and not written  # xAI leaves it out
-    return Usage(
+    return _usage(
         input=prompt if excluded else reading.uncached(prompt, read, written),
         cache_read=read,
         cache_write=written,

@@ -46,6 +46,7 @@ from palaver.core.parts import (
 )
 from palaver.core.request import Request, Response, Settings
 from palaver.core.tools import AnyTool, ProviderTool, Tool
+from palaver.core.typed import unchecked
 from palaver.core.usage import Usage
 from palaver.wires import reading
 from palaver.wires.openai_responses import calls, parts
@@ -62,6 +63,8 @@ from palaver.wires.openai_responses.forms import (
 )
 from palaver.wires.openai_responses.usage import read_usage
 from palaver.wires.reading import hint, provider
+
+_message_of = unchecked(AssistantMessage)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -437,7 +440,7 @@ def answered(rest: Fields) -> Response:
         content = tuple(items.parts)
     status = optional(reading.take_text, rest, "status")
     return Response(
-        message=AssistantMessage(
+        message=_message_of(
             content=cast("tuple[Text, ...]", content),
             model=optional(reading.take_text, rest, "model"),
             usage=_usage(rest),

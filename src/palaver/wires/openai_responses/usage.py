@@ -11,8 +11,11 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from palaver.core import jsontext
+from palaver.core.typed import unchecked
 from palaver.core.usage import Usage
 from palaver.wires import reading
+
+_usage = unchecked(Usage)
 
 
 class _InputDetails(Struct, gc=False):
@@ -47,7 +50,7 @@ def read_usage(raw: Raw) -> Usage:
     written = (found.input_tokens_details or _NO_INPUT).cache_write_tokens
     reasoning = (found.output_tokens_details or _NO_OUTPUT).reasoning_tokens
     output = found.output_tokens
-    return Usage(
+    return _usage(
         input=reading.uncached(found.input_tokens, read, written),
         cache_read=read,
         cache_write=written,
