@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
+from msgspec import structs
 from rich.padding import Padding
 from rich.text import Text
 
@@ -20,6 +21,7 @@ from palaver.cli.times import moment
 from palaver.core.messages import Role
 from palaver.store import words
 from palaver.store.store import Hit, Query
+from palaver.threads.copies import COMPACTION, said
 
 if TYPE_CHECKING:
     from palaver.store.store import Store
@@ -56,7 +58,7 @@ def command(
     with stores.opened(location) as store:
         where = None if thread is None else stores.thread(store, thread).id
         query = Query(text=" ".join(asked), thread=where, limit=limit + 1, **about)
-        found = store.search(query)
+        found = _once(store, query)
         hits, more = found[:limit], len(found) > limit
         if as_json:
             stores.say_json(_plain(hit) for hit in hits)
@@ -66,6 +68,27 @@ def command(
         echo("nothing was found", err=True)
     if more:
         echo(f"the newest {count(limit, 'message')}; there are more (--limit)", err=True)
+
+
+def _once(store: Store, query: Query) -> list[Hit]:
+    """The hits, each message once: what a compaction kept stands in its thread twice."""
+    asks = query
+    while True:
+        hits = store.search(asks)
+        found: dict[tuple[str, object], Hit] = {}
+        texts: dict[tuple[str, object], bool] = {}  # whether the newest that says it is a copy, without its original
+        for hit in hits:
+            message = hit.entry.message
+            copied = message.source == COMPACTION
+            what = (hit.thread, said(message))
+            again = (copied and what in texts) or texts.get(what) is True
+            texts[what] = copied and not again
+            if again:
+                continue
+            found.setdefault((hit.thread, message.id or hit.entry.id), hit)
+        if len(hits) < asks.limit or len(found) >= query.limit:
+            return list(found.values())
+        asks = structs.replace(asks, limit=asks.limit * 2)
 
 
 def _plain(hit: Hit) -> dict[str, Any]:

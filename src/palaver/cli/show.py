@@ -4,6 +4,7 @@ Rules:
 
 - Of a session of an agent the main branch is shown, also what a compaction hides from models; what its dialect does not
   foresee is said on standard error.
+- What a compaction kept is shown once, where it was said.
 - A file that exists wins; anything else is looked up in the store, as ``THREAD``, ``THREAD@BRANCH`` or
   ``THREAD@ENTRY``. Of a thread all is shown, also what its markers hide from models.
 
@@ -29,6 +30,7 @@ from palaver.cli.spoken import report
 from palaver.core.errors import NotFoundError
 from palaver.dialects.writing import chosen_history
 from palaver.threads.accounting import usage_once
+from palaver.threads.copies import unrepeated
 from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ def _thread(out: Console, what: str, location: str | None, view: render.View, *,
             for line in (heading, *branches.drawn(loaded)):
                 out.print(line, overflow="fold")
             return
-        messages = [entry.message for entry in store.path(found.info.id, found.of, last=last)]
+        messages = [entry.message for entry in unrepeated(store.path(found.info.id, found.of, last=last))]
     heading = _heading(found.info, safe(stores.short(found.of)), count(len(messages), "message"))
     out.print(heading, overflow="fold")
     for drawn in render.spoken(messages, view):
@@ -114,7 +116,7 @@ def _spoken(out: Console, file: str, found: Spoken, view: render.View) -> None:
     """Show the conversations of a dialect's file, the main branch of each."""
     for transcript in found.transcripts[:_SHOWN]:
         thread = transcript.thread
-        messages = [entry.message for entry in chosen_history(thread.path(), "all")]
+        messages = [entry.message for entry in unrepeated(chosen_history(thread.path(), "all"))]
         others = [name for name in thread.branches if name != MAIN]
         tokens = usage_once(entry.message for entry in thread.entries).total
         title = " ".join(safe(transcript.title or "").split())

@@ -1,0 +1,56 @@
+"""Messages that stand in a thread twice, because a compaction kept them.
+
+Rules:
+
+- Readers of session files put behind a compaction what the model sees from there on: the summary, and copies of what
+  the compaction kept, with the ``source`` ``"compaction"``. A compaction of ours lets a message stand on another branch
+  once more, with its id.
+- A copy says what an earlier message of its thread says: the same role, the same parts, the answer to the same call.
+  A summary says something new, and is none.
+- Models need the copies; whoever reads or searches a thread wants each message once.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Final, TypeAlias
+
+from palaver.core import canonical
+from palaver.core.messages import Message, ToolMessage
+from palaver.threads.thread import Entry
+
+COMPACTION: Final = "compaction"
+"""The ``source`` of what a compaction put into a thread."""
+
+Said: TypeAlias = tuple[str, str | None, bytes]
+
+
+def said(message: Message) -> Said:
+    """What a message says, whoever repeats it, in a form that can be compared."""
+    digest = sha256()
+    for part in message.content:
+        text = canonical.encode(part)
+        digest.update(b"%d:" % len(text))
+        digest.update(text)
+    return message.role, message.tool_call_id if isinstance(message, ToolMessage) else None, digest.digest()
+
+
+def unrepeated(entries: Iterable[Entry]) -> list[Entry]:
+    """Entries in their order, without copies of earlier ones. Costs nothing where no compaction put anything in."""
+    every = list(entries)
+    if not any(entry.message.source == COMPACTION for entry in every):
+        return every
+    seen: set[Said] = set()
+    kept: list[Entry] = []
+    for entry in every:
+        message = entry.message
+        if message.content:
+            what = said(message)
+            if message.source == COMPACTION and what in seen:
+                continue
+            seen.add(what)
+        kept.append(entry)
+    return kept
