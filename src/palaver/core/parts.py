@@ -16,6 +16,7 @@ Stability: stable.
 from __future__ import annotations
 
 import binascii
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, final
 
@@ -28,7 +29,6 @@ from palaver.core.value import Record, Value
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
 
 
 class Part(Value, frozen=True, tag_field="type", metaclass=Checked):
@@ -278,19 +278,30 @@ class ToolCall(Part, frozen=True, tag="tool_call"):
 
     @property
     def described(self) -> str:
-        """The arguments for people, keys sorted: ``"path: a.txt, size: 3"``.
+        """The arguments for people, keys sorted: ``"at: [a, b], path: a.txt, size: 3"``.
 
         Never a key for comparison.
         """
         try:
-            arguments = self.arguments
-        except ArgumentsError:
+            return _pairs(self.arguments)
+        except (ArgumentsError, RecursionError):
             return self.arguments_json
-        return ", ".join(f"{key}: {_described(arguments[key])}" for key in sorted(arguments))
+
+
+def _pairs(fields: Mapping[str, object]) -> str:
+    return ", ".join([f"{key}: {_described(fields[key])}" for key in sorted(fields)])
 
 
 def _described(item: object) -> str:
-    return item if isinstance(item, str) else jsontext.encode(item).decode()
+    match item:
+        case str():
+            return item
+        case Mapping():
+            return f"{{{_pairs(item)}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(_described, item))}]"
+        case _:
+            return jsontext.encode(item).decode()
 
 
 @final
