@@ -4,11 +4,12 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.agent import Agent, Compaction, approve, compact, undo
+from palaver.agent import Agent, Compacting, Compaction, approve, compact, undo
+from palaver.agent.events import Warned
 from palaver.agent.resuming import left_open
 from palaver.agent.summaries import Summariser
 from palaver.context.pipelines import pipeline
-from palaver.core.errors import ConflictError, MessageError
+from palaver.core.errors import ConflictError, ContextOverflowError, MessageError
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.threads.model_view import for_model
@@ -216,3 +217,34 @@ async def test_a_summary_that_is_cancelled_changes_nothing():
     with anyio.move_on_after(0.05):
         await compact(thread, Hangs(), window=WINDOW, summariser=Summariser())
     assert thread.path() == before
+
+
+@pytest.mark.anyio
+@pytest.mark.finding("F-15")
+async def test_a_result_that_fills_the_window_is_named_and_can_be_cut(store):
+    def answer(prompt):
+        weight = sum(len(each.text) for each in prompt.messages) // 4
+        return ContextOverflowError("scripted", "too long") if weight > 12_000 else "Done."
+
+    thread = begun(
+        store, [p.user("read it"), p.assistant(call("read", id="c")), p.tool("line\n" * 50_000, tool_call_id="c")]
+    )
+    agent = Agent(ScriptedModel([], then=answer), middleware=[Compacting(window=16_000)])
+    for prompt in (None, "please go on"):
+        warned = []
+        run = await agent.run(
+            prompt, thread=thread, on_event=lambda e, to=warned: to.append(e) if isinstance(e, Warned) else None
+        )
+        assert run.outcome == "failed"
+        (told,) = [each.text for each in warned]
+        assert "call c " in told
+        assert texts(thread)[2].id in told
+        assert "cut_results=True" in told
+    assert not (await compact(thread, to=5_000)).changes
+    done = await compact(thread, to=5_000, cut_results=True)
+    assert done.after <= 5_000
+    (cut,) = [each for each in for_model(thread.path()) if each.role == "tool"]
+    assert cut.tool_call_id == "c"
+    assert (await agent.run("go on", thread=thread)).ok
+    await undo(thread)
+    assert any(each.role == "tool" and len(each.text) == 250_000 for each in texts(thread))

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 import palaver as p
 from palaver import wires
-from palaver.context import Compacted, Plan, Stage, compacting, without_model
+from palaver.context import Compacted, Ledger, Plan, Stage, compacting, without_model
 from palaver.context.changing import marked
 from palaver.context.kept import kept
 from palaver.context.pipelines import pipeline
@@ -65,6 +65,22 @@ def test_pairs_stay_whole_and_results_stay_results(name: str, plan: Plan) -> Non
 
 @pytest.mark.law(9)
 @pytest.mark.row("KAI-08")
+@pytest.mark.finding("F-10")
+@each_stage
+@given(plan=plans())
+def test_what_a_stage_wins_is_what_a_ledger_measures_less(name: str, plan: Plan) -> None:
+    """The plan is not asked: another ledger, which knows nothing of it, measures what came out."""
+    messages = plan.messages
+    ledger = Ledger()
+    before = ledger.measure(messages, fixed=50)
+    after = _forced(ledger.plan(messages, before, capacity=plan.capacity, now=plan.now, keep_last=plan.keep_last), name)
+    measured = Ledger().measure(after.messages, fixed=50)
+    pictures = sum(isinstance(part, p.Image) for message in messages for part in message.content)
+    assert abs(after.tokens - measured.tokens) <= 2 + pictures  # each is rounded by itself
+    assert measured.tokens < before.tokens or after.messages == messages
+
+
+@pytest.mark.law(9)
 @each_stage
 @given(plan=plans())
 def test_what_comes_out_weighs_less_or_is_the_same(name: str, plan: Plan) -> None:

@@ -26,6 +26,7 @@ from palaver.agent.journal import AnyThread, before_name
 from palaver.agent.replay_view import ReplayView
 from palaver.agent.resuming import left_open
 from palaver.agent.summaries import Summariser
+from palaver.context import shortening
 from palaver.context.budget import capacity
 from palaver.context.compaction import Compacted, Failure, compacting, without_model
 from palaver.context.ledger import Ledger
@@ -78,6 +79,7 @@ async def compact(
     summariser: Summariser | None = None,
     summaries: bool = True,
     trial: bool = False,
+    cut_results: bool = False,
     counter: Counter | None = None,
 ) -> Compaction:
     """Compact a conversation now, to ``to`` tokens.
@@ -85,7 +87,8 @@ async def compact(
     ``model`` is whose window it is to fit (``window`` where that is not known), and is asked for summaries, unless
     ``summariser`` has one of its own; with ``summaries=False`` nobody is asked. ``system`` and ``tools`` are what the
     model is sent besides. ``counter`` counts tokens in place of the estimate. The branch of a ``StoredThread`` is its
-    own. A ``trial`` writes nothing. Raises ``MessageError`` for sizes that are none, and ``StoreError``.
+    own. A ``trial`` writes nothing. ``cut_results`` cuts large results first, also those that the model has not seen.
+    Raises ``MessageError`` for sizes that are none, and ``StoreError``.
     """
     for name, size in (("to", to), ("window", window)):
         if size is not None and size < 1:
@@ -103,7 +106,7 @@ async def compact(
     measured = ledger.measure(every, fixed=fixed, anchor=ledger.anchored(path, every))
     whole = ledger.plan(messages, measured, capacity=_capacity(model, window), now=now_ms(), keep_last=keep_last)
     goal = max(whole.tokens // 2, 1) if to is None else to
-    asking = compacting(whole, stages, goal=goal)
+    asking = compacting(whole, (*([_CUT] if cut_results else []), *stages), goal=goal)
     heard = _Heard()
     if summaries:
         found = await (summariser or Summariser()).drive(asking, model, spent=heard)
@@ -143,6 +146,7 @@ async def undo(thread: AnyThread, *, branch: str = MAIN) -> str | None:
     return await _rebased(thread, on, found.leaf, found.messages)
 
 
+_CUT = Stage(shortening.CUT, shortening.cut_results, 1.0)
 _NOBODY = SummaryError("no model may be asked")
 
 

@@ -43,6 +43,7 @@ from palaver.context.ledger import Measure
 from palaver.context.pipelines import DEFAULT
 from palaver.context.plan import Item, Plan
 from palaver.context.rewriting import rewritten
+from palaver.context.shortening import oversized
 from palaver.context.stages import Stage
 from palaver.core.errors import ContextOverflowError, MessageError, StreamError, excerpt
 from palaver.core.messages import Message, ToolMessage
@@ -112,6 +113,7 @@ class Compacting(Middleware):
                 raise
             again, measured = await self._compacted(prompt, context, known, plan, goal=known.goal(prompt, measured))
             if again is prompt:
+                self._stuck(plan, context)
                 raise
             reply = await call(again)
         except StreamError as error:
@@ -139,6 +141,17 @@ class Compacting(Middleware):
         if limited.whole is None:
             return output
         return structs.replace(output, content=limited.with_handle(request.context.call.id), whole=limited.whole)
+
+    def _stuck(self, plan: Plan, context: RunContext) -> None:
+        """Name what fills the window and may not be touched, and how it can be cut."""
+        for place in oversized(plan):
+            message = plan.items[place].message
+            name = f"the result of call {message.tool_call_id}" if isinstance(message, ToolMessage) else message.role
+            text = (
+                f"{name} (message {message.id}, {plan.scaled(plan.items[place].tokens):,} tokens) fills the window, "
+                "and the model has not seen it: compact(thread, cut_results=True) cuts it, and keeps the whole"
+            )
+            context.emit(Warned(agent=context.agent, run=context.run, text=text))
 
     def _known(self, context: RunContext) -> Weighing:
         known: Weighing | None = context.carried.get(self)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     "--window", type=click.IntRange(min=1), metavar="TOKENS", help="The model's window, where it is not known."
 )
 @click.option("--no-model", is_flag=True, help="Ask no model for a summary.")
+@click.option("--cut-results", is_flag=True, help="Cut large results too that the model has not seen.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing; a model may be asked.")
 @click.option("--undo", is_flag=True, help="Take the last compaction back.")
 @stores.option
@@ -61,6 +62,7 @@ def command(
     window: int | None,
     location: str | None,
     no_model: bool,
+    cut_results: bool,
     dry_run: bool,
     undo: bool,
 ) -> int:
@@ -68,7 +70,7 @@ def command(
 
     Exit code 1 when nothing could be done.
     """
-    if undo and (model or to or window or no_model or dry_run):
+    if undo and (model or to or window or no_model or cut_results or dry_run):
         raise click.UsageError("--undo takes no other option")
     with stores.opened(location) as store:
         found = stores.address(store, thread)
@@ -83,7 +85,14 @@ def command(
 
         async def work() -> Compaction:
             return await compact_thread.compact(
-                open_, asked, to=to, window=window, tools=tools, summaries=not no_model, trial=dry_run
+                open_,
+                asked,
+                to=to,
+                window=window,
+                tools=tools,
+                summaries=not no_model,
+                trial=dry_run,
+                cut_results=cut_results,
             )
 
         done = anyio.run(work)
