@@ -18,7 +18,7 @@ from __future__ import annotations
 import binascii
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast, final
 
 from msgspec import UNSET, Raw, UnsetType, field
 
@@ -29,6 +29,7 @@ from palaver.core.value import Record, Value
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
 
 class Part(Value, frozen=True, tag_field="type", metaclass=Checked):
@@ -297,9 +298,9 @@ def _described(item: object) -> str:
         case str():
             return item
         case Mapping():
-            return f"{{{_pairs(item)}}}"
+            return f"{{{_pairs(cast('Mapping[str, object]', item))}}}"
         case list() | tuple():
-            return f"[{', '.join(map(_described, item))}]"
+            return f"[{', '.join(map(_described, cast('Sequence[object]', item)))}]"
         case _:
             return jsontext.encode(item).decode()
 
