@@ -11,6 +11,7 @@ import pytest
 
 from palaver.agent import Agent, function_tool
 from palaver.models import ScriptedModel
+from palaver.store.jsonl import JsonlLog, read_log, threads_of
 from palaver.store.sqlite import SQLiteStore
 from tests.agent.scripts import assert_valid, call, calls, noting
 
@@ -50,14 +51,46 @@ def file(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory):
+    """A run with its log, and the bytes of the log."""
+    folder = tmp_path_factory.mktemp("log")
+    with JsonlLog(folder) as log:
+        model = ScriptedModel([calls(call(to="Kim")), "Sent."])
+        run = Agent(model, tools=[noting([])], log=log).run_sync("Write.")
+    [path] = folder.iterdir()
+    return run, path.read_bytes()
+
+
+def rebuilt(folder, data):
+    """The threads of a log with these bytes, and what is known to be wrong with it."""
+    path = folder / "log.jsonl"
+    path.write_bytes(data)
+    reader = read_log(path)
+    found = threads_of(reader)
+    return found.threads, (*reader.damage, *found.damage)
+
+
 @pytest.mark.row("KAI-27")
 @pytest.mark.row("D35")
-def test_a_stored_run_is_rebuilt_from_its_log(file):
-    with SQLiteStore(file) as store:
-        [info] = store.threads()
-        said = [each.message for each in store.open(info.id).path()]
-    assert [each.role for each in said] == ["user", "assistant", "tool", "assistant"]
-    assert_valid(said)
+def test_a_run_is_rebuilt_from_its_log_alone(logged, tmp_path):
+    run, data = logged
+    threads, damage = rebuilt(tmp_path, data)
+    assert (list(threads), damage) == ([run.thread.id], ())
+    path = threads[run.thread.id].path()
+    assert [(each.id, each.parent, each.message) for each in path] == [
+        (each.id, each.parent, each.message) for each in run.path
+    ]
+    assert_valid([each.message for each in path])
+
+
+@pytest.mark.row("KAI-27")
+@pytest.mark.row("D35")
+def test_any_altered_byte_of_a_log_is_found(logged, tmp_path):
+    _run, data = logged
+    for place in range(len(data)):
+        _threads, damage = rebuilt(tmp_path, data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        assert damage, (place, data[max(place - 20, 0) : place + 20])
 
 
 def altered(value):
