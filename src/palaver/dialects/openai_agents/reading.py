@@ -81,6 +81,7 @@ class Reading:
         self._wire = wires.get(WIRE)
         self.session = Session(dialect=NAME)
         self._open: list[tuple[Record, Raw]] = []
+        self._growing = _Growing()
         self._waiting: list[Record] = []
         self._began = False
         self._names: dict[str, str] = {}
@@ -144,12 +145,14 @@ class Reading:
             self._watch.note("unread", str(error), record.line)
             group = []
         if _is_made(group):
-            kept = _going_on([each for _, each in self._open], item)
+            kept = self._growing.going_on(item)
             if kept < len(self._open):
                 split_at = len(self._open) - kept
                 self._open, rest = self._open[:split_at], self._open[split_at:]
+                growing = self._growing
                 yield from self.close()
-                self._open = rest
+                self._open, self._growing = rest, growing
+            self._growing.grow(kept, item)
             self._open.append((record, item))
             return
         yield from self.close()
@@ -171,6 +174,7 @@ class Reading:
     def close(self) -> Iterator[Step]:
         """Let what a model said join."""
         opened, self._open = self._open, []
+        self._growing = _Growing()
         waiting, self._waiting = self._waiting, []
         if opened:
             items = [item for _, item in opened]
@@ -337,14 +341,33 @@ def _extent(item: Raw) -> tuple[int, int] | None:
     return None if at is None or count is None or not 0 <= at < count else (at, count)
 
 
-def _going_on(run: Sequence[Raw], item: Raw) -> int:
-    """How many of the items of a message that is open, from the last one on, are of the message of the next item."""
-    if not run:
-        return 0
-    if (extent := _extent(item)) is not None:
-        return min(extent[0], len(run))
-    ends = [at - found[0] + found[1] for at, each in enumerate(run) if (found := _extent(each)) is not None]
-    return 0 if (ends and len(run) >= ends[-1]) or _differ(run[-1], item) else len(run)
+class _Growing:
+    """The length of a message that is open, item by item, in constant time for each."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._last: Raw | None = None
+        self._extent: tuple[int, int] | None = None  # of the last item that says one: its place, and the end it names
+
+    def going_on(self, item: Raw) -> int:
+        """How many of the items, from the last one on, are of the message of the next item."""
+        if self._last is None:
+            return 0
+        if (extent := _extent(item)) is not None:
+            return min(extent[0], self.size)
+        ended = self._extent is not None and self.size >= self._extent[1]
+        return 0 if ended or _differ(self._last, item) else self.size
+
+    def grow(self, kept: int, item: Raw) -> None:
+        """Keep the last ``kept`` items, and add one."""
+        left, self.size = self.size - kept, kept
+        if self._extent is not None:
+            place, end = self._extent
+            self._extent = (place - left, end - left) if place >= left else None
+        if (extent := _extent(item)) is not None:
+            self._extent = (self.size, self.size - extent[0] + extent[1])
+        self._last = item
+        self.size += 1
 
 
 def _differ(one: Raw, other: Raw) -> bool:
@@ -371,14 +394,16 @@ def _owner(item: Raw, responses: dict[str, _Response]) -> _Response | None:
 def _runs(items: Sequence[Raw], responses: dict[str, _Response]) -> Iterator[list[Raw]]:
     """Part items into those that are one message."""
     run: list[Raw] = []
+    growing = _Growing()
     for item in items:
         made = is_made(item)
         before, after = (_owner(run[-1], responses), _owner(item, responses)) if run else (None, None)
         parted = before is not None and after is not None and before.number != after.number
-        kept = 0 if not made or parted or (run and not is_made(run[-1])) else _going_on(run, item)
+        kept = 0 if not made or parted or (run and not is_made(run[-1])) else growing.going_on(item)
         if run and kept < len(run):
             yield run[: len(run) - kept]
             run = run[len(run) - kept :]
+        growing.grow(kept, item)
         run.append(item)
     if run:
         yield run
