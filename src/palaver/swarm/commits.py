@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from palaver.swarm.log import Log
     from palaver.swarm.place import Place
     from palaver.swarm.seat import Seat
+    from palaver.swarm.turn import Turn
 
 
 _Spoken: TypeAlias = UserMessage | AssistantMessage | SystemMessage | DeveloperMessage
@@ -56,6 +57,7 @@ class Commits:
     """The part of a session that writes to the log, and reads it."""
 
     log: Log
+    turn: Turn | None
 
     # -- what a session gives -----------------------------------------------------------------------------------------
 
@@ -138,7 +140,7 @@ class Commits:
             mode="tool",
         )
         running = CALL.get()
-        mine = running if running is not None and running.id == call else None
+        mine = running if running is not None and running.id == call else self._running(call)
         return await self.keep_tool_output(message, agent=agent, call=mine)
 
     async def keep_tool_output(self, message: ToolMessage, *, agent: str | None, call: Call | None) -> bool:
@@ -199,6 +201,20 @@ class Commits:
         self.tell("agent", type, agent, input=input)
         self.tell("session", type, input=input)
         return True
+
+    def running_call(self, id: str) -> Call | None:
+        """The call of an id, while its tool runs or defers; ``None`` when its turn is over.
+
+        Raises ``SwarmError`` for an id that no call has.
+        """
+        found = self._running(id)
+        if found is None and self._call_named(id) is None:
+            raise SwarmError(f"no call {id!r} is in the log of {self.log.id!r}")
+        return found
+
+    def _running(self, id: str) -> Call | None:
+        calls = () if self.turn is None else self.turn.running
+        return next((each for each in calls if each.id == id), None)
 
     def _call_named(self, id: str) -> str | None:
         """The tool that a call in the log means. Looks from the end."""

@@ -161,20 +161,22 @@ class Session(Commits, SessionResources):
             self.navigator.route.clear()
             return await self._turn(told, "user", payload, run)
 
-    async def execute(self, content: Content, *, agent: str | None = None, call: Call | None = None) -> str:
+    async def execute(self, content: Content, *, agent: str | None = None, call: Call | str | None = None) -> str:
         """Say something as the program does, and wait for the answer; inside a turn, for the answer of that turn.
 
-        Gives ``""`` when ``agent`` is not the active one, and to a call whose turn is over. Raises as ``complete``.
+        ``call`` (or its id) says which call of a tool goes on with its turn, from wherever. Gives ``""`` when ``agent``
+        is not the active one, and to a call whose turn is over. Raises as ``complete``; ``SwarmError`` for another id.
         """
         self._check()
         told = said(content)
-        if call is not None and call.turn.over:
+        running = self.running_call(call) if isinstance(call, str) else call
+        if call is not None and (running is None or running.turn.over):
             return ""
-        own = self._own() if call is None else call.turn
+        own = self._own() if running is None else running.turn
         if own is not None:
             if agent is not None and self.active_seat(agent) is None:
                 return ""
-            return await self._join(own, told, "tool", call)
+            return await self._join(own, told, "tool", running)
         async with self._queued():
             if self._over or (agent is not None and self.active_seat(agent) is None):
                 return ""
@@ -199,20 +201,22 @@ class Session(Commits, SessionResources):
         self.tell("session", "run", agent, input={"message": told.text}, output={"result": result})
         return result
 
-    async def emit(self, text: str, *, agent: str | None = None, call: Call | None = None) -> bool:
+    async def emit(self, text: str, *, agent: str | None = None, call: Call | str | None = None) -> bool:
         """Answer the turn under way with a text, which is kept as the agent's; give whether somebody waited for it."""
         text = checked_text(text, "text")
         seat = self.active_seat(agent)
         if seat is None:
             return False
-        call = call or self._calling()
-        turn = call.turn if call is not None else self.turn
-        self._continued(call)
+        running = self.running_call(call) if isinstance(call, str) else call or self._calling()
+        if call is not None and running is None:
+            return False
+        turn = running.turn if running is not None else self.turn
+        self._continued(running)
         refused = await self.refused_output(text)
         shown = text if refused is None else refused
         claimed = turn is not None and turn.claim()
         if turn is not None and claimed:
-            self._drop(halt=call is None)
+            self._drop(halt=running is None)
             tags = () if refused is None else (PLACEHOLDER,)
             message = AssistantMessage(
                 content=(Text(shown),), agent=seat.agent.name, mode="tool", source="emit", tags=tags
@@ -362,7 +366,7 @@ class Session(Commits, SessionResources):
         try:
             with anyio.move_on_after(self.swarm.deadline):
                 return await turn.wait()
-            late = self._overdue(turn)
+            late = turn.overdue(self.swarm.deadline)
             turn.fail(late)
             turn.abort()  # also what has the answer and does not come to giving it: a hook that does not return
             try:
@@ -375,11 +379,6 @@ class Session(Commits, SessionResources):
             if not isinstance(error, Exception):  # the caller was cancelled: nobody wants the answer
                 turn.abort()
             raise
-
-    def _overdue(self, turn: Turn) -> TurnError:
-        blamed = turn.blamed
-        which = f": the tool {blamed!r} has not gone on with it" if blamed else ""
-        return TurnError(f"no answer within {self.swarm.deadline:g} seconds{which}", tool=blamed)
 
     def _calling(self) -> Call | None:
         """The call of a tool of this session that the running code belongs to; its turn may be over."""

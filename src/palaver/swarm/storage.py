@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import builtins
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from palaver.core.errors import SwarmError
-from palaver.swarm.cell import MISSING, Cell, Observer, Publish, named, observed, plain, typed
+from palaver.swarm.cell import MISSING, Cell, Observer, Publish, named, observed, plain, resolved, typed
 from palaver.swarm.records import Values
 from palaver.swarm.vectors import Embed, Similarity, Texts, Vectors, best, cosine, cut
 
@@ -38,6 +38,9 @@ SCORE: Final = 0.65
 """How alike an item and a search must be, where nothing else is said."""
 POOL: Final = 5
 """How many texts are embedded at once, where nothing else is said."""
+
+BEGUN: Final = "storage-begun"
+"""The kind of the record that says that a storage has its default items."""
 
 _logger: Final = logging.getLogger(__name__)
 _DIGITS: Final = 18
@@ -54,12 +57,16 @@ def _id(item: Any) -> Id:
 class Storage(Generic[T]):
     """Items of a client, or with ``shared`` of all. Without ``embed`` there is no search.
 
+    ``default`` are the items that a storage begins with, or a function of the client that gives them, plain or
+    asynchronous. They are kept when it is first used; what is removed later stays removed.
+
     Observers: ``on_update`` (items, client) after each change, ``on_search`` (search, items, client).
     """
 
     name: str
     _: KW_ONLY
     index: Callable[[T], str | Mapping[str, str]]
+    default: Iterable[T] | Callable[[str], Iterable[T] | Awaitable[Iterable[T]]] = ()
     embed: Embed | None = None
     key: Callable[[T], Id] = _id
     similarity: Similarity = cosine
@@ -96,6 +103,25 @@ class StorageCell(Cell, Generic[T]):
             self._vectors = Vectors(storage.name, storage.embed, self._has, pool=storage.pool, cache=kept)
         self._texts: dict[str, tuple[Any, tuple[str, ...]]] = {}
         self._new: dict[str, None] = {}
+        self._begun = storage.default == ()
+
+    async def _begin(self) -> None:
+        """Keep the items that the storage begins with, once. Raises what their function raises, and ``StoreError``."""
+        if self._begun:
+            return
+        await self._values.refresh()
+        if self._values.get(BEGUN, self._storage.name) is None:
+            default: Any = self._storage.default
+            given: Any = default(self.client) if callable(default) else default
+            items: Iterable[T] = await resolved(given)
+            kept = [(self._name(self._storage.key(self._typed(raw))), raw) for raw in map(self._raw, items)]
+            for name, raw in kept:
+                await self._values.put(self._kind, name, raw)
+            await self._values.put(BEGUN, self._storage.name, value=True)
+        self._begun = True
+
+    def _raw(self, item: T) -> Any:
+        return plain(self.what, item)
 
     async def upsert(self, item: T) -> None:
         """Keep an item, in the place of one with its id.
@@ -103,6 +129,7 @@ class StorageCell(Cell, Generic[T]):
         Raises what ``key`` and ``index`` raise, ``SwarmError`` for what is no item, and ``StoreError``.
         """
         async with self._queue.turn():
+            await self._begin()
             raw = plain(self.what, item)
             kept = self._typed(raw)
             name = self._name(self._storage.key(kept))
@@ -119,6 +146,7 @@ class StorageCell(Cell, Generic[T]):
     async def remove(self, item_id: Id) -> None:
         """Remove an item, if it is there."""
         async with self._queue.turn():
+            await self._begin()
             await self._values.remove(self._kind, self._name(item_id))
             self._texts.pop(self._name(item_id), None)
             if self._vectors is not None:
@@ -128,6 +156,7 @@ class StorageCell(Cell, Generic[T]):
     async def clear(self) -> None:
         """Remove every item, all or none."""
         async with self._queue.turn():
+            await self._begin()
             await self._values.remove_all(self._kind)
             self._texts.clear()
             if self._vectors is not None:
@@ -137,6 +166,7 @@ class StorageCell(Cell, Generic[T]):
     async def get(self, item_id: Id) -> T | None:
         """An item by its id, or ``None``."""
         async with self._queue.reading():
+            await self._begin()
             await self._values.refresh()
             raw = self._values.get(self._kind, self._name(item_id), MISSING)
             found = None if raw is MISSING else raw
@@ -146,6 +176,7 @@ class StorageCell(Cell, Generic[T]):
     async def list(self, where: Callable[[T], bool] | None = None) -> tuple[T, ...]:
         """The items, or those that a function says yes to, in the order in which they were first kept."""
         async with self._queue.reading():
+            await self._begin()
             items = await self._items()
             if where is not None:
                 items = tuple([item for item in items if where(item)])
@@ -166,6 +197,7 @@ class StorageCell(Cell, Generic[T]):
             raise SwarmError(f"{self.what} has no embedding, so it cannot be searched")
         least = self._storage.score if score is None else score
         async with self._queue.reading():
+            await self._begin()
             await self._values.refresh()
             items = self._values.all(self._kind)
             texts = self._texts_of(items)

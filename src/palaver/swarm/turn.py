@@ -134,6 +134,11 @@ class Turn:
         """A tool that should go on with it, and has not."""
         return next((name for call, name in self.running.items() if not call.continued), None)
 
+    def overdue(self, deadline: float) -> TurnError:
+        """The error of a turn that has no answer within ``deadline`` seconds."""
+        which = f": the tool {self.blamed!r} has not gone on with it" if self.blamed else ""
+        return TurnError(f"no answer within {deadline:g} seconds{which}", tool=self.blamed)
+
     def abort(self) -> None:
         """Cancel everything that runs for it."""
         for scope in tuple(self.scopes):
