@@ -19,6 +19,7 @@ from palaver.threads.expiry import expire
 from palaver.threads.thread import Entry, Thread
 from tests.dialects.samples import FOLDER
 from tests.dialects.test_listing import bare
+from tests.wires.histories import results_of
 
 FILES = FOLDER / "codebuff"
 CODEBUFF = dialects.get("codebuff")
@@ -360,11 +361,15 @@ def test_only_the_providers_own_fields_are_sent(wire):
     [(), (output(1),), (output("one"), output({"b": 2})), (MEDIA,), (output("one"), MEDIA), (MEDIA, output("one"))],
 )
 def test_a_call_has_one_result_whatever_it_holds(wire, outputs):
-    """The rules of each wire count results, and refuse what stands between calls and their last result."""
+    """The rules of each wire refuse what stands between calls and their last result."""
     calls = {"role": "assistant", "content": [call("c1"), call("c2")]}
     body = encoded(wire, user(text("go")), calls, result("c1", *outputs), result("c2", output("two")), user(text("on")))
     value = json.loads(body)
     texts = json.dumps(value)
+    first, second = results_of(value)
+    assert "two" in json.dumps(second)
+    assert ("one" in json.dumps(first)) == (output("one") in outputs)
+    assert bool(first) or not outputs
     assert texts.count("two") == 1
     if output("one") in outputs:
         assert texts.count("one") == 1

@@ -196,3 +196,30 @@ def _shown(part: Any) -> str:
                     return file_id
                 case p.Blob(digest):
                     return digest
+
+
+def results_of(body: Any) -> list[Any]:
+    """What the tool results of a body hold, in order, on whatever wire."""
+    found: list[Any] = []
+
+    def walk(node: Any) -> None:
+        if isinstance(node, list):
+            for each in node:
+                walk(each)
+        elif isinstance(node, dict):
+            if node.get("role") == "tool":
+                found.append(node.get("content"))
+            elif node.get("type") == "function_call_output":
+                found.append(node["output"])
+            elif node.get("type") == "tool_result":
+                found.append(node.get("content"))
+            for key, each in node.items():
+                if key == "functionResponse":
+                    found.append((each["response"], *each.get("parts", ())))
+                elif key == "toolResult":
+                    found.append(each["content"])
+                else:
+                    walk(each)
+
+    walk(body)
+    return found

@@ -9,6 +9,7 @@ import pytest
 import palaver as p
 from palaver import wires
 from palaver.testing import rules
+from tests.wires.histories import results_of
 
 TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.accents("openai_chat"))]
 LOCAL = ["file:///etc/passwd", "FILE:///etc/passwd", "/etc/passwd", "etc/passwd.png", "ftp://a.example/passwd.png"]
@@ -73,32 +74,5 @@ def test_a_result_of_media_alone_is_not_empty(target: str, failed: bool):
     result = p.tool(PNG, tool_call_id="c12345678", is_error=failed)
     body, losses = sent(target, p.user("q"), calls, result)
     assert (PNG.source.data in body) != any(loss.kind == "dropped" and loss.what == "image" for loss in losses)
-    assert PNG.source.data in result_of(json.loads(body)) or "The result" in result_of(json.loads(body))
-
-
-def result_of(body: object) -> str:
-    """The tool result of a body, as JSON text without its keys for id and name."""
-    found: list[object] = []
-
-    def walk(node: object) -> None:
-        if isinstance(node, list):
-            for each in node:
-                walk(each)
-        elif isinstance(node, dict):
-            if node.get("role") == "tool":
-                found.append(node["content"])
-            elif node.get("type") == "function_call_output":
-                found.append(node["output"])
-            elif node.get("type") == "tool_result":
-                found.append(node["content"])
-            for key, each in node.items():
-                if key == "functionResponse":
-                    found.extend((each["response"], each.get("parts")))
-                elif key == "toolResult":
-                    found.append(each["content"])
-                else:
-                    walk(each)
-
-    walk(body)
-    assert found
-    return json.dumps(found)
+    (said,) = results_of(json.loads(body))
+    assert PNG.source.data in json.dumps(said) or "The result" in json.dumps(said)

@@ -5,9 +5,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar, runtime_checkable
-
-T = TypeVar("T")
+from typing import Any, Final, Protocol, runtime_checkable
 
 
 @runtime_checkable
@@ -19,8 +17,12 @@ class ClientObject(Protocol):
         ...
 
 
-def plain(body: T | ClientObject) -> T | str:
+_COMMON: Final[frozenset[type]] = frozenset({bytes, str, dict, bytearray, memoryview})
+
+
+def plain(body: Any) -> Any:
     """The JSON text of a client's object, with the fields that the provider sent; anything else as it is."""
-    if isinstance(body, ClientObject):
+    # To ask for a protocol takes longer than to read a short answer.
+    if body.__class__ not in _COMMON and isinstance(body, ClientObject):
         return body.model_dump_json(by_alias=True, exclude_unset=True)
     return body

@@ -6,11 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec import Raw, structs
 
 import palaver as p
 from palaver import wires
 from palaver.testing import rules
+from palaver.wires.openai_chat.accents import row
+from palaver.wires.openai_chat.forms import REASONING
 
 ACCENTS = wires.accents("openai_chat")
 TOOLS = (p.Tool.of("f", "Do it.", {"type": "object"}),)
@@ -377,3 +379,68 @@ def test_a_function_message_gains_no_name(accent: str | None, name: dict[str, An
     wire = wires.get("openai_chat", accent)
     body = {"model": "m", "messages": [{"role": "function", "content": "r", **name}]}
     assert json.loads(wire.encode_request(wire.decode_request(body)).body) == body
+
+
+# -- an accent is a row ----------------------------------------------------------------------------
+
+
+@pytest.mark.finding("F-90")
+@pytest.mark.parametrize("accent", [name for name in ACCENTS if row(name).refuses])
+def test_fields_that_a_vendor_refuses_are_dropped_with_a_loss(accent: str):
+    refused = row(accent).refuses
+    request = p.Request(
+        messages=(p.user("u"),),
+        model="m",
+        settings=p.Settings(frequency_penalty=0.5, presence_penalty=0.5),
+        provider_json=Raw(json.dumps({"openai_chat": {"logprobs": True, "logit_bias": {"1": 2}}}).encode()),
+    )
+    encoded = wires.get("openai_chat", accent).encode_request(request)
+    asked = {"frequency_penalty", "presence_penalty", "logprobs", "logit_bias"}
+    assert asked - json.loads(encoded.body).keys() == asked & refused
+    assert {loss.what for loss in encoded.losses} == asked & refused
+
+
+@pytest.mark.finding("F-90")
+@pytest.mark.parametrize("field", REASONING)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_every_field_of_reasoning_is_read_whole_and_streamed(field: str, streamed: bool):
+    wire = wires.get("openai_chat", "compatible")
+    if streamed:
+        decoder = wire.stream_decoder()
+        for delta in ({"role": "assistant", field: "be"}, {field: "cause"}, {"content": "hi"}):
+            decoder.feed({"id": "r", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+        decoder.feed({"id": "r", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        message = decoder.finish().message
+    else:
+        message = answered("compatible", {field: "because"}).message
+    assert message.reasoning == "because"
+    assert "because" not in message.text
+
+
+@pytest.mark.finding("F-90")
+@pytest.mark.parametrize("accent", ACCENTS)
+def test_a_row_names_a_field_of_reasoning_that_is_read(accent: str):
+    assert row(accent).reasoning in {None, "thinking", *REASONING}
+
+
+@pytest.mark.finding("F-30")
+def test_a_forced_tool_is_named_as_it_is_declared():
+    tool = p.Tool.of("ns.tool", "Do it.", {"type": "object"})
+    settings = p.Settings(tool_choice=p.ToolChoice("required", ("ns.tool",)))
+    body, losses = encoded("groq", p.user("u"), tools=(tool,), settings=settings)
+    assert body["tool_choice"]["function"]["name"] == body["tools"][0]["function"]["name"] == "ns_tool"
+    assert losses == ["tool name converted"]
+
+
+def test_a_function_message_answers_the_last_call_of_its_name():
+    calls = [{"id": each, "type": "function", "function": {"name": "f", "arguments": "{}"}} for each in ("c1", "c2")]
+    rows = [
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "function", "name": "f", "content": "r"},
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "r"},
+        {"role": "function", "name": "g", "content": "r"},
+    ]
+    request = wires.get("openai_chat").decode_request({"model": "m", "messages": rows})
+    results = [each.tool_call_id for each in request.messages if isinstance(each, p.ToolMessage)]
+    assert results == ["c1", "call_2_function", None]

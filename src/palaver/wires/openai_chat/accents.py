@@ -65,8 +65,10 @@ class Accent(Struct, frozen=True, kw_only=True):
     """The word for "must call a tool"; ``auto`` where there is none."""
     none_keeps_tools: bool = True
     """``tool_choice: "none"`` works while tools are declared; else the tools are left out."""
-    reasoning: Literal["reasoning_content", "reasoning", "thinking"] | None = None
-    """The field in which reasoning goes back."""
+    reasoning: str | None = None
+    """The field in which reasoning goes back: one of ``forms.REASONING``, or ``thinking``, a part of the content."""
+    refuses: frozenset[str] = frozenset()
+    """Fields of the body that the vendor answers with an error; they are left out, each with a loss."""
     details: bool = False
     """``reasoning_details`` go back as they came."""
     reasoning_with_calls: bool = False
@@ -80,7 +82,12 @@ BASE: Final = Accent(speech=SPEECH, max_tokens="max_completion_tokens")
 
 ACCENTS: Final[dict[str, Accent]] = {
     "compatible": Accent(),
-    "groq": Accent(speech=_IMAGES, max_tokens="max_completion_tokens", reasoning="reasoning"),
+    "groq": Accent(
+        speech=_IMAGES,
+        max_tokens="max_completion_tokens",
+        reasoning="reasoning",
+        refuses=frozenset({"logprobs", "logit_bias", "top_logprobs"}),  # https://console.groq.com/docs/openai
+    ),
     "deepseek": Accent(speech=_TEXT_ONLY, reasoning="reasoning_content", reasoning_with_calls=True),
     "openrouter": Accent(
         speech=structs.replace(
@@ -104,7 +111,12 @@ ACCENTS: Final[dict[str, Accent]] = {
         document="document_url",
     ),
     "xai": Accent(speech=_IMAGES),
-    "cerebras": Accent(speech=_TEXT_ONLY, max_tokens="max_completion_tokens", reasoning="reasoning"),
+    "cerebras": Accent(
+        speech=_TEXT_ONLY,
+        max_tokens="max_completion_tokens",
+        reasoning="reasoning",  # below: https://inference-docs.cerebras.ai/resources/openai
+        refuses=frozenset({"frequency_penalty", "presence_penalty", "logit_bias"}),
+    ),
     "zai": Accent(speech=_IMAGES, reasoning="reasoning_content"),
     "huggingface": Accent(speech=_IMAGES),
     "moonshot": Accent(speech=_IMAGES, reasoning="reasoning_content", required="auto"),

@@ -36,7 +36,7 @@ from palaver.core.parts import Audio, Inline, Opaque, Reasoning, Refusal, Text
 from palaver.wires import reading
 from palaver.wires.openai_chat import decode
 from palaver.wires.openai_chat.calls import OLD, Calls
-from palaver.wires.openai_chat.forms import WIRE
+from palaver.wires.openai_chat.forms import REASONING, WIRE
 from palaver.wires.openai_chat.merge import Gathered, Table, put
 from palaver.wires.openai_chat.parts import part as read_part, thinking_text
 from palaver.wires.reading import hint, provider
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from palaver.core.parts import AssistantPart
 
 _Delta = Callable[[int, str], "Event"]
-_TEXTS: Final = ("reasoning_content", "reasoning")
-"""Fields of reasoning text, the one that is read first before the other (``decode``)."""
 _DETAIL: Final[dict[str, _Delta]] = {
     "text": ReasoningDelta,
     "summary": ReasoningDelta,
@@ -151,7 +149,7 @@ class Choice:
     def delta(self, rest: Fields) -> None:
         """Take a delta. Raises ``DecodeError``."""
         self.heard = True
-        for key in ("reasoning_details", *_TEXTS):
+        for key in ("reasoning_details", *REASONING):
             if key in rest:
                 self._take(key, rest.pop(key))
         for key, raw in rest.items():
@@ -353,9 +351,8 @@ class Choice:
         "a string": {
             "role": _read_role,
             "content": _read_content,
-            "reasoning_content": _read_reasoning,
-            "reasoning": _read_reasoning,
             "refusal": _read_refusal,
+            **dict.fromkeys(REASONING, _read_reasoning),
         },
         "an array": {
             "content": _read_items,

@@ -49,6 +49,7 @@ from palaver.core.usage import Usage
 from palaver.wires import reading
 from palaver.wires.openai_chat.forms import (
     FINISH,
+    REASONING,
     WIRE,
     read_output_format,
     read_tool_choice,
@@ -137,15 +138,28 @@ def _tool(raw: Raw) -> AnyTool:
 
 def _messages(raws: list[Raw]) -> tuple[Message, ...]:
     messages: list[Message] = []
-    called: dict[str, str] = {}
+    called = _Called(messages)
     for index, raw in enumerate(raws):
         try:
-            message = _message(raw, index, called)
+            messages.append(_message(raw, index, called))
         except DecodeError as error:
             raise error.within(f"messages[{index}]") from None
-        called.update((call.name, call.id) for call in reversed(message.tool_calls))
-        messages.append(message)
     return tuple(messages)
+
+
+class _Called:
+    """The id of the last call of each tool. Messages are looked at when somebody asks, and each once."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self._messages = messages
+        self._seen = 0
+        self._ids: dict[str, str] = {}
+
+    def id_of(self, name: str | None) -> str | None:
+        for message in self._messages[self._seen :]:
+            self._ids.update((call.name, call.id) for call in reversed(message.tool_calls))
+        self._seen = len(self._messages)
+        return None if name is None else self._ids.get(name)
 
 
 _ROLES: Final[dict[str, type[SystemMessage | DeveloperMessage | UserMessage]]] = {
@@ -155,8 +169,7 @@ _ROLES: Final[dict[str, type[SystemMessage | DeveloperMessage | UserMessage]]] =
 }
 
 
-def _message(raw: Raw, index: int, called: dict[str, str]) -> Message:
-    """Read one message; ``called`` has the id of the last call of each tool."""
+def _message(raw: Raw, index: int, called: _Called) -> Message:
     rest = jsontext.fields(raw)
     role = reading.need_text(rest, "role")
     if role == "assistant":
@@ -173,7 +186,7 @@ def _message(raw: Raw, index: int, called: dict[str, str]) -> Message:
         rest["@@role"] = hint("function")
         return ToolMessage(
             content=content,
-            tool_call_id=None if name is None else called.get(name),
+            tool_call_id=called.id_of(name),
             tool_name=name,
             provider_json=provider(WIRE, rest),
         )
@@ -257,7 +270,7 @@ def _reasoning(rest: Fields) -> tuple[Reasoning, ...]:
     if raw is not None and jsontext.kind(raw) == "an array" and (details := jsontext.items(raw)):
         del rest["reasoning_details"]
         return tuple(reading.each(details, "reasoning_details", detail))
-    for field in ("reasoning_content", "reasoning"):
+    for field in REASONING:
         raw = rest.get(field)
         if raw is not None and jsontext.kind(raw) == "a string" and raw != Raw(b'""'):
             held = provider(WIRE, {"@@field": hint(field)})

@@ -132,7 +132,11 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         context.lose("dropped", "tool_choice", "there is no tool to choose")
     _formed(fields, rest, "response_format", settings.output, read_output_format, write_output_format)
     _list_foreign(request, context)
-    return {**fields, **visible(rest), **fields}
+    body = {**fields, **visible(rest), **fields}
+    for key in () if context.own else sorted(accent.refuses.intersection(body)):
+        context.lose("dropped", key, "the vendor refuses it")
+        del body[key]
+    return body
 
 
 def _formed(  # noqa: PLR0917 (a field, its two functions, and where it goes)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 WIRE: Final = "openai_chat"
 
+REASONING: Final = ("reasoning_content", "reasoning")
+"""Fields of an answer that hold reasoning as text, the one that is read first before the others."""
+
 FAILED_CALL: Final = "the provider could not read the call"
 """Why a call is malformed that stands in the error which ended its stream."""
 
