@@ -208,7 +208,8 @@ def test_results_hold_media_objects_and_never_nothing() -> None:
     )
     contents = [block["toolResult"]["content"] for block in sent[2]["content"] if "toolResult" in block]
     assert contents[0][1] == {"json": {"value": [1]}}
-    assert contents[1] == contents[2] == [text("(no output)")]
+    assert contents[1] == [text("(no output)")]
+    assert contents[2] == [text("(The result is attached below.)")]
     assert "audio" in sent[2]["content"][-1]
 
 

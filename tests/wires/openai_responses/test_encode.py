@@ -393,7 +393,7 @@ def test_tools():
         "mode": "required",
         "tools": [{"type": "custom", "name": "sql"}, {"type": "function", "name": "b_d"}],
     }
-    assert sorted(losses) == ["cache_control dropped", "provider tool dropped"]
+    assert sorted(losses) == ["cache_control dropped", "provider tool dropped", "tool name converted"]
 
 
 def test_a_choice_among_no_tools():
