@@ -99,7 +99,7 @@ def test_a_column_may_hold_anything(sound, tmp_path, column):
         verify(hurt)
         into = MemoryStore()
         recover(hurt, into)
-        for info in into.threads():
+        for info in (each for each in into.threads() if each.id != "recovered-messages"):
             for entry in into.read(info.id):
                 assert said[entry.id].message == entry.message, f"{value!r}: made up"
         with SQLiteStore(hurt, sync="normal") as store:
