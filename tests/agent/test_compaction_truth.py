@@ -100,7 +100,12 @@ def thread_of(messages: list[p.Message]) -> Thread:
 
 
 def taught(messages: Any, provider: Provider) -> bool:
-    """Whether the model that is asked reported a prompt that tells of its tokeniser: no short one, and no images."""
+    """Whether the model that is asked reported a prompt that tells of its tokeniser: no short one, and no images.
+
+    Where another model answered since, what its reasoning adds is a guess.
+    """
+    if any(each.role == "assistant" and each.model == OTHER for each in messages):
+        return False
     whole = provider.count(messages)
     pictured = next((place for place, each in enumerate(messages) if IMAGE in each.content), len(messages))
     return any(
@@ -119,7 +124,7 @@ def is_near(found: int, counted: int) -> bool:
 @pytest.mark.finding("F-10")
 @pytest.mark.row("KAI-08")
 @given(data=st.data(), provider=PROVIDERS, share=st.sampled_from([0.2, 0.5, 0.8]), summed=st.booleans())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_after_is_what_is_measured_next_and_what_the_provider_counts(
     data: st.DataObject, provider: Provider, share: float, summed: bool
 ) -> None:
@@ -146,7 +151,7 @@ def test_after_is_what_is_measured_next_and_what_the_provider_counts(
 @pytest.mark.finding("F-10")
 @pytest.mark.row("KAI-08")
 @given(data=st.data(), provider=PROVIDERS, reported=st.booleans(), share=st.sampled_from([0.4, 0.8, 1.1]))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_the_loop_says_what_the_next_report_says(
     data: st.DataObject, provider: Provider, reported: bool, share: float
 ) -> None:
