@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -23,6 +24,11 @@ PAIRS = [
     for (name, path), label in zip(FILES, IDS, strict=True)
     for target in WRITTEN
     if target != name
+]
+DOCUMENTS = [
+    pytest.param(name, path, id=label)
+    for (name, path), label in zip(FILES, IDS, strict=True)
+    if path.suffix == ".json" and path.name != "lines.json" and dialects.get(name).fidelity == "bytes"
 ]
 
 
@@ -131,6 +137,22 @@ def test_a_store_gives_back_what_the_file_said(name, path, tmp_path):
         assert list(back.thread.entries) == list(each.thread.entries)
     written = dialect.write_many(loaded)
     assert written.body == dialect.write_many(transcripts).body
+
+
+@pytest.mark.law(1)
+@pytest.mark.finding("F-75")
+@pytest.mark.parametrize(("name", "path"), DOCUMENTS)
+def test_a_document_spread_over_lines_comes_out_of_a_store_as_it_was(name, path, tmp_path, monkeypatch):
+    """Stores keep a JSON value on one line, so what stands in a record on several must stay in the record."""
+    monkeypatch.setattr(kept, "LEAST", 1)
+    dialect = dialects.get(name)
+    data = json.dumps(json.loads(path.read_bytes()), indent=1).replace("\n", "\r\n").encode()
+    transcripts = dialect.read(data, origin(path))
+    with SQLiteStore(tmp_path / "threads.db") as store:
+        for each in transcripts:
+            store.add(each.thread.id, each.thread.entries, branches=each.thread.branches)
+        loaded = [type(each)(store.load(each.thread.id), each.title, each.metadata) for each in transcripts]
+    assert dialect.write_many(loaded).body == data
 
 
 @pytest.mark.law(5)

@@ -197,7 +197,9 @@ def _verbatim(part: AnyPart) -> str | None:
         case ToolCall():
             return part.arguments_json
         case Json():
-            return bytes(part.value_json).decode()
+            text = bytes(part.value_json).decode()
+            # A store keeps the value on one line: what stands on several stays in the record.
+            return None if "\n" in text or "\r" in text else text
         case _:
             return None
 
