@@ -7,7 +7,7 @@ import json
 import pytest
 
 from palaver import dialects
-from palaver.core.errors import DecodeError
+from palaver.core.errors import DecodeError, LossError
 from palaver.core.parts import Opaque
 from palaver.dialects.conversation import with_messages
 from palaver.dialects.dialect import Origin
@@ -135,3 +135,100 @@ def test_an_empty_session_is_no_error():
     header = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-01-02T03:04:05Z", "cwd": "/w"}
     steps = [*reader.feed(json.dumps(header).encode() + b"\n"), *reader.finish()]
     assert list(with_messages(steps)) == steps
+
+
+TEXTS = {
+    "pi": (
+        {"type": "message", "id": "e", "parentId": None, "message": {"role": "user", "content": [{"type": "text"}]}},
+        ("message", "content", 0, "text"),
+    ),
+    "pi summary": ({"type": "compaction", "id": "e", "parentId": None}, ("summary",)),
+    "pi thinking": (
+        {
+            "type": "message",
+            "id": "e",
+            "parentId": None,
+            "message": {"role": "assistant", "content": [{"type": "thinking"}]},
+        },
+        ("message", "content", 0, "thinking"),
+    ),
+    "vercel_ui": ([{"id": "m", "role": "user", "parts": [{"type": "text"}]}], (0, "parts", 0, "text")),
+    "vercel_ui reasoning": (
+        [{"id": "m", "role": "assistant", "parts": [{"type": "reasoning"}]}],
+        (0, "parts", 0, "text"),
+    ),
+    "vercel_ui error": (
+        [
+            {
+                "id": "m",
+                "role": "assistant",
+                "parts": [{"type": "tool-f", "toolCallId": "c", "state": "output-error", "input": {}}],
+            }
+        ],
+        (0, "parts", 0, "errorText"),
+    ),
+    "vercel_ui denial": (
+        [
+            {
+                "id": "m",
+                "role": "assistant",
+                "parts": [{"type": "tool-f", "toolCallId": "c", "state": "output-denied", "input": {}, "approval": {}}],
+            }
+        ],
+        (0, "parts", 0, "approval", "reason"),
+    ),
+    "vercel_ui version 4": ([{"id": "m", "role": "user"}], (0, "content")),
+    "otel_genai": ([{"role": "user", "parts": [{"type": "text"}]}], (0, "parts", 0, "content")),
+    "otel_genai reasoning": ([{"role": "assistant", "parts": [{"type": "reasoning"}]}], (0, "parts", 0, "content")),
+    "otel_genai call": (
+        [{"role": "assistant", "parts": [{"type": "tool_call", "id": "c", "arguments": {}}]}],
+        (0, "parts", 0, "name"),
+    ),
+    "gemini_cli": (
+        {"sessionId": "s", "messages": [{"id": "m", "type": "gemini", "content": "", "thoughts": [{}]}]},
+        ("messages", 0, "thoughts", 0, "description"),
+    ),
+    "kairo": ([{"role": "user", "metadata": {}}], (0, "content")),
+    "agent_swarm_kit": ([{"role": "user", "agentName": "a", "mode": "user"}], (0, "content")),
+    "openai_messages": ({"conversations": [{"from": "human"}]}, ("conversations", 0, "value")),
+    "ag_ui": ([{"id": "m", "role": "assistant"}], (0, "content")),
+}
+HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-01-02T03:04:05Z", "cwd": "/w"}
+
+
+def with_text(case, text):
+    name, (given, path) = case.split()[0], TEXTS[case]
+    document = json.loads(json.dumps(given))
+    place = document
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = text
+    lines = [HEADER, document] if name == "pi" else [document]
+    return dialects.get(name), b"".join(json.dumps(each).encode() + b"\n" for each in lines)
+
+
+@pytest.mark.parametrize("text", [7, {"value": "hello"}, True], ids=["number", "object", "boolean"])
+@pytest.mark.parametrize("case", TEXTS)
+def test_a_text_of_another_type_is_reported_and_stays_in_the_file(case, text):
+    dialect, right = with_text(case, "hello")
+    assert losses_of(dialect.read_with_drift(right)[1]) == ()
+    _, wrong = with_text(case, text)
+    (transcript,), drift = dialect.read_with_drift(wrong)
+    (loss,) = losses_of(drift)
+    assert "string" in loss.why or "content is" in loss.why
+    assert transcript.unread == (loss,)
+    assert dialect.write(transcript).body == wrong
+    assert dialect.write(transcript).losses == ()
+    assert loss in dialects.get("codex").write(transcript).losses
+    with pytest.raises(LossError):
+        dialects.get("codex").write(transcript, losses="raise")
+
+
+def test_what_was_not_read_of_a_file_is_a_loss_once():
+    record = json.dumps({"messages": [{"role": 7, "content": "x"}, {"role": "user", "content": GOOD}]}).encode()
+    dialect = dialects.get("openai_messages")
+    transcripts = dialect.read(record + b"\n" + record + b"\n")
+    assert len(transcripts) == 2
+    written = dialects.get("atif").write(transcripts[0])
+    assert [loss.what for loss in written.losses].count("message") == 2
+    assert [loss.what for loss in dialects.get("langchain").write_many(transcripts).losses].count("message") == 2

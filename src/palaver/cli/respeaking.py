@@ -89,7 +89,8 @@ def written(
         return {output: dialect.write_many(chosen, history=history, branch=branch)}
     if output == files.STANDARD or not (output.endswith(os.sep) or Path(output).is_dir()):
         bad_input(target, f"{len(chosen)} conversations are {len(chosen)} files; name a folder with -o FOLDER/")
-    made = {f"{each.thread.id}{dialect.extension}": each for each in chosen}
+    once = (chosen[0], *(structs.replace(each, unread=()) for each in chosen[1:]))
+    made = {f"{each.thread.id}{dialect.extension}": each for each in once}
     return {
         str(Path(output) / name): dialect.write(each, history=history, branch=branch) for name, each in made.items()
     }
@@ -107,8 +108,7 @@ def deliver(
     """Write the files, and show the receipt; give the exit code."""
     if source.spoken is not None:
         spoken.report(place, source.spoken.drift)
-    unread = () if source.spoken is None or source.wire == target else losses_of(source.spoken.drift)
-    lost = (*unread, *(loss for each in made.values() for loss in each.losses))
+    lost = tuple([loss for each in made.values() for loss in each.losses])
     about = f"{source.wire} → {target}: {count(len(made), 'file')}, " + (
         count(len(lost), "thing") + " not carried as it was" if lost else "nothing lost"
     )

@@ -296,6 +296,7 @@ DIALECT: Final = Dialect(
     history="all",
     extension=".json",
     message_files=True,
+    texts=frozenset(("content",)),
     keeps=("agents and modes", "payloads", "rescue and flush markers", "images", "tool calls and results"),
     loses=(
         "ids and times",

@@ -34,7 +34,7 @@ from palaver.core.canonical import content_hash
 from palaver.core.errors import DecodeError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, SystemMessage, UserMessage
 from palaver.core.parts import File, Inline
-from palaver.dialects.drift import Drift, Watch, failure_of
+from palaver.dialects.drift import Drift, Watch, failure_of, losses_of
 from palaver.dialects.kept import keep
 from palaver.threads.thread import MAIN, Entry, Thread
 from palaver.threads.view import RECORD
@@ -42,6 +42,7 @@ from palaver.threads.view import RECORD
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from palaver.core.request import Loss
     from palaver.dialects.record import Record
 
 M = TypeVar("M", bound=Message)
@@ -150,11 +151,12 @@ def with_messages(steps: Iterable[Step]) -> Iterator[Step]:
 
 
 class Transcript(Struct, frozen=True):
-    """A conversation that was read whole."""
+    """A conversation that was read whole. ``unread`` is what its file holds and no conversation in it has."""
 
     thread: Thread
     title: str | None = None
     metadata: Mapping[str, Any] = {}
+    unread: tuple[Loss, ...] = ()
 
 
 def record_message(sent_at: int | None = None) -> SystemMessage:
@@ -313,7 +315,8 @@ def collected(steps: Iterable[Step], watch: Watch | None = None) -> tuple[tuple[
                 ended[step.thread] = step
             case Noted():
                 drift += step.drift
-    return tuple([_transcript(thread, ended.get(name)) for name, thread in threads.items()]), drift
+    unread = losses_of(drift)
+    return tuple([_transcript(thread, ended.get(name), unread) for name, thread in threads.items()]), drift
 
 
 def transcript_of(
@@ -329,5 +332,7 @@ def transcript_of(
     return Transcript(thread, title, metadata or {})
 
 
-def _transcript(thread: Thread, end: Ended | None) -> Transcript:
-    return Transcript(thread) if end is None else Transcript(thread, end.title, end.metadata)
+def _transcript(thread: Thread, end: Ended | None, unread: tuple[Loss, ...]) -> Transcript:
+    if end is None:
+        return Transcript(thread, unread=unread)
+    return Transcript(thread, end.title, end.metadata, unread)

@@ -81,7 +81,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     ``history`` is what is written of a conversation from elsewhere, ``tree`` whether the format holds branches,
     ``many`` whether a file holds several conversations. ``reading`` is ``None`` for what is only written, ``rendering``
     for what is only read. ``extension`` is that of its files; with ``message_files``, each message may be a file of its
-    own, ``1.json``, ``2.json`` and so on, in a folder for each conversation.
+    own, ``1.json``, ``2.json`` and so on, in a folder for each conversation. ``texts`` are keys of text or null,
+    wherever they stand (``text``) or in records of one name (``assistant.content``): another value is reported.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     history: History = "model"
     extension: str = ".jsonl"
     message_files: bool = False
+    texts: frozenset[str] = frozenset()
     keeps: tuple[str, ...] = ()
     loses: tuple[str, ...] = ()
 
@@ -114,7 +116,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
         """Begin to read a file. Raises ``DecodeError`` for a dialect that is only written."""
         if self.reading is None:
             raise DecodeError("this dialect is only written", source=self.name)
-        watch = Watch()
+        watch = Watch(self.texts)
         return Reader(self.framing, self.reading(origin or Origin(), watch), watch)
 
     def read(self, data: bytes, origin: Origin | None = None) -> tuple[Transcript, ...]:

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from msgspec import Struct, structs
 
+from palaver.core import jsontext
 from palaver.core.request import Loss
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
+
+    from msgspec import Raw
 
 DriftKind: TypeAlias = Literal[
     "record", "key", "block", "value", "unread", "version", "torn", "garbage", "glued", "link", "deprecated"
@@ -74,22 +77,38 @@ def _place(drift: Drift) -> str:
 
 
 class Watch:
-    """Gathers the drift of one file."""
+    """Gathers the drift of one file. ``texts`` are the keys that hold text (``Dialect.texts``)."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: Collection[str] = ()) -> None:
         """Begin with nothing met."""
         self._met: dict[tuple[DriftKind, str], Drift] = {}
+        self._texts = texts
+        self._texts_of: dict[str, frozenset[str]] = {}
 
     def note(self, kind: DriftKind, name: str, line: int | None = None) -> None:
         """Count one thing."""
         met = self._met.get((kind, name))
         self._met[kind, name] = Drift(kind, name, 1, line) if met is None else structs.replace(met, count=met.count + 1)
 
-    def keys(self, fields: Iterable[str], known: Collection[str], where: str, line: int | None = None) -> None:
-        """Count the keys that are not among those known. ``where`` names the record or block they stand in."""
-        for key in fields:
+    def keys(self, fields: Mapping[str, Raw], known: Collection[str], where: str, line: int | None = None) -> None:
+        """Count the keys that are not among those known, and texts that hold another value.
+
+        ``where`` names the record or block they stand in.
+        """
+        texts = self._texts_in(where)
+        for key, raw in fields.items():
             if key not in known:
                 self.note("key", f"{where}.{key}", line)
+            elif key in texts and (kind := jsontext.kind(raw)) not in {"a string", "null"}:
+                self.note("unread", f"{where}.{key} is {kind}, not a string", line)
+
+    def _texts_in(self, where: str) -> frozenset[str]:
+        """The keys that hold text in a record or block of that name."""
+        found = self._texts_of.get(where)
+        if found is None:
+            named = (each.removeprefix(f"{where}.") for each in self._texts)
+            found = self._texts_of[where] = frozenset([each for each in named if "." not in each])
+        return found
 
     @property
     def report(self) -> tuple[Drift, ...]:

@@ -173,6 +173,7 @@ DIALECT: Final = Dialect(
     rendering=_rendering,
     framing="document",
     extension=".json",
+    texts=frozenset(("content",)),
     keeps=("roles and text", "tool calls", "names of tools", "metadata"),
     loses=(
         "ids and times",

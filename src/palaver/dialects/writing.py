@@ -201,6 +201,7 @@ class _Draft(NamedTuple):
     placed: Sequence[_Placed]
     native: bool
     as_lines: bool
+    unread: tuple[Loss, ...]
 
     def chunks(self) -> Iterator[bytes]:
         """The file."""
@@ -245,15 +246,25 @@ def _drafted(
     placed = _placed(dialect, writing, rendering, lines=framing != "document")
     document = any(each.at == documents.TAIL for each in placed) or (not native and rendering.tail(None) is not None)
     as_lines = framing == "lines" or (framing == "either" and not document)
-    return _Draft(writing, rendering, placed, native, as_lines)
+    return _Draft(writing, rendering, placed, native, as_lines, () if native else transcript.unread)
 
 
 def _written(dialect: str, drafts: Sequence[_Draft], chunks: Iterable[bytes], losses: OnLoss) -> Written:
     file = tuple(chunks)
-    lost = tuple([loss for draft in drafts for loss in draft.writing.losses])
+    lost = (*_unread(drafts), *(loss for draft in drafts for loss in draft.writing.losses))
     if losses == "raise" and lost:
         raise LossError(dialect, lost)
     return Written(file, lost, {name: data for draft in drafts for name, data in draft.writing.beside.items()})
+
+
+def _unread(drafts: Sequence[_Draft]) -> Iterator[Loss]:
+    """What was not read of the files that the conversations come from, once for each file.
+
+    A conversation that has records of the dialect is written with those that could not be read.
+    """
+    files = {id(draft.unread): draft.unread for draft in drafts}
+    for unread in files.values():
+        yield from unread
 
 
 # -- what is written ---------------------------------------------------------------------------------------------------

@@ -120,6 +120,12 @@ DIALECT: Final = Trajectories(
     many=True,
     history="all",
     extension=".json",
+    texts=frozenset(
+        (
+            "function_name",
+            "reasoning_content",
+        )
+    ),
     keeps=(
         "one text of reasoning an answer",
         "usage and model of each answer",

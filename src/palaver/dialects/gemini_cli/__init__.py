@@ -45,6 +45,13 @@ DIALECT: Final = Dialect(
     framing="either",
     resumes=True,
     history="model",
+    texts=frozenset(
+        (
+            "description",
+            "subject",
+            "toolCalls.name",
+        )
+    ),
     keeps=(
         "rewound messages (as branches)",
         "calls with their results",

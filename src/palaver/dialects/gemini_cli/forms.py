@@ -75,6 +75,7 @@ _CALL: Final = frozenset(
         "renderOutputAsMarkdown",
     )
 )
+_THOUGHT: Final = frozenset(("subject", "description", "timestamp"))
 _LINES: Final = re.compile(rb"[\r\n]+[ \t]*")  # inside a string there are none
 _FAILED: Final = frozenset(("error", "cancelled"))
 
@@ -130,6 +131,8 @@ class Form:
     def _answer(self, fields: Fields, line: int | None, sent_at: int | None) -> list[Message]:
         said = self._contents("model", fields.get("content"))[0]
         thoughts = [_thought(split(raw)) for raw in listed(fields, "thoughts")]
+        for raw in listed(fields, "thoughts"):
+            self._watch.keys(split(raw), _THOUGHT, "thoughts", line)
         calls = [split(raw) for raw in listed(fields, "toolCalls")]
         content: list[Any] = list(said.content)
         if value(fields, "content") == "" and (thoughts or calls):

@@ -132,6 +132,13 @@ DIALECT: Final = Logs(
     many=True,
     history="model",
     extension=".json",
+    texts=frozenset(
+        (
+            "function",
+            "reasoning",
+            "text",
+        )
+    ),
     keeps=(
         "reasoning with proof",
         "usage of each answer, from events",

@@ -247,7 +247,7 @@ def _main(transcript: Transcript, session: Session) -> Transcript:
         message = without_records(entry.message) if run else entry.message
         thread.add([Entry(entry.id, parent, message)], {MAIN: entry.id})
         parent = entry.id
-    return Transcript(thread, transcript.title, transcript.metadata)
+    return Transcript(thread, transcript.title, transcript.metadata, transcript.unread)
 
 
 def _rows(body: bytes) -> Sequence[bytes]:

@@ -77,14 +77,19 @@ class Losing(Protocol):
 
 
 def read(fields: Fields, unread: Callable[[str], None]) -> list[Message]:
-    """The messages of a record; ``unread`` is called with each turn of a speaker that nobody knows."""
+    """The messages of a record; ``unread`` is called with each turn that has no known speaker or no text."""
     group: list[Message] = []
+    if "system" in fields and jsontext.kind(fields["system"]) not in {"a string", "null"}:
+        unread(f"system is {jsontext.kind(fields['system'])}, not a string")
     if system := string(fields, "system"):
         group.append(SystemMessage(content=(Text(system),)))
     pending: list[_Call] = []
     for place, raw in enumerate(listed(fields, "conversations")):
         turn = split(raw)
         speaker, text = string(turn, "from") or "", string(turn, "value") or ""
+        if "value" in turn and jsontext.kind(turn["value"]) not in {"a string", "null"}:
+            unread(f"conversations[{place}].value is {jsontext.kind(turn['value'])}, not a string")
+            continue
         match _SPEAKERS.get(speaker):
             case "system":
                 group.append(SystemMessage(content=(Text(text),)))

@@ -50,6 +50,16 @@ DIALECT: Final = Dialect(
     resumes=True,
     history="model",
     extension=".json",
+    texts=frozenset(
+        (
+            "command",
+            "name",
+            "output",
+            "recent",
+            "text",
+            "tool",
+        )
+    ),
     keeps=(
         "reasoning with proof",
         "usage and model of each answer",

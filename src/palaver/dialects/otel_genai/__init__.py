@@ -122,6 +122,18 @@ DIALECT: Final = Dialect(
     many=True,
     history="model",
     extension=".json",
+    texts=frozenset(
+        (
+            "blob.content",
+            "compaction.content",
+            "file.file_id",
+            "name",
+            "reasoning.content",
+            "refusal.content",
+            "text.content",
+            "uri.uri",
+        )
+    ),
     keeps=("calls and results", "media", "reasoning", "usage, model and times of spans", "branches of spans"),
     loses=("citations", "cache marks", "markers", "malformed arguments (as text)", "usage, model and times in lists"),
 )

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from palaver.dialects.drift import Watch
 
 _USAGE: Final = ("usage", "totalUsage")
+_CONTENT: Final = frozenset(("a string", "an array", "null"))
 _MODEL: Final = ("model", "modelId")
 
 
@@ -118,6 +119,8 @@ class Reading:
         listed_parts = (split(raw) or raw for raw in listed(fields, "parts"))
         parts = [_modern(each) for each in (listed_parts if "parts" in fields else _parts_of(fields))]
         parts += list(_attached(fields))
+        if "parts" not in fields and jsontext.kind(fields.get("content", jsontext.NULL)) not in _CONTENT:
+            self._watch.note("unread", f"message.content is {jsontext.kind(fields['content'])}")
         made: list[Message]
         match role:
             case "system":
@@ -190,6 +193,8 @@ class Reading:
     def _tool(self, part: Fields, kind: str) -> tuple[list[AnyPart], ToolMessage | None]:
         """A call, and its result where it has one."""
         self._watch.keys(part, forms.PARTS["dynamic-tool"], "tool")
+        approval = inner(part, "approval")
+        self._watch.keys(approval, approval, "approval")  # whatever else it has may stay
         dynamic = kind == "dynamic-tool"
         name = string(part, "toolName") or "" if dynamic else kind.removeprefix(TOOL)
         call = _call(part, name, string(part, "toolCallId") or "")
@@ -203,9 +208,9 @@ class Reading:
             case "output-error":
                 result = _failed(string(part, "errorText") or "", call)
             case "output-denied":
-                result = _failed(string(inner(part, "approval"), "reason") or forms.DENIED, call)
-            case "approval-responded" if value(inner(part, "approval"), "approved") is False:
-                result = _failed(string(inner(part, "approval"), "reason") or forms.DENIED, call)
+                result = _failed(string(approval, "reason") or forms.DENIED, call)
+            case "approval-responded" if value(approval, "approved") is False:
+                result = _failed(string(approval, "reason") or forms.DENIED, call)
             case "output-available" | "input-streaming":
                 pass
             case _ if state in forms.UNFINISHED:
