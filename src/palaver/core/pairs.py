@@ -7,7 +7,8 @@ Rules (docs/spec/wires.md#9, repair 3; docs/spec/pains.md#1):
 - A result that stands elsewhere is moved to its call (``settle``). A call without a result gets one with a fixed
   text, marked as an error; a result without a call, or a second one for the same call, is told as user text
   (``complete``).
-- Results match by id: a result answers the nearest call before it. Nothing is paired by guessing.
+- Results match by id: a result answers the nearest call before it. A result that names no call answers the only
+  open call of the turn it stands behind that can be meant (``tied``). Where two can be, nothing is guessed.
 - Pure and deterministic: no clock, no random value. Doing it twice does nothing new.
 
 Stability: experimental.
@@ -15,18 +16,23 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from collections import Counter, deque
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from palaver.core.parts import Json, Text, ToolCall
+from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, ToolMessage, UserMessage
+from palaver.core.parts import Json, MalformedToolCall, Text, ToolCall
 from palaver.core.request import Loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+BETWEEN = (ToolMessage, RescueMarker, FlushMarker)
+"""What may stand between a call and its result."""
+
 MISSING_RESULT = "No result: the tool call was not executed."
 REPAIR = "repair"
+TIED = "names no call; it answers the only one that can be meant"
+"""Why a result got the id of a call."""
 
 
 class Placed(NamedTuple):
@@ -42,6 +48,72 @@ def client_calls(message: Message) -> tuple[ToolCall, ...]:
     if not isinstance(message, AssistantMessage):
         return ()
     return tuple([part for part in message.content if isinstance(part, ToolCall) and not part.provider_executed])
+
+
+def names_no_call(message: Message) -> bool:
+    """Whether a message is a tool result without the id of a call."""
+    return isinstance(message, ToolMessage) and message.tool_call_id is None
+
+
+class _Turn(NamedTuple):
+    """Adjoining assistant messages: their calls without a result, and the results behind them that name no call."""
+
+    calls: list[ToolCall]
+    results: list[int]
+
+
+def tied(messages: Sequence[Message]) -> dict[int, str]:
+    """For each result that names no call but can answer only one, its place and the id of that call.
+
+    Only calls of the assistant messages right before it count, and of these only those that no result answers by id.
+    A result that names its tool answers the only such call of that tool, any other the only such call there is.
+    Costs the length of the history.
+    """
+    if not any(map(names_no_call, messages)):
+        return {}
+    found: dict[int, str] = {}
+    for turn in _turns(messages):
+        due = dict(enumerate(turn.calls))
+        ids = Counter(call.id for call in turn.calls)
+        of_tool: dict[str, list[int]] = {}
+        for number, call in due.items():
+            of_tool.setdefault(call.name, []).append(number)
+        names = {place: cast("ToolMessage", messages[place]).tool_name for place in turn.results}
+        for place in sorted(turn.results, key=lambda place: not names[place]):  # those that name their tool come first
+            name = names[place]
+            fitting = of_tool.get(name, []) if name else list(due) if len(due) == 1 else []
+            if len(fitting) == 1 and ids[due[fitting[0]].id] == 1:
+                call = due.pop(fitting[0])
+                of_tool[call.name] = []
+                found[place] = call.id
+    return found
+
+
+def _turns(messages: Sequence[Message]) -> list[_Turn]:
+    """The turns that results stand behind. A call that could not be read may be meant, so that its turn has none."""
+    calls = [(place, call) for place, message in enumerate(messages) for call in client_calls(message)]
+    answers = paired([(place, call.id) for place, call in calls], messages, [len(messages)] * len(calls))
+    due: dict[int, list[ToolCall]] = {}
+    for (place, call), answer in zip(calls, answers, strict=True):
+        if answer is None:
+            due.setdefault(place, []).append(call)
+    turns = [_Turn([], [])]
+    unread = False
+    before: Message | None = None
+    for place, message in enumerate(messages):
+        if isinstance(message, AssistantMessage):
+            if not isinstance(before, AssistantMessage):
+                turns.append(_Turn([], []))
+                unread = False
+            turns[-1].calls.extend(due.get(place, ()))
+            unread = unread or any(isinstance(part, MalformedToolCall) for part in message.content)
+        elif names_no_call(message):
+            if not unread:
+                turns[-1].results.append(place)
+        elif not isinstance(message, BETWEEN):
+            turns.append(_Turn([], []))
+        before = message
+    return turns
 
 
 def whole(placed: Sequence[Placed]) -> bool:

@@ -5,13 +5,15 @@ Rules (docs/spec/pains.md#1 to #3, #19; docs/spec/wires.md#9):
 - The thread keeps what happened; repair makes what is replayed. Nothing is changed in place: messages that need no
   repair are the same objects, and a history that needs none is given back as the object it was.
 - A result answers the nearest call of its id before it, and stands right behind its call: only other results and
-  markers may stand between. One that stands elsewhere is moved there. Nothing is paired by guessing.
+  markers may stand between. One that stands elsewhere is moved there. A result that names no call gets the id of
+  the only open call right before it that can be meant (``core.pairs.tied``); where two can be, nothing is guessed.
 - A call that the application must answer and that has no result gets one with a fixed text, marked as an error
   (``unanswered="answer"``), or is left out (``"drop"``): a user, system or developer message, and the end, are then
   boundaries that no result crosses; every call of an id counts as answered when a result of that id follows it before
   the next boundary, and those that shared it are answered as above. Calls that the provider runs stay.
-- A result without a call, a second one for the same call, and one that names no call are orphans: told as user text
-  (``orphans="tell"``), kept where they stand (``"keep"``: commands that a user ran), or left out (``"drop"``).
+- A result without a call, a second one for the same call, and one that names no call and fits none are orphans: told as
+  user text (``orphans="tell"``), kept where they stand (``"keep"``: commands that a user ran), or left out
+  (``"drop"``).
 - An id belongs to the first call that has it. A later one gets ``<id>-2``, and so on, as does its result; ids that
   occur anywhere in the history are never given.
 - A turn that broke off (``finish_reason`` is ``"error"``) is replayed without reasoning that has no proof, and the
@@ -33,14 +35,12 @@ from typing import Final, Literal, NamedTuple, TypeAlias, TypeGuard, cast
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
-    FlushMarker,
     Message,
-    RescueMarker,
     SystemMessage,
     ToolMessage,
     UserMessage,
 )
-from palaver.core.pairs import MISSING_RESULT, missing, paired, reach, told
+from palaver.core.pairs import BETWEEN, MISSING_RESULT, TIED, missing, paired, reach, tied, told
 from palaver.core.parts import AnyPart, Reasoning, ToolCall
 from palaver.core.request import Loss
 
@@ -50,7 +50,6 @@ Orphans: TypeAlias = Literal["tell", "keep", "drop"]
 INTERRUPTED_RESULT: Final = "No result: the turn was interrupted."
 
 _BOUNDARIES: Final = (UserMessage, SystemMessage, DeveloperMessage)
-_BETWEEN: Final = (ToolMessage, RescueMarker, FlushMarker)
 _LACKING: Final = {
     False: (MISSING_RESULT, "had no result; a fixed one was added"),
     True: (INTERRUPTED_RESULT, "the turn broke off before its result; a fixed one was added"),
@@ -80,12 +79,13 @@ def repair(messages: Sequence[Message], *, unanswered: Unanswered = "answer", or
     """Make every tool pair whole, and leave out what a broken turn left behind that cannot be replayed."""
     if is_whole(messages):
         return Repaired(messages, ())
+    given = messages
+    messages, repairs = _tied(messages)
     left_out = _unproven(messages)
     if unanswered == "drop":
         left_out |= _unanswered(messages)
     calls = _calls(messages, left_out, bounded=unanswered == "drop")
     renamed = _renamed(calls, messages)
-    repairs: list[Loss] = []
     edited = _edited(messages, left_out, renamed, repairs)
     for each in calls:
         if each.at in renamed and each.answer is not None:
@@ -94,7 +94,7 @@ def repair(messages: Sequence[Message], *, unanswered: Unanswered = "answer", or
             repairs.append(Loss("converted", "tool result", "its call got a new id", each.answer))
     out = _placed(edited, calls, renamed, orphans, repairs)
     if not repairs:
-        return Repaired(messages, ())
+        return Repaired(given, ())
     return Repaired(out, tuple(sorted(repairs, key=_place)))
 
 
@@ -126,6 +126,17 @@ def is_whole(messages: Sequence[Message]) -> bool:
 
 def _place(loss: Loss) -> tuple[int, int]:
     return (-1 if loss.message is None else loss.message, -1 if loss.part is None else loss.part)
+
+
+def _tied(messages: Sequence[Message]) -> tuple[Sequence[Message], list[Loss]]:
+    """The history with the ids of the calls that results without one answer."""
+    ties = tied(messages)
+    if not ties:
+        return messages, []
+    edited = list(messages)
+    for place, call_id in ties.items():
+        edited[place] = cast("ToolMessage", edited[place]).replace(tool_call_id=call_id)
+    return edited, [Loss("converted", "tool result", TIED, place) for place in ties]
 
 
 def _calls(messages: Sequence[Message], left_out: Mapping[_At, Loss], *, bounded: bool) -> list[_Call]:
@@ -255,7 +266,7 @@ def _around(
     edited: Sequence[Message | None], calls: Sequence[_Call], renamed: Mapping[_At, str], repairs: list[Loss]
 ) -> tuple[dict[int, int], defaultdict[int, list[Message]], set[int]]:
     """Where the results behind each calling message end, what must follow there, and which results are moved."""
-    reaches = reach([message is None or isinstance(message, _BETWEEN) for message in edited])
+    reaches = reach([message is None or isinstance(message, BETWEEN) for message in edited])
     ends: dict[int, int] = {}
     for (index, _), _, answer in calls:
         near = answer if answer is not None and answer < reaches[index] else index

@@ -17,7 +17,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from msgspec import structs
 
@@ -31,7 +31,7 @@ from palaver.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from palaver.core.pairs import REPAIR, Placed, client_calls, complete, settle, whole
+from palaver.core.pairs import REPAIR, TIED, Placed, client_calls, complete, names_no_call, settle, tied, whole
 from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
 from palaver.core.surrogates import sayable_json
@@ -102,6 +102,8 @@ class RequestEncoder:
         self._source: list[Message] = list(request.messages)
         self._open: list[Placed] = []
         self._tail: bytes | None = None
+        self._run, self._loose = 0, False  # where the last turn begins, and whether a result there names no call
+        self._ties: dict[int, str] = {}
         self._rebuild()
 
     # -- growing --
@@ -112,7 +114,7 @@ class RequestEncoder:
             return
         start = len(self._source)
         self._source += messages
-        if self._own or not self._chunks or self._reopens(messages):
+        if self._own or not self._chunks or self._reopens(messages) or self._reties(start):
             self._own = False
             self._rebuild()
             return
@@ -151,6 +153,28 @@ class RequestEncoder:
             before = message
         return False
 
+    def _reties(self, start: int) -> bool:
+        """Find the calls that results without an id answer; whether that changes for one that stood before ``start``.
+
+        It costs nothing where the last turn has no such result, else the length of that turn.
+        """
+        self._loose = self._loose or any(map(names_no_call, self._source[start:]))
+        ties: dict[int, str] = {}
+        if self._loose:
+            window = self._source[self._run :]
+            ties = {self._run + place: call_id for place, call_id in tied(window).items()}
+        known = {place: call_id for place, call_id in self._ties.items() if place >= self._run}
+        changed = known != {place: call_id for place, call_id in ties.items() if place < start}
+        self._ties = ties
+        for index in range(max(start, 1), len(self._source)):
+            if isinstance(self._source[index], AssistantMessage):
+                if not isinstance(self._source[index - 1], AssistantMessage):
+                    self._run = index
+                    self._loose = False
+            elif names_no_call(self._source[index]):
+                self._loose = True
+        return changed
+
     def _new_context(self) -> Context:
         context = Context(self._wire, self._speech, own=self._own, accent=self._accent, options=self._options)
         context.request, context.system = self._request, self._system
@@ -168,6 +192,9 @@ class RequestEncoder:
         self._tail = None
         self._tail_stays = False
         self._head: tuple[object, bytes, Context] | None = None
+        self._run, self._loose, self._ties = 0, False, {}
+        if not self._own:
+            self._reties(0)
         placed = self._fitted(0)
         if not self._own:
             placed, losses = settle(placed, runs=self._speech.answers_run)
@@ -182,6 +209,9 @@ class RequestEncoder:
             message = self._source[index]
             if self._leading and not isinstance(message, _BEFORE_ALL):
                 self._leading = False
+            if index in self._ties:
+                message = cast("ToolMessage", message).replace(tool_call_id=self._ties[index])
+                self._kept.lose("converted", "tool result", TIED, index)
             item = Placed(index, message)
             fitted = [item] if self._own else fit(item, self._kept, leading=self._leading)
             if self._leading and len(fitted) == 1 and isinstance(fitted[0].message, SystemMessage) and not placed:
