@@ -47,7 +47,7 @@ def line_of(
     others = [name for name, leaf in thread.branches.items() if leaf is not None and leaf not in held]
     named = {thread.branches[name] for name in others}
     nameless = [f"ending in {leaf}" for leaf in thread.leaves if leaf not in held and leaf not in named]
-    return Transcript(line, transcript.title, transcript.metadata), (*others, *nameless)
+    return Transcript(line, transcript.title, transcript.metadata, transcript.unread), (*others, *nameless)
 
 
 def frames(entry: Entry, dialect: str) -> bool:
