@@ -701,3 +701,36 @@ def test_odd_values_anywhere_are_kept_and_never_written_anew(seed):
     told = [without_records(each.message) for each in transcript.thread.path() if not is_record(each)]
     check_strictly(CODEX.write(transcript_of(told, metadata=transcript.metadata)))
     assert edited(data, replacing("e", "E")).body
+
+
+def usage_record(last):
+    names = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens")
+    return {"type": "token_usage_record", "payload": {"usage": dict(zip(names, last, strict=True))}}
+
+
+@pytest.mark.finding("F-79")
+@pytest.mark.parametrize("prompt", [(), (said("user", "hi"),)], ids=["counts alone", "behind a prompt"])
+def test_counts_without_an_answer_are_summed_once_each(prompt):
+    lines = (*prompt, counted(120, (100, 40, 20, 5)), counted(120, (100, 40, 20, 5)), counted(350, (200, 100, 30, 0)))
+    data = rollout({"type": "turn_context", "payload": {"model": "gpt-5-codex"}}, *lines)
+    (transcript,) = CODEX.read(data)
+    total = usage_once(entry.message for entry in transcript.thread.entries)
+    assert (total.input, total.cache_read, total.output, total.reasoning) == (160, 140, 45, 5)
+    assert [each.text for each in messages(data)] == ["hi"] * len(prompt)
+    assert CODEX.write(transcript).body == data
+    assert list(for_model(transcript.thread.path())) == messages(data)
+
+
+@pytest.mark.finding("F-79")
+def test_a_count_that_two_lines_tell_is_summed_once():
+    data = rollout(usage_record((100, 40, 20, 5)), counted(120, (100, 40, 20, 5)))
+    (transcript,) = CODEX.read(data)
+    assert usage_once(entry.message for entry in transcript.thread.entries).total == 120
+
+
+@pytest.mark.finding("F-79")
+def test_counts_that_a_sub_agent_copied_are_not_summed():
+    meta = {**META, "payload": {**META["payload"], "subagent_history_start_ordinal": 5}}
+    lines = [meta, {**counted(120, (100, 40, 20, 5)), "ordinal": 2}, {**counted(350, (200, 100, 30, 0)), "ordinal": 6}]
+    (transcript,) = CODEX.read(b"".join(json.dumps(each).encode() + b"\n" for each in lines))
+    assert usage_once(entry.message for entry in transcript.thread.entries).total == 230

@@ -231,12 +231,13 @@ class Conversation:
         id: str | None = None,
         parent: str | UnsetType | None = UNSET,
         sent_at: int | None = None,
+        message: Message | None = None,
     ) -> Iterator[Joined]:
-        """Let a record that is no message join, on the line of what it follows."""
+        """Let a record that is no message join, on the line of what it follows. ``message`` is what it counts as."""
         before = self.head if parent is UNSET else parent
-        message = structs.replace(_without_media(record), sent_at=sent_at)
+        held = structs.replace(message or _without_media(record), sent_at=sent_at)
         named = id is not None and id not in self._ids
-        yield from self.join([message], [record], ids=[id], parent=before)
+        yield from self.join([held], [record], ids=[id], parent=before)
         if not named:
             self._tips[before] = self.head
 

@@ -12,7 +12,8 @@ Rules (docs/spec/dialects.md#3):
 - What the program put in for the model (``<environment_context>`` and the like) has a ``source``: people do not see it.
   In a paginated file so has any prompt that no event tells.
 - Usage is the ``last_token_usage`` of the first count with new totals behind an answer, or its ``token_usage_record``;
-  lines that a sub-agent's file copied (``subagent_history_start_ordinal``) are not counted again.
+  lines that a sub-agent's file copied (``subagent_history_start_ordinal``) are not counted again. Before the first
+  answer of a file, a count is a record of its own that has the usage.
 - ``compacted`` hides what stands before it; its ``replacement_history`` follows, in older files its message.
 - ``thread_rolled_back`` takes the last prompts back: what follows goes on before them, and they stay as a branch.
 - What a fork copied is read like anything else: the model saw it. ``turns`` in the session tells which turns a file
@@ -63,7 +64,7 @@ from palaver.dialects.dialect import Origin
 from palaver.dialects.fields import inner, integer, listed, split, string, value
 from palaver.dialects.times import read_time
 from palaver.threads.ids import is_uuid
-from palaver.threads.view import PLACEHOLDER
+from palaver.threads.view import PLACEHOLDER, RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,6 +108,9 @@ class Reading:
         self._paginated = False
         self._own_from = 0  # the ordinal of the first line that is no copy
         self._total: bytes | None = None
+        self._has_answer = False
+        self._unanswered: dict[int, Raw] = {}  # what calls cost, by the number of the line
+        self._counted_by: str | None = None  # the type of the lines that say so
         self._open: Open | None = None
         self._loose: list[tuple[str, str, Record]] = []  # events that no item has repeated yet: role, text
         self._recent: deque[tuple[str, list[frozenset[str]]]] = deque(maxlen=_RECENT)
@@ -242,6 +246,7 @@ class Reading:
             if self._open is None or self._open.role != "assistant" or self._open.ended:
                 yield from self._close()
                 self._open = Open("assistant", self._model)
+                self._has_answer = True
             self._add(self._open, record, item)
         elif kind in RESULTS or kind == "tool_search_output":
             if self._open is not None:
@@ -337,7 +342,9 @@ class Reading:
                 except PalaverError as error:
                     self._watch.note("unread", str(error), record.line)
         if not group or fields is None:
-            yield from conversation.record(record, sent_at=sent_at)
+            usage = self._unanswered.pop(record.at, None)
+            spent = None if usage is None else self._without_answer(usage)
+            yield from conversation.record(record, sent_at=sent_at, message=spent)
         elif isinstance(group[0], UserMessage) and _begins_turn(group[0]):
             yield from self._prompt(group[0], record, fields)
         else:
@@ -437,7 +444,10 @@ class Reading:
     def _spent(self, record: Record, usage: Raw | None, response: str | None, fields: Fields) -> bool:
         """Take the usage of what is open; whether the line is a part of it now."""
         opened = self._open
-        if opened is None or opened.role != "assistant" or usage is None or jsontext.kind(usage) != "an object":
+        if usage is None or jsontext.kind(usage) != "an object":
+            return False
+        if opened is None or opened.role != "assistant":
+            self._alone(record, usage, fields)
             return False
         opened.ended = True
         opened.response = opened.response or response
@@ -446,6 +456,17 @@ class Reading:
         opened.usage = usage
         opened.beside.append(record)
         return True
+
+    def _alone(self, record: Record, usage: Raw, fields: Fields) -> None:
+        """Note what a call cost in a file that has no answer so far; of two types of lines that say so, one counts."""
+        kind = string(fields, "type")
+        self._counted_by = self._counted_by or kind
+        if not self._has_answer and kind == self._counted_by and (integer(fields, "ordinal") or 0) >= self._own_from:
+            self._unanswered[record.at] = usage
+
+    def _without_answer(self, usage: Raw) -> AssistantMessage:
+        """What a call cost of which the file has no answer: a record, which counts and says nothing."""
+        return AssistantMessage(tags=(RECORD,), model=self._model, usage=read_usage(usage))
 
     # -- what was hidden -----------------------------------------------------------------------------------------------
 
