@@ -1,5 +1,6 @@
 """Messages inside pydantic models and FastAPI bodies."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 
 import palaver
 from palaver import Image, Message, Request, Text, Url, Usage, UserMessage, assistant, user
+from palaver.core import messages
 from palaver.testing import strategies
 
 
@@ -59,6 +61,75 @@ def test_unknown_fields_are_kept():
 def test_what_does_not_fit_is_a_validation_error(wrong):
     with pytest.raises(pydantic.ValidationError):
         Chat.model_validate({"title": "", "messages": [wrong]})
+
+
+@pytest.mark.finding("F-06")
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ({"role": "user", "content": 3}, ("user", "content")),
+        ({"role": "user", "content": [{"type": "text", "text": 4}]}, ("user", "content", 0, "text")),
+        ({"role": "bot"}, ()),
+        ({}, ()),
+        (5, ()),
+    ],
+)
+@pytest.mark.parametrize("hint", [Message, Message | None])
+def test_a_bad_message_is_one_error_at_its_place(hint, wrong, place):
+    with pytest.raises(pydantic.ValidationError) as caught:
+        pydantic.TypeAdapter(hint).validate_json(json.dumps(wrong))
+    (error,) = caught.value.errors()
+    assert error["loc"] == place
+    assert " at 0x" not in str(caught.value)
+
+
+@pytest.mark.finding("F-06")
+def test_a_union_that_no_tag_tells_apart_names_its_classes():
+    with pytest.raises(pydantic.ValidationError) as caught:
+        pydantic.TypeAdapter(Text | Url).validate_python({"type": "text", "text": 4})
+    assert "Text()" in str(caught.value)
+    assert " at 0x" not in str(caught.value)
+
+
+@pytest.mark.finding("F-06")
+def test_the_schema_of_a_message_names_its_discriminator():
+    schema = pydantic.TypeAdapter(Message).json_schema()
+    assert schema["discriminator"]["propertyName"] == "role"
+    assert len(schema["oneOf"]) == len(messages.MESSAGE_CLASSES)
+
+
+@pytest.mark.finding("F-06")
+def test_a_bare_message_is_the_body_of_a_route():
+    app = FastAPI()
+
+    @app.post("/any")
+    def any_message(message: Message) -> Message:
+        return message
+
+    @app.post("/user")
+    def user_message(message: UserMessage) -> UserMessage:
+        return message
+
+    @app.post("/optional")
+    def optional_message(message: Message | None = None) -> Message | None:
+        return message
+
+    client = TestClient(app)
+    sent = json.loads(palaver.dumps(user("hi", payload={"a": 1})))
+    for path, place in (("/any", ["user"]), ("/user", []), ("/optional", ["user"])):
+        assert client.post(path, json=sent).json() == sent
+        answer = client.post(path, json={"role": "user", "content": 3})
+        assert answer.status_code == 422
+        assert [each["loc"] for each in answer.json()["detail"]] == [["body", *place, "content"]]
+    assert client.post("/optional").json() is None
+
+
+@pytest.mark.finding("F-06")
+def test_fields_are_listed_as_those_of_a_dataclass():
+    message = user("hi")
+    names = [each.name for each in dataclasses.fields(message)]
+    assert names == list(message.__struct_fields__)
+    assert dataclasses.replace(message, id="a") == message.replace(id="a")
 
 
 def test_the_reason_is_told():

@@ -44,7 +44,14 @@ from palaver.agent.tool import AgentTool
 from palaver.agent.tool_names import Toolbox, check_names
 from palaver.core.errors import MessageError, PalaverError
 from palaver.core.factories import system
-from palaver.core.messages import AssistantMessage, DeveloperMessage, Message, SystemMessage, UserMessage
+from palaver.core.messages import (
+    MESSAGE_CLASSES,
+    AssistantMessage,
+    DeveloperMessage,
+    Message,
+    SystemMessage,
+    UserMessage,
+)
 from palaver.core.parts import MalformedToolCall, ToolCall, UserPart
 from palaver.core.request import Settings
 from palaver.core.tools import AnyTool, ProviderTool
@@ -371,7 +378,7 @@ def as_messages(prompt: object) -> tuple[Message, ...]:
     items: tuple[object, ...] = (prompt,)
     if isinstance(prompt, Sequence) and not isinstance(prompt, str):
         items = tuple(cast("Sequence[object]", prompt))
-    found = [each for each in items if isinstance(each, Message)]
+    found = [each for each in items if isinstance(each, MESSAGE_CLASSES)]
     if found and len(found) == len(items):
         return tuple(found)
     if found:

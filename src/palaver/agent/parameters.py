@@ -265,6 +265,8 @@ def _property(parameter: Parameter, schema: dict[str, Any], *, strict: bool) -> 
 
 
 def _dataclass_free(default: Any) -> Any:
+    if isinstance(default, Struct):
+        return default
     return (
         dataclasses.asdict(default) if dataclasses.is_dataclass(default) and not isinstance(default, type) else default
     )

@@ -28,7 +28,7 @@ from palaver.cli.screen import console
 from palaver.cli.times import moment
 from palaver.core import jsontext
 from palaver.core.errors import excerpt
-from palaver.core.messages import AssistantMessage, Message
+from palaver.core.messages import MESSAGE_CLASSES, AssistantMessage, Message
 from palaver.swarm.bus import Since, Where
 from palaver.swarm.events import encode
 
@@ -169,7 +169,7 @@ def _told(values: Mapping[str, Any]) -> str:
 
 
 def _value(name: str, value: object) -> str:
-    if isinstance(value, Message):
+    if isinstance(value, MESSAGE_CLASSES):
         return _spoken(value)
     text = value if isinstance(value, str) else jsontext.encode(value).decode()
     return f"{excerpt(name, _NAMES)}={excerpt(text, _LONGEST)}"

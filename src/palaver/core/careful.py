@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
+    Annotated,
     Any,
     Final,
     Literal,
@@ -118,6 +119,8 @@ def read(hint: object, data: bytes) -> Any:
 def _reader(hint: Any) -> Reader:
     origin = get_origin(hint)
     arguments = get_args(hint)
+    if origin is Annotated:
+        return _reader(arguments[0])
     if origin in {Union, UnionType}:
         return _union(arguments)
     if origin is Literal:

@@ -20,11 +20,11 @@ Stability: stable.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Self, TypeAlias, cast, final, get_args
+from typing import Annotated, Any, Literal, Self, TypeAlias, cast, final, get_args
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from palaver.core import jsontext
+from palaver.core import jsontext, pydantic_schema
 from palaver.core.errors import MessageError
 from palaver.core.parts import (
     AnyPart,
@@ -214,9 +214,11 @@ class FlushMarker(_Message, frozen=True, kw_only=True, tag="flush"):
     scope: Scope | None = None
 
 
-Message: TypeAlias = (
-    SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage | RescueMarker | FlushMarker
-)
+Message: TypeAlias = Annotated[
+    SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage | RescueMarker | FlushMarker,
+    pydantic_schema.ByTag("role"),
+]
+"""Any message. It is a type to write in annotations; ``isinstance`` takes ``MESSAGE_CLASSES``."""
 MESSAGE_CLASSES = (
     SystemMessage,
     DeveloperMessage,

@@ -50,6 +50,8 @@ class Record(
 
     extra: Extra | UnsetType = UNSET
 
+    __dataclass_fields__ = pydantic_schema.DataclassFields()
+
     def __init_subclass__(cls, **config: Any) -> None:
         """Close the family: only Palaver itself defines members."""
         super().__init_subclass__(**config)

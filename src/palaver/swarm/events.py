@@ -24,7 +24,7 @@ from msgspec import Struct, structs
 
 from palaver.core import canonical, jsontext
 from palaver.core.errors import DecodeError, EncodeError, SwarmError
-from palaver.core.messages import Message
+from palaver.core.messages import MESSAGE_CLASSES
 from palaver.threads.ids import now_ms, uuid7
 
 SOURCES: Final = (
@@ -110,7 +110,7 @@ def names_of(event: Event) -> str:
 
 
 def _plain(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(values.get(_MESSAGE), Message):
+    if not isinstance(values.get(_MESSAGE), MESSAGE_CLASSES):
         return values
     return {**values, _MESSAGE: {"@message": canonical.encode(values[_MESSAGE]).decode()}}
 

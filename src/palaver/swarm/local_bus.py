@@ -24,7 +24,7 @@ from anyio.abc import TaskGroup
 from msgspec import structs
 
 from palaver.core.errors import ClosedError, SwarmError
-from palaver.core.messages import Message
+from palaver.core.messages import MESSAGE_CLASSES
 from palaver.swarm.bus import Since, Where
 from palaver.swarm.events import Event, encode, names_of
 from palaver.swarm.inbox import Inbox
@@ -130,6 +130,6 @@ def _writable(event: Event) -> bool:
             if isinstance(value, str):
                 if not value.isascii():
                     return False
-            elif not isinstance(value, _SIMPLE) and not (name == "message" and isinstance(value, Message)):
+            elif not isinstance(value, _SIMPLE) and not (name == "message" and isinstance(value, MESSAGE_CLASSES)):
                 return False
     return True

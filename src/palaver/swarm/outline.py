@@ -22,7 +22,7 @@ from msgspec import Struct
 from palaver.agent.structured import OutputError, Structured
 from palaver.core.errors import SwarmError
 from palaver.core.factories import assistant, system, user
-from palaver.core.messages import Message
+from palaver.core.messages import MESSAGE_CLASSES, Message
 from palaver.core.request import OutputFormat, Request, Settings
 from palaver.models.language_model import LanguageModel, complete
 from palaver.swarm.place import called, watched
@@ -140,9 +140,9 @@ class Outline:
         attempt = Attempt(outline=self.name, number=number, messages=told, format=self.form.format, result_id=result_id)
         await watched("on_attempt", self._on_attempt, attempt)
         given: Iterable[Any] = params if self._history is None else await called(self._history, attempt, *params)
-        if isinstance(given, str | Message):
+        if isinstance(given, (str, *MESSAGE_CLASSES)):
             given = (given,)
-        return (*told, *[each if isinstance(each, Message) else user(str(each)) for each in given])
+        return (*told, *[each if isinstance(each, MESSAGE_CLASSES) else user(str(each)) for each in given])
 
     async def _checked(self, text: str, params: Sequence[Any]) -> Any:
         """The value of an answer. Raises ``_WrongError``."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from palaver.core import canonical
 from palaver.core.errors import DecodeError, excerpt
-from palaver.core.messages import Message
+from palaver.core.messages import MESSAGE_CLASSES, Message
 from palaver.core.request import Request
 from palaver.core.value import Record
 
@@ -22,10 +22,10 @@ from palaver.core.value import Record
 def assert_law_1_storage(value: Record) -> None:
     """Law 1: what is written and read is the same value; it is one line, and stays that line."""
     text = canonical.encode(value)
-    again = canonical.decode(text) if isinstance(value, Message) else canonical.decode(text, type(value))
+    again = canonical.decode(text) if isinstance(value, MESSAGE_CLASSES) else canonical.decode(text, type(value))
     if again != value:
         raise AssertionError(f"read back as another value: {_shown(text)}")
-    if isinstance(value, Message) and canonical.encode(again) != text:
+    if isinstance(value, MESSAGE_CLASSES) and canonical.encode(again) != text:
         raise AssertionError(f"written differently the second time: {_shown(text)}")
     if b"\n" in text:
         raise AssertionError(f"not on one line: {_shown(text)}")

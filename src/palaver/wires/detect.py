@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast, get_args
 
 from msgspec import Struct, structs
 
-from palaver.core.messages import Message
+from palaver.core.messages import MESSAGE_CLASSES
 from palaver.core.parts import AnyPart
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ _MARK: Final = 3
 _CANONICAL_TAGS: Final = ("request", "response")
 _ROLE_NAMES: Final = ("system", "developer", "user", "assistant", "tool", "rescue", "flush")
 _CANONICAL_KEYS: Final = frozenset(
-    ("role", *(field.encode_name for each in get_args(Message) for field in structs.fields(each)))
+    ("role", *(field.encode_name for each in MESSAGE_CLASSES for field in structs.fields(each)))
 )
 _CANONICAL_PARTS: Final = frozenset(each.__struct_config__.tag for each in get_args(AnyPart))
 
