@@ -138,13 +138,12 @@ def test_losses_can_be_refused_and_then_nothing_is_written(run, saved, chat, tmp
 
 
 def test_an_ambiguous_file_says_what_it_may_be(run, saved):
-    body = saved({"model": "m", "messages": [HI]})
+    thought = {"role": "assistant", "content": [{"type": "thinking", "thinking": "t"}, {"type": "text", "text": "x"}]}
+    body = saved({"model": "m", "messages": [HI, thought]})
     done = run("convert", body, "--to", "palaver")
     assert (done.code, done.out) == (1, "")
-    assert "openai_chat" in done.err
-    assert "ollama_chat" in done.err
-    assert done.err.endswith("say which with --from\n")
-    assert run("convert", body, "--to", "palaver", "--from", "ollama_chat").code == 0
+    assert done.err.endswith("this request may be of openai_chat or cohere_chat; say which with --from\n")
+    assert run("convert", body, "--to", "palaver", "--from", "cohere_chat").code == 0
     assert run("convert", body, "--to", "palaver", "--from", "openai_chat:groq").err.startswith("openai_chat:groq → ")
 
 
@@ -197,6 +196,14 @@ def test_the_model_that_a_body_is_to_name(run, saved):
     named = run("convert", saved(gemini), "--from", "google_generate", "--to", "anthropic_messages", "--model", "m-1")
     assert named.json["model"] == "m-1"
     assert "unspecified" not in named.err
+
+
+@pytest.mark.finding("F-76")
+@pytest.mark.parametrize("body", [{"model": "m", "messages": [HI]}, {"messages": [HI]}, [HI]])
+def test_a_file_that_all_candidates_read_alike_is_of_the_likeliest(run, saved, body):
+    done = run("convert", saved(body), "--to", "palaver")
+    assert done.code == 0
+    assert done.out == run("convert", saved(body), "--to", "palaver", "--from", "openai_chat").out
 
 
 @pytest.mark.finding("F-71")

@@ -133,7 +133,8 @@ def test_a_response_is_a_thread_for_each_of_its_choices(run, saved, kept):
 
 def test_what_fails_is_named_and_the_rest_goes_on(run, talk, saved, tmp_path, kept):
     saved({"a": 1}, "bad.json")
-    saved({"model": "m", "messages": [HI]}, "open.json")
+    thought = {"role": "assistant", "content": [{"type": "thinking", "thinking": "t"}, {"type": "text", "text": "x"}]}
+    saved({"model": "m", "messages": [HI, thought]}, "open.json")
     saved({"palaver": 1}, "none.json")
     torn = 'data: {"id":"x","object":"chat.completion.chunk","model":"m","choices":[]}\n\n'
     saved(torn, "torn.sse")
@@ -141,7 +142,7 @@ def test_what_fails_is_named_and_the_rest_goes_on(run, talk, saved, tmp_path, ke
     assert done.code == 1
     lines = done.err.splitlines()
     assert [line.split(": ")[1] for line in lines] == ["bad.json", "open.json", "none.json", "torn.sse", "absent"]
-    assert "this request may be of openai_chat, cohere_chat or ollama_chat; say which with --from" in lines[1]
+    assert "this request may be of openai_chat or cohere_chat; say which with --from" in lines[1]
     assert "there is no message" in lines[2]
     assert "the stream broke off" in lines[3]
     assert lines[4] == "palaver: absent: no such file or directory"

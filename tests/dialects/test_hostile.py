@@ -13,6 +13,7 @@ import pytest
 import palaver as p
 from palaver import dialects
 from palaver.core.errors import LossError, PalaverError
+from palaver.core.jsontext import EMPTY_OBJECT
 from palaver.core.messages import AssistantMessage
 from palaver.dialects.conversation import transcript_of
 from palaver.store.sqlite import SQLiteStore
@@ -340,7 +341,7 @@ def test_a_writer_refuses_by_one_error_only(name):
     dialect = dialects.get(name)
     if dialect.rendering is None:
         pytest.skip("it is only read")
-    transcript = transcript_of([p.user("Hi", p.Audio(p.Url("x")), p.Opaque("nobody", b"{}")).replace(sent_at=1)])
+    transcript = transcript_of([p.user("Hi", p.Audio(p.Url("x")), p.Opaque("nobody", EMPTY_OBJECT)).replace(sent_at=1)])
     with pytest.raises(PalaverError):
         dialect.write(transcript, branch="no such branch")
     if dialect.write(transcript).losses:

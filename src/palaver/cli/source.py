@@ -3,7 +3,8 @@
 Rules:
 
 - The wire is the one that was named, else the one that is recognised (``wires.detect``). A file that several wires may
-  have written is refused with their names, unless the caller is content with the likeliest.
+  have written is refused with their names, unless all of them read the same conversation, or the caller is content
+  with the likeliest: then that is taken.
 - A recorded stream (``recording``) becomes the response that it assembles to. One that failed becomes what came of it,
   and ``failure`` says why.
 - A bare list of messages becomes a request. An exchange, ``{"request": …, "response": …}`` or with a ``stream``,
@@ -21,7 +22,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, structs
 
 from palaver import dialects, wires
 from palaver.cli import files, likeness, recording, spoken
@@ -37,6 +38,7 @@ from palaver.wires import detect, detect_stream
 if TYPE_CHECKING:
     from palaver.core.errors import StreamError
     from palaver.core.jsontext import Fields
+    from palaver.core.messages import Message
     from palaver.core.request import Loss
     from palaver.wires.wire import Wire
 
@@ -152,9 +154,29 @@ def _source(body: bytes, place: str, named: Wire | None, *, guess: bool) -> Sour
         source = _READERS[found.kind](body, wire)
     except ProviderError as error:
         bad_input(place, f"an error of {_either(found.wires)}: {error.message}")
-    if others and not guess:
+    if others and not guess and any(not _reads_alike(source, found.kind, body, each) for each in others):
         bad_input(place, f"this {found.kind} may be of {_either(found.wires)}; say which with --from")
     return Source(source.value, source.wire, tuple(others), source.notes)
+
+
+def _reads_alike(source: Source, kind: str, body: bytes, name: str) -> bool:
+    """Whether another wire reads the same conversation in a file."""
+    try:
+        other = _READERS[kind](body, wires.get(name))
+    except PalaverError:
+        return False
+    return _said(other.value) == _said(source.value)
+
+
+def _said(value: Request | Response) -> tuple[object, ...]:
+    """The messages and tools, without what each wire keeps beside them for itself."""
+    messages = value.messages if isinstance(value, Request) else (value.message,)
+    return (*map(_bare, messages), *(value.tools if isinstance(value, Request) else ()))
+
+
+def _bare(message: Message) -> Message:
+    content: Any = tuple([structs.replace(part, provider_json=UNSET) for part in message.content])
+    return structs.replace(message, content=content, provider_json=UNSET)
 
 
 def _told(body: bytes, found: detect.Detected) -> tuple[str, ...]:

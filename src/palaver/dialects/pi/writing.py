@@ -170,7 +170,8 @@ class Rendering:
         }
         if message.usage is not None and message.usage == usage_of(old):
             counts = old["usage"]
-        failed = message.metadata.get("error")
+        failed = message.metadata.get("error")  # text in this format; opencode has an object
+        failed = failed if failed is None or isinstance(failed, str) else jsontext.encode(failed).decode()
         return {
             "role": "assistant",
             "content": self._blocks(entry),
