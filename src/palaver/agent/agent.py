@@ -44,6 +44,7 @@ from palaver.agent.tool import AgentTool
 from palaver.agent.tool_names import Toolbox, check_names
 from palaver.core.errors import MessageError, PalaverError
 from palaver.core.factories import system
+from palaver.core.jsontext import is_json
 from palaver.core.messages import (
     MESSAGE_CLASSES,
     AssistantMessage,
@@ -201,11 +202,31 @@ class Agent(Generic[T]):
         return cost(usage, self._known_prices[model])
 
     def received(self, message: AssistantMessage) -> AssistantMessage:
-        """An answer as it joins the thread: under ``note`` without calls that cannot be run."""
+        """An answer as it joins the thread.
+
+        Malformed calls that their tool can read are calls; under ``note``, those that cannot be run are malformed.
+        """
+        content = [self._repaired(part) if isinstance(part, MalformedToolCall) else part for part in message.content]
+        if any(new is not old for new, old in zip(content, message.content, strict=True)):
+            message = message.replace(content=content)
+            if message.finish_reason == "stop":
+                message = message.replace(finish_reason="tool_calls")
         if self._invalid_calls == "answer" or not message.tool_calls:
             return message
         content = [self._judged(part) if isinstance(part, ToolCall) else part for part in message.content]
         return message.replace(content=content)
+
+    def _repaired(self, part: MalformedToolCall) -> ToolCall | MalformedToolCall:
+        """A malformed call whose tool can read its text (``repairs``), as a call with the model's own text."""
+        tool = self.toolbox.find(part.name) if part.name else None
+        if tool is None or part.id is None or tool.definition.custom or not part.raw.strip() or is_json(part.raw):
+            return part
+        call = ToolCall(part.id, tool.name, part.raw, provider_json=part.provider_json)
+        try:
+            tool.check(call)
+        except PalaverError:
+            return part
+        return call
 
     def _judged(self, call: ToolCall) -> ToolCall | MalformedToolCall:
         tool = self.toolbox.find(call.name)

@@ -18,6 +18,7 @@ from palaver.models.endpoint import Credentials, Endpoint
 from palaver.models.http import Sender, Timeouts
 from palaver.models.language_model import OnNotice, Prompt, Session
 from palaver.models.retry import Retry
+from palaver.models.text_calls import TextCallSession
 from palaver.models.written import Written
 
 
@@ -26,7 +27,8 @@ class Model(Struct, frozen=True, kw_only=True):
 
     ``name`` is what people call it (``openai/gpt-…``), ``id`` what is sent. ``settings`` are defaults: each field that
     a prompt leaves open. ``missing`` says what becomes of what the model cannot see or do. Without ``http`` it shares
-    the connections of the event loop.
+    the connections of the event loop. ``text_calls`` names the format in which the model writes calls and reasoning as
+    text (``palaver.stream.local.names()``), where its server does not read them.
     """
 
     name: str
@@ -40,10 +42,12 @@ class Model(Struct, frozen=True, kw_only=True):
     missing: Missing = "drop"
     http: Sender | None = None
     clock: Clock = Clock()
+    text_calls: str | None = None
 
     def session(self) -> Session:
-        """Begin a conversation. Raises ``UnknownNameError`` when the endpoint speaks no wire that there is."""
-        return _Session(self)
+        """Begin a conversation. Raises ``UnknownNameError`` for a wire or a format that there is not."""
+        session = _Session(self)
+        return session if self.text_calls is None else TextCallSession(session, self.text_calls)
 
 
 def written(model: Model) -> Written:

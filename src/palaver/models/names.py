@@ -35,6 +35,7 @@ from palaver.models.providers import Provider
 from palaver.models.providers.compatible import PLAIN
 from palaver.models.providers.row import speaking, usual
 from palaver.models.retry import Retry
+from palaver.stream import local
 
 DEFAULT: Final = "PALAVER_MODEL"
 """The variable that names the model where nobody does."""
@@ -144,13 +145,18 @@ def model(
     missing: Missing = "drop",
     capabilities: Capabilities | None = None,
     http: Http | None = None,
+    text_calls: str | None = None,
 ) -> Model:
     """The model of that name, ready to be asked.
 
     ``key`` and ``url`` stand before what the environment says; ``wire`` chooses another wire that the provider speaks
     (``openai_chat``), or the accent of a server (``openai_chat:vllm``). ``capabilities`` are those of the catalogue,
-    unless given. Raises ``UnknownNameError`` for a name, provider or wire that there is not.
+    unless given. ``text_calls`` names the format in which a model writes its calls as text, where its server does not
+    read them (``"lfm2"``; ``palaver.stream.local.names()``). Raises ``UnknownNameError`` for a name, provider, wire or
+    format that there is not.
     """
+    if text_calls is not None:
+        local.get(text_calls)
     found = find(name, key=key, url=url, wire=wire)
     return Model(
         name=found.name,
@@ -163,6 +169,7 @@ def model(
         timeouts=timeouts or Timeouts(),
         missing=missing,
         http=http,
+        text_calls=text_calls,
     )
 
 

@@ -38,7 +38,19 @@ if TYPE_CHECKING:
     from palaver.core.parts import AssistantPart
     from palaver.core.tools import AnyTool
 
-__all__ = ["FORMATS", "REASONING", "Format", "Pair", "Parser", "gemma", "get", "names", "read", "split_thinking"]
+__all__ = [
+    "FORMATS",
+    "REASONING",
+    "Format",
+    "Pair",
+    "Parser",
+    "gemma",
+    "get",
+    "names",
+    "parts",
+    "read",
+    "split_thinking",
+]
 
 FORMATS: Final[dict[str, Format]] = {
     "hermes": hermes.FORMAT,  # Hermes 2 Pro to 4, Qwen2.5, Qwen3, QwQ
@@ -106,7 +118,11 @@ class Options(TypedDict, total=False):
 
 def read(name: str, text: str, **options: Unpack[Options]) -> tuple[AssistantPart, ...]:
     """The parts of a whole answer. Takes the options of ``get``, and raises what it raises."""
-    parser = get(name, **options)
+    return parts(get(name, **options), text)
+
+
+def parts(parser: Parser, text: str) -> tuple[AssistantPart, ...]:
+    """The parts of a whole answer, read by a parser that has read nothing yet."""
     assembler = Assembler()
     assembler.extend(parser.feed(text))
     assembler.extend(parser.finish())
