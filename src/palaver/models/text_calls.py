@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from operator import is_
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, cast, final
 from uuid import uuid4
 
 from msgspec import structs
@@ -114,7 +114,7 @@ class _Reader:
                 made.text = index if isinstance(event.part, Text) else made.text
                 yield structs.replace(event, index=index, choice=made.start.choice, place=made.start.place)
             else:
-                yield _moved(event, made.places[getattr(event, "index")])  # noqa: B009 (events of parts have one)
+                yield _moved(event, made.places[cast("TextDelta | PartEnd", event).index])
 
     # -- whole --
 
