@@ -7,6 +7,8 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from palaver import dialects
 from palaver.core.errors import PalaverError
+from palaver.dialects.conversation import session_of
+from tests.dialects.samples import FOLDER
 
 pytestmark = pytest.mark.finding("F-102")
 
@@ -98,3 +100,32 @@ def test_any_json_is_read_or_one_error(data, name):
         dialects.get(name).read(data)
     except PalaverError:
         return
+
+
+@pytest.mark.finding("F-76")
+@pytest.mark.parametrize("column", [{}, {"id": 7}, {"score": 0.5, "source": "web"}])
+def test_a_list_of_conversations_is_one_whatever_columns_stand_beside(column):
+    record = {"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}], **column}
+    data = json.dumps([record, record]).encode()
+    (found,) = dialects.detect(data)
+    assert (found.dialect, found.confidence) == ("openai_messages", 0.7)
+    dialect = dialects.get(found.dialect)
+    transcripts = dialect.read(data)
+    assert [[entry.message.text for entry in each.thread.entries if entry.message.text] for each in transcripts] == [
+        ["hello", "hi"]
+    ] * 2
+    assert dialect.write_many(transcripts).body == data
+
+
+@pytest.mark.finding("F-76")
+def test_a_pi_session_whose_header_is_gone_is_read():
+    whole = (FOLDER / "pi" / "branches.jsonl").read_bytes()
+    data = whole.partition(b"\n")[2]
+    (found,) = dialects.detect(data, "x.jsonl")
+    assert found.dialect == "pi"
+    dialect = dialects.get("pi")
+    ((given,), (left,)) = (dialect.read(whole), dialect.read(data))
+    assert session_of(left.metadata).id is None
+    assert dialect.write(left).body == data
+    texts = [entry.message.text for entry in left.thread.path() if entry.message.text]
+    assert texts == [entry.message.text for entry in given.thread.path() if entry.message.text]

@@ -25,6 +25,8 @@ RESPONSES: Final = "openai_responses"
 
 Shape: TypeAlias = Literal["messages", "message", "completion", "chosen", "preference", "batch", "sharegpt", "list"]
 
+_LISTED: Final[dict[str, float]] = {"messages": 0.7, "message": 0.5}
+"""How sure a shape is in a list: no request is a list of conversations, but one may be a list of messages."""
 _ROLES: Final = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
 
 
@@ -37,7 +39,7 @@ def sees(head: Head) -> Sighting | None:
         shape = _shape(first)
         if shape is None:
             return Sighting(0.5) if _listed(cast("list[object]", document)[0] if document else None) else None
-        return Sighting(min(shape[1], 0.9 if shape[0] != "message" else 0.5))
+        return Sighting(_LISTED.get(shape[0], shape[1]))
     if not lines:
         return Sighting(0.7) if list_shape(head.data.partition(b"\n")[0]) else None
     shape = _shape(head.fields or lines[0])

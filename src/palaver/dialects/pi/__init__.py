@@ -7,29 +7,45 @@ summary and the entries that it kept follow with ``source="compaction"``. ``thin
 
 What it cannot say: system and developer messages (pi writes its own prompt; they are kept in ``custom`` entries, which
 pi never sends), audio, video and files, citations, refusals as such, markers, arguments that are no JSON object (they
-become text). pi reads version 3, which is what is written; all branches are.
+become text). pi reads version 3, which is what is written; all branches are. A file whose header is gone is read too.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from palaver.dialects.dialect import Dialect
-from palaver.dialects.pi.forms import NAME
+from palaver.dialects.pi.forms import KEYS, NAME, ROLES
 from palaver.dialects.pi.reading import Reading
 from palaver.dialects.pi.writing import Rendering
-from palaver.dialects.sight import Head, Sighting
+from palaver.dialects.sight import Head, Sighting, word
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PLACED: Final = KEYS.keys() - {"session", "message"}
 
 
 def sees(head: Head) -> Sighting | None:
-    """A header of type ``session`` with ``id`` and ``cwd``; with ``harness`` it is HF STS."""
+    """A header of type ``session`` with ``id`` and ``cwd``; with ``harness`` it is HF STS. Without one, its entries."""
     first = head.first
+    if _is_entry(first):
+        return Sighting(0.7)
     if first.get("type") != "session" or "harness" in first or "id" not in first:
         return None
     version = first.get("version", 1)
     return Sighting(1.0 if "cwd" in first else 0.7, str(version))
+
+
+def _is_entry(record: Mapping[str, Any]) -> bool:
+    """Whether a record is an entry that has a place in the tree: of a file whose header is gone."""
+    if not {"id", "parentId", "timestamp"} <= record.keys():
+        return False
+    message: object = record.get("message")
+    said = word(cast("dict[str, Any]", message), "role") if isinstance(message, dict) else ""
+    return said in ROLES if record.get("type") == "message" else word(record, "type") in _PLACED
 
 
 DIALECT: Final = Dialect(

@@ -112,6 +112,8 @@ class Reading:
 
     def _begin(self, record: Record) -> Iterator[Step]:
         fields = record.fields or {}
+        if string(fields, "type") != "session":
+            fields = {}  # the header is gone, and an entry says nothing of the session
         named = string(fields, "id")
         more = {key: jsontext.value(fields[key]) for key in ("parentSession",) if key in fields}
         self._session = Session(
