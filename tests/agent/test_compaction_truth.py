@@ -124,7 +124,7 @@ def is_near(found: int, counted: int) -> bool:
 @pytest.mark.finding("F-10")
 @pytest.mark.row("KAI-08")
 @given(data=st.data(), provider=PROVIDERS, share=st.sampled_from([0.2, 0.5, 0.8]), summed=st.booleans())
-@settings(max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_after_is_what_is_measured_next_and_what_the_provider_counts(
     data: st.DataObject, provider: Provider, share: float, summed: bool
 ) -> None:
@@ -145,13 +145,13 @@ def test_after_is_what_is_measured_next_and_what_the_provider_counts(
     if tells:
         assert is_near(done.before, counted)
         assert is_near(done.after, provider.count(ReplayView()(thread.path())))
-    assert done.after < done.before or not (done.changes and tells)
+    assert done.after < done.before or not done.changes
 
 
 @pytest.mark.finding("F-10")
 @pytest.mark.row("KAI-08")
 @given(data=st.data(), provider=PROVIDERS, reported=st.booleans(), share=st.sampled_from([0.4, 0.8, 1.1]))
-@settings(max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_the_loop_says_what_the_next_report_says(
     data: st.DataObject, provider: Provider, reported: bool, share: float
 ) -> None:
@@ -179,7 +179,7 @@ def test_the_loop_says_what_the_next_report_says(
     assert run.ok, (run.reason, run.error)
     if events and tells:  # events arrive on their own time: the last one is of the last prompt
         assert is_near(events[-1].after, prompts[-1])
-        assert events[-1].after < events[-1].before or not events[-1].changes
+    assert all(event.after < event.before for event in events if event.changes)
     if len(prompts) > 1:  # it was asked again: with less
         assert events
         assert prompts[-1] < prompts[0]

@@ -100,3 +100,15 @@ def test_what_was_learned_is_read_back_and_nonsense_is_not():
         assert Calibration.restored({**fields, name: wrong}) is None
     assert Calibration.restored({**fields, "e": 1e6}) is None
     assert Calibration.restored({}) is None
+
+
+@pytest.mark.finding("F-10")
+def test_what_a_report_said_beyond_expectation_holds_until_the_next():
+    known = Calibration().learned(1_000, 900).learned(5_000, 4_400)
+    carried = known.carried(4_000, 4_800)
+    assert carried.applied(4_000) == 4_800
+    assert carried.applied(2_000) < 4_800
+    assert carried.scale == pytest.approx(known.scale * carried.ratio)
+    assert Calibration.restored(msgspec.to_builtins(carried)) == carried
+    assert carried.learned(6_000, 5_000).ratio == 1.0
+    assert known.carried(0, 0) == known

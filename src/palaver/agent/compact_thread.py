@@ -104,10 +104,9 @@ async def compact(
     every = ReplayView()(path)
     ledger.recall(path, every, fixed=fixed)
     measured = ledger.measure(every, fixed=fixed, anchor=ledger.anchored(path, every))
-    # What the last answer reported says nothing of the prompt behind a compaction, so the plan does not rest on it.
-    bare = ledger.measure(every, fixed=fixed)
-    whole = ledger.plan(messages, bare, capacity=_capacity(model, window), now=now_ms(), keep_last=keep_last)
-    goal = max(measured.tokens // 2, 1) if to is None else to
+    ledger.carry(measured)
+    whole = ledger.plan(messages, measured, capacity=_capacity(model, window), now=now_ms(), keep_last=keep_last)
+    goal = max(whole.tokens // 2, 1) if to is None else to
     asking = compacting(whole, (*([_CUT] if cut_results else []), *stages), goal=goal)
     heard = _Heard()
     if summaries:

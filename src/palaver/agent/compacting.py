@@ -175,6 +175,7 @@ class Compacting(Middleware):
             text = f"{self.name}: nothing is compacted behind middleware that changes the messages: let it stand before"
             context.emit(Warned(agent=context.agent, run=context.run, text=text))
             return None
+        known.ledger.carry(measured)
         return known.ledger.plan(prompt.messages, measured, capacity=room, now=now, keep_last=self._keep_last)
 
     async def _compacted(

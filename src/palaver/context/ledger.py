@@ -336,6 +336,10 @@ class Ledger:
         media = measure.media
         self.calibration = self.calibration.learned(measure.weight - media, reported - media, unsure=media)
 
+    def carry(self, measure: Measure) -> None:
+        """Let what was measured of this prompt hold for the next, also where it does not go on from this one."""
+        self.calibration = self.calibration.carried(measure.weight - measure.media, measure.tokens - measure.media)
+
     def recall(self, path: Sequence[Entry], messages: Sequence[Message], *, fixed: int) -> None:
         """Learn from the answers that a thread holds already: those behind the last marker and the last compaction.
 
@@ -360,7 +364,7 @@ class Ledger:
     def learned(self) -> Mapping[str, Any] | None:
         """What was learned of the model, for the record of a compaction; ``None`` where that is nothing."""
         known = self.calibration
-        return {"model": self.model, **msgspec.to_builtins(known)} if known.reports or known.replays else None
+        return {"model": self.model, **msgspec.to_builtins(known)} if known != Calibration() else None
 
     def _relearn(self, message: Message) -> None:
         """Begin with what the record of a compaction says was learned of the same model."""

@@ -12,6 +12,8 @@ Rules (issue 6):
   many.
 - ``replay`` is the share of the reported reasoning that comes back in the next prompt of the same turn: providers keep
   it or drop it, and say so nowhere. It is learned from the first prompt after an answer that reasoned.
+- ``ratio`` is what the last report said beyond all that: how far that prompt was from what is expected. It holds until
+  the next report, for a prompt that does not go on from that one (``carried``).
 - A value: learning gives another one. It is that of one model, and of prompts that all have tools, or none.
 
 Stability: experimental.
@@ -24,7 +26,7 @@ from math import isfinite, sqrt
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from palaver.core.errors import MessageError
 
@@ -50,6 +52,7 @@ _MOST: Final = 1e12
 """No sum comes near it."""
 
 _SLOPES: Final = (0.2, 5.0)
+_RATIOS: Final = (0.25, 4.0)
 
 
 class Calibration(Struct, frozen=True, gc=False):
@@ -63,6 +66,7 @@ class Calibration(Struct, frozen=True, gc=False):
     reports: int = 0
     replay: float = 1.0
     replays: int = 0
+    ratio: float = 1.0
 
     def learned(self, estimate: int, reported: int, *, unsure: int = 0) -> Calibration:
         """With one more report: what the provider counted for a prompt of that estimate.
@@ -100,6 +104,15 @@ class Calibration(Struct, frozen=True, gc=False):
             self.ee, self.e, self.n, self.er, self.r, self.reports, known + (share - known) / 2, self.replays + 1
         )
 
+    def carried(self, estimate: int, tokens: int) -> Calibration:
+        """As it must be for a prompt of that estimate to be so many tokens, until the next report."""
+        slope, fixed, _ = self._fit(estimate)
+        expected = slope * estimate + fixed
+        if expected <= 0 or tokens <= 0:
+            return self
+        low, high = _RATIOS
+        return structs.replace(self, ratio=min(max(tokens / expected, low), high))
+
     @classmethod
     def restored(cls, fields: Mapping[str, Any]) -> Calibration | None:
         """What was learned elsewhere, of its fields; ``None`` for what nothing can have taught."""
@@ -110,22 +123,24 @@ class Calibration(Struct, frozen=True, gc=False):
                 return None
             known[name] = int(value) if name in _WHOLE else float(value)
         found = msgspec.convert(known, cls)
-        return found if found.e**2 <= found.ee * found.n * 1.001 and found.replay <= 1 else None
+        low, high = _RATIOS
+        sound = found.e**2 <= found.ee * found.n * 1.001 and found.replay <= 1 and low <= found.ratio <= high
+        return found if sound else None
 
     @property
     def scale(self) -> float:
         """Tokens of the provider for one of the estimate, without what is fixed."""
-        return self._fit(0)[0]
+        return self.ratio * self._fit(0)[0]
 
     @property
     def fixed(self) -> float:
         """Tokens of the provider around every prompt."""
-        return self._fit(0)[1]
+        return self.ratio * self._fit(0)[1]
 
     def applied(self, estimate: int) -> int:
         """What the provider would count; at least 1."""
         slope, fixed, _ = self._fit(estimate)
-        return max(1, round(slope * estimate + fixed))
+        return max(1, round(self.ratio * (slope * estimate + fixed)))
 
     def _fit(self, estimate: int) -> tuple[float, float, float]:
         """Slope, fixed part, and the standard deviation of what a provider would report for an estimate."""
