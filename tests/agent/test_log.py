@@ -15,6 +15,7 @@ from palaver.threads import Thread
 
 
 @pytest.mark.finding("F-02")
+@pytest.mark.row("DAS-21")
 @pytest.mark.parametrize("make", [Thread, lambda: MemoryStore().open("t")])
 def test_a_log_has_what_compaction_made_and_what_it_left_behind(make, tmp_path):
     thread = make()
@@ -33,9 +34,12 @@ def test_a_log_has_what_compaction_made_and_what_it_left_behind(make, tmp_path):
     assert {each.id: each for each in again.entries} == {each.id: each for each in tree.entries}
     assert dict(again.branches) == dict(tree.branches)
     assert list(again.path()) == list(tree.path())
+    marks = [line.context.kept for line in read_log(tmp_path) if line.context.kept is not None]
+    assert sorted(marks) == sorted(set(tree.branches) - {"main"}), "each compaction names the branch that it left"
 
 
 @pytest.mark.finding("F-02")
+@pytest.mark.row("DAS-21")
 @pytest.mark.parametrize("own", [False, True])
 def test_a_log_has_the_messages_of_sub_agents(own, tmp_path):
     kid = Agent(ScriptedModel(["child"]), name="kid", log=JsonlLog(tmp_path / "kid") if own else None)
@@ -45,6 +49,10 @@ def test_a_log_has_the_messages_of_sub_agents(own, tmp_path):
     lines = list(read_log(tmp_path / ("kid" if own else "parent")))
     spoken = [line.message.text for line in lines if line.context.agent == "kid"]
     assert spoken == ["D", "child"]
+    if not own:
+        first, *_, last = [line for line in lines if line.context.agent == "parent"]
+        assert (first.message.text, last.message.text) == ("go", "end")
+        assert len({line.context.run for line in lines}) == 2
     assert len({line.context.thread for line in lines}) == (1 if own else 2)
 
 
