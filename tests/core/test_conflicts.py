@@ -24,6 +24,7 @@ from palaver import (
     system,
     tool,
     user,
+    wires,
 )
 from palaver.core import messages
 
@@ -102,6 +103,9 @@ def test_c12_metadata_and_payload_are_two_fields():
     message = user(metadata={"trace": 1}, payload={"image_id": 2})
     assert (message.metadata, message.payload) == ({"trace": 1}, {"image_id": 2})
     assert palaver.content_hash(message) == palaver.content_hash(user())
+    for name in wires.names():
+        bodies = {wires.get(name).encode_request(palaver.Request(messages=(each,))).body for each in (message, user())}
+        assert len(bodies) == 1
 
 
 @pytest.mark.conflict("C13")

@@ -162,6 +162,22 @@ def test_the_first_form_reads_as_the_later_one(first, later):
     assert written(one(again[0]))[0] == again
 
 
+@pytest.mark.row("MSG-14")
+@pytest.mark.finding("F-05")
+@pytest.mark.parametrize("lifetime", ["agentStep", "userPrompt"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_deprecated_lifetime_is_told_once_obeyed_and_not_written(lifetime, count):
+    records = [user(text(f"a{number}"), timeToLive=lifetime) for number in range(count)]
+    messages, drift = read(*records)
+    assert [(each.name, each.count) for each in drift] == [("message.timeToLive", count)]
+    ends = {"agentStep": "agent-step", "userPrompt": "user-prompt"}[lifetime]
+    assert len(expire(messages, ends)) == 0
+    (transcript,) = CODEBUFF.read(json.dumps(records).encode())
+    again = json.loads(CODEBUFF.write(bare("codebuff", transcript)).body)
+    assert [each["tags"] for each in again] == [[f"expires:{ends}"]] * count
+    assert not any("timeToLive" in each for each in again)
+
+
 @pytest.mark.row("CBF-07", "MSG-14")
 @pytest.mark.parametrize(
     ("lifetime", "after_step", "after_prompt"), [(None, 1, 1), ("agentStep", 0, 0), ("userPrompt", 1, 0)]

@@ -59,8 +59,23 @@ def test_every_part_arrives_or_is_on_the_receipt(target: str, messages: tuple[p.
             assert shown not in body, "reported as dropped, and sent"
 
 
-@pytest.mark.row("MSG-08")
 @pytest.mark.row("MSG-12")
+@pytest.mark.finding("F-05")
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("origin", [*wires.names(), FOREIGN, None])
+def test_reasoning_of_another_wire_is_not_sent_and_told(target: str, origin: str | None) -> None:
+    thought = p.Reasoning("tokthought", signature="sigtok", wire=origin)
+    messages = (p.user("hi"), p.assistant(thought, "so"), p.user("on"))
+    encoded = wires.get(target).encode_request(p.Request(messages=messages))
+    lost = [(x.kind, x.message, x.part) for x in encoded.losses if x.what == "reasoning"]
+    if origin == target.partition(":")[0]:
+        return  # what its own wire does with it is a matter of that wire and its accents
+    assert lost == [("dropped", 1, 0)]
+    assert "tokthought" not in _values(encoded.body)
+    assert "sigtok" not in _values(encoded.body)
+
+
+@pytest.mark.row("MSG-08")
 @pytest.mark.parametrize("target", TARGETS)
 @given(messages=histories())
 def test_nothing_foreign_is_sent(target: str, messages: tuple[p.Message, ...]) -> None:
