@@ -65,7 +65,7 @@ async def test_one_call_that_cannot_run_and_none_does_wherever_it_stands(kind, p
         assert await it.events() == [
             "execution commit-execution-begin",
             *["history push"] * 2,
-            *(["agent error"] if kind == "odd arguments" else []),
+            *(["agent tool-error"] if kind == "odd arguments" else []),
             *["history push"] * 2,
             "agent emit-output",
             "swarm wait-for-output",
