@@ -163,7 +163,8 @@ class SwarmAgent:
         self.sources = tuple(sources)
         self.keep, self.where, self.max_tool_calls = keep, where, max_tool_calls
         self.map, self.map_calls, self.transform, self.validate = map, map_calls, transform, validate
-        self.rescue, self.rescue_scope, self.placeholders = rescue, rescue_scope, tuple(placeholders)
+        self.rescue, self.placeholders = rescue, tuple(placeholders)
+        self.rescue_scope: Scope = rescue_scope
         self.on_model_error: OnModelError = on_model_error
         self.hooks = hooks or Hooks()
         self.operator, self.operator_timeout = operator, operator_timeout

@@ -24,7 +24,7 @@ from msgspec import UNSET, Raw
 
 from palaver.core import jsontext
 from palaver.core.jsontext import NULL, Fields
-from palaver.core.parts import Audio, MalformedToolCall, Reasoning, Refusal, ToolCall
+from palaver.core.parts import Audio, MalformedToolCall, Opaque, Reasoning, Refusal, ToolCall
 from palaver.stream import sse
 from palaver.wires.openai_chat import encode
 from palaver.wires.openai_chat.accents import row
@@ -274,6 +274,9 @@ class Encoder(StreamEncoder):
         if isinstance(part, Audio) and ("audio" in held or not self.context.own):
             said.fields.add("audio")
             self._say(shown.choice, {"audio": encode.audio(part, held)})
+            return
+        if isinstance(part, Opaque) and (part.wire != WIRE or jsontext.kind(part.raw_json) != "an object"):
+            self.context.lose("dropped", "opaque block", "no item of a content list", shown.choice)
             return
         said.last = type(part).__name__
         self._say(shown.choice, {"content": [encode.content_part(part, self.context)]})
