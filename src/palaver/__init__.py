@@ -7,7 +7,14 @@ message a line. The rest of the canonical form is in ``palaver.core.canonical``.
 Stability: stable.
 """
 
-from palaver.core.canonical import content_hash, decode as loads, dump_conversation, encode as dumps, load_conversation
+from palaver.core.canonical import (
+    content_hash,
+    decode as loads,
+    dump_conversation,
+    encode as dumps,
+    hash_chain,
+    load_conversation,
+)
 from palaver.core.errors import (
     ArgumentsError,
     ConflictError,
@@ -132,6 +139,7 @@ __all__ = [
     "dump_conversation",
     "dumps",
     "flush",
+    "hash_chain",
     "load_conversation",
     "loads",
     "rescue",

@@ -2,11 +2,12 @@
 
 import enum
 import inspect
+import itertools
 from uuid import uuid4
 
 import pytest
 from hypothesis import given, strategies as st
-from msgspec import Raw, structs
+from msgspec import Raw, Struct, structs
 
 import palaver
 from palaver import (
@@ -27,8 +28,9 @@ from palaver import (
     tool_call,
     user,
 )
-from palaver.core import jsontext, typed
+from palaver.core import canonical, jsontext, typed
 from palaver.core.errors import EncodeError, PalaverError
+from palaver.core.messages import MESSAGE_CLASSES
 from palaver.testing import ill_typed
 from palaver.threads import Thread
 
@@ -91,7 +93,7 @@ def test_constructors_and_factories_check_every_value(build):
 
 
 @pytest.mark.finding("F-16")
-@pytest.mark.parametrize("calls", [["read"], "read", [{"name": "read"}], ToolCall("1", "f", "")])
+@pytest.mark.parametrize("calls", [["read"], "read", 7, None, [{"name": "read"}], ToolCall("1", "f", "")])
 def test_what_is_no_tool_call_does_not_become_text(calls):
     if isinstance(calls, ToolCall):
         assert assistant("x", tool_calls=calls).tool_calls == (calls,)
@@ -148,6 +150,67 @@ def test_every_field_of_every_class_is_among_them():
                 assert f"{type(part).__name__}.{name}" in named
 
 
+def _structs(value, found=()):
+    """A message, and all that stands in it, each with how it is put back into its message."""
+    yield value
+    for name in type(value).__struct_fields__:
+        held = getattr(value, name)
+        for each in held if isinstance(held, tuple) else [held]:
+            if isinstance(each, Struct):
+                yield from _structs(each, (*found, value))
+
+
+def _built(build):
+    """What a constructor made, or ``None`` for what it refused, which it may do in one way only."""
+    try:
+        return build()
+    except MessageError:
+        return None
+
+
+SAMPLES = {type(each): each for message in ill_typed.messages() for each in _structs(message)}
+
+
+@pytest.mark.finding("F-01")
+@pytest.mark.parametrize("cls", SAMPLES, ids=lambda cls: cls.__name__)
+def test_what_a_constructor_or_replace_takes_is_refused_by_dumps_or_comes_back_equal(cls):
+    """Whether a value is right is judged by what ``loads`` gives, not by the rules of the constructor."""
+    sample = SAMPLES[cls]
+    fields = {name: getattr(sample, name) for name in cls.__struct_fields__}
+    values = [*ill_typed.WRONG, Raw(b'"x"'), *[value for _, value in ill_typed.odd_values()]]
+    taken = 0
+    for name, wrong in itertools.product(fields, values):
+        builds = [lambda name=name, wrong=wrong: cls(**{**fields, name: wrong})]
+        if hasattr(cls, "replace"):
+            builds.append(lambda name=name, wrong=wrong: sample.replace(**{name: wrong}))
+        for made in filter(None, map(_built, builds)):
+            try:
+                line = dumps(made)
+            except EncodeError:
+                continue
+            taken += 1
+            again = loads(line) if isinstance(made, MESSAGE_CLASSES) else canonical.decode(line, cls)
+            assert again == made, f"{cls.__name__}.{name} = {type(wrong).__name__}"
+    assert taken > 0
+
+
+@pytest.mark.finding("F-01")
+@pytest.mark.parametrize("factory", [*FACTORIES, palaver.flush], ids=lambda factory: factory.__name__)
+def test_what_a_factory_takes_comes_back_equal(factory):
+    names = [each.name for each in inspect.signature(factory).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    assert {"id", "tags", "metadata"} <= set(names)
+    values = [*ill_typed.WRONG, *[value for _, value in ill_typed.odd_values()]]
+    for name, wrong in itertools.product(names, values):
+        made = _built(lambda name=name, wrong=wrong: factory(**{name: wrong}))
+        if made is None:
+            continue
+        try:
+            line = dumps(made)
+        except EncodeError:
+            continue
+        assert loads(line) == made, f"{factory.__name__}({name}={type(wrong).__name__})"
+
+
 @pytest.mark.finding("F-01")
 @pytest.mark.parametrize("depth", [100, 200, 201, 400, 990, 5000])
 def test_deep_values_are_refused_where_they_are_given(depth):
@@ -195,3 +258,32 @@ def test_errors_are_short_whatever_was_given():
         with pytest.raises(PalaverError) as caught:
             system("a", verbatim=wrong)
         assert len(str(caught.value)) < 200
+
+
+@pytest.mark.finding("S-10")
+@pytest.mark.parametrize(
+    ("make", "place"),
+    [
+        (lambda: palaver.Settings(max_tokens="100"), "Settings: max_tokens"),
+        (lambda: palaver.Settings(stop="END"), "Settings: stop"),
+        (lambda: palaver.Settings(temperature=True), "Settings: temperature"),
+        (lambda: palaver.Settings(tool_choice="auto"), "Settings: tool_choice"),
+        (lambda: palaver.ToolChoice("whatever"), "ToolChoice: mode"),
+        (lambda: palaver.OutputFormat("yaml"), "OutputFormat: kind"),
+        (lambda: palaver.Tool(5), "Tool: name"),
+        (lambda: palaver.Request(model=5), "Request: model"),
+        (lambda: palaver.Request(messages=({},)), r"Request: messages\[0\]"),
+        (lambda: palaver.Request(tools=[{"name": "f"}]), r"Request: tools\[0\]"),
+        (lambda: palaver.Request().replace(settings={}), "Request: settings"),
+        (lambda: palaver.Response("text"), "Response: message"),
+    ],
+)
+def test_a_request_refuses_a_wrong_type_and_names_the_field(make, place):
+    with pytest.raises(PalaverError, match=place):
+        make()
+
+
+@pytest.mark.finding("S-10")
+def test_a_request_takes_lists_for_tuples():
+    made = palaver.Request(messages=[palaver.user("a")], settings=palaver.Settings(stop=["END"], temperature=1))
+    assert (made.messages, made.settings.stop) == ((palaver.user("a"),), ("END",))

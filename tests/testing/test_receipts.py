@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec import Raw
 
 import palaver as p
 from palaver import wires
@@ -110,7 +111,137 @@ def test_an_empty_result_that_nobody_gave_is_found():
     assert len(checked(request, chat(*rows), p.Loss("converted", "media", "moved", 2, 0))) == 1
 
 
+@pytest.mark.finding("S-04")
+def test_a_field_of_a_tool_that_vanished_is_found():
+    tool = p.Tool("f", provider_json=Raw(b'{"elsewhere":{"cache_control":{"type":"ephemeral"}}}'))
+    body = {**chat(USER), "tools": [{"type": "function", "function": {"name": "f"}}]}
+    assert len(checked(said(p.user("hello"), tools=(tool,)), body)) == 1
+    assert checked(said(p.user("hello"), tools=(tool,)), body, p.Loss("dropped", "cache_control", "none")) == []
+
+
+@pytest.mark.finding("S-04")
+@pytest.mark.parametrize("field", ["schema", "name", "description", "strict"])
+def test_a_field_of_the_form_of_the_answer_that_vanished_is_found(field: str):
+    form = {"name": "berth", "description": "in metres", "strict": True, "schema": {"type": "object"}}
+    made = dict(form)
+    schema = made.pop("schema")
+    output = p.OutputFormat("json_schema", Raw(json.dumps(schema).encode()), **made)
+    request = said(p.user("hello"), settings=p.Settings(output=output))
+    whole = {**chat(USER), "response_format": {"type": "json_schema", "json_schema": form}}
+    assert checked(request, whole) == []
+    del form[field]
+    assert len(checked(request, whole)) == 1
+
+
+@pytest.mark.finding("S-04")
+@pytest.mark.parametrize(
+    "settings",
+    [{"tool_choice": p.ToolChoice("required")}, {"output": p.OutputFormat("json")}],
+    ids=["tool_choice", "output"],
+)
+def test_a_word_among_the_settings_that_changes_nothing_is_found(settings: dict[str, Any]):
+    request = said(p.user("hello"), tools=TOOLS, settings=p.Settings(**settings))
+    whole, bare = (
+        wires.get("openai_chat").encode_request(each) for each in (request, said(p.user("hello"), tools=TOOLS))
+    )
+    assert check_receipt("openai_chat", request, whole) == []
+    assert len(check_receipt("openai_chat", request, bare)) == 1
+
+
+@pytest.mark.finding("S-04")
+def test_a_message_that_vanished_is_found():
+    spoken = p.assistant(provider={"openai_chat": {"audio": {"id": "audio_xyz"}}})
+    request = said(p.user("hello"), spoken, p.user("hello"))
+    assert len(checked(request, chat(USER, USER))) == 1
+    assert len(checked(request, chat(USER, USER), name="cohere_chat")) == 1
+
+
 # -- what the wires write --------------------------------------------------------------------------
+
+
+_JSON = {"schema": {"type": "object", "properties": {"berth": {"type": "number"}}}}
+_FREE = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: WORD"}}
+_ASKED: list[tuple[str, dict[str, Any]]] = [
+    ("openai_chat", chat(USER, {"role": "assistant", "content": None, "audio": {"id": "audio_xyz"}}, USER)),
+    ("openai_chat", {**chat(USER), "tools": [{"type": "function", "function": {"name": "f", "strict": True, "x": 1}}]}),
+    ("openai_chat", {**chat(USER), "tools": [{"type": "custom", "custom": {"name": "f", "format": _FREE}}]}),
+    (
+        "openai_chat",
+        {
+            **chat(USER),
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {**_JSON, "name": "n", "description": "in metres", "strict": True},
+            },
+        },
+    ),
+    (
+        "openai_responses",
+        {
+            "model": "m",
+            "input": [USER],
+            "text": {"format": {**_JSON, "type": "json_schema", "name": "n", "description": "in metres"}},
+        },
+    ),
+    ("cohere_chat", {**chat(USER), "response_format": {**_JSON, "type": "json_object"}}),
+    (
+        "anthropic_messages",
+        {
+            **chat(USER),
+            "max_tokens": 9,
+            "tools": [
+                {
+                    "name": "f",
+                    "input_schema": {"type": "object"},
+                    "cache_control": {"type": "ephemeral"},
+                    "defer_loading": False,
+                    "input_examples": [{"a": 1}],
+                }
+            ],
+        },
+    ),
+    (
+        "google_generate",
+        {
+            "contents": [{"role": "user", "parts": [{"text": "hello"}]}],
+            "tools": [
+                {"functionDeclarations": [{"name": "f", "behavior": "NON_BLOCKING", "response": {"type": "OBJECT"}}]}
+            ],
+        },
+    ),
+]
+
+
+@pytest.mark.finding("S-04")
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_one_wire_says_is_accounted_for_on_every_other(target: str):
+    for source, body in _ASKED:
+        request = wires.get(source).decode_request(body)
+        assert complaints(target, request.replace()) == [], body
+
+
+@pytest.mark.finding("S-04")
+@pytest.mark.parametrize("target", wires.names())
+def test_text_beside_encrypted_reasoning_is_accounted_for(target: str):
+    for fields in ({"encrypted": "proof"}, {"signature": "proof"}, {"encrypted": "proof", "signature": "other"}):
+        answer = p.assistant(p.Reasoning("thought aloud", wire=target, **fields), "hi")
+        assert complaints(target, said(p.user("hello"), answer, p.user("hello"))) == []
+
+
+@pytest.mark.finding("S-04")
+def test_a_form_of_the_answer_reads_alike_from_both_names_of_its_schema():
+    forms = [{"type": "json_object", key: _JSON["schema"]} for key in ("schema", "json_schema")]
+    asked = [{**chat(USER), "response_format": form} for form in forms]
+    read = [wires.get("cohere_chat").decode_request(body) for body in asked]
+    assert read[0].settings == read[1].settings
+    assert [json.loads(wires.get("cohere_chat").encode_request(each).body) for each in read] == asked
+
+
+@pytest.mark.finding("S-04")
+@pytest.mark.parametrize(("cls", "word"), [(p.ToolChoice, "whatever"), (p.OutputFormat, "yaml")])
+def test_a_word_that_no_wire_has_is_refused_where_it_is_made(cls: Any, word: str):
+    with pytest.raises(p.MessageError, match=f"expected one of .*{word}"):
+        cls(word)
 
 
 @pytest.mark.finding("F-30")

@@ -198,6 +198,21 @@ def content_hash(message: Message) -> str:
     return f"palaver{VERSION}:sha256:{hashlib.sha256(normal).hexdigest()}"
 
 
+def hash_chain(payloads: Iterable[str | bytes], *, previous: str = "GENESIS") -> tuple[str, ...]:
+    """Hash payloads so that each hash covers all before it: the SHA-256 of the hash before and the payload, in hex.
+
+    It is the chain of Kairo's event log (docs/spec/kairo.md#5). ``previous`` is the last hash of a chain that goes on.
+    """
+    import hashlib  # noqa: PLC0415 (as above)
+
+    hashes: list[str] = []
+    for payload in payloads:
+        data = payload.encode("utf-8", "surrogatepass") if isinstance(payload, str) else payload
+        previous = hashlib.sha256(previous.encode() + data).hexdigest()
+        hashes.append(previous)
+    return tuple(hashes)
+
+
 def schema() -> dict[str, Any]:
     """Describe the form in JSON Schema 2020-12: a message, a request, a response, or a header."""
     (message, request, response), definitions = json_schema.components([Message, Request, Response])

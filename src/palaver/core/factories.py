@@ -189,7 +189,8 @@ def _reasoning(given: str | Reasoning | None) -> tuple[Reasoning, ...]:
 
 
 def _calls(given: Iterable[ToolCall | MalformedToolCall]) -> list[ToolCall | MalformedToolCall]:
-    calls = [given] if isinstance(given, (str, Struct)) else list(given)
+    alone = isinstance(given, (str, Struct)) or not hasattr(given, "__iter__")
+    calls: list[object] = [given] if alone else list(given)
     for index, call in enumerate(calls):
         if type(call) is not ToolCall and type(call) is not MalformedToolCall:
             raise MessageError(f"tool_calls[{index}]: expected a ToolCall, got {type(call).__name__}; see tool_call()")

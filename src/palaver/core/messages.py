@@ -11,8 +11,8 @@ Rules:
 - Only the assistant calls tools (C21); one tool message answers one call (C24); the markers
   ``rescue`` and ``flush`` hold no parts and are never sent (C8, MSG-05).
 - ``metadata`` is about the conversation, ``payload`` about this message and owned by the
-  application; neither changes what is sent (C12, MSG-07). ``provider[wire]`` is read by that wire
-  alone (C13, MSG-08).
+  application; neither changes what is sent, but for the keys of ``metadata`` that a caller allows
+  to leave (C12, MSG-07). ``provider[wire]`` is read by that wire alone (C13, MSG-08).
 
 Stability: stable.
 """

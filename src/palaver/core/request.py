@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, final
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from palaver.core import jsontext
-from palaver.core.errors import MessageError
+from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, FinishReason, Message
 from palaver.core.tools import AnyTool
+from palaver.core.typed import Checked
 from palaver.core.value import Record, Value, short_repr
 
 if TYPE_CHECKING:
@@ -30,8 +31,13 @@ if TYPE_CHECKING:
     from palaver.core.usage import Usage
 
 
+def _one_of(place: str, word: object, words: tuple[str, ...]) -> None:
+    if word not in words:
+        raise MessageError(f"{place}: expected one of {', '.join(words)}, got {excerpt(str(word))}")
+
+
 @final
-class ToolChoice(Record, frozen=True):
+class ToolChoice(Record, frozen=True, metaclass=Checked):
     """Whether the model may, must or must not call.
 
     ``names`` narrows it: ``required`` with one name forces that tool.
@@ -40,9 +46,13 @@ class ToolChoice(Record, frozen=True):
     mode: Literal["auto", "none", "required"]
     names: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse a word that no wire could say."""
+        _one_of("ToolChoice: mode", self.mode, ("auto", "none", "required"))
+
 
 @final
-class OutputFormat(Value, frozen=True, tag_field="type", tag="output_format"):
+class OutputFormat(Value, frozen=True, tag_field="type", tag="output_format", metaclass=Checked):
     """The form of the answer: ``text``, any ``json`` object, or ``json_schema`` with its schema."""
 
     kind: Literal["text", "json", "json_schema"]
@@ -51,6 +61,10 @@ class OutputFormat(Value, frozen=True, tag_field="type", tag="output_format"):
     description: str | None = None
     strict: bool | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse a word that no wire could say."""
+        _one_of("OutputFormat: kind", self.kind, ("text", "json", "json_schema"))
+
     @property
     def schema(self) -> Any:
         """The JSON Schema, parsed and frozen; ``None`` when there is none."""
@@ -58,11 +72,12 @@ class OutputFormat(Value, frozen=True, tag_field="type", tag="output_format"):
 
 
 @final
-class Settings(Record, frozen=True, kw_only=True):
+class Settings(Record, frozen=True, kw_only=True, metaclass=Checked):
     """What a caller may ask of a model, on any wire. ``None`` leaves it to the provider.
 
     ``max_tokens`` bounds generated tokens; ``effort`` is the provider's word for how hard to
-    reason, ``reasoning_tokens`` a budget in tokens.
+    reason, ``reasoning_tokens`` a budget in tokens: 0 is off, -1 as much as the model finds right. A wire that
+    cannot say one says it by the other (``palaver.wires.thinking``).
     """
 
     max_tokens: int | None = None
@@ -89,7 +104,7 @@ class Settings(Record, frozen=True, kw_only=True):
 
 
 @final
-class Request(Value, frozen=True, tag_field="type", tag="request"):
+class Request(Value, frozen=True, tag_field="type", tag="request", metaclass=Checked):
     """What is asked of a model."""
 
     messages: tuple[Message, ...] = ()
@@ -110,7 +125,7 @@ class Request(Value, frozen=True, tag_field="type", tag="request"):
 
 
 @final
-class Response(Value, frozen=True, tag_field="type", tag="response"):
+class Response(Value, frozen=True, tag_field="type", tag="response", metaclass=Checked):
     """What a model answered. ``alternatives`` are further choices, where several were asked for."""
 
     message: AssistantMessage

@@ -10,11 +10,12 @@ from typing import Any, ClassVar, Self, TypeAlias, final
 from msgspec import UNSET, Raw, UnsetType, field
 
 from palaver.core import jsontext
+from palaver.core.typed import Checked
 from palaver.core.value import Value
 
 
 @final
-class Tool(Value, frozen=True, tag_field="type", tag="function"):
+class Tool(Value, frozen=True, tag_field="type", tag="function", metaclass=Checked):
     """A function the model may call.
 
     ``parameters`` is JSON Schema; ``strict`` asks the provider to enforce it.
@@ -51,7 +52,7 @@ class Tool(Value, frozen=True, tag_field="type", tag="function"):
 
 
 @final
-class ProviderTool(Value, frozen=True, tag_field="type", tag="provider"):
+class ProviderTool(Value, frozen=True, tag_field="type", tag="provider", metaclass=Checked):
     """A tool that the provider itself runs or defines, verbatim.
 
     It means something on ``wire`` only.

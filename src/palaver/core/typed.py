@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
+    Annotated,
     Any,
     Final,
     Literal,
@@ -44,6 +46,8 @@ from palaver.core.errors import MessageError, excerpt
 P = ParamSpec("P")
 T = TypeVar("T")
 
+Look: TypeAlias = Callable[[Any], None]
+"""Checks a value; raises ``MessageError``."""
 Convert: TypeAlias = Callable[[Any, str], object]
 """Gives the value that a field holds for one that was given; the text is the place, for the error."""
 
@@ -51,13 +55,14 @@ Convert: TypeAlias = Callable[[Any, str], object]
 class _Field(NamedTuple):
     """What a field takes: exact types that need no look, how to judge any other value, and words for both.
 
-    ``text``: it may hold JSON text.
+    ``text``: it may hold JSON text. ``items``: the exact types of the items, where it is a tuple.
     """
 
     exact: frozenset[type]
     convert: Convert
     expected: str
     text: bool = False
+    items: frozenset[type] | None = None
 
 
 _construct: Final = StructMeta.__call__
@@ -73,6 +78,10 @@ class _Plan(NamedTuple):
 
 
 _plans: Final[dict[type, _Plan]] = {}
+_getters: Final[dict[type, Callable[[Struct], tuple[object, ...]]]] = {}
+_looks: Final[dict[tuple[type, ...], tuple[tuple[int, Look], ...]]] = {}
+_MOST_LOOKS: Final = 10_000
+"""Combinations of types that are remembered: far more than there are, but hostile data could make up others."""
 
 
 class Checked(StructMeta):
@@ -119,16 +128,59 @@ def is_checked(cls: object) -> bool:
 
 
 def verify(value: Struct) -> None:
-    """Check the types of a whole value that somebody made, down to its last part. Raises ``MessageError``."""
+    """Check the types of a whole value that somebody made, down to its last part. Raises ``MessageError``.
+
+    Values whose fields have the same types are looked at alike, so the fields to look at are derived once.
+    """
     cls = type(value)
-    fields, exact, _ = _plans.get(cls) or _plan(cls)
-    for name, types in exact.items():
-        item: object = getattr(value, name)
-        if type(item) in types:
-            if type(item) not in _SCALARS and is_checked(type(item)):
-                verify(cast("Struct", item))
-        else:
-            _verify(cls, name, fields[name], item)
+    items = (_getters.get(cls) or _getter(cls))(value)
+    types = (cls, *map(type, items))
+    looks = _looks.get(types)
+    if looks is None:
+        looks = _closer(cls, types[1:])
+        if len(_looks) < _MOST_LOOKS:
+            _looks[types] = looks
+    for index, look in looks:
+        look(items[index])
+
+
+def _getter(cls: type[Struct]) -> Callable[[Struct], tuple[object, ...]]:
+    """Derive the function that gives the values of all fields."""
+    names = cls.__struct_fields__
+    getter = attrgetter(*names) if len(names) > 1 else partial(_values, names)
+    _getters[cls] = getter
+    return getter
+
+
+def _values(names: tuple[str, ...], value: Struct) -> tuple[object, ...]:
+    return tuple([getattr(value, name) for name in names])
+
+
+def _closer(cls: type[Struct], types: tuple[type, ...]) -> tuple[tuple[int, Look], ...]:
+    """The fields whose value must be looked at, when the values of all fields have these types."""
+    looks: list[tuple[int, Look]] = []
+    for index, (name, given) in enumerate(zip(cls.__struct_fields__, types, strict=True)):
+        field = (_plans.get(cls) or _plan(cls)).fields[name]
+        if given not in field.exact:
+            look = partial(_verify, cls, name, field)
+            looks.append((index, look if field.items is None or given is not tuple else _each(field.items, look)))
+        elif given not in _SCALARS and is_checked(given):
+            looks.append((index, verify))
+    return tuple(looks)
+
+
+def _each(exact: frozenset[type], closer: Look) -> Look:
+    """Look at each item of a tuple, and closer at a tuple with an item of another type."""
+    nested = frozenset([each for each in exact if is_checked(each)])
+
+    def look(items: tuple[Any, ...]) -> None:
+        for each in items:
+            if type(each) in nested:
+                verify(each)
+            elif type(each) not in exact:
+                closer(items)
+
+    return look
 
 
 def _verify(cls: type[Struct], name: str, field: _Field, item: object) -> None:
@@ -137,8 +189,6 @@ def _verify(cls: type[Struct], name: str, field: _Field, item: object) -> None:
         why = jsontext.unreadable(item, jsontext.READABLE)
         if why is not None:
             raise MessageError(f"{cls.__name__}: {name}: {why}")
-        return
-    if item == () and type(item) is tuple:
         return
     if field.convert(item, f"{cls.__name__}: {name}") is not item:
         raise MessageError(f"{cls.__name__}: {name}: expected {field.expected}, got {_got(item)}")
@@ -163,6 +213,8 @@ def _plan(cls: type[Struct]) -> _Plan:
 
 def _field(hint: Any) -> _Field:
     origin = get_origin(hint)
+    if origin is Annotated:
+        return _field(get_args(hint)[0])
     if origin in {Union, UnionType}:
         return _any_of([_field(each) for each in get_args(hint)])
     if origin is Literal:
@@ -236,7 +288,7 @@ def _many(hints: tuple[Any, ...]) -> _Field:
             ]
         )
 
-    return _Field(frozenset(), convert, expected)
+    return _Field(frozenset(), convert, expected, items=inner.exact)
 
 
 def _nothing(item: object, place: str) -> object:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 from msgspec import UNSET, UnsetType, structs
 
+from palaver.core import trusted
 from palaver.core.errors import StreamError
 from palaver.core.events import (
     EVENT_CLASSES,
@@ -82,12 +83,12 @@ FIELDS: Final[dict[type, dict[type, str]]] = {
 """Which field of a part a delta adds to. A delta that its part has no field for begins a part of its own."""
 
 _UNANNOUNCED: Final[dict[type, AssistantPart]] = {
-    TextDelta: Text(""),
-    CitationDelta: Text(""),
-    ReasoningDelta: Reasoning(),
-    SignatureDelta: Reasoning(),
-    ArgumentsDelta: ToolCall("", ""),
-    DataDelta: File(Inline("")),
+    TextDelta: trusted.Text(""),
+    CitationDelta: trusted.Text(""),
+    ReasoningDelta: trusted.Reasoning(),
+    SignatureDelta: trusted.Reasoning(),
+    ArgumentsDelta: trusted.ToolCall("", ""),
+    DataDelta: trusted.File(trusted.Inline("")),
 }
 """The part that a delta begins when none was announced."""
 
@@ -159,7 +160,7 @@ class _Slot:
 
 def _added(held: str | Inline | None, pieces: Sequence[str], kind: type) -> Any:
     if isinstance(held, Inline):
-        return Inline(held.data + "".join(pieces))
+        return trusted.Inline(held.data + "".join(pieces))
     text = (held or "") + "".join(pieces)
     return text if kind is ArgumentsDelta else paired(text)  # arguments are paired when they are judged
 
@@ -195,7 +196,7 @@ class CallSoFar:
 
 
 Action: TypeAlias = Callable[[Any, Any], None]
-_NOBODY: Final = Response(AssistantMessage())
+_NOBODY: Final = trusted.Response(trusted.AssistantMessage())
 
 
 class Assembler:
@@ -305,7 +306,7 @@ class Assembler:
 
     def _message(self, choice: int) -> AssistantMessage:
         said = (self._head.message, *self._head.alternatives)
-        head = said[choice] if choice < len(said) else AssistantMessage()
+        head = said[choice] if choice < len(said) else trusted.AssistantMessage()
         reason: FinishReason | None = "error"
         raw: str | UnsetType | None = UNSET
         found = self._finishes.get(choice)

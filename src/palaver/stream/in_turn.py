@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from palaver.core import trusted
 from palaver.core.events import (
     ArgumentsDelta,
     CitationDelta,
@@ -36,7 +37,6 @@ from palaver.core.parts import (
     Audio,
     File,
     Image,
-    Inline,
     Reasoning,
     Refusal,
     Text,
@@ -150,6 +150,6 @@ def _emptied(part: AssistantPart) -> AssistantPart:
         case ToolCall():
             return structs.replace(part, arguments_json="")
         case Image() | Audio() | Video() | File():
-            return structs.replace(part, source=Inline(""))
+            return structs.replace(part, source=trusted.Inline(""))
         case _:
             return part

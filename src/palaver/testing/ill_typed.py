@@ -4,6 +4,8 @@ Rules:
 
 - ``ill_typed`` gives every field of every message, part, media source, citation and usage a value that it cannot hold,
   around the constructor, each inside a message that can be appended.
+- ``unreadable_values`` are those of them that an older writer stored and that cannot be decoded, ``odd_values`` values
+  inside ``payload`` and the like.
 - ``older_writer`` is a block in which nothing is checked before it is stored, as in versions that did not check.
 
 Stability: experimental.
@@ -11,19 +13,23 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Final, cast
 from unittest.mock import patch
 
 from msgspec import UNSET, Raw, Struct, structs
 
-from palaver.core import canonical, parts, typed
+from palaver.core import canonical, jsontext, parts, typed
+from palaver.core.errors import PalaverError
 from palaver.core.factories import assistant, developer, flush, rescue, system, tool, tool_call, user
 from palaver.core.messages import Message
 from palaver.core.usage import Usage, UsagePass
 
-_WRONG: Final = (7, 1.5, True, "odd", b"bytes", None, ["x"], (3,), {"a": 1}, object(), Raw(b"{odd"), Usage(input=1))
+WRONG: Final = (7, 1.5, True, "odd", b"bytes", None, ["x"], (3,), {"a": 1}, object(), Raw(b"{odd"), Usage(input=1))
 """Of each kind one; a field is given those that it cannot hold."""
 
 _BLOB: Final = parts.Blob("sha256:" + "0" * 64)
@@ -62,7 +68,7 @@ def ill_typed() -> Iterator[tuple[str, Message]]:
 
 def values_for(cls: type[Struct], name: str) -> Iterator[object]:
     """Values that a field of a class cannot hold."""
-    for value in _WRONG:
+    for value in WRONG:
         try:
             typed.checked(cls, name, value)
         except Exception:  # noqa: BLE001 (whatever it is, the field does not hold it)
@@ -107,6 +113,33 @@ def unreadable_messages() -> Iterator[Message]:
         yield structs.replace(bad, **{name: cast("Any", wrong)})
     yield structs.replace(assistant(), content=(structs.replace(tool_call("f", {}, id="1"), id=cast("Any", 1)),))
     yield structs.replace(bad, extra=UNSET, content=cast("Any", ("bad",)))
+
+
+def unreadable_values() -> Iterator[tuple[str, Message]]:
+    """Every message with one value of a wrong type that an older writer wrote as JSON and that cannot be decoded."""
+    for place, message in ill_typed():
+        with older_writer():
+            try:
+                line = canonical.encode(message)
+                json.loads(line)
+            except (PalaverError, TypeError, ValueError):
+                continue
+        try:
+            canonical.decode(line)
+        except PalaverError:
+            yield place, message
+
+
+def odd_values() -> Iterator[tuple[str, object]]:
+    """Values for ``payload`` and the like: those that JSON text cannot hold, and those that are held with care."""
+    deep: object = 0
+    for _ in range(jsontext.DEEPEST + 1):
+        deep = [deep]
+    yield from (("nan", float("nan")), ("infinity", float("inf")), ("bytes", b"b"), ("set", {1}))
+    yield from (("naive", datetime(2026, 1, 2)), ("aware", datetime(2026, 1, 2, tzinfo=UTC)))  # noqa: DTZ001 (odd)
+    yield from (("decimal", Decimal("1.0")), ("complex", 1j), ("object", object()), ("deep", deep))
+    yield from (("huge", 10**400), ("digits", 10**5000), ("surrogate", "a\ud800"), ("nul", "\0"), ("float", 5e-324))
+    yield from (("whole", 2.0), ("minus zero", -0.0), ("2**70", 2**70), ("empty", [{}, [], "", None]))
 
 
 def broken_messages() -> Iterator[Message]:

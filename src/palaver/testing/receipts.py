@@ -2,8 +2,8 @@
 
 ``check_receipt`` returns complaints, an empty list for a body and a receipt that account for everything:
 
-- Each value of the request (text, call, result, medium, proof, field, setting, tool) stands in the body, or a loss
-  names its place.
+- Each value of the request (text, call, result, medium, proof, field, setting, tool and its fields, form of the
+  answer) stands in the body, or a loss names its place.
 - Each text of the body stands in the request, unless the receipt tells of something that was converted.
 - No empty value (``null``, ``""``, ``[]``) stands in the body of a fitted request unless somebody said it or the format
   has it.
@@ -18,9 +18,10 @@ Stability: experimental.
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, structs
 
 from palaver import wires
 from palaver.core import canonical, jsontext, mediatypes
@@ -44,13 +45,15 @@ from palaver.core.parts import (
 )
 from palaver.core.surrogates import sayable, sayable_json
 from palaver.core.tools import ProviderTool, Tool
+from palaver.testing.tables import row
 from palaver.wires import reading, vendors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from palaver.core.parts import AnyPart
-    from palaver.core.request import Encoded, Request
+    from palaver.core.request import Encoded, OutputFormat, Request
+    from palaver.core.tools import AnyTool
     from palaver.core.value import Value
 
 __all__ = ["check_receipt"]
@@ -84,6 +87,7 @@ class _Said(Struct, frozen=True):
     message: int | None = None
     part: int | None = None
     json: bool = False
+    of_tool: bool = False
 
 
 class _Body:
@@ -92,7 +96,9 @@ class _Body:
     def __init__(self, body: bytes) -> None:
         self.values: set[str] = set()
         self.leaves: list[tuple[str, Any]] = []
-        self._add("", json.loads(body))
+        self.names: set[str] = set()
+        self._body = json.loads(body)
+        self._add("", self._body)
         self.texts = "\n".join(each for _, each in self.leaves if isinstance(each, str))
         self.run = "".join("".join(str(each).split()) for key, each in self.leaves if key not in _WORDS)
 
@@ -101,6 +107,7 @@ class _Body:
         match node:
             case {**table} if table:
                 for name, each in cast("dict[str, Any]", table).items():
+                    self.names.add(name)
                     self._add(name, each)
             case [*items] if items:
                 for each in items:
@@ -111,10 +118,19 @@ class _Body:
                 if isinstance(leaf, str):
                     self.values.add(_normal(_parsed(leaf)))
 
+    @cached_property
+    def folded(self) -> set[str]:
+        """All objects, with their keys folded."""
+        return {_folded(each) for each in _objects(self._body)}
+
     def says(self, said: _Said) -> bool:
         """Whether a value of the request stands in the body."""
         if said.json:
-            return _normal(said.value) in self.values or _written(said.value) in self.texts
+            return (
+                _normal(said.value) in self.values
+                or _written(said.value) in self.texts
+                or (said.what == "output" and _folded(said.value) in self.folded)
+            )
         text = str(said.value)
         if text in self.texts:
             return True
@@ -139,6 +155,25 @@ def _decoded(data: str) -> str:
         return data
 
 
+def _objects(node: Any) -> Iterator[dict[str, Any]]:
+    match node:
+        case {**table}:
+            found = cast("dict[str, Any]", table)
+            yield found
+            for each in found.values():
+                yield from _objects(each)
+        case [*items]:
+            for each in items:
+                yield from _objects(each)
+        case _:
+            pass
+
+
+def _folded(node: Any) -> str:
+    """A value as JSON without the difference of ``any_of`` and ``anyOf``: Gemini takes a schema in both spellings."""
+    return _normal(node).replace("_", "").lower()
+
+
 def _normal(node: Any) -> str:
     return json.dumps(node, sort_keys=True)
 
@@ -161,18 +196,29 @@ def check_receipt(name: str, request: Request, encoded: Encoded) -> list[str]:
     complaints = [
         f"{_place(each)}: {each.what} {_short(each.value)} is neither sent nor on the receipt"
         for each in _of_request(request, name)
-        if not body.says(each) and not _on_receipt(each, encoded)
+        if not body.says(each) and not _on_receipt(each, encoded) and not _is_carried_mark(each, body)
     ]
     complaints += [
         f"{_place(each)}: {each.what} {_short(each.value)} belongs to another vendor and has no loss"
         for each in _foreign(request, wire, accent)
-        if not _on_receipt(each, encoded)
+        if not _on_receipt(each, encoded) and not _is_carried_mark(each, body)
     ]
+    complaints += _unheard(request, name, encoded)
     complaints += [f"the body names {each!r}, which no provider fetches" for each in _unreachable(request, body)]
     complaints += _unsaid_empties(wire, request, body)
     if not any(loss.kind != "dropped" for loss in encoded.losses):
         complaints += _unsaid_texts(request, body)
     return complaints
+
+
+_MARKS: Final = frozenset({"cache_control", "cachePoint"})
+
+
+def _is_carried_mark(said: _Said, body: _Body) -> bool:
+    """Whether it is a cache mark, which the body says in the words of its own wire."""
+    value: Any = said.value
+    block = said.what == "block" and isinstance(value, dict) and any(name in value for name in _MARKS)
+    return (block or said.what in _MARKS) and not _MARKS.isdisjoint(body.names)
 
 
 def _place(said: _Said) -> str:
@@ -188,14 +234,24 @@ def _short(value: Any) -> str:
 def _on_receipt(said: _Said, encoded: Encoded) -> bool:
     for loss in encoded.losses:
         if said.message is None:
-            if loss.message is None and loss.what in {said.what, "request", *_TOGETHER.get(said.what, ())}:
+            if loss.message is None and loss.what in {
+                said.what,
+                "request",
+                *_TOGETHER.get("tool" if said.of_tool else said.what, ()),
+            }:
                 return True
         elif loss.message == said.message and (loss.part in {said.part, None} or loss.what == said.what):
             return True
     return False
 
 
-_TOGETHER: Final = {"tool name": ("tool", "tools", "tool_choice"), "tool": ("tools", "tool_choice")}
+_TOGETHER: Final = {
+    **dict.fromkeys(("output name", "output description", "output strict"), ("output",)),
+    "tool_choice": ("tool name", "tools"),
+    "strict": ("tools", "tool_choice"),
+    "tool name": ("tool", "tools", "tool_choice"),
+    "tool": ("tools", "tool_choice"),
+}
 """Losses that account for another value too: a wire may have to leave the tools out."""
 
 
@@ -211,16 +267,12 @@ def _of_request(request: Request, name: str) -> Iterator[_Said]:
             yield _Said(key, value, json=True)
     for word in request.settings.stop or ():
         yield _Said("stop", word)
-    for tool in request.tools:
-        if isinstance(tool, Tool):
-            yield _Said("tool name", tool.name)
-            if tool.description:
-                yield _Said("tool", tool.description)
+    yield from _of_tools(request)
+    yield from _of_output(request.settings.output, wire)
     for index, message in enumerate(request.messages):
         if isinstance(message, RescueMarker | FlushMarker):
             continue
-        if message.content:  # one that says nothing is left out
-            yield from _own_fields(message, name, index, None, message)
+        yield from _own_fields(message, name, index, None, message)
         if isinstance(message, ToolMessage) and message.is_error and message.content:
             continue
         for position, part in enumerate(message.content):
@@ -228,6 +280,57 @@ def _of_request(request: Request, name: str) -> Iterator[_Said]:
                 yield _Said(said.what, said.value, index, position, said.json)
             if not isinstance(part, Reasoning):  # each vendor has another field for it
                 yield from _own_fields(part, name, index, position, message)
+
+
+def _of_tools(request: Request) -> Iterator[_Said]:
+    for tool in request.tools:
+        if isinstance(tool, Tool):
+            yield _Said("tool name", tool.name)
+            if tool.description:
+                yield _Said("tool", tool.description)
+            if tool.strict:
+                yield _Said("strict", tool.strict, json=True)
+    choice = request.settings.tool_choice
+    declared = {tool.name for tool in request.tools if isinstance(tool, Tool)}
+    for word in () if choice is None or choice.mode == "none" else choice.names:
+        if word in declared:
+            yield _Said("tool_choice", word)
+
+
+def _of_output(output: OutputFormat | None, wire: str) -> Iterator[_Said]:
+    if output is None or output.kind != "json_schema":
+        return
+    if output.schema_json is not UNSET:
+        yield _Said("output", jsontext.value(output.schema_json), json=True)
+    for key in ("name", "description"):
+        if getattr(output, key):
+            yield _Said(f"output {key}", sayable(getattr(output, key)))
+    if output.strict and wire not in _ENFORCING:
+        yield _Said("output strict", output.strict, json=True)
+
+
+_ENFORCING: Final = frozenset({"bedrock_converse"})
+"""Wires that enforce every schema and have no word for it."""
+
+
+def _unheard(request: Request, name: str, encoded: Encoded) -> list[str]:
+    """Settings of one word each, which are not looked up but left out: the body must differ, or a loss name them."""
+    settings, silent = request.settings, list[str]()
+    choice, output = settings.tool_choice, settings.output
+    asked = {
+        "tool_choice": choice is not None and choice.mode != "auto" and any(_is_tool(each) for each in request.tools),
+        "output": output is not None and output.kind != "text",
+    }
+    for key, held in asked.items():
+        if held and not any(loss.message is None and loss.what.partition(" ")[0] == key for loss in encoded.losses):
+            without = request.replace(settings=structs.replace(settings, **{key: None}))
+            if wires.get(name).encode_request(without).body == encoded.body:
+                silent.append(f"request: {key} {_short(getattr(settings, key))} changes nothing and has no loss")
+    return silent
+
+
+def _is_tool(tool: AnyTool) -> bool:
+    return isinstance(tool, Tool)
 
 
 def _of_part(part: AnyPart, wire: str) -> Iterator[_Said]:
@@ -305,6 +408,8 @@ def _within(node: Any) -> list[Any]:
     if not isinstance(node, dict):
         return [node]
     table = cast("dict[str, Any]", node)
+    if table.keys() == {"id"}:
+        return [*table.values()]
     kept = [each for key, each in table.items() if reading.named(key, jsontext.raw(each)) is not None]
     return [inner for each in kept if _written(each) not in _EMPTY for inner in _within(each)]
 
@@ -312,13 +417,15 @@ def _within(node: Any) -> list[Any]:
 def _foreign(request: Request, wire: str, accent: str) -> Iterator[_Said]:
     """Fields of other wires, and of other vendors of this one: each needs a loss."""
     values: list[tuple[Value, int | None, int | None]] = [(request, None, None)]
+    values += [(tool, None, None) for tool in request.tools if isinstance(tool, Tool)]
+    values += [] if request.settings.output is None else [(request.settings.output, None, None)]
     for index, message in enumerate(request.messages):
         if not isinstance(message, RescueMarker | FlushMarker):
             values.append((message, index, None))
             values += [(part, index, position) for position, part in enumerate(message.content)]
     for value, at, position in values:
         for _, key, raw in reading.foreign(value, wire):
-            yield _Said(key, jsontext.value(raw), at, position)
+            yield _Said(key, jsontext.value(raw), at, position, of_tool=isinstance(value, Tool))
         vendor = None if at is None else _vendor(request.messages[at], wire)
         if vendor is not None and vendor != accent and not isinstance(value, Reasoning):
             for key, raw in reading.visible(reading.native(value, wire)).items():
@@ -345,7 +452,15 @@ def _unsaid_empties(wire: str, request: Request, body: _Body) -> list[str]:
     said = _empties_of(wire, request)
     found = [(key, _normal(value)) for key, value in body.leaves]
     odd = [(key, value) for key, value in found if value in _EMPTY and value not in said]
-    return [f"the body says {key}: {value}, and nobody did" for key, value in odd if (key, value) not in _FORMS[wire]]
+    return [f"the body says {key}: {value}, and nobody did" for key, value in odd if (key, value) not in forms_of(wire)]
+
+
+def forms_of(wire: str) -> frozenset[tuple[str, str]]:
+    """The empty values that a wire's format has. Raises ``MissingRowError``.
+
+    Stability: experimental.
+    """
+    return row(_FORMS, wire, "_FORMS in src/palaver/testing/receipts.py")
 
 
 def _empties_of(wire: str, request: Request) -> set[str]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core import trusted
 from palaver.stream.local.format import Block, Format
 from palaver.stream.local.jsoncalls import NO_NAME, NotJSON, members_of, string, unread
 from palaver.stream.local.pythonic import quoted
@@ -49,10 +49,10 @@ def _read(text: str, _schemas: Schemas) -> Read:
         return [unread(said, said, "text behind the object", key=_NAME)]
     name = string(members.pop(_NAME, None))
     if not name:
-        return [MalformedToolCall(said, NO_NAME)]
+        return [trusted.MalformedToolCall(said, NO_NAME)]
     members.pop(_END, None)
     arguments = ", ".join(f"{quoted(key)}: {value}" for key, value in members.items())
-    return [ToolCall("", name, f"{{{arguments}}}")]
+    return [trusted.ToolCall("", name, f"{{{arguments}}}")]
 
 
 FORMAT: Final = Format(

@@ -24,8 +24,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from palaver.core import jsontext
-from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core import jsontext, trusted
+from palaver.core.parts import ToolCall
 from palaver.stream.local.format import Block, Format, Head, Read, Schemas
 from palaver.stream.local.thinking import THINK
 
@@ -53,21 +53,21 @@ def read_fenced(text: str, _schemas: Schemas) -> Read:
     fenced = _FENCE.fullmatch(rest)
     arguments = fenced[1].strip() if fenced else rest
     if not name:
-        return [MalformedToolCall(text.strip(), "a call without a name")] if text.strip() else []
+        return [trusted.MalformedToolCall(text.strip(), "a call without a name")] if text.strip() else []
     if kind.strip() not in {"", "function"} or (arguments and not jsontext.is_json(arguments)):
-        return [MalformedToolCall(text.strip(), "the arguments are not JSON", name)]
-    return [ToolCall("", name, arguments)]
+        return [trusted.MalformedToolCall(text.strip(), "the arguments are not JSON", name)]
+    return [trusted.ToolCall("", name, arguments)]
 
 
 def head(text: str) -> tuple[ToolCall, ...]:
     """The call that a name announces."""
     name = text.strip()
-    return (ToolCall("", name),) if name and not name.startswith("{") else ()
+    return (trusted.ToolCall("", name),) if name and not name.startswith("{") else ()
 
 
 def read_unnamed(text: str, _schemas: Schemas) -> Read:
     """A block in which the name or the arguments are missing."""
-    return [MalformedToolCall(text.strip(), "a call without a name or arguments")] if text.strip() else []
+    return [trusted.MalformedToolCall(text.strip(), "a call without a name or arguments")] if text.strip() else []
 
 
 V3: Final = Format(

@@ -34,7 +34,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core import trusted
 from palaver.stream.local import pythonic
 from palaver.stream.local.format import Block, Format, Read, Schemas
 from palaver.stream.local.pythonic import NotPythonic, after, quoted
@@ -124,15 +124,15 @@ def read_notation(text: str, _schemas: Schemas) -> Read:
     while (at := after(_SPACE, text, at)) < len(text):
         opening = _CALL.match(text, at)
         if opening is None:
-            found.append(MalformedToolCall(text[at:].strip(), "expected call:name{"))
+            found.append(trusted.MalformedToolCall(text[at:].strip(), "expected call:name{"))
             break
         try:
             reader = _Notation(text, opening.end())
             reader.run(reader.value, 0)
         except NotPythonic as error:
-            found.append(MalformedToolCall(text[at:].strip(), str(error), opening[1]))
+            found.append(trusted.MalformedToolCall(text[at:].strip(), str(error), opening[1]))
             break
-        found.append(ToolCall("", opening[1], "".join(reader.written)))
+        found.append(trusted.ToolCall("", opening[1], "".join(reader.written)))
         at = reader.at
     return found
 

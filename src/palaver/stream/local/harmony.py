@@ -27,6 +27,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from palaver.core import trusted
 from palaver.core.parts import Reasoning, Text, ToolCall
 from palaver.stream.local.format import Block, Format, Head
 
@@ -42,10 +43,10 @@ def head(text: str) -> tuple[Text | Reasoning | ToolCall, ...]:
     name = recipient[1].removeprefix("functions.") if recipient else ""
     words = _TAGS.sub(" ", _TO.sub(" ", text, count=1)).split()
     if name and name != "assistant":
-        part: Text | Reasoning | ToolCall = ToolCall("", name, custom=name in _FREE_TEXT)
+        part: Text | Reasoning | ToolCall = trusted.ToolCall("", name, custom=name in _FREE_TEXT)
     else:
-        part = Reasoning() if "analysis" in words else Text("")
-    return (part,) if _WORDS.issuperset(words) else (Text(text), part)
+        part = trusted.Reasoning() if "analysis" in words else trusted.Text("")
+    return (part,) if _WORDS.issuperset(words) else (trusted.Text(text), part)
 
 
 _START: Final = "<|start|>"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from msgspec import UNSET, Raw, UnsetType
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import PalaverError
 from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.stream.local.pythonic import quoted
@@ -103,12 +103,12 @@ def read_object(text: str, at: int = 0) -> tuple[ToolCall | MalformedToolCall, i
     members, end = members_of(text, at)
     name = string(members.get("name"))
     if not name:
-        return MalformedToolCall(text[at:end], NO_NAME), end
+        return trusted.MalformedToolCall(text[at:end], NO_NAME), end
     arguments = _unwrapped(next((members.pop(key) for key in _ARGUMENTS if key in members), ""))
     id = string(members.get("id"))  # noqa: A001 (the field's own word)
     said = {"name": True, "id": bool(id), "type": members.get("type") == '"function"'}
     rest = [f"{quoted(key)}:{value}" for key, value in members.items() if not said.get(key)]
-    return ToolCall(id or "", name, arguments, provider_json=_kept(rest)), end
+    return trusted.ToolCall(id or "", name, arguments, provider_json=_kept(rest)), end
 
 
 def _kept(members: list[str]) -> Raw | UnsetType:
@@ -159,4 +159,4 @@ def unread(text: str, call: str, reason: str, *, key: str = "name") -> Malformed
     probe.feed(call)
     seen: Any = probe.value
     name = cast("dict[str, Any]", seen).get(key) if isinstance(seen, dict) else None
-    return MalformedToolCall(text.strip(), reason, name if isinstance(name, str) and name else None)
+    return trusted.MalformedToolCall(text.strip(), reason, name if isinstance(name, str) and name else None)

@@ -20,7 +20,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core import trusted
+from palaver.core.parts import ToolCall
 from palaver.stream.local import jsoncalls
 from palaver.stream.local.format import Block, Format, Head, Read, Schemas
 from palaver.stream.local.thinking import REASONING
@@ -32,7 +33,7 @@ _NAMED: Final = re.compile(r"\s*+([^\s\[\]{}\"]++)\s*+(?=\{)")
 def head(text: str) -> tuple[ToolCall, ...]:
     """The call that a name and perhaps an id announce."""
     match = _HEAD.fullmatch(text)
-    return (ToolCall(match[2] or "", match[1]),) if match else ()
+    return (trusted.ToolCall(match[2] or "", match[1]),) if match else ()
 
 
 def read(text: str, schemas: Schemas) -> Read:
@@ -43,10 +44,10 @@ def read(text: str, schemas: Schemas) -> Read:
     try:
         end = jsoncalls.end_of_value(text, named.end())
     except jsoncalls.NotJSON as error:
-        return [MalformedToolCall(text.strip(), str(error), named[1])]
-    found: Read = [ToolCall("", named[1], text[named.end() : end])]
+        return [trusted.MalformedToolCall(text.strip(), str(error), named[1])]
+    found: Read = [trusted.ToolCall("", named[1], text[named.end() : end])]
     if rest := text[end:].strip():
-        found.append(MalformedToolCall(rest, "text behind a call"))
+        found.append(trusted.MalformedToolCall(rest, "text behind a call"))
     return found
 
 

@@ -20,8 +20,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from palaver.core import jsontext
-from palaver.core.parts import MalformedToolCall, Reasoning, Text, ToolCall
+from palaver.core import jsontext, trusted
+from palaver.core.parts import Reasoning, Text, ToolCall
 from palaver.stream.local.pythonic import quoted
 from palaver.stream.partial import PartialJSON
 
@@ -284,8 +284,8 @@ class Arguments(Behind):
         if self._whole or (not rest and (not given or jsontext.is_json(given))):
             self.voice.end()
             if rest := rest.strip():
-                self.voice.whole([MalformedToolCall(rest, "text behind the arguments")])
+                self.voice.whole([trusted.MalformedToolCall(rest, "text behind the arguments")])
             return
         raw = (given + "".join(self._space) + rest).strip()
         reason = f"the arguments are not JSON: {self._json.error or 'they end too early'}"
-        self.voice.end(MalformedToolCall(raw, reason, self._call.name, self._call.id))
+        self.voice.end(trusted.MalformedToolCall(raw, reason, self._call.name, self._call.id))

@@ -30,7 +30,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core import trusted
+from palaver.core.parts import ToolCall
 from palaver.core.surrogates import paired
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def read_call(text: str, at: int) -> tuple[ToolCall, int]:
     name = reader.word(_NAME, "a name")
     reader.need("(")
     reader.run(reader.listed, "(", ")", reader.argument, 0)
-    return ToolCall("", name, "{" + "".join(reader.written[1:-1]) + "}"), reader.at
+    return trusted.ToolCall("", name, "{" + "".join(reader.written[1:-1]) + "}"), reader.at
 
 
 def read(text: str, _schemas: Schemas) -> Read:
@@ -222,7 +223,7 @@ def read(text: str, _schemas: Schemas) -> Read:
             except NotPythonic as error:
                 name = _CALLED.match(text, at)
                 raw = text[at:] if found else text
-                found.append(MalformedToolCall(raw.strip(), str(error), name[0] if name else None))
+                found.append(trusted.MalformedToolCall(raw.strip(), str(error), name[0] if name else None))
                 break
             found.append(call)
         at = after(_BETWEEN, text, at)

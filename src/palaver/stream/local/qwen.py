@@ -34,8 +34,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
-from palaver.core import jsontext
-from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core import jsontext, trusted
 from palaver.stream.local.format import Block, Format, Read, Schemas
 from palaver.stream.local.pythonic import quoted
 from palaver.stream.local.thinking import THINK
@@ -60,14 +59,14 @@ def read(text: str, schemas: Schemas) -> Read:
         opening = _FUNCTION.match(text, at)
         name = opening[1].strip().strip("\"'") if opening else ""
         if opening is None or not name:
-            found.append(MalformedToolCall(text[at:].strip(), "expected <function=name>"))
+            found.append(trusted.MalformedToolCall(text[at:].strip(), "expected <function=name>"))
             break
         try:
             arguments, end = _arguments(text, opening.end(), _types(schemas.get(name)))
         except _NotACall as error:
-            found.append(MalformedToolCall(text[at:].strip(), str(error), name))
+            found.append(trusted.MalformedToolCall(text[at:].strip(), str(error), name))
             break
-        found.append(ToolCall("", name, arguments))
+        found.append(trusted.ToolCall("", name, arguments))
         at = _after_space(text, end)
     return found
 

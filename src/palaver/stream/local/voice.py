@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
+from palaver.core import trusted
 from palaver.core.events import ArgumentsDelta, Event, PartEnd, PartStart, ReasoningDelta, TextDelta
 from palaver.core.parts import AssistantPart, Reasoning, Text, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-_BEGUN: Final[dict[type, AssistantPart]] = {Text: Text(""), Reasoning: Reasoning()}
+_BEGUN: Final[dict[type, AssistantPart]] = {Text: trusted.Text(""), Reasoning: trusted.Reasoning()}
 
 
 class Voice:
@@ -60,7 +61,7 @@ class Voice:
     def last(self) -> None:
         """The answer is over, and no tag stood in it: space is all there was."""
         if self._space:
-            self.begin(Text(""))
+            self.begin(trusted.Text(""))
             self.events.append(TextDelta(self.parts - 1, self._before()))
             self.end()
 

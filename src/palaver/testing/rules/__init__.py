@@ -15,7 +15,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from palaver.testing.rules import (
     anthropic_messages,
@@ -28,6 +28,7 @@ from palaver.testing.rules import (
 )
 from palaver.testing.rules.accents import accent_of
 from palaver.testing.rules.violation import Body, Violation
+from palaver.testing.tables import row
 
 __all__ = [
     "WIRES",
@@ -66,12 +67,15 @@ WIRES: dict[str, WireRules] = {
 }
 
 
+_PLACE: Final = "WIRES in src/palaver/testing/rules/__init__.py"
+
+
 def check_request(wire: str, body: Body, accent: str | None = None) -> list[Violation]:
     """Return what the provider would refuse in a request; `KeyError` for an unknown wire.
 
     Stability: experimental.
     """
-    return WIRES[wire].check_request(body, accent)
+    return row(WIRES, wire, _PLACE).check_request(body, accent)
 
 
 def check_response(wire: str, body: Body) -> list[Violation]:
@@ -79,4 +83,4 @@ def check_response(wire: str, body: Body) -> list[Violation]:
 
     Stability: experimental.
     """
-    return WIRES[wire].check_response(body)
+    return row(WIRES, wire, _PLACE).check_response(body)

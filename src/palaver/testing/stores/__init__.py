@@ -39,6 +39,8 @@ from palaver.testing.stores.messages import (
 from palaver.testing.stores.place import REFUSED, Check, Place, name_of
 from palaver.testing.stores.poison import (
     a_bad_record_closes_nothing_else,
+    generated_bad_records_close_nothing_else,
+    odd_values_are_refused_or_come_back_equal,
     what_cannot_be_read_back_is_refused,
     what_is_no_json_closes_nothing_else,
 )
@@ -46,6 +48,7 @@ from palaver.testing.stores.threads import (
     entries_can_be_copied_as_they_are,
     threads_are_known_by_any_name,
     threads_are_listed_by_their_last_change,
+    what_is_copied_keeps_its_times,
     what_is_deleted_is_gone,
     what_is_known_of_a_thread_can_change,
 )
@@ -79,13 +82,16 @@ CHECKS: Final[tuple[Check, ...]] = (
     threads_are_listed_by_their_last_change,
     what_is_deleted_is_gone,
     entries_can_be_copied_as_they_are,
+    what_is_copied_keeps_its_times,
     words_are_found,
     searches_can_be_narrowed,
     blobs_are_kept_once,
     a_blob_that_a_message_names_is_there,
     verify_finds_a_sound_store_sound,
     what_cannot_be_read_back_is_refused,
+    odd_values_are_refused_or_come_back_equal,
     a_bad_record_closes_nothing_else,
+    generated_bad_records_close_nothing_else,
     what_is_no_json_closes_nothing_else,
 )
 """Every check, in the order in which a new store is best made to pass them."""
@@ -117,6 +123,7 @@ __all__ = [
     "threads_are_listed_by_their_last_change",
     "verify_finds_a_sound_store_sound",
     "what_cannot_be_read_back_is_refused",
+    "what_is_copied_keeps_its_times",
     "what_is_deleted_is_gone",
     "what_is_known_of_a_thread_can_change",
     "what_is_no_json_closes_nothing_else",

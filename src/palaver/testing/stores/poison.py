@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from palaver.core.errors import PalaverError
-from palaver.core.factories import user
-from palaver.store.store import Query
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from palaver.core import canonical
+from palaver.core.errors import MessageError, PalaverError
+from palaver.core.factories import assistant, tool_call, user
+from palaver.core.messages import Message
+from palaver.core.usage import Usage
+from palaver.store.store import Query, Store
 from palaver.store.unreadable import is_unreadable
-from palaver.testing.ill_typed import broken_messages, ill_typed, older_writer, unreadable_messages
+from palaver.testing.ill_typed import (
+    broken_messages,
+    ill_typed,
+    odd_values,
+    older_writer,
+    unreadable_messages,
+    unreadable_values,
+)
 from palaver.testing.stores.place import Place, raises, say, texts
 from palaver.threads.thread import Entry
 
@@ -74,6 +90,98 @@ def a_bad_record_closes_nothing_else(place: Place) -> None:
             assert all({"text", "base64"} & set(each.payload) for each in found.values()), "its bytes are not there"
             told = {(each.thread, each.entry) for each in again.verify().damage if each.kind == "unreadable"}
             assert {("t", entry) for entry in bad} <= told, "verify does not name it"
+
+
+def generated_bad_records_close_nothing_else(place: Place) -> None:
+    """One message for each field of each class that cannot be decoded: its place and bytes are kept, it is named."""
+    cases = list(unreadable_values())
+    with place() as store:
+        store.create("t")
+        store.create("other")
+        say(store, "other", "apart")
+        bad: dict[str, tuple[str, Message]] = {}
+        say(store, "t", "first")
+        for what, message in cases:
+            with (
+                older_writer(),
+                suppress(TypeError, AttributeError, ValueError, PalaverError),
+            ):  # no writer ever stored such a one
+                [entry] = store.append("t", [message]).entries
+                bad[entry.id] = what, message
+        say(store, "t", "last")
+    assert len(bad) > len(cases) // 2, "too few of them were stored to prove anything"
+    good = ["first", "last"]
+    with place() as again:
+        assert texts(again.read("other")) == ["apart"], "another thread is closed"
+        entries = again.read("t")
+        assert texts(entry for entry in entries if entry.id not in bad) == good, "other messages are not read"
+        found = {entry.id: entry.message for entry in entries if entry.id in bad}
+        assert found.keys() == bad.keys(), "an unreadable message lost its place"
+        assert [entry.id for entry in again.path("t")] == [entry.id for entry in entries], "the path is cut"
+        if not any(map(is_unreadable, found.values())):  # a store in memory has never written it
+            return
+        named = {entry for thread, entry in _unreadable(again) if thread == "t"}
+        for name, message in found.items():
+            what, written = bad[name]
+            assert is_unreadable(message), f"{what}: shown as another message"
+            assert _fields(message.payload["text"]) == _fields(_line(written)), f"{what}: its bytes are not there"
+            assert name in named, f"{what}: verify does not name it"
+
+
+def _unreadable(store: Store) -> set[tuple[str | None, str | None]]:
+    return {(each.thread, each.entry) for each in store.verify().damage if each.kind == "unreadable"}
+
+
+def _line(message: Message) -> bytes:
+    with older_writer():
+        return canonical.encode(message)
+
+
+def _fields(line: bytes | str) -> dict[str, Any]:
+    """What is written of a message, without the stamps that a store gives it."""
+    return {key: value for key, value in json.loads(line).items() if key not in {"id", "sent_at"}}
+
+
+def odd_values_are_refused_or_come_back_equal(place: Place) -> None:
+    """Values inside ``payload``, ``metadata`` and ``provider``, and odd texts and numbers in every other field."""
+    made: list[tuple[str, Message]] = []
+    for what, build in _odd_messages():
+        with suppress(MessageError):
+            made.append((what, build()))
+    assert {"payload surrogate", "provider huge", "sent_at -1", "tool nul"} <= {what for what, _ in made}
+    assert not {"payload nan", "metadata naive", "provider deep", "payload bytes"} & {what for what, _ in made}
+    kept: list[tuple[str, Entry]] = []
+    with place() as store:
+        store.create("t")
+        for what, message in made:
+            with suppress(PalaverError):
+                [entry] = store.append("t", [message]).entries
+                kept.append((what, entry))
+                expected = message.replace(id=entry.message.id, sent_at=entry.message.sent_at)
+                assert entry.message == expected, f"{what}: another message was stored"
+    assert {"payload surrogate", "provider huge", "sent_at -1", "tool nul"} <= {what for what, _ in kept}
+    with place() as again:
+        for (what, entry), found in zip(kept, again.read("t"), strict=True):
+            assert found == entry, f"{what}: came back as another message"
+        assert again.verify().ok, "the store is damaged"
+
+
+def _odd_messages() -> Iterator[tuple[str, Callable[[], Message]]]:
+    """Ways to make messages of odd values, some of which are refused."""
+    for what, value in odd_values():
+        yield f"payload {what}", partial(user, payload=value)
+        yield f"metadata {what}", partial(user, metadata={"a": [value]})
+        yield f"provider {what}", partial(user, provider={"w": {"k": {"a": value}}})
+    for number in (-1, 2**53 + 1, 2**63 - 1, 2**63, 2**70, 10**400):
+        name = str(number)[:12]
+        yield f"sent_at {name}", partial(user, sent_at=number)
+        yield f"usage {name}", partial(assistant, usage=Usage(input=number))
+    for what, text in (("surrogate", "a\udc00\ud800b"), ("nul", "\0"), ("long", "x" * 70_000), ("separator", "\u2028")):
+        yield f"text {what}", partial(user, text)
+        yield f"fields {what}", partial(user, agent=text, source=text, tags=(text, text))
+        yield f"id {what}", partial(user, id=text)
+        yield f"model {what}", partial(assistant, model=text, response_id=text, finish_reason_raw=text)
+        yield f"tool {what}", partial(assistant, tool_call(text, {text: text}, id=text))
 
 
 def what_is_no_json_closes_nothing_else(place: Place) -> None:

@@ -82,6 +82,8 @@ def threads_are_listed_by_their_last_change(place: Place) -> None:
         assert [info.id for info in store.threads(limit=1)] == ["b"]
         assert [info.id for info in store.threads(tag="odd")] == ["a", "c"]
         assert list(store.threads(tag="nothing")) == []
+        assert list(store.threads(limit=0)) == list(store.threads(limit=-1)) == []
+        assert len(list(store.threads(limit=10**30))) == len("abc")
         listed = store.threads()
         next(listed)
         store.create("while listing")  # no lock is held
@@ -140,3 +142,30 @@ def entries_can_be_copied_as_they_are(place: Place) -> None:
         say(store, "copy", "d")
         assert texts(store.path("copy")) == ["a", "b", "d"]
         assert store.verify().ok
+
+
+def what_is_copied_keeps_its_times(place: Place) -> None:
+    """A thread that joins as it is has the times of its conversation; ``update`` changes none."""
+    with place() as store:
+        begun, ended = 1_600_000_000_000, 1_600_000_060_000
+        first, record, last = (
+            Entry("a", None, user("a", id="a", sent_at=begun)),
+            Entry("r", "a", user(id="r", tags=["record"])),
+            Entry("b", "r", user("b", id="b", sent_at=ended)),
+        )
+        store.create("now")
+        store.add("old", [first], branches={MAIN: "a"})
+        assert (store.info("old").created_at, store.info("old").updated_at) == (begun, begun)
+        store.add("old", [record, last])
+        store.add("old", [], branches={MAIN: "b"})
+        store.update("old", title="T", metadata={"a": 1})
+        assert (store.info("old").created_at, store.info("old").updated_at) == (begun, ended)
+        store.add("odd", [Entry("c", None, user("c", id="c", sent_at=1 << 70)), Entry("d", "c", user("d", id="d"))])
+        assert [info.id for info in store.threads()][-1] == "old"
+        assert store.info("odd").created_at >= store.info("now").created_at
+        assert store.verify().ok
+    with place() as store:
+        assert (store.info("old").created_at, store.info("old").updated_at) == (begun, ended)
+        say(store, "old", "c", branch=MAIN)
+        assert store.info("old").updated_at > ended
+        assert next(store.threads()).id == "old"
