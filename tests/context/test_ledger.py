@@ -232,7 +232,7 @@ def test_no_anchor_stands_before_a_marker_or_a_compaction(mark):
         thread.append(*messages)
         path = thread.path()
         for each in (ledger, Ledger()):
-            found = each.anchored(path, path.messages)
+            found = each.anchored(path, [e.message for e in path])
             assert found == (len(path) - 2 if expected is True else expected)
 
 
@@ -256,9 +256,9 @@ def test_an_anchor_that_is_not_among_the_messages_is_none():
 def test_another_path_is_read_anew():
     ledger = Ledger()
     long, short = path_of(p.user("a"), answer(), p.user("b")), path_of(p.user("a"), p.user("b"))
-    assert ledger.anchored(long, long.messages) == 1
-    assert ledger.anchored(short, short.messages) is None
-    assert ledger.anchored(long, long.messages) == 1
+    assert ledger.anchored(long, [e.message for e in long]) == 1
+    assert ledger.anchored(short, [e.message for e in short]) is None
+    assert ledger.anchored(long, [e.message for e in long]) == 1
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def oracle(log: tuple[p.Message, ...], agent: str, keep: int | None) -> list[p.M
 @given(log=logs(), keep=st.sampled_from(KEEPS), agent=st.sampled_from(AGENTS))
 def test_the_context_is_that_of_the_oracle(log: Any, keep: Any, agent: str):
     path = path_of(*log)
-    assert list(for_agent(path, agent, keep=keep)) == oracle(path.messages, agent, keep)
+    assert list(for_agent(path, agent, keep=keep)) == oracle([e.message for e in path], agent, keep)
 
 
 @pytest.mark.row("ASK-03")
@@ -77,9 +77,9 @@ def test_the_extra_filter_takes_away_what_it_refuses_and_nothing_when_it_fails(l
         return "2" not in message.text
 
     path = path_of(*log)
-    admitted = tuple(m for m in path.messages if m.role in {"system", "rescue", "flush"} or _kept(where, m))
+    admitted = tuple(m for m in [e.message for e in path] if m.role in {"system", "rescue", "flush"} or _kept(where, m))
     # a refused message of the user still begins its turn
-    began = [m if m in admitted or m.role != "user" else m.replace(content=()) for m in path.messages]
+    began = [m if m in admitted or m.role != "user" else m.replace(content=()) for m in [e.message for e in path]]
     left = tuple(m for m in began if m in admitted or m.role == "user")
     assert list(for_agent(path, "a", keep=keep, where=where)) == oracle(left, "a", keep)
 
@@ -305,5 +305,5 @@ def test_the_message_of_a_turn_that_a_program_began_stays():
     view = AgentView("A", keep=4)
     assert _said(view(path, since=2)) == ["pushed", "[f18]", "(re:f18)", "[f19]", "(re:f19)"]
     assert _said(view(path)) == ["old", "[f18]", "(re:f18)", "[f19]", "(re:f19)"]
-    hidden = path_of(*path.messages, p.flush(agent="A"), _requests("g"), _result("g"))
+    hidden = path_of(*[e.message for e in path], p.flush(agent="A"), _requests("g"), _result("g"))
     assert _said(view(hidden, since=2)) == ["[g]", "(re:g)"]

@@ -44,7 +44,7 @@ def _reference(log: tuple[p.Message, ...], keep: int | None) -> list[p.Message]:
 @given(log=logs(), keep=st.sampled_from(KEEPS))
 def test_the_view_is_that_of_the_reference(log: Any, keep: Any):
     path = path_of(*log)
-    assert list(for_model(path, keep=keep)) == _reference(path.messages, keep)
+    assert list(for_model(path, keep=keep)) == _reference([e.message for e in path], keep)
 
 
 def test_a_window_holds_pairs_whole_and_system_messages_always():

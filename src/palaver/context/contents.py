@@ -25,7 +25,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 from msgspec import Struct
 
 from palaver.context.budget import ROOM, WINDOW, capacity
-from palaver.context.ledger import Ledger, prompt_of
+from palaver.context.ledger import Ledger, ends_turn, prompt_of
 from palaver.context.plan import Item, Plan
 from palaver.context.stages import Stage
 from palaver.core.errors import MessageError
@@ -197,8 +197,10 @@ def contents(
     plan = Plan(
         items=tuple(items), sum=ledger.sum, capacity=room, fixed=fixed, around=ledger.around, scale=scale, now=now
     )
-    tally = _tallied((*system, *messages), heads, len(tools))
-    heavy = nlargest(_LARGEST, enumerate(ledger.estimates), key=lambda each: each[1])
+    weights = [item.tokens for item in ledger.plan(messages, measured, capacity=room).items]
+    tally = _tallied((*system, *messages), heads, len(tools), closed=len(system) + _turn(messages))
+    sent = tokens / max(sum(tally.sizes.values()), 1)
+    heavy = nlargest(_LARGEST, enumerate(weights), key=lambda each: each[1])
     return Contents(
         model=model,
         tokens=tokens,
@@ -210,9 +212,9 @@ def contents(
         margin=known - room - reserved,
         kinds=_scaled(tally, tokens),
         results=tuple(
-            [ToolShare(name, round(size * scale), tally.results_of[name]) for name, size in tally.tools.most_common()]
+            [ToolShare(name, round(size * sent), tally.results_of[name]) for name, size in tally.tools.most_common()]
         ),
-        largest=tuple([Heavy(place, round(size * scale), messages[place]) for place, size in heavy if size]),
+        largest=tuple([Heavy(place, round(size * sent), messages[place]) for place, size in heavy if size]),
         messages=len(messages),
         report=_report(messages, anchor, fixed),
         stages=tuple([Step(each.name, each.trigger(room), each.due(plan)) for each in stages]),
@@ -240,14 +242,24 @@ class _Tally(NamedTuple):
     results_of: Counter[str]
 
 
-def _tallied(messages: Sequence[Message], heads: int, tools: int) -> _Tally:
+def _turn(messages: Sequence[Message]) -> int:
+    """Where the open turn begins: what was thought before is not sent any more."""
+    places = range(len(messages) - 1, -1, -1)
+    return next((place for place in places if ends_turn(messages[place])), 0)
+
+
+def _tallied(messages: Sequence[Message], heads: int, tools: int, *, closed: int) -> _Tally:
+    """Count messages. The reasoning of the first ``closed`` of them is not sent, and left out."""
     tally = _Tally(Counter(), Counter(), Counter(), Counter())
     if heads or tools:
         tally.sizes["tools"], tally.counts["tools"] = heads, tools
     called: dict[str, str] = {}
-    for message in messages:
+    for place, message in enumerate(messages):
         if isinstance(message, RescueMarker | FlushMarker):
             continue
+        if place < closed and isinstance(message, AssistantMessage):
+            said = tuple([part for part in message.content if not isinstance(part, Reasoning)])
+            message = message.replace(content=said)  # noqa: PLW2901 (what of it is sent)
         called.update((call.id, call.name) for call in message.tool_calls)
         size = _message(message, tally)
         if isinstance(message, ToolMessage) and not message.is_summary:

@@ -285,13 +285,19 @@ def _whole(stays: bytearray, spans: Iterable[tuple[int, int]]) -> None:
 def _noted(plan: Plan, stays: bytearray, label_of: Callable[[Count], str]) -> Plan:
     """The plan with a note in the place of what does not stay; the same where nothing is won."""
     count = Count("partial")
-    removed = 0
+    removed = fresh = weight = 0
     for item, held in zip(plan.items, stays, strict=True):
         if not held:
+            before = count.tokens
             count.add(item)
             removed += 1
+            if count.tokens - before == item.tokens:  # it stands for nothing but itself
+                fresh, weight = fresh + 1, weight + item.tokens
     if not removed:
         return plan
+    # what the plan weighs less without them: their own estimates may add up to more than the whole
+    less = plan.tokens - plan.weighing(plan.sum - weight, len(plan.items) - fresh)
+    count.tokens += max(less, 0) - weight
     label = label_of(count)
     note = UserMessage(content=(Text(label),), mode="tool", source=SOURCE, payload_json=count.payload)
     place = stays.index(0)

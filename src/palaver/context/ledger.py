@@ -14,7 +14,8 @@ Rules (issue 6; KAI-03, D29, F37):
   user message ends the turn, and providers drop it then. How much of it they take is learned.
 - An answer is no anchor when what it reports is not the prompt that is sent now: a marker or a compaction stands behind
   it, another model gave it, or the provider ran tools while it answered and counted every pass.
-- After one append, everything here costs what is new.
+- What expired since the anchor was asked for is taken off its report.
+- After one append, everything here costs what is new; in a thread with lifetimes, what is visible.
 
 Stability: experimental.
 """
@@ -37,7 +38,9 @@ from palaver.core.parts import Opaque, ServerToolResult, ToolCall
 from palaver.core.request import OutputFormat
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
+from palaver.threads.expiry import has_lifetime
 from palaver.threads.growing import Beginning
+from palaver.threads.model_view import ModelView
 from palaver.threads.thread import Entry
 from palaver.threads.view import RECORD, is_sent
 from palaver.tokens.calibration import Calibration
@@ -81,6 +84,19 @@ class _Mark(Struct, frozen=True, gc=False):
         """The weight without reasoning that is not sent any more."""
         return self.weight - self.closed - round((1 - replay) * (self.reasoning - self.closed))
 
+    def since(self, earlier: _Mark, replay: float) -> int:
+        """The same of the messages behind an earlier mark."""
+        closed = max(self.closed - earlier.reasoning, 0)
+        reasoning = self.reasoning - earlier.reasoning
+        return self.weight - earlier.weight - closed - round((1 - replay) * (reasoning - closed))
+
+
+class _Expired(NamedTuple):
+    """What an answer was asked with and is not sent any more, because its lifetime is over: text, and media."""
+
+    weight: int = 0
+    media: int = 0
+
 
 class _Counted(NamedTuple):
     """What a message is by itself: its estimate, and how much of it is reasoning, and media."""
@@ -101,7 +117,7 @@ class _Weigher:
     def __call__(self, items: Sequence[Item]) -> Weights:
         """The items with what each adds to a prompt."""
         replay, scale = self._calibration.replay, self._calibration.scale
-        begins = max([place for place, item in enumerate(items) if _ends_turn(item.message)], default=-1)
+        begins = max([place for place, item in enumerate(items) if ends_turn(item.message)], default=-1)
         weighed: list[Item] = []
         around = 0
         for place, item in enumerate(items):
@@ -121,7 +137,7 @@ class _Weigher:
         return found
 
 
-def _ends_turn(message: Message) -> bool:
+def ends_turn(message: Message) -> bool:
     """Whether the turn before a message is over with it: a person said it, as far as messages tell that."""
     return isinstance(message, UserMessage) and message.mode != "tool"
 
@@ -160,6 +176,8 @@ class Ledger:
         self._anchor: AssistantMessage | None = None
         self._looked = 0
         self._leaf: str | None = None
+        self._brief = False
+        self._gone: Sequence[Message] = ()
 
     # -- estimates -----------------------------------------------------------------------------------------------------
 
@@ -203,7 +221,7 @@ class Ledger:
         user, thoughts, reasoning, closed = last.user, last.thoughts, last.reasoning + counted.reasoning, last.closed
         if isinstance(message, AssistantMessage):
             thoughts += _thoughts(message)
-        elif _ends_turn(message):
+        elif ends_turn(message):
             user, thoughts, closed = place, 0, reasoning
         weight = last.weight + counted.tokens + overhead(message)
         self._estimates.append(counted.tokens)
@@ -236,7 +254,9 @@ class Ledger:
         known, reasoning = self._known(anchor)
         behind = self._marks[anchor + 1]
         media = mark.media - behind.media
-        without = max(1, known + media + round(self.calibration.scale * (mark.weight - behind.weight - media)))
+        since = mark.since(behind, self.calibration.replay) - media
+        gone = self._expired(anchor)
+        without = max(1, known + media - gone.media + round(self.calibration.scale * (since - gone.weight)))
         tokens = max(1, without + round(self.calibration.replay * reasoning))
         return Measure(
             tokens=tokens,
@@ -272,9 +292,11 @@ class Ledger:
         """
         start = self._looked
         if start > len(path) or (start and path[start - 1].id != self._leaf):
-            start, self._anchor = 0, None
-        for place in range(len(path) - 1, start - 1, -1):
-            message = path[place].message
+            start, self._anchor, self._brief = 0, None, False
+        new = path[start:]
+        self._brief = self._brief or any(has_lifetime(entry.message) for entry in new)
+        for entry in reversed(new):
+            message = entry.message
             if hides(message):
                 self._anchor = None
                 break
@@ -285,7 +307,16 @@ class Ledger:
         found = None if self._anchor is None else _place(self._anchor, messages)
         if found is None:
             self._anchor = None  # and is not looked for again
+        self._gone = _Gone(path, messages)(self._anchor) if self._brief and self._anchor is not None else ()
         return found
+
+    def _expired(self, anchor: int) -> _Expired:
+        return self._weight(self._gone) if self._messages[anchor] is self._anchor else _Expired()
+
+    def _weight(self, gone: Sequence[Message]) -> _Expired:
+        counted = [(self._counted(message), overhead(message)) for message in gone]
+        media = sum([each.media for each, _ in counted])
+        return _Expired(sum([each.tokens + beside for each, beside in counted]) - media, media)
 
     def _trusts(self, answer: AssistantMessage) -> bool:
         if not is_sent(answer) or not reports(answer):
@@ -354,11 +385,13 @@ class Ledger:
                 self._relearn(message)
                 break
             told.add(id(message))
+        gone = _Gone(path, messages)
         for place, message in enumerate(messages):
             if isinstance(message, AssistantMessage) and id(message) in told and self._trusts(message):
-                mark = self._marks[place]
-                weight = mark.sent(self.calibration.replay) + fixed
-                self.heard(Measure(tokens=0, estimate=0, weight=weight, media=mark.media), message)
+                mark, more = self._marks[place], self._weight(gone(message))
+                media = mark.media + more.media
+                weight = mark.sent(self.calibration.replay) + fixed + more.weight + more.media
+                self.heard(Measure(tokens=0, estimate=0, weight=weight, media=media), message)
 
     @property
     def learned(self) -> Mapping[str, Any] | None:
@@ -419,6 +452,26 @@ def _same(held: Sequence[Message], given: Sequence[Message]) -> int:
     if all(map(is_, held, given)):
         return min(len(held), len(given))
     return next(place for place, same in enumerate(map(is_, held, given)) if not same)
+
+
+class _Gone:
+    """Finds the messages with a lifetime that an answer was asked with, and that are not sent any more."""
+
+    def __init__(self, path: Sequence[Entry], messages: Sequence[Message]) -> None:
+        """Look in a path, of which those messages are sent now. Costs the path, where anything has a lifetime."""
+        self._path, self._view = path, ModelView()
+        self._sent: set[int] = set()
+        self._places: dict[int, int] = {}
+        if any(has_lifetime(entry.message) for entry in path):
+            self._sent = set(map(id, messages))
+            self._places = {id(entry.message): place for place, entry in enumerate(path)}
+
+    def __call__(self, answer: AssistantMessage) -> Sequence[Message]:
+        """Those of an answer; to be asked for in the order of the path."""
+        place = self._places.get(id(answer))
+        if place is None:
+            return ()
+        return [each for each in self._view(self._path[:place]) if has_lifetime(each) and id(each) not in self._sent]
 
 
 def _place(answer: AssistantMessage, messages: Sequence[Message]) -> int | None:

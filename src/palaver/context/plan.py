@@ -108,6 +108,16 @@ class Plan(Struct, frozen=True, kw_only=True):
         change = Change(stage, messages, self.tokens, found.tokens)
         return structs.replace(found, changes=(*self.changes, change))
 
+    def ending_at(self, tokens: int) -> Plan:
+        """The plan whose last change ends at the tokens that were measured of it.
+
+        Weights of single messages are rounded, so their sum may differ by a few tokens from what the ledger measures.
+        """
+        if not self.changes:
+            return self
+        last = structs.replace(self.changes[-1], after=tokens)
+        return structs.replace(self, changes=(*self.changes[:-1], last))
+
 
 def plan_of(
     messages: Sequence[Message],

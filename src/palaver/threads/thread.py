@@ -35,6 +35,9 @@ from palaver.threads.ids import now_ms, uuid7
 MAIN: Final = "main"
 """The branch that a thread begins with."""
 
+RECORD: Final = "record"
+"""Tag of a message without content in which a runtime keeps what it must know later. No view shows it."""
+
 _LEAST_PREFIX: Final = 4
 
 
@@ -62,8 +65,13 @@ class Path(Beginning[Entry]):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The messages, oldest first. Costs the length of the path."""
-        return tuple([entry.message for entry in self])
+        """The messages, oldest first, without records. Costs the length of the path."""
+        return tuple([entry.message for entry in self if RECORD not in entry.message.tags])
+
+    @property
+    def records(self) -> tuple[Message, ...]:
+        """What files and runtimes keep between the messages, oldest first. Costs the length of the path."""
+        return tuple([entry.message for entry in self if RECORD in entry.message.tags])
 
     def __repr__(self) -> str:
         """Show the size and the leaf, not the text."""

@@ -37,16 +37,16 @@ from palaver.core.messages import (
     UserMessage,
 )
 from palaver.threads.expiry import EndOf, expired, has_lifetime
-from palaver.threads.thread import Entry
+from palaver.threads.thread import (
+    RECORD as RECORD,  # noqa: PLC0414 (a tag of views, too)
+    Entry,
+)
 
 DISCARDED: Final = "discarded"
 """Tag of an answer that nobody was shown: it was blocked or cancelled, or came too late. Views leave it out."""
 
 PLACEHOLDER: Final = "placeholder"
 """Tag of a text that the user was shown in place of an answer. Views for people show it, models never see it."""
-
-RECORD: Final = "record"
-"""Tag of a message without content in which a runtime keeps what it must know later. No view shows it."""
 
 _UNSENT: Final = frozenset((DISCARDED, PLACEHOLDER, RECORD))
 
