@@ -34,6 +34,8 @@ from openai.types.chat import ChatCompletion, completion_create_params
 from openai.types.responses import Response, response_create_params
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from palaver.testing.tables import row
+
 Body = dict[str, Any]
 
 # Wire, accent (as `rules.accent_of` names it) and direction of recorded traffic that
@@ -63,12 +65,12 @@ class MismatchError(AssertionError):
 
 def accepts_request(wire: str, body: Body) -> None:
     """Raise `MismatchError` when the wire's SDK has no type for this request."""
-    REQUESTS[wire](body)
+    row(REQUESTS, wire, "REQUESTS in tests/sdk_shapes.py")(body)
 
 
 def accepts_response(wire: str, body: Body) -> None:
     """Raise `MismatchError` when the wire's SDK has no type for this reply."""
-    RESPONSES[wire](body)
+    row(RESPONSES, wire, "RESPONSES in tests/sdk_shapes.py")(body)
 
 
 # --- pydantic ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from palaver.stream import eventstream
+from palaver.testing.tables import row
 from palaver.wires import detect_stream
 from palaver.wires.detect_stream import Streamed
 from tests.cli import streams
@@ -14,14 +15,14 @@ from tests.cli import streams
 
 @pytest.mark.parametrize("wire", streams.STREAMS)
 def test_every_wire_is_told(wire):
-    found = detect_stream.detect(streams.STREAMS[wire])
+    found = detect_stream.detect(row(streams.STREAMS, wire, "STREAMS in tests/cli/streams.py"))
     assert found is not None
     assert found.wire == wire
 
 
 @pytest.mark.parametrize("wire", streams.STREAMS)
 def test_a_stream_that_broke_off_in_its_second_half_is_told(wire):
-    data = streams.STREAMS[wire]
+    data = row(streams.STREAMS, wire, "STREAMS in tests/cli/streams.py")
     for end in range(len(data) // 2, len(data)):
         assert detect_stream.detect(data[:end]).wire == wire
 

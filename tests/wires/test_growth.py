@@ -17,7 +17,7 @@ from palaver.core import events
 
 SMALL, FACTOR, SLACK = 40, 4, 1.35
 SCANS = frozenset({"index", "count", "remove", "copy", "insert", "pop", "reverse"})
-SHAPES = ("calls", "messages", "texts", "images", "malformed", "odd ids", "reasoning", "results apart")
+SHAPES = ("calls", "messages", "texts", "images", "malformed", "odd ids", "one id", "reasoning", "results apart")
 
 
 def work(run: Callable[[], object]) -> int:
@@ -55,6 +55,11 @@ def messages(shape: str, count: int) -> tuple[p.Message, ...]:
             ids = [f"c{i:08d}" if shape == "calls" else f"call:{i}.x y" for i in each]
             calls = p.assistant(tool_calls=[p.tool_call("f", {"i": i}, id=ids[i]) for i in each])
             return (p.user("q"), calls, *(p.tool("r", tool_call_id=i) for i in ids))
+        case "one id":
+            turns = [
+                (p.assistant(tool_calls=[p.tool_call("f", {}, id="c")]), p.tool("r", tool_call_id="c")) for _ in each
+            ]
+            return (p.user("q"), *(message for turn in turns for message in turn))
         case "results apart":
             turns = [
                 (

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 import palaver as p
 from palaver import wires
@@ -110,7 +110,41 @@ def test_metadata_payload_tags_mode_and_source_change_no_body(target: str, messa
     )
     plain, marked = (wire.encode_request(p.Request(messages=each)) for each in (messages, changed))
     assert plain.body == marked.body
-    assert plain.losses == marked.losses
+    assert plain.losses == tuple(loss for loss in marked.losses if loss.what != "metadata")
+    read = [m for m in messages if not isinstance(m, (p.ToolMessage, p.RescueMarker, p.FlushMarker))]
+    kept = [p.Loss("dropped", "metadata", "'a': not among the keys that may leave")] if read else []
+    assert [loss for loss in marked.losses if loss.what == "metadata"] == kept
+
+
+PROOFS: dict[str, dict[str, Any]] = {
+    "openai_responses": {"encrypted": "sigtok"},
+    "anthropic_messages": {"signature": "sigtok"},
+    "google_generate": {"signature": "sigtok"},
+    "bedrock_converse": {"signature": "sigtok"},
+    "cohere_chat": {},
+    "ollama_chat": {},
+}
+"""The proof that reasoning of a wire carries there. Chat Completions has no field for reasoning but its vendors'."""
+
+
+@pytest.mark.row("MSG-12")
+@pytest.mark.finding("F-05")
+@pytest.mark.parametrize("name", wires.names())
+def test_reasoning_goes_back_to_its_own_wire_unmodified(name: str) -> None:
+    thought = p.Reasoning('tok "thought"\n', wire=name, **PROOFS.get(name, {}))
+    encoded = wires.get(name).encode_request(p.Request((p.user("hi"), p.assistant(thought, "so"), p.user("on"))))
+    lost = [(x.kind, x.message) for x in encoded.losses if x.what == "reasoning"]
+    if name not in PROOFS:
+        assert lost == [("dropped", 1)]
+        return
+    [again] = [
+        part
+        for message in wires.get(name).decode_request(encoded.body).messages
+        for part in message.content
+        if isinstance(part, p.Reasoning)
+    ]
+    assert (again.text, again.signature, again.encrypted) == (thought.text, thought.signature, thought.encrypted)
+    assert lost == []
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -136,6 +170,34 @@ def test_growing_gives_what_encoding_at_once_gives(
         at_once = wire.encode_request(p.Request(messages=messages[:end], tools=TOOLS))
         assert b"".join(encoder.chunks()) == at_once.body
         assert encoder.losses == at_once.losses
+
+
+_TWO_CALLS = [p.assistant(tool_calls=[p.tool_call("f", {}, id=f"call0000{each}")]) for each in (0, 1)]
+"""Two answers, one behind the other; the result of the first comes behind the second."""
+
+
+@st.composite
+def late_results(draw: Any) -> tuple[p.Message, ...]:
+    """Calls whose results come late, out of order, or never, with answers and users between them."""
+    messages: list[p.Message] = [p.user("go")]
+    for number in range(draw(st.integers(2, 6))):
+        asked = p.assistant("so" * draw(st.integers(0, 1)), tool_calls=[p.tool_call("f", {}, id=f"call{number:05d}")])
+        of = draw(st.integers(0, max(0, number - 1)))
+        result = p.tool("r", tool_call_id=f"call{of:05d}")
+        messages.append(draw(st.sampled_from([asked, asked, result, result, p.user("on"), p.assistant("well")])))
+    return tuple(messages)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@given(messages=late_results(), cut=st.integers(1, 6))
+@example((p.user("a"), *_TWO_CALLS, p.tool("r", tool_call_id="call00000")), 3)
+def test_growing_gives_the_same_where_results_come_late(target: str, messages: tuple[p.Message, ...], cut: int) -> None:
+    wire = wires.get(target)
+    encoder = wire.request_encoder(p.Request(messages[:cut], model="m"))
+    encoder.append(*messages[cut:])
+    at_once = wire.encode_request(p.Request(messages, model="m"))
+    assert b"".join(encoder.chunks()) == at_once.body
+    assert encoder.losses == at_once.losses
 
 
 @pytest.mark.row("MSG-05")

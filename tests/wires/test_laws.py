@@ -14,6 +14,7 @@ from msgspec import Raw, structs
 import palaver as p
 from palaver import wires
 from palaver.core import canonical, events
+from palaver.testing.tables import row
 from tests.corpus import NO_COMPLETION, Exchange
 
 WHAT = ("request", "response")
@@ -304,7 +305,7 @@ NULLED = {
 
 @pytest.mark.parametrize("wire", wires.names())
 def test_an_edit_wins_over_a_null_that_was_found(wire: str) -> None:
-    request = wires.get(wire).decode_request(NULLED[wire])
+    request = wires.get(wire).decode_request(row(NULLED, wire, "NULLED in tests/wires/test_laws.py"))
     assert b"null" in wires.get(wire).encode_request(request).body
     edited = request.replace(settings=structs.replace(request.settings, temperature=0.25))
     body = wires.get(wire).encode_request(edited).body
@@ -322,7 +323,7 @@ def test_the_usage_object_of_another_provider_is_not_sent(wire: str) -> None:
 @pytest.mark.law(2)
 @pytest.mark.parametrize("wire", wires.names())
 def test_a_provider_field_may_begin_with_an_at_sign(wire: str) -> None:
-    body = {**NULLED[wire], "@content": "list", "@": None}
+    body = {**row(NULLED, wire, "NULLED in tests/wires/test_laws.py"), "@content": "list", "@": None}
     _round_trip(wire, "request", body)
 
 
@@ -332,8 +333,8 @@ def test_a_field_that_would_be_taken_for_a_hint_is_refused(wire: str) -> None:
     """Found by atheris: hints of ours begin with two at signs, and are never sent."""
     for key in ("@@content", "@@"):
         with pytest.raises(p.DecodeError, match="@@"):
-            wires.get(wire).decode_request({**NULLED[wire], key: "absent"})
-    texts = json.dumps(NULLED[wire]).replace('"hi"', '"@@hi"')
+            wires.get(wire).decode_request({**row(NULLED, wire, "NULLED in tests/wires/test_laws.py"), key: "absent"})
+    texts = json.dumps(row(NULLED, wire, "NULLED in tests/wires/test_laws.py")).replace('"hi"', '"@@hi"')
     assert json.loads(wires.get(wire).encode_request(wires.get(wire).decode_request(texts)).body) == json.loads(texts)
 
 

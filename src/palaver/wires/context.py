@@ -11,6 +11,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -34,11 +35,14 @@ class Options(Struct, frozen=True, kw_only=True):
 
     ``takes`` are the media the model takes (``None``: all that the wire can say), so that a model without vision gets
     no image (R08). ``reasoning_as_text`` keeps reasoning that another wire produced as plain text
-    (docs/spec/wires.md#1.5).
+    (docs/spec/wires.md#1.5). ``metadata`` are the keys of the messages' metadata that may leave (R09, C12).
+    ``join_neighbors`` makes one message of neighbours that are alike (CBF-11).
     """
 
     takes: frozenset[MediaKind] | None = None
     reasoning_as_text: bool = False
+    metadata: frozenset[str] = frozenset()
+    join_neighbors: bool = True
 
 
 class Context:
@@ -119,14 +123,25 @@ class Context:
             return old
         import hashlib  # noqa: PLC0415 (OpenSSL takes longer to load than all of this)
 
-        count = 0
-        while True:
+        def name(count: int) -> str:
             digest = hashlib.sha256(f"{old}\0{count}".encode("utf-8", "surrogatepass")).hexdigest()
-            new = rule.prefix + digest[: rule.digits]
-            if new not in taken and self.take(f"id {new}"):
-                self._rewritten[new] = old
-                return new
-            count += 1
+            return rule.prefix + digest[: rule.digits]
+
+        def free(count: int) -> bool:
+            new = name(count)
+            return new not in taken and f"id {new}" not in self._taken
+
+        # The names of the first so many are taken, and all others free: the first free one is found by halves.
+        count = 0
+        if not free(0):
+            count = 1
+            while not free(count):
+                count *= 2
+            count = count // 2 + 1 + bisect_left(range(count // 2 + 1, count), True, key=free)  # noqa: FBT003
+        new = name(count)
+        self.take(f"id {new}")
+        self._rewritten[new] = old
+        return new
 
     # -- what one turn tells the next --
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from msgspec import structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -35,8 +35,10 @@ from palaver.core.pairs import REPAIR, TIED, Placed, client_calls, complete, nam
 from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
 from palaver.core.surrogates import sayable_json
+from palaver.wires import metadata
 from palaver.wires.context import Context, Options
 from palaver.wires.handover import HALVES, fit, fit_settings
+from palaver.wires.mark_transfer import carried_tools
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,6 +186,7 @@ class RequestEncoder:
         self._request = structs.replace(self._request, messages=tuple(self._source))  # the head may look at them
         self._system: list[SystemMessage] = []
         self._kept = self._new_context()
+        self._request = self._kept.request = carried_tools(self._request, self._kept)
         self._context = self._new_context()
         self._chunks: list[bytes] = []
         self._open = []
@@ -193,6 +196,7 @@ class RequestEncoder:
         self._tail_stays = False
         self._head: tuple[object, bytes, Context] | None = None
         self._run, self._loose, self._ties = 0, False, {}
+        self._metadata: dict[str, Any] = {}
         if not self._own:
             self._reties(0)
         placed = self._fitted(0)
@@ -204,6 +208,8 @@ class RequestEncoder:
         self._grow(placed)
 
     def _fitted(self, start: int) -> list[Placed]:
+        if not self._own and metadata.gather(self._source[start:], self._metadata):
+            self._head = None
         placed: list[Placed] = []
         for index in range(start, len(self._source)):
             message = self._source[index]
@@ -320,6 +326,8 @@ class RequestEncoder:
         if self._speech.names_model and not self._own and "model" not in fields:
             context.lose("approximated", "model", f"none was named, and the body must; {UNNAMED!r} stands there")
             fields = {"model": UNNAMED, **fields}
+        if self._metadata:
+            fields = metadata.write(fields, self._metadata, context)
         if name in fields:
             return jsontext.encode({key: value for key, value in fields.items() if value is not ABSENT})
         written = jsontext.encode(fields)
@@ -368,7 +376,7 @@ def _begins(item: Placed) -> bool:
 
 
 def _fixed(text: str) -> UserMessage:
-    return UserMessage(content=(Text(text),), source=REPAIR)
+    return trusted.UserMessage(content=(trusted.Text(text),), source=REPAIR)
 
 
 def renumbered(placed: Sequence[Placed], context: Context, *, taken: set[str] | None = None) -> list[Placed]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import UNSET, Raw, UnsetType, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -48,14 +48,14 @@ from palaver.core.parts import (
 )
 from palaver.core.surrogates import sayable, sayable_json
 from palaver.wires import reading
+from palaver.wires.mark_transfer import carried, put, taken
 from palaver.wires.media import kind_of, medium, plain, refusal_of, typed
-from palaver.wires.vendors import fit_fields
+from palaver.wires.vendors import fit_fields, says_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from palaver.core.request import Settings
-    from palaver.core.tools import Tool
+    from palaver.core.request import OutputFormat, Settings
     from palaver.wires.context import Context
     from palaver.wires.speech import MediaKind, MediaRule
 
@@ -70,7 +70,8 @@ _LOST_RESULT: Final = "(The result held nothing that can be sent here.)"
 
 def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
     """Fit one message. ``leading`` says that only system messages stand before it."""
-    message, index = item.message, item.index
+    index = item.index
+    message = carried(item.message, context)
     _list_foreign_fields(message, context, index, None)
     match message:
         case RescueMarker() | FlushMarker():
@@ -86,16 +87,32 @@ def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
     return [
         Placed(index, each, note=position > 0)
         for position, each in enumerate(fitted)
-        if each.content or isinstance(each, ToolMessage)
+        if each.content or isinstance(each, ToolMessage) or _says(each, message, context, index)
     ]
 
 
+def _says(fitted: Message, given: Message, context: Context, index: int) -> bool:
+    """Whether a message without content says something by a field of the wire; what it kept is lost if it does not."""
+    if fitted.provider_json is UNSET or not isinstance(fitted, type(given)):
+        return False
+    rest = reading.visible(reading.native(fitted, context.wire))
+    if isinstance(fitted, AssistantMessage) and not context.speech.says.isdisjoint(rest):
+        return True
+    for key, raw in rest.items():
+        if not says_nothing(raw) and (path := reading.named(key, raw)) is not None:
+            context.lose("dropped", path, "the message has nothing else to say, and is left out", index)
+    return False
+
+
 def _list_foreign_fields(
-    value: Message | AnyPart | Tool, context: Context, index: int | None, part: int | None
+    value: Message | AnyPart | OutputFormat, context: Context, index: int | None, part: int | None
 ) -> None:
     if value.provider_json is not UNSET:
         for wire, key, _ in reading.foreign(value, context.wire):
             context.lose("dropped", key, f"a field of {wire}", index, part)
+    if value.extra is not UNSET:
+        for key in jsontext.fields(value.extra.json):
+            context.lose("dropped", key, "a field that a newer version wrote", index, part)
 
 
 # -- one role at a time ----------------------------------------------------------------------------
@@ -112,7 +129,8 @@ def _system(message: SystemMessage | DeveloperMessage, context: Context, index: 
         return [] if told is None else [told]
     if isinstance(message, DeveloperMessage) and not speech.developer:
         context.lose("converted", "developer message", "the wire has no such role; sent as system", index)
-        return [SystemMessage(content=cast("tuple[Text | Opaque, ...]", content), id=message.id)]
+        texts = cast("tuple[Text | Opaque, ...]", content)
+        return [trusted.SystemMessage(content=texts, id=message.id, tags=message.tags, agent=message.agent)]
     return [message.replace(content=content)]
 
 
@@ -121,7 +139,9 @@ def system_as_user(message: SystemMessage | DeveloperMessage) -> UserMessage | N
     texts = [part for part in message.content if isinstance(part, Text)]
     if not texts:
         return None
-    return UserMessage(content=(Text("[System]"), *texts), id=message.id, source=message.source or REPAIR)
+    content = (trusted.Text("[System]"), *texts)
+    source = message.source or REPAIR
+    return trusted.UserMessage(content=content, id=message.id, source=source, tags=message.tags, agent=message.agent)
 
 
 def _assistant(message: AssistantMessage, context: Context, index: int) -> list[Message]:
@@ -132,11 +152,18 @@ def _assistant(message: AssistantMessage, context: Context, index: int) -> list[
             *(part for part in content if not isinstance(part, ToolCall)),
             *(part for part in content if isinstance(part, ToolCall)),
         )
+    if (
+        content
+        and not context.speech.silent_answers
+        and all(isinstance(each, Text) and not each.text for each in content)
+    ):
+        context.lose("dropped", "assistant message", "holds neither text nor a call", index)
+        content = ()  # here and not in the writer, where the message would begin a turn and part its neighbours
     fitted: list[Message] = [message.replace(content=content)]
     malformed = [part for part in message.content if isinstance(part, MalformedToolCall)]
     if malformed:
-        notes = tuple(Text(_malformed_note(part)) for part in malformed)
-        fitted.append(UserMessage(content=notes, tags=(TOOL_CALL_ERROR,), source=REPAIR))
+        notes = tuple(trusted.Text(_malformed_note(part)) for part in malformed)
+        fitted.append(trusted.UserMessage(content=notes, tags=(TOOL_CALL_ERROR,), source=REPAIR))
     return fitted
 
 
@@ -170,7 +197,7 @@ def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
     content = message.content if blank else _parts(stays, context, index, speech.result_media)
     moved = [(position, part) for position, part in moves if _parts([(position, part)], context, index, speech.media)]
     if not content and not all(_is_blank(part) for part in message.content):
-        content = (Text(_MOVED_RESULT if moved else _LOST_RESULT),)
+        content = (trusted.Text(_MOVED_RESULT if moved else _LOST_RESULT),)
         context.lose("converted", "tool result", "nothing of it can stand there; a fixed text does", index)
     if message.is_error and not speech.error_flag:
         context.lose("converted", "is_error", "the wire has no such flag; the text begins with “Error: ”", index)
@@ -179,15 +206,15 @@ def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
     for position, _ in moved:
         context.lose("converted", "media", "not taken in a tool result; sent in a user message", index, position)
     if moved:
-        head = Text(f"[Attached to the result of tool call {message.tool_call_id}]")
+        head = trusted.Text(f"[Attached to the result of tool call {message.tool_call_id}]")
         extra = _parts(moved, context, index, speech.media)
-        fitted.append(UserMessage(content=cast("tuple[Text, ...]", (head, *extra)), source=REPAIR))
+        fitted.append(trusted.UserMessage(content=cast("tuple[Text, ...]", (head, *extra)), source=REPAIR))
     return fitted
 
 
 def _is_blank(part: AnyPart) -> bool:
     """Whether a part is a blank text and nothing beside it."""
-    return isinstance(part, Text) and not part.text.strip() and part == Text(part.text)
+    return isinstance(part, Text) and not part.text.strip() and part == trusted.Text(part.text)
 
 
 def _holds(part: AnyPart, rule: MediaRule | None) -> bool:
@@ -202,7 +229,7 @@ def _prefixed(content: tuple[AnyPart, ...]) -> tuple[AnyPart, ...]:
                 return content
             return (first.replace(text=ERROR_PREFIX + first.text), *others)
         case _:
-            return (Text(ERROR_PREFIX.rstrip()), *content)
+            return (trusted.Text(ERROR_PREFIX.rstrip()), *content)
 
 
 # -- one part at a time ----------------------------------------------------------------------------
@@ -214,10 +241,14 @@ def _parts(
     """Fit parts, each with its position in the message."""
     kept: list[AnyPart] = []
     for position, part in content:
-        _list_foreign_fields(part, context, index, position)
-        fitted = _part(part, context, index, position, media)
-        if fitted is not None:
-            kept.append(fitted)
+        bare, mark = taken(part, context)
+        if bare is not None:
+            _list_foreign_fields(bare, context, index, position)
+            fitted = _part(bare, context, index, position, media)
+            if fitted is not None:
+                kept.append(fitted)
+        if mark is not None:
+            put(kept, mark, context, index, position)
     return tuple(kept)
 
 
@@ -255,7 +286,7 @@ def _part(
             if context.speech.refusal:
                 return part
             context.lose("converted", "refusal", "the wire has no such part; sent as text", index, position)
-            return _text(Text(part.text), context, index, position)
+            return _text(trusted.Text(part.text), context, index, position)
         case _:
             return medium(part, context, index, position, media)
 
@@ -303,10 +334,13 @@ def _proves(part: Text, context: Context) -> bool:
 
 def _reasoning(part: Reasoning, context: Context, index: int, position: int) -> AnyPart | None:
     if part.wire == context.wire:
+        for proof in ("signature", "encrypted"):
+            if getattr(part, proof) is not None and proof not in context.speech.proofs:
+                context.lose("dropped", f"reasoning {proof}", "the wire has no such proof", index, position)
         return part
     if context.options.reasoning_as_text and part.text.strip():
         context.lose("converted", "reasoning", "sent as plain text, as asked", index, position)
-        return _text(Text(part.text), context, index, position)
+        return _text(trusted.Text(part.text), context, index, position)
     origin = part.wire or "no wire"
     context.lose("dropped", "reasoning", f"bound to {origin}", index, position)
     return None
@@ -372,24 +406,10 @@ def declared_name(name: str, context: Context) -> str:
     return spelled
 
 
-_SCALE: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-
-
-def fitting_effort(effort: str | None, words: Sequence[str], context: Context) -> str | None:
-    """The nearest of ``words``, a wire's words for how hard to reason; ``None`` for a word that nobody knows."""
-    if effort is None or effort in words or context.own:
-        return effort
-    if effort not in _SCALE:
-        context.lose("dropped", "effort", f"{effort!r} is no word of this wire")
-        return None
-    place = _SCALE.index(effort)
-    nearest = min((word for word in words if word in _SCALE), key=lambda word: abs(_SCALE.index(word) - place))
-    context.lose("approximated", "effort", f"{effort!r} is sent as {nearest!r}")
-    return nearest
-
-
 def fit_settings(settings: Settings, context: Context) -> Settings:
-    """Bring numbers that the wire refuses into its range."""
+    """Bring numbers that the wire refuses into its range, and list what the form of the answer keeps for others."""
+    if settings.output is not None:
+        _list_foreign_fields(settings.output, context, None, None)
     changed: dict[str, float] = {}
     for name, (least, most) in context.speech.ranges.items():
         value = getattr(settings, name)
@@ -401,4 +421,4 @@ def fit_settings(settings: Settings, context: Context) -> Settings:
 
 def blank_result() -> Text:
     """Stand-in for a tool result without content, where the wire refuses an empty one."""
-    return Text(_BLANK_RESULT)
+    return trusted.Text(_BLANK_RESULT)

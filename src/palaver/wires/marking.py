@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Raw, Struct, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import DeveloperMessage, FlushMarker, Message, RescueMarker, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Opaque, Text
 from palaver.core.request import Request
@@ -82,6 +82,8 @@ class Marking(Struct, frozen=True, kw_only=True):
     automatic: bool = False
     most: int = 4
     models: re.Pattern[str] | None = None
+    ttls: bool = True
+    """A mark may name how long it lasts."""
 
     def places(
         self, plan: CachePlan, messages: Sequence[Message], *, tools: Sequence[AnyTool], system: bool
@@ -183,7 +185,7 @@ def marked_message(message: Message, row: Marking) -> Message | None:
     if last is None:
         return None
     if row.said == "block":
-        return message.replace(content=(*content, Opaque(row.wire, _block(row))))
+        return message.replace(content=(*content, trusted.Opaque(row.wire, _block(row))))
     content[last] = _with_fields(content[last], row.wire, {row.name: row.value})
     return message.replace(content=tuple(content))
 
@@ -208,7 +210,7 @@ def _carries(part: AnyPart, row: Marking) -> bool:
 def marked_tools(tools: Sequence[AnyTool], row: Marking) -> tuple[AnyTool, ...]:
     """Tools with a mark behind the last."""
     if row.tools == "block":
-        return (*tools, ProviderTool(row.wire, _block(row)))
+        return (*tools, trusted.ProviderTool(row.wire, _block(row)))
     last = next((at for at in range(len(tools) - 1, -1, -1) if isinstance(tools[at], Tool)), None)
     if last is None:
         return tuple(tools)

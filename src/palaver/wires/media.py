@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from msgspec import structs
 
-from palaver.core import mediatypes
+from palaver.core import mediatypes, trusted
 from palaver.core.errors import MessageError
-from palaver.core.parts import AnyPart, FileId, Inline, Media, Url
+from palaver.core.parts import AnyPart, FileId, Inline, Media, MediaSource, Url
 from palaver.wires import reading
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ def plain(part: _P, *, loose: bool) -> _P:
             media_type, data = mediatypes.split_data_uri(source.url)
         except MessageError:
             return part
-        source = Inline(data)
+        source = trusted.Inline(data)
         part = part.replace(source=source, media_type=media_type or part.media_type)
     if isinstance(source, Inline) and not _is_base64(source.data):
-        joined = Inline("".join(source.data.split()))  # some programs break base64 into lines
+        joined = trusted.Inline("".join(source.data.split()))  # some programs break base64 into lines
         if not joined.valid:
             return part
         data = joined.data if loose else binascii.b2a_base64(joined.bytes, newline=False).decode()
-        part = part if data == source.data else part.replace(source=Inline(data))
+        part = part if data == source.data else part.replace(source=trusted.Inline(data))
     return part
 
 
@@ -127,3 +127,15 @@ def medium(
         return cast("AnyPart", part)
     context.lose("dropped", kind, why, index, position)
     return None
+
+
+def source_of(url: str) -> tuple[MediaSource, str | None]:
+    """Take a data URI apart where writing it again gives the same text; else the URL stays whole."""
+    if url[:5] == "data:":
+        try:
+            media_type, data = mediatypes.split_data_uri(url)
+        except MessageError:
+            return trusted.Url(url), None
+        if url == f"data:{media_type};base64,{data}":
+            return trusted.Inline(data), media_type
+    return trusted.Url(url), None

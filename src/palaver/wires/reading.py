@@ -20,15 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import BOOKKEEPING
 from palaver.core.parts import MalformedToolCall, ToolCall
-from palaver.core.typed import unchecked
 from palaver.core.value import Value
-
-_tool_call = unchecked(ToolCall)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -266,7 +263,8 @@ def named(key: str, item: Raw) -> str | None:
         return key
     inner = list(jsontext.fields(item))
     if len(inner) == 1 and inner[0] != "type":
-        return None if inner[0] in _FRAMING else f"{key}.{inner[0]}"
+        framing = inner[0] in _FRAMING and inner[0] != "id"  # an id alone is what the object says
+        return None if framing else f"{key}.{inner[0]}"
     return key
 
 
@@ -283,8 +281,8 @@ def call(
 ) -> ToolCall | MalformedToolCall:
     """Make the part for a call whose arguments came as text; text that is no JSON is malformed (C23)."""
     if arguments and not jsontext.is_json(arguments) and not arguments.isspace():
-        return MalformedToolCall(arguments, "the arguments are not JSON", name, call_id, provider_json=held)
-    return _tool_call(call_id, name, arguments, provider_executed=provider_executed, provider_json=held)
+        return trusted.MalformedToolCall(arguments, "the arguments are not JSON", name, call_id, provider_json=held)
+    return trusted.ToolCall(call_id, name, arguments, provider_executed=provider_executed, provider_json=held)
 
 
 # -- forms -----------------------------------------------------------------------------------------
@@ -294,6 +292,17 @@ def keep_form(rest: Fields, key: str, raw: Raw, canonical: object) -> None:
     """Keep how a field was written, as the hint ``@@key``, where the encoder would write it differently."""
     if jsontext.normal(raw) != jsontext.normal(jsontext.encode(canonical)):
         rest[f"@@{key}"] = raw
+
+
+def take_formed(rest: Fields, key: str, read: Callable[[Raw], Any], write: Callable[[Any], object]) -> Any:
+    """Take a field that has several forms; keep its form where ours is another. ``None``: no form that we know."""
+    raw = rest.get(key)
+    found = None if raw is None else read(raw)
+    if raw is None or found is None:
+        return None
+    del rest[key]
+    keep_form(rest, key, raw, write(found))
+    return found
 
 
 def form(rest: Fields, key: str, value: object, read: Callable[[Raw], object]) -> Raw | None:

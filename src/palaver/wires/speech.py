@@ -51,6 +51,19 @@ class IdRule(Struct, frozen=True):
     unique: bool = False
 
 
+class MetadataRule(Struct, frozen=True, kw_only=True):
+    """Where a request says keys and values of the caller's, and what the provider takes there; whole patterns.
+
+    ``needs`` names a field of the body that must be ``true`` beside it.
+    """
+
+    field: str
+    key: re.Pattern[str]
+    value: re.Pattern[str]
+    most: int
+    needs: str | None = None
+
+
 class Speech(Struct, frozen=True, kw_only=True):
     """What one wire can say. The defaults are those of a wire that can say everything."""
 
@@ -64,6 +77,8 @@ class Speech(Struct, frozen=True, kw_only=True):
     """There is a developer role."""
     blank_text: bool = True
     """Text parts may be empty or blank."""
+    silent_answers: bool = True
+    """An assistant message may hold nothing but empty text."""
     blank_proofs: frozenset[str] | None = None
     """Fields of the wire's own that keep a blank text, since they carry a proof (``None``: any field does)."""
     blank_result: bool = False
@@ -71,6 +86,10 @@ class Speech(Struct, frozen=True, kw_only=True):
     media: dict[MediaKind, MediaRule] = {}
     result_media: dict[MediaKind, MediaRule] = {}
     answer_media: dict[MediaKind, MediaRule] = {}
+    proofs: frozenset[Literal["signature", "encrypted"]] = frozenset({"signature", "encrypted"})
+    """What the wire's own reasoning can carry to prove where it comes from."""
+    usage_passes: bool = False
+    """The usage of an answer can name further passes, each with counters of its own."""
     loose_base64: bool = False
     """Inline media may use the URL-safe alphabet and leave out padding."""
     error_flag: bool = True
@@ -103,7 +122,13 @@ class Speech(Struct, frozen=True, kw_only=True):
     """Fields that name a conversation which the provider keeps; results may answer calls that are in there."""
     answer_fields: frozenset[str] | None = None
     """Fields beside the neutral ones which every vendor of the wire takes on assistant messages; see ``vendors``."""
+    says: frozenset[str] = frozenset()
+    """Fields of the wire's own by which an answer without content says something; any other such answer is left out."""
+    says_time: bool = False
+    """An answer says when it was made."""
     marking: tuple[Marking, ...] = ()
     """How cache marks are said: the first row that holds for the model. None where the provider needs none."""
     cache_key: str | None = None
     """The field of a request that names its cache."""
+    metadata: MetadataRule | None = None
+    """How a request says what of the messages' metadata may leave; ``None`` where it cannot."""

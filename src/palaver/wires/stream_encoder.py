@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from msgspec import UNSET, structs
 
+from palaver.core import trusted
 from palaver.core.errors import PalaverError
 from palaver.core.events import (
     ArgumentsDelta,
@@ -39,16 +40,15 @@ from palaver.core.events import (
     TextDelta,
     Update,
 )
-from palaver.core.messages import AssistantMessage
 from palaver.core.parts import AssistantPart, Citation, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
 from palaver.core.request import Response
 from palaver.core.surrogates import paired, sayable
 from palaver.stream.assembler import FIELDS, Assembler
 from palaver.stream.in_turn import InTurn
-from palaver.wires import reading
+from palaver.wires import creation, reading
 from palaver.wires.context import Context, Options
 from palaver.wires.handover import HALVES
-from palaver.wires.wire import fit_answer, with_own_usage
+from palaver.wires.wire import fit_answer, list_unsaid_usage, with_own_usage
 
 if TYPE_CHECKING:
     from palaver.core.events import Delta
@@ -240,16 +240,23 @@ class StreamEncoder:
 
     def _list_foreign_fields(self, response: Response) -> None:
         if not self.context.own:
+            timed = self._speech.says_time and creation.dated(response).message.sent_at is not None
             for wire, key, _ in reading.foreign(response, self.wire):
-                self.context.lose("dropped", key, f"a field of {wire}")
+                if not (timed and key in creation.FIELDS):
+                    self.context.lose("dropped", key, f"a field of {wire}")
             for choice, message in enumerate((response.message, *response.alternatives)):
                 for wire, key, _ in reading.foreign(message, self.wire):
                     self.context.lose("dropped", key, f"a field of {wire}", choice)
 
+    def _known(self) -> Response:
+        """The answer as far as it is known, with the time when it was made where the wire says one."""
+        answer = self.assembler.response()
+        return creation.dated(answer) if self._speech.says_time and not self.context.own else answer
+
     def _announce(self) -> None:
         if not self._begun:
             self._begun = True
-            self.begin(self.assembler.response())
+            self.begin(self._known())
             early, self._before_start = self._before_start, []
             for event in early:
                 self.native(event)
@@ -297,7 +304,7 @@ class StreamEncoder:
 
     def _fitted(self, part: AssistantPart, start: PartStart) -> AssistantPart | None:
         """Ask the hand-over what a part becomes here; ``None`` when the wire cannot say it."""
-        message = AssistantMessage(content=(part,))
+        message = trusted.AssistantMessage(content=(part,))
         self.context.offset = start.index
         fitted = fit_answer(message, start.choice, self.context, position=self._count, taken=self._taken_ids)
         return fitted.content[0] if fitted.content else None
@@ -416,7 +423,9 @@ class StreamEncoder:
         if fitted is None:
             return
         if isinstance(fitted, MalformedToolCall) and not self.WHOLE_CALLS:  # goes back as it came
-            fitted = ToolCall(fitted.id or "", fitted.name or "", fitted.raw, provider_json=fitted.provider_json)
+            fitted = trusted.ToolCall(
+                fitted.id or "", fitted.name or "", fitted.raw, provider_json=fitted.provider_json
+            )
         shown = self._next(fitted, start.choice)
         if isinstance(fitted, ToolCall) and not self.WHOLE_CALLS:
             shown.part = structs.replace(fitted, arguments_json="")
@@ -430,9 +439,10 @@ class StreamEncoder:
         return not self.context.own or (isinstance(part, MalformedToolCall) and self.WHOLE_CALLS)
 
     def _answer(self) -> Response:
-        answer = self.assembler.response()
+        answer = self._known()
         if self.context.own:
             return answer
+        list_unsaid_usage(answer.message, self.context, 0)
         return structs.replace(answer, message=with_own_usage(answer.message, answer.origin, self.wire))
 
     def _native(self, event: ProviderEvent) -> None:

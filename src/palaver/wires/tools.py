@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
-from palaver.core.tools import AnyTool, ProviderTool, Tool
+from palaver.core.tools import AnyTool, ProviderTool
 from palaver.wires import reading
 from palaver.wires.handover import declared_name
 from palaver.wires.reading import hint, is_hint, native, nested, provider, visible
@@ -38,11 +38,11 @@ def read_tool(raw: Raw, wire: str, *, kinds: tuple[str, ...] = ("function",), st
         rest["@@type"] = hint("absent")
         kind = "function"
     if kind not in kinds:
-        return ProviderTool(wire, jsontext.own(raw))
+        return trusted.ProviderTool(wire, jsontext.own(raw))
     inner = reading.need_fields(rest, kind)
     try:
         parameters = inner.pop("parameters", None) if kind == "function" else None
-        return Tool(
+        return trusted.Tool(
             reading.need_text(inner, "name"),
             reading.take_text(inner, "description"),
             UNSET if parameters is None else jsontext.own(parameters),

@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, Type
 
 from msgspec import UNSET, structs
 
-from palaver.core import jsontext
-from palaver.core.errors import DecodeError, LossError
+from palaver.core import jsontext, trusted
+from palaver.core.errors import DecodeError, LossError, MessageError, UnknownNameError
 from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import Placed
-from palaver.core.parts import AssistantPart, MalformedToolCall, ToolCall
+from palaver.core.parts import AssistantPart, MalformedToolCall
 from palaver.core.request import Encoded, Request, Response
-from palaver.core.usage import Usage
-from palaver.wires import marking, reading, vendors
+from palaver.wires import creation, marking, reading, vendors
 from palaver.wires.client_objects import ClientObject, plain
 from palaver.wires.context import Context, Options
 from palaver.wires.encoder import RequestEncoder, Writer, renumbered
@@ -88,7 +87,10 @@ class Wire:
         speech: Speech | None = None,
         accent: str | None = None,
     ) -> None:
-        """Join the two halves of a codec. ``streams`` names the module of the third, which is loaded when asked for."""
+        """Join the two halves of a codec.
+
+        ``streams`` names the module of the third, which is loaded when asked for; ``""`` for a wire without streams.
+        """
         self.name = name
         self.accent = accent
         self.speech = codec.SPEECH if speech is None else speech
@@ -133,9 +135,18 @@ class Wire:
         *,
         takes: Collection[MediaKind] | None = None,
         reasoning_as_text: bool = False,
+        metadata: Collection[str] = (),
+        join_neighbors: bool = True,
     ) -> RequestEncoder:
         """Encode a request that will grow: append messages to what this gives, and pay for what is new."""
-        options = Options(takes=None if takes is None else frozenset(takes), reasoning_as_text=reasoning_as_text)
+        if isinstance(metadata, str):
+            raise MessageError(f"metadata: expected a collection of keys, got the text {metadata!r}")
+        options = Options(
+            takes=None if takes is None else frozenset(takes),
+            reasoning_as_text=reasoning_as_text,
+            metadata=frozenset(metadata),
+            join_neighbors=join_neighbors,
+        )
         return RequestEncoder(self._codec, request, self.name, self.speech, accent=self.accent, options=options)
 
     def encode_request(
@@ -145,14 +156,24 @@ class Wire:
         losses: OnLoss = "report",
         takes: Collection[MediaKind] | None = None,
         reasoning_as_text: bool = False,
+        metadata: Collection[str] = (),
+        join_neighbors: bool = True,
     ) -> Encoded:
         """Write a request body, and the receipt for what it could not say.
 
         ``takes`` names the media the model takes, where those are fewer than the wire's (R08).
-        ``reasoning_as_text`` sends other wires' reasoning as plain text instead of dropping it.
+        ``reasoning_as_text`` sends other wires' reasoning as plain text instead of dropping it. ``metadata`` names the
+        keys of the messages' metadata that may leave, where the wire has a field for them; no other key is sent.
+        ``join_neighbors=False`` keeps messages of one role apart where some chat templates want them joined (CBF-11).
         Raises ``LossError`` when ``losses="raise"`` and there is one.
         """
-        encoder = self.request_encoder(request, takes=takes, reasoning_as_text=reasoning_as_text)
+        encoder = self.request_encoder(
+            request,
+            takes=takes,
+            reasoning_as_text=reasoning_as_text,
+            metadata=metadata,
+            join_neighbors=join_neighbors,
+        )
         return self._checked(encoder.encoded(), losses)
 
     def encode_response(self, response: Response, *, losses: OnLoss = "report") -> Encoded:
@@ -160,11 +181,16 @@ class Wire:
         own = response.origin == self._origin
         context = Context(self.name, self.speech, own=own, accent=self.accent, options=Options())
         if not own:
+            response = creation.dated(response) if self.speech.says_time else response
+            timed = self.speech.says_time and response.message.sent_at is not None
             for wire, key, _ in reading.foreign(response, self.name):
-                context.lose("dropped", key, f"a field of {wire}")
+                if not (timed and key in creation.FIELDS):
+                    context.lose("dropped", key, f"a field of {wire}")
             choices = (response.message, *response.alternatives)
             own_usage = [with_own_usage(each, response.origin, self.name) for each in choices]
             answers = [fit_answer(each, i, context) for i, each in enumerate(own_usage)]
+            for index, each in enumerate(choices):
+                list_unsaid_usage(each, context, index)
             response = response.replace(message=answers[0], alternatives=tuple(answers[1:]))
         elif self.speech.object_arguments and response.message.malformed_tool_calls:
             response = structs.replace(response, message=_with_objects(response.message, context))
@@ -189,15 +215,29 @@ class Wire:
 
     # -- streams --
 
+    @property
+    def streams(self) -> bool:
+        """Whether the wire has streams; a model of one that has none answers whole."""
+        return bool(self._streams)
+
     def stream_decoder(self) -> StreamDecoder:
-        """Read one stream: ``feed(bytes)`` gives events, ``finish()`` the answer."""
+        """Read one stream: ``feed(bytes)`` gives events, ``finish()`` the answer.
+
+        Raises ``UnknownNameError`` for a wire without streams.
+        """
+        self._need_streams()
         decoder: StreamDecoder = import_module(self._streams).Decoder(self._origin)
         return decoder
 
     def stream_encoder(self) -> StreamEncoder:
-        """Write one stream: ``feed(event)`` and ``finish()`` give bytes, ``losses`` the receipt."""
+        """Write one stream: ``feed(event)`` and ``finish()`` give bytes, ``losses`` the receipt. Raises as above."""
+        self._need_streams()
         encoder: StreamEncoder = import_module(self._streams).Encoder(self.name, self.speech, accent=self.accent)
         return encoder
+
+    def _need_streams(self) -> None:
+        if not self._streams:
+            raise UnknownNameError(f"{self.name} has no streams")
 
     def _checked(self, encoded: Encoded, losses: OnLoss) -> Encoded:
         if losses == "raise" and encoded.losses:
@@ -209,9 +249,21 @@ def with_own_usage(message: AssistantMessage, origin: str | None, wire: str) -> 
     """Leave behind a usage object of another provider; the counters stay."""
     foreign = origin is not None and origin.partition(":")[0] != wire
     usage = message.usage
-    if usage is None or usage.raw_json is UNSET or not (foreign or usage == Usage(raw_json=usage.raw_json)):
+    if usage is None or usage.raw_json is UNSET or not (foreign or usage == trusted.Usage(raw_json=usage.raw_json)):
         return message
     return message.replace(usage=structs.replace(usage, raw_json=UNSET))
+
+
+def list_unsaid_usage(message: AssistantMessage, context: Context, index: int | None) -> None:
+    """Put on the receipt what a usage says that the wire has no counter for."""
+    usage = message.usage
+    if usage is None:
+        return
+    if usage.passes and not context.speech.usage_passes:
+        context.lose("dropped", "usage passes", "the wire has one set of counters", index)
+    if usage.extra is not UNSET:
+        for key in jsontext.fields(usage.extra.json):
+            context.lose("dropped", f"usage {key}", "a field that a newer version wrote", index)
 
 
 def _with_objects(message: AssistantMessage, context: Context) -> AssistantMessage:
@@ -225,7 +277,7 @@ def _with_objects(message: AssistantMessage, context: Context) -> AssistantMessa
             context.lose("converted", "arguments", "not JSON; sent inside a JSON object", 0, position)
             text = jsontext.encode({"INVALID_JSON": part.raw}).decode()
             name, held = part.name or "unknown", part.provider_json
-            content[position] = ToolCall(part.id or f"call_0_{position}", name, text, provider_json=held)
+            content[position] = trusted.ToolCall(part.id or f"call_0_{position}", name, text, provider_json=held)
     return message.replace(content=tuple(content))
 
 
@@ -238,7 +290,13 @@ def fit_answer(
     pieces.
     """
     calls = tuple(
-        ToolCall(part.id or f"call_{index}_{place}", part.name or "unknown", part.raw)
+        trusted.ToolCall(
+            part.id or f"call_{index}_{place}",
+            part.name or "unknown",
+            part.raw,
+            provider_json=part.provider_json,
+            extra=part.extra,
+        )
         if isinstance(part, MalformedToolCall)
         else part
         for place, part in enumerate(message.content, position)

@@ -205,7 +205,7 @@ def test_tool_choice(field: dict[str, Any], choice: p.ToolChoice, parallel: bool
 
 def test_thinking_is_a_budget() -> None:
     assert WIRE.decode_request(VALID["shown"]).settings.reasoning_tokens == 1024
-    assert WIRE.decode_request(VALID["adaptive"]).settings.reasoning_tokens is None
+    assert WIRE.decode_request(VALID["adaptive"]).settings.reasoning_tokens == -1
 
 
 def test_tools() -> None:

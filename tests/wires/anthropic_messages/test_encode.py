@@ -10,6 +10,7 @@ from anthropic.types.beta import BetaMessage
 
 import palaver as p
 from palaver import wires
+from palaver.core.messages import FinishReason
 from palaver.testing import rules
 from tests.corpus import Exchange
 from tests.wires.anthropic_messages.bodies import (
@@ -39,7 +40,7 @@ LOOK_UP = p.Tool.of("look_up", "Looks things up.", {"type": "object"})
 
 def _sent(*messages: p.Message, **fields: Any) -> tuple[dict[str, Any], list[str]]:
     """A request as it is sent, which the provider takes, and its receipt."""
-    settings = {"max_tokens": 64, **fields.pop("settings", {})}
+    settings: dict[str, Any] = {"max_tokens": 64, **fields.pop("settings", {})}
     request = p.Request(messages=messages, model="claude-x", settings=p.Settings(**settings), **fields)
     encoded = WIRE.encode_request(request)
     assert rules.check_request(NAME, encoded.body) == []
@@ -232,7 +233,7 @@ def test_thinking_stays_on_in_a_loop_with_proof() -> None:
 def test_an_encoder_that_grows_switches_thinking_too() -> None:
     settings = p.Settings(max_tokens=4096, reasoning_tokens=1024)
     encoder = WIRE.request_encoder(p.Request(model="m", tools=(LOOK_UP,), settings=settings))
-    shown = []
+    shown: list[bool] = []
     for message in (*LOOP, p.assistant("So."), p.user("More.")):
         encoder.append(message)
         shown.append("thinking" in json.loads(encoder.encoded().body))
@@ -249,7 +250,7 @@ def test_a_forced_tool_switches_thinking_off(choice: p.ToolChoice) -> None:
 
 @pytest.mark.parametrize(
     ("budget", "most", "sent_budget"),
-    [(10, 4096, 1024), (5000, 4096, 4095), (5000, 1024, None), (0, 64, None), (-1, 64, None), (2000, None, 2000)],
+    [(10, 4096, 1024), (5000, 4096, 4095), (5000, 1024, None), (-2, 64, None), (2000, None, 2000)],
 )
 def test_a_budget_fits(budget: int, most: int | None, sent_budget: int | None) -> None:
     sent, lost = _sent(p.user("Hi."), settings={"reasoning_tokens": budget, "max_tokens": most})
@@ -421,7 +422,7 @@ def test_every_foreign_recording_satisfies_the_provider(exchange: Exchange) -> N
 @pytest.mark.parametrize(
     "reason", ["stop", "length", "tool_calls", "content_filter", "refusal", "pause", "error", "other"]
 )
-def test_a_foreign_response_is_accepted_by_the_client(reason: p.core.messages.FinishReason) -> None:
+def test_a_foreign_response_is_accepted_by_the_client(reason: FinishReason) -> None:
     message = p.assistant(
         "Hello.",
         p.Reasoning("Hm.", wire="openai_chat"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -136,7 +137,8 @@ def test_media_have_their_types_and_sources() -> None:
         (p.Audio, "audio/mpeg"),
     ]
     assert message.content[1].source == p.Url("s3://b/k")  # type: ignore[union-attr]
-    plan, note = message.content[2:4]
+    parts: list[Any] = list(message.content)
+    plan, note = parts[2:4]
     assert isinstance(plan, p.File)
     assert (plan.name, plan.source) == ("Plan", p.Inline(PDF))
     assert isinstance(note, p.File)
@@ -158,7 +160,8 @@ def test_media_have_their_types_and_sources() -> None:
 )
 def test_a_block_of_unknown_kind_is_opaque(block: dict[str, Any]) -> None:
     (message,) = _messages(user(block))
-    (part,) = message.content
+    parts: list[Any] = list(message.content)
+    (part,) = parts
     assert isinstance(part, p.Opaque)
     assert part.raw == block
 
@@ -199,7 +202,8 @@ def test_a_known_block_with_a_wrong_field_is_an_error_with_its_path(body: dict[s
 
 
 def test_response_errors_name_their_path() -> None:
-    for output, path in (({}, "output.message"), ({"message": {}}, "output.message.content"), (5, "output")):
+    bad: list[tuple[Any, str]] = [({}, "output.message"), ({"message": {}}, "output.message.content"), (5, "output")]
+    for output, path in bad:
         with pytest.raises(p.DecodeError) as caught:
             WIRE.decode_response({**ANSWER, "output": output})
         assert caught.value.path == path
@@ -246,7 +250,7 @@ def test_settings_are_found_wherever_they_stand() -> None:
             "low",
             None,
         ),
-        ({"additionalModelRequestFields": {"thinking": {"type": "adaptive"}}}, None, None),
+        ({"additionalModelRequestFields": {"thinking": {"type": "adaptive"}}}, None, -1),
         ({"additionalModelRequestFields": None}, None, None),
         ({"inferenceConfig": {"maxTokens": "many", "temperature": True, "stopSequences": [1]}}, None, None),
         (
@@ -328,19 +332,19 @@ def test_the_short_way_gives_what_the_long_way_gives(blocks: list[Any]) -> None:
     assert plain.read(body) == decode.response_by_field(body)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda body: body["output"]["message"]["content"].append({"text": "a", "x": 1}),
-        lambda body: body["output"]["message"]["content"].append({}),
-        lambda body: body["output"]["message"]["content"].append({"text": "a", "toolUse": None}),
-        lambda body: body["output"]["message"].update(role="model"),
-        lambda body: body.update(trace={}),
-        lambda body: body.update(usage=None),
-        lambda body: body.update(stopReason=None),
-        lambda body: body.pop("metrics"),
-    ],
-)
+CHANGES: list[Callable[[dict[str, Any]], object]] = [
+    lambda body: body["output"]["message"]["content"].append({"text": "a", "x": 1}),
+    lambda body: body["output"]["message"]["content"].append({}),
+    lambda body: body["output"]["message"]["content"].append({"text": "a", "toolUse": None}),
+    lambda body: body["output"]["message"].update(role="model"),
+    lambda body: body.update(trace={}),
+    lambda body: body.update(usage=None),
+    lambda body: body.update(stopReason=None),
+    lambda body: body.pop("metrics"),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_any_other_shape_takes_the_long_way(change: Any) -> None:
     body = copy.deepcopy(ANSWER)
     change(body)

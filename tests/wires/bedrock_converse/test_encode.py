@@ -339,8 +339,15 @@ def test_settings_that_the_wire_cannot_say_are_told() -> None:
             settings=settings,
             provider_json=p.Json.of({"openai_chat": {"user": "me"}}).value_json,
         ),
-        *("approximated temperature", "dropped max_tokens", "dropped stop", "dropped output", "approximated effort"),
-        *("dropped reasoning_tokens", "dropped top_k", "dropped seed", "dropped frequency_penalty"),
+        *("approximated temperature", "dropped reasoning_tokens", "approximated effort"),
+        *(
+            "dropped max_tokens",
+            "dropped stop",
+            "dropped output",
+            "dropped top_k",
+            "dropped seed",
+            "dropped frequency_penalty",
+        ),
         *("dropped parallel_tool_calls", "dropped user"),
     )
     assert body["inferenceConfig"] == {"temperature": 1.0, "stopSequences": ["x"]}
@@ -348,7 +355,7 @@ def test_settings_that_the_wire_cannot_say_are_told() -> None:
 
 def test_a_known_family_gets_the_settings_it_reads() -> None:
     settings = p.Settings(top_k=3, reasoning_tokens=2000, effort="high")
-    body = _encoded(p.Request(messages=(p.user("q"),), settings=settings, model="us.anthropic.claude-sonnet-4-5-v1:0"))
+    body = _encoded(p.Request(messages=(p.user("q"),), settings=settings, model="us.anthropic.claude-opus-4-5-v1:0"))
     assert body["additionalModelRequestFields"] == {
         "thinking": {"type": "enabled", "budget_tokens": 2000},
         "top_k": 3,

@@ -12,6 +12,7 @@ import pytest
 
 import palaver as p
 from palaver import wires
+from palaver.core.tools import AnyTool
 from palaver.testing import rules
 from tests.wires.cohere_chat.bodies import ANSWER, CALLING, RICH, asking, assistant, call, cited, result, text, user
 
@@ -32,7 +33,7 @@ def _sent(*messages: p.Message, told: tuple[str, ...] = ()) -> list[dict[str, An
     return _body(p.Request(messages=messages, model="m", tools=(FIND,)), *told)["messages"]
 
 
-def _head(told: tuple[str, ...] = (), tools: tuple[p.AnyTool, ...] = (FIND,), **settings: Any) -> dict[str, Any]:
+def _head(told: tuple[str, ...] = (), tools: tuple[AnyTool, ...] = (FIND,), **settings: Any) -> dict[str, Any]:
     request = p.Request(messages=(p.user("hi"),), model="m", tools=tools, settings=p.Settings(**settings))
     body = _body(request, *told)
     return {key: value for key, value in body.items() if key not in ("messages", "model", "tools")}
@@ -168,9 +169,10 @@ def test_a_choice_among_no_tools_is_dropped() -> None:
     [
         ({"reasoning_tokens": 9}, (), {"thinking": {"type": "enabled", "token_budget": 9}}),
         ({"reasoning_tokens": 0}, (), {"thinking": {"type": "disabled"}}),
-        ({"reasoning_tokens": -1}, ("dropped reasoning_tokens",), {}),
+        ({"reasoning_tokens": -1}, (), {"thinking": {"type": "enabled"}}),
+        ({"reasoning_tokens": -2}, ("dropped reasoning_tokens",), {}),
         ({"effort": "none"}, (), {"thinking": {"type": "disabled"}}),
-        ({"effort": "high"}, ("dropped effort",), {}),
+        ({"effort": "high"}, ("approximated effort",), {"thinking": {"type": "enabled", "token_budget": 24576}}),
         ({"parallel_tool_calls": False}, ("dropped parallel_tool_calls",), {}),
         ({"top_p": 1, "top_k": 0}, ("approximated top_p",), {"p": 0.99, "k": 0}),
         ({"frequency_penalty": -0.5}, ("approximated frequency_penalty",), {"frequency_penalty": 0}),

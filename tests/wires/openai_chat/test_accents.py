@@ -10,8 +10,11 @@ from msgspec import Raw, structs
 
 import palaver as p
 from palaver import wires
+from palaver.stream.narrate import narrate
 from palaver.testing import rules
-from palaver.wires.openai_chat.accents import row
+from palaver.wires import openai_chat
+from palaver.wires.openai_chat import accents
+from palaver.wires.openai_chat.accents import Accent, row
 from palaver.wires.openai_chat.forms import REASONING
 
 ACCENTS = wires.accents("openai_chat")
@@ -90,11 +93,12 @@ def test_the_word_for_must_call(accent: str):
         ("cerebras", "reasoning"),
         ("ollama", "reasoning"),
         ("zai", "reasoning_content"),
+        ("moonshot", "reasoning_content"),
         ("vllm", "reasoning_content"),
     ],
 )
 def test_reasoning_goes_back_in_the_field_that_the_vendor_reads(accent: str, field: str):
-    for written in ("reasoning", "reasoning_content"):
+    for written in ("reasoning", "reasoning_content") if accent in {"moonshot", "vllm"} else (field,):
         spoken = thought(accent, **{written: "because"})
         assert rows(accent, p.user("u"), spoken, p.user("on"))[1] == {
             "role": "assistant",
@@ -400,27 +404,99 @@ def test_fields_that_a_vendor_refuses_are_dropped_with_a_loss(accent: str):
     assert {loss.what for loss in encoded.losses} == asked & refused
 
 
+def read(wire: Any, streamed: bool, **fields: str) -> p.AssistantMessage:
+    """An answer with these fields beside its text, whole or in pieces of two characters."""
+    if not streamed:
+        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi", **fields}}
+        message: p.AssistantMessage = wire.decode_response({"id": "r", "choices": [choice]}).message
+        return message
+    decoder = wire.stream_decoder()
+    pieces = [{name: text[at : at + 2]} for name, text in fields.items() for at in range(0, len(text), 2)]
+    for delta in ({"role": "assistant"}, *pieces, {"content": "hi"}):
+        decoder.feed({"id": "r", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+    decoder.feed({"id": "r", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    message = decoder.finish().message
+    return message  # noqa: RET504 (typed above)
+
+
+def kept(message: p.AssistantMessage) -> dict[str, Any]:
+    """Fields of the vendor's that no part was made of."""
+    held = message.provider.get("openai_chat", {})
+    return {key: value for key, value in held.items() if not key.startswith("@@")}
+
+
+TEXTS = [field for field in REASONING if field != "reasoning_details"]
+READS = {
+    **dict.fromkeys(("groq", "openrouter", "cerebras", "ollama"), ("reasoning",)),
+    **dict.fromkeys(("deepseek", "xai", "zai"), ("reasoning_content",)),
+    "mistral": (),
+}
+"""Fields that are read, by docs/spec/wires.md#2.9; all where the vendor is not known, or changed the name."""
+
+
 @pytest.mark.finding("F-90")
-@pytest.mark.parametrize("field", REASONING)
 @pytest.mark.parametrize("streamed", [False, True])
-def test_every_field_of_reasoning_is_read_whole_and_streamed(field: str, streamed: bool):
-    wire = wires.get("openai_chat", "compatible")
-    if streamed:
-        decoder = wire.stream_decoder()
-        for delta in ({"role": "assistant", field: "be"}, {field: "cause"}, {"content": "hi"}):
-            decoder.feed({"id": "r", "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
-        decoder.feed({"id": "r", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-        message = decoder.finish().message
+@pytest.mark.parametrize("field", TEXTS)
+@pytest.mark.parametrize("accent", [None, *ACCENTS])
+def test_a_vendors_row_says_which_field_is_reasoning_and_any_other_is_kept(
+    accent: str | None, field: str, streamed: bool
+):
+    wire = wires.get("openai_chat", accent)
+    message = read(wire, streamed, **{field: "because"})
+    if field in READS.get(accent or "", TEXTS):
+        assert (message.reasoning, kept(message)) == ("because", {})
     else:
-        message = answered("compatible", {field: "because"}).message
-    assert message.reasoning == "because"
-    assert "because" not in message.text
+        assert (message.reasoning, kept(message)) == (None, {field: "because"})
+    assert message.text == "hi"
 
 
 @pytest.mark.finding("F-90")
-@pytest.mark.parametrize("accent", ACCENTS)
-def test_a_row_names_a_field_of_reasoning_that_is_read(accent: str):
-    assert row(accent).reasoning in {None, "thinking", *REASONING}
+@pytest.mark.parametrize("accent", [None, *ACCENTS])
+def test_details_of_reasoning_are_read_where_the_row_has_them_and_are_kept_elsewhere(accent: str | None):
+    wire = wires.get("openai_chat", accent)
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "reasoning_details": DETAILS}}
+    body = {"id": "r", "choices": [choice]}
+    reply = wire.decode_response(body)
+    if accent in {None, "compatible", "openrouter", "huggingface"}:
+        assert [part.text for part in reply.message.content if isinstance(part, p.Reasoning)] == ["s", "", "t"]
+    else:
+        assert reply.message.content == ()
+    assert json.loads(wire.encode_response(reply).body) == body
+
+
+@pytest.fixture
+def acme(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A wire that one row makes: of a vendor with a field of its own for reasoning, and a setting that it refuses."""
+    monkeypatch.setitem(accents.ACCENTS, "acme", Accent(reasoning="musings", refuses=frozenset({"seed"})))
+    return openai_chat.accented("acme")
+
+
+@pytest.mark.finding("F-90")
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_row_is_enough_for_a_new_field_of_reasoning_and_a_refused_setting(acme: Any, streamed: bool):
+    message = read(acme, streamed, musings="because", reasoning="elsewhere")
+    assert (message.reasoning, message.text, kept(message)) == ("because", "hi", {"reasoning": "elsewhere"})
+    foreign = p.assistant(p.Reasoning("why", wire="openai_chat"), "so")
+    request = p.Request((p.user("u"), message, p.user("v"), foreign), settings=p.Settings(seed=1))
+    encoded = acme.encode_request(request)
+    body = json.loads(bytes(encoded.body))
+    assert [each.get("musings") for each in body["messages"]] == [None, "because", None, "why"]
+    assert "seed" not in body
+    assert "seed" in [loss.what for loss in encoded.losses]
+    again = acme.decode_request(bytes(encoded.body))
+    assert [each.reasoning for each in again.messages if isinstance(each, p.AssistantMessage)] == ["because", "why"]
+
+
+@pytest.mark.finding("F-90")
+def test_a_row_is_enough_to_write_a_new_field_of_reasoning_as_a_stream(acme: Any):
+    message = p.assistant(p.Reasoning("because", wire="openai_chat"), "hi").replace(finish_reason="stop")
+    encoder = acme.stream_encoder()
+    written = b"".join(encoder.feed(event) for event in narrate(p.Response(message))) + encoder.finish()
+    decoder = acme.stream_decoder()
+    decoder.feed(written)
+    again = decoder.finish().message
+    assert b'"musings":"because"' in written
+    assert (again.reasoning, again.text) == ("because", "hi")
 
 
 @pytest.mark.finding("F-30")

@@ -11,6 +11,7 @@ from msgspec import structs
 
 import palaver as p
 from palaver import wires
+from palaver.core.pairs import TIED
 from palaver.core.parts import Media
 
 NAME = "openai_chat"
@@ -601,3 +602,27 @@ def test_a_wrong_response_is_named(choice: Any, path: str):
 def test_what_is_no_object_is_refused(body: Any):
     refused(body)
     refused(body, "response")
+
+
+@pytest.mark.finding("S-11")
+@pytest.mark.parametrize("target", wires.names())
+def test_results_without_ids_answer_the_calls_of_the_tools_they_name(target: str):
+    calls = [{"type": "function", "function": {"name": name, "arguments": "{}"}} for name in ("f", "g")]
+    results = [{"role": "tool", "name": name, "content": f"result of {name}"} for name in ("g", "f")]
+    user = {"role": "user", "content": "q"}
+    body = {"model": "m", "messages": [user, {"role": "assistant", "content": None, "tool_calls": calls}, *results]}
+    request = wires.get("openai_chat").decode_request(body)
+    assert [message.tool_name for message in request.messages[2:]] == ["g", "f"]
+    assert json.loads(wires.get("openai_chat").encode_request(request).body) == body
+    encoded = wires.get(target).encode_request(request.replace())
+    assert "not executed" not in encoded.body.decode()
+    assert {loss.why for loss in encoded.losses if loss.what == "tool result" and loss.message is not None} >= {TIED}
+    if target == "openai_chat":
+        sent = json.loads(encoded.body)["messages"]
+        assert {call["id"] for call in sent[1]["tool_calls"]} == {each["tool_call_id"] for each in sent[2:]}
+    assert not [loss for loss in encoded.losses if "answers no call" in loss.why or loss.what == "name"]
+    read = wires.get(target).decode_request(encoded.body).messages
+    named = {call.id: call.name for message in read for call in message.tool_calls}
+    told = [(named[each.tool_call_id], str(each.content)) for each in read if each.role == "tool"]
+    assert len(told) == 2
+    assert all(f"result of {name}" in text for name, text in told)

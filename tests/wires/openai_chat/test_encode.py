@@ -218,7 +218,6 @@ def test_settings():
         seed=1,
         frequency_penalty=0.1,
         presence_penalty=0.2,
-        reasoning_tokens=9,
         parallel_tool_calls=False,
         stream=True,
         output=p.OutputFormat(kind="json"),
@@ -238,7 +237,7 @@ def test_settings():
         "stop": ["a"],
         "response_format": {"type": "json_object"},
     }
-    assert losses == ["top_k dropped", "reasoning_tokens dropped"]
+    assert losses == ["top_k dropped"]
 
 
 def test_effort():

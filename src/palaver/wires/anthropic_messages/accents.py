@@ -4,6 +4,7 @@ Rules:
 
 - The body is that of the wire, but that the address names the model. Which version of the API is spoken, and that the
   body says so, is data of the endpoint.
+- Their documents list no ``metadata`` among the fields of a body, so none is sent.
 - They refuse the cache mark at the top level, and take those on blocks (UKGovernmentBEIS/inspect_ai#3851).
 
 Source: https://platform.claude.com/docs/en/build-with-claude/claude-on-amazon-bedrock;
@@ -21,6 +22,8 @@ from msgspec import structs
 from palaver.wires.anthropic_messages.encode import MARKING, SPEECH
 from palaver.wires.speech import Speech
 
-_UNNAMED: Final = structs.replace(SPEECH, names_model=False, marking=(structs.replace(MARKING, automatic=False),))
+_UNNAMED: Final = structs.replace(
+    SPEECH, names_model=False, marking=(structs.replace(MARKING, automatic=False),), metadata=None
+)
 
 ACCENTS: Final[dict[str, Speech]] = {"bedrock": _UNNAMED, "vertex": _UNNAMED}

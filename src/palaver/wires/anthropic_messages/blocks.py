@@ -46,7 +46,7 @@ def block(part: AnyPart, index: int, context: Context) -> Any:
         case Json():
             return {"type": "text", "text": bytes(part.value_json).decode()}
         case Reasoning():
-            return _reasoning(part, context)
+            return _reasoning(part, index, context)
         case ToolCall():
             return _call(part)
         case ServerToolResult():
@@ -83,9 +83,12 @@ def text_block(part: Text) -> dict[str, Any]:
     return fields if part.provider_json is UNSET else {**fields, **visible(native(part, WIRE))}
 
 
-def _reasoning(part: Reasoning, context: Context) -> dict[str, Any]:
+def _reasoning(part: Reasoning, index: int, context: Context) -> dict[str, Any]:
     rest = visible(native(part, WIRE))
     if part.encrypted is not None:
+        for proof in ("text", "signature"):
+            if getattr(part, proof):
+                context.lose("dropped", f"reasoning {proof}", "encrypted reasoning goes alone", index)
         return {"type": "redacted_thinking", "data": part.encrypted, **rest}
     fields = {"type": "thinking", "thinking": part.text}
     if part.signature is not None or not context.own:

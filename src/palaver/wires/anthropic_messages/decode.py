@@ -26,24 +26,20 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, Raw, UnsetType
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, ProviderError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import (
-    AssistantMessage,
     Message,
     SystemMessage,
     ToolMessage,
     UserMessage,
 )
-from palaver.core.parts import Text
 from palaver.core.request import OutputFormat, Request, Response, Settings
-from palaver.core.tools import AnyTool, ProviderTool, Tool
-from palaver.core.typed import unchecked
+from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
-from palaver.wires import reading
+from palaver.wires import reading, thinking
 from palaver.wires.anthropic_messages.forms import (
-    EFFORTS,
     FINISH,
     WIRE,
     Choosing,
@@ -57,8 +53,6 @@ from palaver.wires.anthropic_messages.forms import (
 from palaver.wires.anthropic_messages.parts import answer_parts, result_part, system_part, user_part
 from palaver.wires.anthropic_messages.usage import read_usage
 from palaver.wires.reading import hint, provider
-
-_message_of = unchecked(AssistantMessage)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +76,7 @@ def request(body: bytes) -> Request:
             _message(raw, messages)
         except DecodeError as error:
             raise error.within(f"messages[{index}]") from None
-    return Request(
+    return trusted.Request(
         messages=tuple(messages),
         model=reading.take_text(rest, "model"),
         tools=tuple(reading.each(raw_tools or [], "tools", _tool)),
@@ -102,19 +96,21 @@ def _leading(rest: Fields) -> tuple[SystemMessage, ...]:
         content = _content(raw, held, "system", system_part)
     except DecodeError as error:
         raise error.within("system") from None
-    return (SystemMessage(content=content, provider_json=provider(WIRE, held)),)
+    return (trusted.SystemMessage(content=content, provider_json=provider(WIRE, held)),)
 
 
 def _settings(rest: Fields) -> Settings:
-    choosing: Choosing | None = _formed(rest, "tool_choice", read_tool_choice, write_tool_choice)
+    choosing: Choosing | None = reading.take_formed(rest, "tool_choice", read_tool_choice, write_tool_choice)
     max_tokens = reading.take_int(rest, "max_tokens")
     if max_tokens == 0:
         rest["@@max_tokens"] = hint("warm")
-    budget: int | None = _formed(rest, "thinking", read_thinking, write_thinking)
+    budget: int | None = reading.take_formed(rest, "thinking", read_thinking, write_thinking)
     if budget is not None and max_tokens is not None and budget >= max_tokens:
         rest["@@budget"] = hint("beyond")
     output, effort = _output_config(rest)
-    return Settings(
+    if effort is not None and budget is None and "thinking" not in rest:
+        rest["@@thinking"] = hint("absent")
+    return trusted.Settings(
         max_tokens=max_tokens,
         temperature=reading.take_number(rest, "temperature"),
         top_p=reading.take_number(rest, "top_p"),
@@ -129,17 +125,6 @@ def _settings(rest: Fields) -> Settings:
     )
 
 
-def _formed(rest: Fields, key: str, read: Callable[[Raw], Any], write: Callable[[Any], object]) -> Any:
-    """Take a field that has several forms; keep its form where ours is another."""
-    raw = rest.get(key)
-    found = None if raw is None else read(raw)
-    if raw is None or found is None:
-        return None
-    del rest[key]
-    reading.keep_form(rest, key, raw, write(found))
-    return found
-
-
 def _output_config(rest: Fields) -> tuple[OutputFormat | None, str | None]:
     raw = rest.get("output_config")
     if raw is None or jsontext.kind(raw) != "an object":
@@ -151,7 +136,7 @@ def _output_config(rest: Fields) -> tuple[OutputFormat | None, str | None]:
         del inner["format"]
         reading.keep_form(rest, "format", found, write_output_format(output))
     effort = reading.take_text(inner, "effort")
-    if effort is not None and effort not in EFFORTS:
+    if effort is not None and effort not in thinking.SCALE:
         rest["@@effort"] = jsontext.raw(effort)
     if output is not None or effort is not None:
         del rest["output_config"]
@@ -166,12 +151,12 @@ def _tool(raw: Raw) -> AnyTool:
     if kind == _CUSTOM:
         rest["@@type"] = rest.pop("type")
     elif kind is not None and kind != NULL:
-        return ProviderTool(WIRE, jsontext.own(raw))
+        return trusted.ProviderTool(WIRE, jsontext.own(raw))
     schema = rest.get("input_schema", NULL)
     parameters: Raw | UnsetType = UNSET
     if jsontext.kind(schema) == "an object":
         parameters = jsontext.own(rest.pop("input_schema"))
-    return Tool(
+    return trusted.Tool(
         reading.need_text(rest, "name"),
         reading.take_text(rest, "description"),
         parameters,
@@ -195,12 +180,14 @@ def _message(raw: Raw, messages: list[Message]) -> None:
         case "user":
             messages += _user(content, rest, follows_result=bool(messages) and isinstance(messages[-1], ToolMessage))
         case "assistant":
-            messages.append(AssistantMessage(content=_answer(content, rest), provider_json=provider(WIRE, rest)))
+            messages.append(
+                trusted.AssistantMessage(content=_answer(content, rest), provider_json=provider(WIRE, rest))
+            )
         case "system":
             if all(isinstance(message, SystemMessage) for message in messages):
                 rest["@@place"] = hint("messages")
             parts = _content(content, rest, "content", system_part)
-            messages.append(SystemMessage(content=parts, provider_json=provider(WIRE, rest)))
+            messages.append(trusted.SystemMessage(content=parts, provider_json=provider(WIRE, rest)))
         case _:
             raise DecodeError(f"unknown role {role[:40]!r}", path="role")
 
@@ -217,7 +204,7 @@ def _content(raw: Raw | None, rest: Fields, path: str, read: Callable[[Raw], Any
         raise (error.within(inside) if inside else error) from None
     if isinstance(found, str):
         rest["@@content"] = hint("string")
-        return (Text(found),)
+        return (trusted.Text(found),)
     return tuple(reading.each(cast("list[Raw]", found), inside, read))
 
 
@@ -233,7 +220,7 @@ def _answer(raw: Raw | None, rest: Fields) -> tuple[AssistantPart, ...]:
 def _user(raw: Raw | None, rest: Fields, *, follows_result: bool) -> list[Message]:
     if raw is None or jsontext.kind(raw) != "an array":
         parts = _content(raw, rest, "content", result_part)
-        return [UserMessage(content=parts, provider_json=provider(WIRE, rest))]
+        return [trusted.UserMessage(content=parts, provider_json=provider(WIRE, rest))]
     out: list[Message] = []
     run: list[UserPart] = []
     for index, block in enumerate(jsontext.items(raw)):
@@ -256,7 +243,7 @@ def _user(raw: Raw | None, rest: Fields, *, follows_result: bool) -> list[Messag
 
 def _said(parts: list[UserPart], rest: Fields, *, first: bool) -> UserMessage:
     held = rest if first else {"@@joined": jsontext.TRUE}
-    return UserMessage(content=tuple(parts), provider_json=provider(WIRE, held))
+    return trusted.UserMessage(content=tuple(parts), provider_json=provider(WIRE, held))
 
 
 def _result(fields: Fields, rest: Fields, *, first: bool, apart: bool) -> ToolMessage:
@@ -273,7 +260,9 @@ def _result(fields: Fields, rest: Fields, *, first: bool, apart: bool) -> ToolMe
         fields["@@joined"] = hint("apart")
     if first and rest:
         fields["@@message"] = Raw(jsontext.encode(rest))
-    return ToolMessage(content=content, tool_call_id=call_id, is_error=is_error, provider_json=provider(WIRE, fields))
+    return trusted.ToolMessage(
+        content=content, tool_call_id=call_id, is_error=is_error, provider_json=provider(WIRE, fields)
+    )
 
 
 _FALSE: Final = Raw(b"false")
@@ -318,7 +307,7 @@ def around(rest: Fields, content: tuple[AssistantPart, ...] = ()) -> Response:
     finish_raw: str | UnsetType | None = word
     if word is None:
         finish_raw = UNSET if rest.pop("stop_reason", None) is None else None
-    message = _message_of(
+    message = trusted.AssistantMessage(
         content=content,
         model=reading.take_text(rest, "model"),
         usage=_usage(rest),
@@ -326,7 +315,7 @@ def around(rest: Fields, content: tuple[AssistantPart, ...] = ()) -> Response:
         finish_reason_raw=finish_raw,
         response_id=reading.take_text(rest, "id"),
     )
-    return Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
+    return trusted.Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
 
 
 _ENVELOPE: Final[Fields] = {"type": Raw(b'"message"'), "role": Raw(b'"assistant"')}

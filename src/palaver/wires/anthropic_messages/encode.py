@@ -5,8 +5,8 @@ on its result, arguments that are no object, several choices, log probabilities,
 deals with the parts among those before this module is asked, ``repairs`` with the provider's rules on order and number.
 
 - ``max_tokens`` is required: a request that has none gets ``DEFAULT_MAX_TOKENS``, beside the budget for reasoning.
-- The results of a turn go out in one user message, before anything else of it. User messages are not merged with each
-  other: the server does that (docs/spec/wires.md#4.3.2).
+- The results of a turn go out in one user message, before anything else of it. User messages are not joined with each
+  other: the server does that (docs/spec/wires.md#4.3.2, docs/adr/0030-where-neighbours-are-joined.md).
 - Content goes out as a list of blocks, unless it came as a string.
 
 Source: docs/spec/wires.md#4.1 to #4.4, #4.6; anthropic-sdk-python ``types``.
@@ -32,7 +32,7 @@ from palaver.wires.anthropic_messages.repairs import repaired
 from palaver.wires.anthropic_messages.usage import write_usage
 from palaver.wires.marking import Marking
 from palaver.wires.reading import is_hint, native, visible
-from palaver.wires.speech import IdRule, MediaKind, MediaRule, Speech
+from palaver.wires.speech import IdRule, MediaKind, MediaRule, MetadataRule, Speech
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +65,7 @@ MARKING: Final = Marking(
 """https://platform.claude.com/docs/en/build-with-claude/prompt-caching: a field of blocks, tools and the request."""
 
 SPEECH: Final = Speech(
+    usage_passes=True,
     marking=(MARKING,),
     developer=False,
     blank_text=False,
@@ -80,6 +81,7 @@ SPEECH: Final = Speech(
     answers_run=True,
     first_user=True,
     blank_end=False,
+    metadata=MetadataRule(field="metadata", key=re.compile("user_id"), value=re.compile(r"(?s).{1,256}"), most=1),
 )
 
 

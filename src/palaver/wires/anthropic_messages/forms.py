@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import UNSET, Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.request import OutputFormat, ToolChoice
-from palaver.wires import reading
+from palaver.wires import reading, thinking
 from palaver.wires.reading import provider
 
 if TYPE_CHECKING:
@@ -50,8 +50,6 @@ TEXT_TYPES: Final = frozenset(
 
 SERVER_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
 
-EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
-
 
 # -- tool choice -----------------------------------------------------------------------------------
 
@@ -68,11 +66,11 @@ def read_tool_choice(raw: Raw) -> Choosing | None:
     found = jsontext.value(raw)
     match found:
         case {"type": "auto" | "none" as mode}:
-            choice = ToolChoice(mode)
+            choice = trusted.ToolChoice(mode)
         case {"type": "any"}:
-            choice = ToolChoice("required")
+            choice = trusted.ToolChoice("required")
         case {"type": "tool", "name": str(name)}:
-            choice = ToolChoice("required", (name,))
+            choice = trusted.ToolChoice("required", (name,))
         case _:
             return None
     disabled = found.get("disable_parallel_tool_use")
@@ -94,28 +92,8 @@ def write_tool_choice(choosing: Choosing) -> dict[str, Any]:
 
 LEAST_BUDGET: Final = 1024
 
-
-def read_thinking(raw: Raw) -> int | None:
-    """Read the budget of enabled ``thinking``; ``None`` for the other kinds, which have none."""
-    match jsontext.value(raw):
-        case {"type": "enabled", "budget_tokens": int(budget)} if not isinstance(budget, bool):
-            return budget
-        case _:
-            return None
-
-
-def is_adaptive(raw: Raw | None) -> bool:
-    """Whether ``thinking`` leaves it to the model."""
-    match jsontext.value(jsontext.NULL if raw is None else raw):
-        case {"type": "adaptive"}:
-            return True
-        case _:
-            return False
-
-
-def write_thinking(budget: int) -> dict[str, Any]:
-    """Write ``thinking``."""
-    return {"type": "enabled", "budget_tokens": budget}
+read_thinking = thinking.read_typed("budget_tokens")
+write_thinking = thinking.write_typed("budget_tokens", "adaptive")
 
 
 # -- output format ---------------------------------------------------------------------------------
@@ -129,7 +107,7 @@ def read_output_format(raw: Raw) -> OutputFormat | None:
     if rest.pop("type", None) != reading.hint("json_schema") or "schema" not in rest:
         return None
     schema = jsontext.own(rest.pop("schema"))
-    return OutputFormat(kind="json_schema", schema_json=schema, provider_json=provider(WIRE, rest))
+    return trusted.OutputFormat(kind="json_schema", schema_json=schema, provider_json=provider(WIRE, rest))
 
 
 def write_output_format(output: OutputFormat) -> dict[str, Any]:

@@ -17,21 +17,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.jsontext import Fields
 from palaver.core.parts import Text
 from palaver.core.request import Settings, ToolChoice
 from palaver.core.tools import ProviderTool
-from palaver.wires import reading
+from palaver.wires import reading, thinking
 from palaver.wires.anthropic_messages.blocks import is_plain, text_block
 from palaver.wires.anthropic_messages.forms import (
-    EFFORTS,
     LEAST_BUDGET,
     WIRE,
     Choosing,
-    is_adaptive,
     read_output_format,
     read_thinking,
     read_tool_choice,
@@ -41,7 +39,7 @@ from palaver.wires.anthropic_messages.forms import (
 )
 from palaver.wires.anthropic_messages.marks import MARK, MOST_MARKS, TOO_MANY, as_fields, is_marked
 from palaver.wires.anthropic_messages.repairs import Standing, declares, is_new
-from palaver.wires.handover import declared_name, fitting_effort, fitting_name
+from palaver.wires.handover import declared_name, fitting_name
 from palaver.wires.reading import is_hint, native, visible
 
 if TYPE_CHECKING:
@@ -107,13 +105,19 @@ _PLAIN: Final = {
 
 def _fitted(request: Request, rest: Fields, context: Context) -> Settings:
     """Bring the settings within what the provider takes."""
-    found = {name: getattr(request.settings, name) for name in Settings.__struct_fields__}
+    alone = is_hint(rest, "thinking", "absent")
+    asked = request.settings
+    newer = asked.effort is not None and reading.form(rest, "effort", asked.effort, jsontext.text) is not None
+    asked = structs.replace(asked, effort=None) if newer else asked  # a word that the wire has, and we do not know
+    given = thinking.fitted(asked, context, request.model, alone=alone)
+    found = {name: getattr(given, name) for name in Settings.__struct_fields__}
+    found["effort"] = request.settings.effort if newer else found["effort"]
     forced = found["tool_choice"] is not None and found["tool_choice"].mode == "required" and declares(request)
     _fit_budget(found, context, forced=forced)
     if found["reasoning_tokens"] is None and request.settings.reasoning_tokens is not None:
         rest.pop("@@thinking", None)
     _fit_max_tokens(found, rest, context)
-    if found["reasoning_tokens"] is not None or is_adaptive(rest.get("thinking")):
+    if found["reasoning_tokens"] not in {None, thinking.OFF}:
         for key in ("temperature", "top_k"):
             if found[key] is not None and not (key == "temperature" and found[key] == 1):
                 context.lose("dropped", key, "not taken beside thinking")
@@ -125,33 +129,28 @@ def _fitted(request: Request, rest: Fields, context: Context) -> Settings:
     if found["stop"] is not None and not all(word.strip() for word in found["stop"]):
         context.lose("dropped", "stop", "a stop sequence of white space only is not taken")
         found["stop"] = tuple(word for word in found["stop"] if word.strip()) or None
-    return Settings(**found)
+    return trusted.Settings(**found)
 
 
 def _fit_budget(found: dict[str, Any], context: Context, *, forced: bool) -> None:
     budget: int | None = found["reasoning_tokens"]
-    if budget is None:
+    if budget is None or budget in {thinking.OFF, thinking.DYNAMIC}:
         return
     standing = context.state
     why = None
-    if budget <= 0:
-        why = "a budget without a number of tokens has no form here"
-    elif forced:
+    if forced:
         why = "thinking is switched off: a tool is forced"
     elif isinstance(standing, Standing) and standing.unproven:
         why = "thinking is switched off: the open tool loop does not begin with thinking"
     if why is not None:
         context.lose("dropped", "reasoning_tokens", why)
         found["reasoning_tokens"] = None
-    elif budget < LEAST_BUDGET:
-        context.lose("approximated", "reasoning_tokens", f"{budget} is below the least budget, {LEAST_BUDGET}")
-        found["reasoning_tokens"] = LEAST_BUDGET
 
 
 def _fit_max_tokens(found: dict[str, Any], rest: Fields, context: Context) -> None:
     most, budget = found["max_tokens"], found["reasoning_tokens"]
     if most is None:
-        found["max_tokens"] = DEFAULT_MAX_TOKENS + (budget or 0)
+        found["max_tokens"] = DEFAULT_MAX_TOKENS + max(budget or 0, 0)
         context.lose("approximated", "max_tokens", f"required, and not given; {found['max_tokens']} was sent")
         return
     if most < 1 and "@@max_tokens" not in rest:
@@ -170,10 +169,7 @@ def _fit_max_tokens(found: dict[str, Any], rest: Fields, context: Context) -> No
 def _put_output_config(fields: dict[str, Any], rest: Fields, settings: Settings, context: Context) -> None:
     config: dict[str, Any] = {}
     if settings.effort is not None:
-        kept = reading.form(rest, "effort", settings.effort, jsontext.text)
-        word = settings.effort if kept is not None else fitting_effort(settings.effort, EFFORTS, context)
-        if word is not None:
-            config["effort"] = word
+        config["effort"] = settings.effort
     output = settings.output
     if output is not None and output.kind == "json_schema":
         kept = reading.form(rest, "format", output, read_output_format)
@@ -181,8 +177,6 @@ def _put_output_config(fields: dict[str, Any], rest: Fields, settings: Settings,
         for key in ("name", "description", "strict"):
             if getattr(output, key) is not None:
                 context.lose("dropped", f"output {key}", "the wire's format has no such field")
-        for wire, key, _ in reading.foreign(output, WIRE):
-            context.lose("dropped", key, f"a field of {wire}")
     elif output is not None and output.kind == "json":
         context.lose("dropped", "output", "JSON without a schema cannot be asked for")
     if config:
@@ -200,7 +194,7 @@ def _put_tool_choice(
         rest.pop("@@tool_choice", None)
         if parallel is not False:
             return
-        choice = ToolChoice("auto")
+        choice = trusted.ToolChoice("auto")
     if not context.own:
         if not declares(request):
             if choice.mode == "required":
@@ -216,8 +210,8 @@ def _fitting_choice(choice: ToolChoice, context: Context) -> ToolChoice:
     names = tuple(fitting_name(name, context) for name in choice.names)
     if names and choice.mode != "none" and (choice.mode == "auto" or len(names) > 1):
         context.lose("approximated", "tool_choice", "a choice among some tools has no form here; all may be called")
-        return ToolChoice(choice.mode)
-    return ToolChoice(choice.mode, names)
+        return trusted.ToolChoice(choice.mode)
+    return trusted.ToolChoice(choice.mode, names)
 
 
 _TEXT_INPUT: Final = jsontext.raw(

@@ -16,24 +16,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import (
     AnyPart,
     AssistantPart,
     Citation,
-    File,
-    FileId,
-    Image,
-    Inline,
     MediaSource,
-    Opaque,
-    Reasoning,
     ServerToolResult,
-    Text,
     TextPart,
-    ToolCall,
     ToolPart,
     Url,
     UserPart,
@@ -101,12 +93,12 @@ _plain = msgspec.json.Decoder(list[_PlainText | _PlainThinking | _PlainCall]).de
 def _plain_part(found: _PlainText | _PlainThinking | _PlainCall) -> AssistantPart:
     match found:
         case _PlainText():
-            return Text(found.text)
+            return trusted.Text(found.text)
         case _PlainThinking():
-            return Reasoning(found.thinking, found.signature, wire=WIRE)
+            return trusted.Reasoning(found.thinking, found.signature, wire=WIRE)
         case _PlainCall():
             held = UNSET if found.caller is UNSET else provider(WIRE, {"caller": found.caller})
-            return ToolCall(found.id, found.name, _object(found.input), provider_json=held)
+            return trusted.ToolCall(found.id, found.name, _object(found.input), provider_json=held)
 
 
 def _part(raw: Raw, table: dict[str, _Read]) -> AnyPart:
@@ -119,7 +111,7 @@ def _part(raw: Raw, table: dict[str, _Read]) -> AnyPart:
 
 
 def _opaque(_rest: Fields, raw: Raw, _kind: str) -> AnyPart:
-    return Opaque(WIRE, jsontext.own(raw))
+    return trusted.Opaque(WIRE, jsontext.own(raw))
 
 
 # -- text and reasoning ----------------------------------------------------------------------------
@@ -128,14 +120,14 @@ def _opaque(_rest: Fields, raw: Raw, _kind: str) -> AnyPart:
 def _text(rest: Fields, _raw: Raw, _kind: str) -> AnyPart:
     text = reading.need_text(rest, "text")
     if not rest:
-        return Text(text)
+        return trusted.Text(text)
     citations = rest.get("citations")
     if citations is None or jsontext.kind(citations) != "an array":
-        return Text(text, provider_json=provider(WIRE, rest))
+        return trusted.Text(text, provider_json=provider(WIRE, rest))
     cited = tuple([citation(each) for each in jsontext.items(citations)])
     if cited:
         del rest["citations"]
-    return Text(text, cited, provider_json=provider(WIRE, rest))
+    return trusted.Text(text, cited, provider_json=provider(WIRE, rest))
 
 
 class _Cited(Struct, gc=False):
@@ -157,8 +149,8 @@ def citation(raw: Raw) -> Citation:
     try:
         found = _cited(raw)
     except msgspec.DecodeError:
-        return Citation(wire=WIRE, raw_json=kept)
-    return Citation(
+        return trusted.Citation(wire=WIRE, raw_json=kept)
+    return trusted.Citation(
         wire=WIRE,
         url=found.url or found.source,
         title=found.title or found.document_title,
@@ -170,12 +162,12 @@ def citation(raw: Raw) -> Citation:
 def _thinking(rest: Fields, _raw: Raw, _kind: str) -> AnyPart:
     text = reading.need_text(rest, "thinking")
     signature = reading.take_text(rest, "signature")
-    return Reasoning(text, signature, wire=WIRE, provider_json=provider(WIRE, rest))
+    return trusted.Reasoning(text, signature, wire=WIRE, provider_json=provider(WIRE, rest))
 
 
 def _redacted(rest: Fields, _raw: Raw, _kind: str) -> AnyPart:
     data = reading.need_text(rest, "data")
-    return Reasoning(encrypted=data, wire=WIRE, provider_json=provider(WIRE, rest))
+    return trusted.Reasoning(encrypted=data, wire=WIRE, provider_json=provider(WIRE, rest))
 
 
 # -- tools -----------------------------------------------------------------------------------------
@@ -191,7 +183,7 @@ def _call(rest: Fields, _raw: Raw, kind: str) -> AnyPart:
     if served:
         rest["@@type"] = hint(kind)
     held = provider(WIRE, rest)
-    return ToolCall(call_id, name, _object(arguments), provider_executed=served, provider_json=held)
+    return trusted.ToolCall(call_id, name, _object(arguments), provider_executed=served, provider_json=held)
 
 
 def _object(arguments: Raw) -> str:
@@ -249,7 +241,7 @@ def _image(rest: Fields, raw: Raw, kind: str) -> AnyPart:
         raise error.within("source") from None
     if source is None:
         return _opaque(rest, raw, kind)
-    return Image(source, media_type, provider_json=provider(WIRE, nested(rest, "source", inner)))
+    return trusted.Image(source, media_type, provider_json=provider(WIRE, nested(rest, "source", inner)))
 
 
 def _document(rest: Fields, raw: Raw, kind: str) -> AnyPart:
@@ -263,7 +255,7 @@ def _document(rest: Fields, raw: Raw, kind: str) -> AnyPart:
     if isinstance(source, Url):
         media_type = PDF  # the only kind of document that is taken by URL
     name = reading.take_text(rest, "title")
-    return File(source, media_type, name, provider_json=provider(WIRE, nested(rest, "source", inner)))
+    return trusted.File(source, media_type, name, provider_json=provider(WIRE, nested(rest, "source", inner)))
 
 
 def _source(inner: Fields, rest: Fields) -> tuple[MediaSource | None, str | None]:
@@ -274,11 +266,11 @@ def _source(inner: Fields, rest: Fields) -> tuple[MediaSource | None, str | None
             media_type = reading.need_text(inner, "media_type")
             if media_type in TEXT_TYPES:
                 rest["@@source"] = hint(kind)
-            return Inline(reading.need_text(inner, "data")), media_type
+            return trusted.Inline(reading.need_text(inner, "data")), media_type
         case "url":
-            return Url(reading.need_text(inner, "url")), None
+            return trusted.Url(reading.need_text(inner, "url")), None
         case "file":
-            return FileId(reading.need_text(inner, "file_id"), WIRE), None
+            return trusted.FileId(reading.need_text(inner, "file_id"), WIRE), None
         case "text":
             return _text_source(inner)
         case _:
@@ -292,7 +284,7 @@ def _text_source(inner: Fields) -> tuple[MediaSource | None, str | None]:
         data = binascii.b2a_base64(text.encode(), newline=False).decode()
     except UnicodeEncodeError:  # a lone surrogate has no bytes
         return None, None
-    return (Inline(data), media_type) if media_type == PLAIN_TEXT else (None, None)
+    return (trusted.Inline(data), media_type) if media_type == PLAIN_TEXT else (None, None)
 
 
 # -- tables ----------------------------------------------------------------------------------------

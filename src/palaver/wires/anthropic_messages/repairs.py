@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msgspec import Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from palaver.core.pairs import Placed
 from palaver.core.parts import (
@@ -312,7 +312,7 @@ def _answered(placed: list[Placed], before: Standing, context: Context) -> list[
         return placed
     index = placed[0].index
     context.lose("converted", "assistant message", "nothing of it may be sent; a fixed text stands for it", index)
-    return [Placed(index, AssistantMessage(content=(Text(STAND_IN),))), *placed]
+    return [Placed(index, trusted.AssistantMessage(content=(trusted.Text(STAND_IN),))), *placed]
 
 
 def _noted(placed: list[Placed], context: Context) -> list[Placed]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, field, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.events import (
     ArgumentsDelta,
@@ -95,10 +95,10 @@ _GROWS: Final[dict[type, dict[type, Callable[[int, str], Delta]]]] = {
 }
 """What the deltas of a part become; others do not fit it."""
 _DELTAS: Final[dict[str, tuple[str, Callable[[int, str], Delta], AssistantPart]]] = {
-    "text_delta": ("text", TextDelta, Text("")),
-    "thinking_delta": ("thinking", ReasoningDelta, Reasoning(wire=WIRE)),
-    "input_json_delta": ("partial_json", ArgumentsDelta, ToolCall("", "")),
-    "signature_delta": ("signature", SignatureDelta, Reasoning(wire=WIRE)),
+    "text_delta": ("text", TextDelta, trusted.Text("")),
+    "thinking_delta": ("thinking", ReasoningDelta, trusted.Reasoning(wire=WIRE)),
+    "input_json_delta": ("partial_json", ArgumentsDelta, trusted.ToolCall("", "")),
+    "signature_delta": ("signature", SignatureDelta, trusted.Reasoning(wire=WIRE)),
 }
 """The field that holds what is new, its event, and the part that such a delta begins where none was announced."""
 
@@ -231,7 +231,7 @@ class Decoder(StreamDecoder):
         kind = reading.need_text(delta, "type")
         known = self._blocks.get(index)
         if kind == "citations_delta" and "citation" in delta:
-            known = self._fitting(index, Text(""))
+            known = self._fitting(index, trusted.Text(""))
             known.cited = True
             self.say(CitationDelta(known.number, citation(delta["citation"])))
         elif kind == "compaction_delta" and known is not None and isinstance(known.part, Opaque):
@@ -290,7 +290,7 @@ class Decoder(StreamDecoder):
         if known.compaction is not None:
             if known.summary:
                 known.compaction["content"] = jsontext.raw("".join(known.summary))
-            last = Opaque(WIRE, jsontext.raw(known.compaction))
+            last = trusted.Opaque(WIRE, jsontext.raw(known.compaction))
         self.say(PartEnd(known.number, last))
 
     # -- the answer as a whole ---------------------------------------------------------------------

@@ -11,11 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from palaver.core import jsontext
-from palaver.core.typed import unchecked
+from palaver.core import jsontext, trusted
 from palaver.core.usage import Usage, UsagePass
-
-_new_usage = unchecked(Usage)
 
 
 class _OutputDetails(Struct, gc=False):
@@ -49,7 +46,7 @@ def read_usage(raw: Raw) -> Usage:
     try:
         found = _counts(raw)
     except msgspec.DecodeError:  # counters of another type count nothing; the raw object keeps them
-        return Usage(raw_json=jsontext.own(raw))
+        return trusted.Usage(raw_json=jsontext.own(raw))
     passes = tuple([_pass(each) for each in found.iterations if each.type != "message"]) if found.iterations else ()
     return _usage(found, passes, jsontext.own(raw))
 
@@ -61,7 +58,7 @@ def _pass(found: _Iteration) -> UsagePass:
 def _usage(found: _Counts, passes: tuple[UsagePass, ...], raw: Raw | UnsetType) -> Usage:
     output = found.output_tokens
     reasoning = None if found.output_tokens_details is None else found.output_tokens_details.thinking_tokens
-    return _new_usage(
+    return trusted.Usage(
         input=found.input_tokens,
         cache_read=found.cache_read_input_tokens,
         cache_write=found.cache_creation_input_tokens,

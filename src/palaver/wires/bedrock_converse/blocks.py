@@ -18,25 +18,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 from msgspec import Raw, UnsetType
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL, TRUE, Fields
-from palaver.core.messages import Message, ToolMessage, UserMessage
+from palaver.core.messages import Message, ToolMessage
 from palaver.core.parts import (
     AnyPart,
     Audio,
     Citation,
     File,
     Image,
-    Inline,
-    Json,
     MediaSource,
-    Opaque,
-    Reasoning,
     ServerToolResult,
-    Text,
-    ToolCall,
-    Url,
     Video,
 )
 from palaver.wires import reading
@@ -72,12 +65,12 @@ def _part(raw: Raw, table: dict[str, Read]) -> AnyPart:
     beside = jsontext.fields(raw)
     kind = choose(beside, table)
     if kind is None:
-        return Opaque(WIRE, jsontext.own(raw))
+        return trusted.Opaque(WIRE, jsontext.own(raw))
     try:
         found = table[kind](beside.pop(kind), beside, raw)
     except DecodeError as error:
         raise error.within(kind) from None
-    return Opaque(WIRE, jsontext.own(raw)) if found is None else found
+    return trusted.Opaque(WIRE, jsontext.own(raw)) if found is None else found
 
 
 def _held(rest: Fields, beside: Fields) -> Raw | UnsetType:
@@ -91,15 +84,15 @@ def _held(rest: Fields, beside: Fields) -> Raw | UnsetType:
 
 def _text(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
     text = jsontext.text(inner)
-    return Text(text, provider_json=_held({}, beside)) if beside else Text(text)
+    return trusted.Text(text, provider_json=_held({}, beside)) if beside else trusted.Text(text)
 
 
 def _result_text(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
     """Read text of a result, which may be blank; elsewhere blank text is refused (docs/spec/wires.md#6.2.3)."""
     text = jsontext.text(inner)
     if not text.strip():
-        return Text(text, provider_json=_held({"@@blank": TRUE}, beside))
-    return Text(text, provider_json=_held({}, beside)) if beside else Text(text)
+        return trusted.Text(text, provider_json=_held({"@@blank": TRUE}, beside))
+    return trusted.Text(text, provider_json=_held({}, beside)) if beside else trusted.Text(text)
 
 
 def _cited(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
@@ -116,7 +109,7 @@ def _cited(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
         citations = tuple(citation(block) for block in blocks)
         del rest["citations"]
     rest["@@kind"] = hint("citationsContent")
-    return Text(text, citations, provider_json=_held(rest, beside))
+    return trusted.Text(text, citations, provider_json=_held(rest, beside))
 
 
 def cited_text(raw: Raw) -> str:
@@ -135,7 +128,7 @@ def citation(raw: Raw) -> Citation:
     web = cast("dict[str, Any]", location).get("web") if isinstance(location, dict) else None
     url = cast("dict[str, Any]", web).get("url") if isinstance(web, dict) else None
     title, quoted = table.get("title"), table.get("sourceContent")
-    return Citation(
+    return trusted.Citation(
         wire=WIRE,
         url=url if isinstance(url, str) else None,
         title=title if isinstance(title, str) else None,
@@ -151,7 +144,7 @@ def _reasoning(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart | None:
         return None
     if kind == "redactedContent":
         redacted = reading.need_text(rest, kind)
-        return Reasoning(encrypted=redacted, wire=WIRE, provider_json=_held(rest, beside))
+        return trusted.Reasoning(encrypted=redacted, wire=WIRE, provider_json=_held(rest, beside))
     signed = _need(rest, kind)
     try:
         text = reading.need_text(signed, "text")
@@ -159,8 +152,8 @@ def _reasoning(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart | None:
         raise error.within(kind) from None
     signature = optional(reading.take_text, signed, "signature")
     if not (signed or rest or beside):
-        return Reasoning(text, signature, wire=WIRE)
-    return Reasoning(text, signature, wire=WIRE, provider_json=_held(nested(rest, kind, signed), beside))
+        return trusted.Reasoning(text, signature, wire=WIRE)
+    return trusted.Reasoning(text, signature, wire=WIRE, provider_json=_held(nested(rest, kind, signed), beside))
 
 
 _PROOFS: Final = ("reasoningText", "redactedContent")
@@ -187,7 +180,7 @@ def _call(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
     if arguments is None:
         raise DecodeError("missing", path="input")
     served = rest.get("type") == _SERVED
-    return ToolCall(
+    return trusted.ToolCall(
         call_id, name, bytes(arguments).decode(), provider_executed=served, provider_json=_held(rest, beside)
     )
 
@@ -205,7 +198,7 @@ _ERROR: Final = Raw(b'"error"')
 
 
 def _json(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
-    return Json(jsontext.own(inner), provider_json=_held({}, beside))
+    return trusted.Json(jsontext.own(inner), provider_json=_held({}, beside))
 
 
 # -- media -----------------------------------------------------------------------------------------
@@ -245,7 +238,7 @@ def _media(cls: type[Image | Audio | Video | File]) -> Read:
             rest["@@source"] = hint("text")
         held = _held(nested(rest, "source", found.rest), beside)
         if cls is File:
-            return File(found.source, media_type, name, provider_json=held)
+            return trusted.File(found.source, media_type, name, provider_json=held)
         return cls(found.source, media_type, provider_json=held)
 
     return read
@@ -256,14 +249,14 @@ def _source(rest: Fields, *, textual: bool) -> _Found | None:
     kind = choose(rest, _SOURCES if textual else _BINARY)
     match kind:
         case "bytes":
-            return _Found(Inline(reading.need_text(rest, kind)), rest)
+            return _Found(trusted.Inline(reading.need_text(rest, kind)), rest)
         case "s3Location":
             location = _need(rest, kind)
             try:
                 uri = reading.need_text(location, "uri")
             except DecodeError as error:
                 raise error.within(kind) from None
-            return _Found(Url(uri), nested(rest, kind, location))
+            return _Found(trusted.Url(uri), nested(rest, kind, location))
         case "text":
             text = reading.need_text(rest, kind)
             try:
@@ -271,7 +264,7 @@ def _source(rest: Fields, *, textual: bool) -> _Found | None:
             except UnicodeEncodeError:  # a lone surrogate has no bytes
                 return None
             encoded = binascii.b2a_base64(data, newline=False).decode()
-            return _Found(Inline(encoded), {**rest, "@@text": TRUE})
+            return _Found(trusted.Inline(encoded), {**rest, "@@text": TRUE})
         case _:
             return None
 
@@ -316,7 +309,7 @@ def user_messages(blocks: list[Raw], rest: Fields) -> list[Message]:
 
     def close() -> None:
         if run or not (blocks or messages):
-            messages.append(UserMessage(content=tuple(run), provider_json=provider(WIRE, beside())))
+            messages.append(trusted.UserMessage(content=tuple(run), provider_json=provider(WIRE, beside())))
             run.clear()
 
     index = 0
@@ -367,4 +360,6 @@ def _result(inner: Raw, beside: Fields, message: Fields, mark: Raw | None) -> To
         rest["@@joined"] = TRUE
     elif message:
         rest["@@message"] = Raw(jsontext.encode(message))
-    return ToolMessage(content=content, tool_call_id=call_id, is_error=is_error, provider_json=_held(rest, beside))
+    return trusted.ToolMessage(
+        content=content, tool_call_id=call_id, is_error=is_error, provider_json=_held(rest, beside)
+    )

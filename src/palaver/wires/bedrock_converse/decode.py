@@ -21,12 +21,12 @@ from typing import Any, Final, cast
 
 from msgspec import UNSET, Raw, UnsetType
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, ProviderError
 from palaver.core.jsontext import Fields
-from palaver.core.messages import AssistantMessage, Message, SystemMessage
+from palaver.core.messages import Message, SystemMessage
 from palaver.core.request import Request, Response
-from palaver.core.tools import AnyTool, ProviderTool, Tool
+from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires import reading
 from palaver.wires.bedrock_converse import plain, settings
@@ -45,7 +45,7 @@ def request(body: bytes) -> Request:
     if raw_messages is None and "messages" not in rest:  # a prompt that the service keeps needs none
         rest["@@messages"] = hint("absent")
     tools = _tools(rest)
-    return Request(
+    return trusted.Request(
         messages=(*_system(rest), *_messages(raw_messages or [])),
         tools=tools,
         settings=settings.take(rest),
@@ -58,7 +58,7 @@ def _system(rest: Fields) -> tuple[SystemMessage, ...]:
     raws = reading.take_items(rest, "system")
     if raws == []:
         rest["@@system"] = hint("empty")
-    return (SystemMessage(content=tuple(reading.each(raws, "system", system_part))),) if raws else ()
+    return (trusted.SystemMessage(content=tuple(reading.each(raws, "system", system_part))),) if raws else ()
 
 
 def _tools(rest: Fields) -> tuple[AnyTool, ...]:
@@ -83,7 +83,7 @@ def _tools(rest: Fields) -> tuple[AnyTool, ...]:
 def _tool(raw: Raw) -> AnyTool:
     beside = jsontext.fields(raw)
     if "toolSpec" not in beside:
-        return ProviderTool(WIRE, jsontext.own(raw))
+        return trusted.ProviderTool(WIRE, jsontext.own(raw))
     rest = reading.need_fields(beside, "toolSpec")
     try:
         name = reading.need_text(rest, "name")
@@ -92,13 +92,13 @@ def _tool(raw: Raw) -> AnyTool:
         raise error.within("toolSpec") from None
     parameters = schema.pop("json", None)
     if parameters is None:
-        return ProviderTool(WIRE, jsontext.own(raw))
+        return trusted.ProviderTool(WIRE, jsontext.own(raw))
     description = optional(reading.take_text, rest, "description")
     strict = optional(reading.take_bool, rest, "strict")
     rest = nested(rest, "inputSchema", schema)
     if beside:
         rest["@@beside"] = Raw(jsontext.encode(beside))
-    return Tool(name, description, jsontext.own(parameters), strict, provider_json=provider(WIRE, rest))
+    return trusted.Tool(name, description, jsontext.own(parameters), strict, provider_json=provider(WIRE, rest))
 
 
 # -- messages --------------------------------------------------------------------------------------
@@ -122,11 +122,11 @@ def _message(raw: Raw) -> list[Message]:
         return user_messages(blocks, rest)
     if role == "assistant":
         content = tuple(reading.each(blocks, "content", assistant_part))
-        return [AssistantMessage(content=content, provider_json=provider(WIRE, rest))]
+        return [trusted.AssistantMessage(content=content, provider_json=provider(WIRE, rest))]
     if role == "system":
         rest["@@place"] = hint("messages")
         content = tuple(reading.each(blocks, "content", system_part))
-        return [SystemMessage(content=content, provider_json=provider(WIRE, rest))]
+        return [trusted.SystemMessage(content=content, provider_json=provider(WIRE, rest))]
     raise DecodeError(f"unknown role {role[:40]!r}", path="role")
 
 
@@ -155,14 +155,14 @@ def response_by_field(body: bytes) -> Response:
     usage = take_usage(rest)
     counted: Usage | None = None if usage is None else read_usage(usage)
     finish_raw: str | UnsetType = UNSET if word is None else word
-    message = AssistantMessage(
+    message = trusted.AssistantMessage(
         content=content,
         usage=counted,
         finish_reason=finish(word, content),
         finish_reason_raw=finish_raw,
         provider_json=provider(WIRE, fields),
     )
-    return Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
+    return trusted.Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
 
 
 def take_usage(rest: Fields) -> Raw | None:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msgspec import Raw, UnsetType, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.jsontext import EMPTY_OBJECT, Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import File, Image, Opaque, Text, ToolCall, Video
@@ -44,7 +44,7 @@ from palaver.wires.encoder import ABSENT
 from palaver.wires.handover import declared_name, fitting_name
 from palaver.wires.marking import Marking
 from palaver.wires.reading import hint, is_hint, native, visible
-from palaver.wires.speech import IdRule, MediaRule, Speech
+from palaver.wires.speech import IdRule, MediaRule, MetadataRule, Speech
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -87,9 +87,9 @@ _MARKING: Final = Marking(
     results="message",
     tools="block",
     most=_MOST_MARKS,
-    models=re.compile(r"\banthropic\."),
+    models=re.compile(r"\banthropic\.|\bclaude-"),
 )
-_MARKINGS: Final = (_MARKING, structs.replace(_MARKING, tools=None, models=re.compile(r"\bamazon\.nova")))
+_MARKINGS: Final = (_MARKING, structs.replace(_MARKING, tools=None, ttls=False, models=re.compile(r"\bamazon\.nova")))
 """https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html: which models take any, and where."""
 
 SPEECH: Final = Speech(
@@ -111,6 +111,12 @@ SPEECH: Final = Speech(
     first_user=True,
     blank_end=False,
     elsewhere=frozenset({"promptVariables"}),
+    metadata=MetadataRule(
+        field="requestMetadata",
+        key=re.compile(r"[a-zA-Z0-9\s:_@$#=/+,.-]{1,256}"),
+        value=re.compile(r"[a-zA-Z0-9\s:_@$#=/+,.-]{0,256}"),
+        most=16,
+    ),
 )
 
 
@@ -203,10 +209,10 @@ def _declared(context: Context) -> list[dict[str, Any]]:
 def _fitted_choice(choice: ToolChoice, declared: set[str], context: Context) -> ToolChoice:
     names = tuple(fitting_name(name, context) for name in choice.names)
     if not names or (choice.mode == "required" and len(names) == 1 and names[0] in declared):
-        return ToolChoice(choice.mode, names)
+        return trusted.ToolChoice(choice.mode, names)
     if not declared.issubset(names):
         context.lose("approximated", "tool_choice", f"the wire cannot narrow it to {', '.join(names)}")
-    return ToolChoice(choice.mode)
+    return trusted.ToolChoice(choice.mode)
 
 
 def _tool(tool: AnyTool, context: Context) -> Any:
@@ -215,6 +221,8 @@ def _tool(tool: AnyTool, context: Context) -> Any:
             return tool.raw_json
         context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
         return None
+    for wire, key, _ in reading.foreign(tool, WIRE):
+        context.lose("dropped", key, f"a field of {wire}")
     rest = native(tool, WIRE)
     spec: dict[str, Any] = {"name": declared_name(tool.name, context)}
     if tool.description is not None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.jsontext import EMPTY_OBJECT
-from palaver.core.parts import Reasoning, Text, ToolCall
+from palaver.core.parts import Text, ToolCall
 from palaver.wires.bedrock_converse.blocks import assistant_part
 from palaver.wires.bedrock_converse.forms import WIRE
 
@@ -81,7 +81,7 @@ class OpenBlock:
                     inner["content"] = jsontext.raw([{"text": gathered.text}])
                 return self._read("citationsContent", inner)
             case "redactedContent" if len(self.texts) > 1:
-                return Reasoning(encrypted=rejoined(self.texts), wire=WIRE)
+                return trusted.Reasoning(encrypted=rejoined(self.texts), wire=WIRE)
             case "toolResult":
                 content = [*jsontext.items(self.fields.get("content", _NOTHING)), *self.raws]
                 return self._read(self.kind, {**self.fields, "content": jsontext.raw(content)})

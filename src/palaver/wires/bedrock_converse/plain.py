@@ -11,8 +11,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from palaver.core import jsontext
-from palaver.core.messages import AssistantMessage
+from palaver.core import jsontext, trusted
 from palaver.core.parts import AssistantPart, Reasoning, Text, ToolCall
 from palaver.core.request import Response
 from palaver.wires.bedrock_converse.forms import WIRE, finish
@@ -73,25 +72,25 @@ def read(body: bytes) -> Response | None:
     if len(content) != len(parts) or jsontext.kind(found.usage) != "an object":
         return None
     word = found.stop_reason
-    message = AssistantMessage(
+    message = trusted.AssistantMessage(
         content=content,
         usage=read_usage(found.usage),
         finish_reason=finish(word, content),
         finish_reason_raw=word,
     )
     metrics = Raw(b'{"bedrock_converse":{"metrics":%b}}' % bytes(found.metrics))
-    return Response(message=message, origin=WIRE, provider_json=metrics)
+    return trusted.Response(message=message, origin=WIRE, provider_json=metrics)
 
 
 def _part(block: _Block) -> Text | ToolCall | Reasoning | None:
     match block:
         case _Block(str(text), UnsetType(), UnsetType()):
-            return Text(text)
+            return trusted.Text(text)
         case _Block(UnsetType(), _Use() as use, UnsetType()):
             held = UNSET if use.type is UNSET else _TYPED
-            return ToolCall(use.tool_use_id, use.name, bytes(use.input).decode(), provider_json=held)
+            return trusted.ToolCall(use.tool_use_id, use.name, bytes(use.input).decode(), provider_json=held)
         case _Block(UnsetType(), UnsetType(), _Reasoning(signed)):
             signature = signed.signature
-            return Reasoning(signed.text, None if isinstance(signature, UnsetType) else signature, wire=WIRE)
+            return trusted.Reasoning(signed.text, None if isinstance(signature, UnsetType) else signature, wire=WIRE)
         case _:
             return None

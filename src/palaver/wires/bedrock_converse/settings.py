@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 from msgspec import UNSET, Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.jsontext import Fields
 from palaver.core.request import OutputFormat, Settings, ToolChoice
-from palaver.wires import reading
-from palaver.wires.handover import fitting_effort
+from palaver.wires import reading, thinking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +33,6 @@ Path: TypeAlias = "tuple[str, ...]"
 
 _MORE: Final = "additionalModelRequestFields"
 TOOL_CHOICE: Final = ("toolConfig", "toolChoice")
-EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
-"""The words that ``outputConfig.effort`` takes."""
 
 
 # -- reading and writing one value -----------------------------------------------------------------
@@ -63,20 +60,26 @@ def _texts(raw: Raw) -> tuple[str, ...] | None:
     return None
 
 
-def _budget(raw: Raw) -> int | None:
+_budget = thinking.read_typed("budget_tokens")
+_enabled = thinking.write_typed("budget_tokens", "adaptive")
+
+
+def _read_nova(raw: Raw) -> str | None:
     match jsontext.value(raw):
-        case {"type": "enabled", "budget_tokens": int(tokens)} if not isinstance(tokens, bool):
-            return tokens
+        case {"type": "enabled", "maxReasoningEffort": str(word)}:
+            return word
+        case {"type": "disabled"}:
+            return "none"
         case _:
             return None
 
 
+def _write_nova(effort: str) -> object:
+    return {"type": "disabled"} if effort == "none" else {"type": "enabled", "maxReasoningEffort": effort}
+
+
 def _same(value: object) -> object:
     return value
-
-
-def _enabled(tokens: object) -> object:
-    return {"type": "enabled", "budget_tokens": tokens}
 
 
 def read_tool_choice(raw: Raw) -> ToolChoice | None:
@@ -86,11 +89,11 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
     """
     match jsontext.value(raw):
         case {"auto": dict()}:
-            return ToolChoice("auto")
+            return trusted.ToolChoice("auto")
         case {"any": dict()}:
-            return ToolChoice("required")
+            return trusted.ToolChoice("required")
         case {"tool": {"name": str(name)}}:
-            return ToolChoice("required", (name,))
+            return trusted.ToolChoice("required", (name,))
         case _:
             return None
 
@@ -111,7 +114,7 @@ def read_output_format(raw: Raw) -> OutputFormat | None:
             return None
     if not jsontext.is_json(schema):
         return None
-    return OutputFormat(
+    return trusted.OutputFormat(
         kind="json_schema",
         schema_json=Raw(jsontext.source(schema)),
         name=name if isinstance(name, str) else None,
@@ -156,6 +159,7 @@ PLACES: Final = (
     Place("effort", (_MORE, "reasoningConfig", "maxReasoningEffort"), _text),
     Place("reasoning_tokens", (_MORE, "thinking"), _budget, _enabled),
     Place("reasoning_tokens", (_MORE, "reasoning_config"), _budget, _enabled),
+    Place("effort", (_MORE, "reasoningConfig"), _read_nova, _write_nova),
     Place("top_k", (_MORE, "top_k"), _integer),
     Place("top_k", (_MORE, "inferenceConfig", "topK"), _integer),
 )
@@ -168,6 +172,7 @@ _FAMILIES: Final[dict[tuple[str, str], Place]] = {
     ("top_k", "anthropic"): _BY_PATH["top_k", f"{_MORE}.top_k"],
     ("top_k", "amazon"): _BY_PATH["top_k", f"{_MORE}.inferenceConfig.topK"],
     ("effort", "openai"): _BY_PATH["effort", f"{_MORE}.reasoning_effort"],
+    ("effort", "amazon"): _BY_PATH["effort", f"{_MORE}.reasoningConfig"],
 }
 """Where a family reads a setting that Converse does not name."""
 
@@ -195,7 +200,9 @@ def take(rest: Fields) -> Settings:
         reading.keep_form(rest, place.setting, raw, place.write(value))
         if place is not _USUAL.get(place.setting):
             rest[f"@@{place.setting}_at"] = reading.hint(".".join(place.path))
-    return Settings(**found)
+    if "effort" in found and "reasoning_tokens" not in found:
+        rest["@@reasoning_tokens"] = reading.hint("absent")
+    return trusted.Settings(**found)
 
 
 def _find(rest: Fields, path: Path) -> Raw | None:
@@ -240,6 +247,10 @@ _UNSAID: Final = ("seed", "frequency_penalty", "presence_penalty", "parallel_too
 
 def write(fields: dict[str, Any], rest: Fields, settings: Settings, model: str | None, context: Context) -> None:
     """Put the settings into a request body, all but the tool choice, which is written with the tools."""
+    found_here = family(model) is None and not rest.keys().isdisjoint(("@@effort_at", "@@reasoning_tokens_at"))
+    if not found_here:  # else the body itself showed which fields the unnamed model reads
+        alone = reading.is_hint(rest, "reasoning_tokens", "absent")
+        settings = thinking.fitted(settings, context, model, alone=alone)
     for name in ("max_tokens", "temperature", "top_p", "stop", "output", "effort", "reasoning_tokens", "top_k"):
         value = getattr(settings, name)
         if value is None:
@@ -252,7 +263,7 @@ def write(fields: dict[str, Any], rest: Fields, settings: Settings, model: str |
             context.lose("dropped", name, "the wire has no such setting; where it goes depends on the model's family")
             continue
         if not context.own:
-            value = _fitted(name, value, place, context)
+            value = _fitted(name, value, context)
         if value is not None:
             kept = reading.form(rest, name, value, place.read)
             put(fields, place.path, place.write(value) if kept is None else kept)
@@ -261,7 +272,7 @@ def write(fields: dict[str, Any], rest: Fields, settings: Settings, model: str |
             context.lose("dropped", name, "the wire has no such setting")
 
 
-def _fitted(name: str, value: Any, place: Place, context: Context) -> Any:
+def _fitted(name: str, value: Any, context: Context) -> Any:
     """Fit a value into what its place takes; ``None`` when nothing fits."""
     match name:
         case "max_tokens" if value < 1:
@@ -270,8 +281,6 @@ def _fitted(name: str, value: Any, place: Place, context: Context) -> Any:
         case "stop" if not all(value):
             context.lose("dropped", "stop", "an empty stop sequence is refused")
             return tuple(word for word in value if word) or None
-        case "effort" if place.path[0] == "outputConfig":
-            return fitting_effort(value, EFFORTS, context)
         case "output":
             return _fitted_output(value, context)
         case _:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.events import (
     ArgumentsDelta,
@@ -44,8 +44,7 @@ from palaver.core.events import (
     UsageUpdate,
 )
 from palaver.core.jsontext import NULL
-from palaver.core.messages import AssistantMessage
-from palaver.core.parts import Reasoning, Text, ToolCall
+from palaver.core.parts import ToolCall
 from palaver.core.request import Response
 from palaver.stream.eventstream import EventStreamReader
 from palaver.stream.frames import Frame
@@ -223,8 +222,8 @@ class Decoder(StreamDecoder):
     # -- the answer as a whole --
 
     def _head(self) -> Response:
-        message = AssistantMessage(provider_json=provider(WIRE, self._beside_role))
-        return Response(message, origin=self.origin, provider_json=provider(WIRE, self._beside_output))
+        message = trusted.AssistantMessage(provider_json=provider(WIRE, self._beside_role))
+        return trusted.Response(message, origin=self.origin, provider_json=provider(WIRE, self._beside_output))
 
     def _begin(self) -> None:
         """Begin the answer, whatever comes first."""
@@ -350,14 +349,14 @@ class Decoder(StreamDecoder):
 
     def _text(self, index: int, raw: Raw) -> bool:
         text = jsontext.text(raw)
-        block = self._at(index, ("text", "citation"), Text(""))
+        block = self._at(index, ("text", "citation"), trusted.Text(""))
         block.kind = "text"
         self.say(TextDelta(block.number, text))
         return True
 
     def _cite(self, index: int, raw: Raw) -> bool:
         jsontext.fields(raw)
-        block = self._at(index, ("citation", "text"), Text(""))
+        block = self._at(index, ("citation", "text"), trusted.Text(""))
         block.raws.append(jsontext.own(raw))
         self.say(CitationDelta(block.number, citation(raw)))
         return True
@@ -368,18 +367,18 @@ class Decoder(StreamDecoder):
         for kind in kinds:
             text = reading.need_text(inner, kind)
             if kind == "redactedContent":
-                block = self._at(index, ("redactedContent",), Reasoning(wire=WIRE))
+                block = self._at(index, ("redactedContent",), trusted.Reasoning(wire=WIRE))
                 block.texts.append(text)
                 self.say(DataDelta(block.number, text))
             else:
-                block = self._at(index, ("reasoningText",), Reasoning(wire=WIRE))
+                block = self._at(index, ("reasoningText",), trusted.Reasoning(wire=WIRE))
                 self.say((ReasoningDelta if kind == "text" else SignatureDelta)(block.number, text))
         return bool(kinds) and _is_empty(inner)
 
     def _input(self, index: int, raw: Raw) -> bool:
         inner = jsontext.fields(raw)
         text = reading.need_text(inner, "input")
-        block = self._at(index, ("toolUse",), ToolCall("", ""))
+        block = self._at(index, ("toolUse",), trusted.ToolCall("", ""))
         self.say(ArgumentsDelta(block.number, text))
         return _is_empty(inner)
 

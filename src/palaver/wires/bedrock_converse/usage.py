@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.usage import Usage
 
 
@@ -36,9 +36,9 @@ def read_usage(raw: Raw) -> Usage:
         msgspec.DecodeError,
         UnicodeDecodeError,
     ):  # counters of another type count nothing; the raw object keeps them
-        return Usage(raw_json=jsontext.own(raw))
+        return trusted.Usage(raw_json=jsontext.own(raw))
     read, written = found.cache_read_input_tokens, found.cache_write_input_tokens
-    return Usage(
+    return trusted.Usage(
         input=found.input_tokens,
         cache_read=found.cache_read_input_token_count if read is None else read,
         cache_write=found.cache_write_input_token_count if written is None else written,
@@ -50,7 +50,7 @@ def read_usage(raw: Raw) -> Usage:
 def write_usage(usage: Usage | None) -> Any:
     """Write usage: the provider's own object when it still says the same, else one made of the counters."""
     if usage is None:
-        usage = Usage()
+        usage = trusted.Usage()
     raw = usage.raw_json
     if isinstance(raw, Raw) and read_usage(raw) == usage:
         return raw

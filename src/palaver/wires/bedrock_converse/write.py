@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Raw
 
-from palaver.core import jsontext, mediatypes
+from palaver.core import jsontext, mediatypes, trusted
 from palaver.core.jsontext import EMPTY_OBJECT, Fields
 from palaver.core.messages import AssistantMessage, ToolMessage
 from palaver.core.parts import (
@@ -86,7 +86,7 @@ def _uncited(message: Message, context: Context, index: int) -> Message:
     for position, part in enumerate(message.content):
         if isinstance(part, Text) and part.citations:
             context.lose("dropped", "citations", "stand on the assistant's text only; the text stays", index, position)
-            content.append(Text(part.text))
+            content.append(trusted.Text(part.text))
         else:
             content.append(part)
     return message if all(map(is_, content, message.content)) else message.replace(content=tuple(content))
@@ -153,6 +153,9 @@ def _text(part: Text, rest: Fields) -> Block:
 
 def _reasoning(part: Reasoning, rest: Fields, context: Context, index: int, position: int | None) -> Block | None:
     if part.encrypted is not None:
+        for proof in ("text", "signature"):
+            if getattr(part, proof):
+                context.lose("dropped", f"reasoning {proof}", "encrypted reasoning goes alone", index, position)
         return _wrapped("reasoningContent", {"redactedContent": part.encrypted, **visible(rest)}, rest)
     asked = None if context.own else context.request
     if asked is not None and not part.signature and family(asked.model) in _SIGNED_ONLY:

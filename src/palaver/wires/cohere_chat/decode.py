@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from palaver.core import jsontext, mediatypes
-from palaver.core.errors import DecodeError, MessageError, ProviderError
+from palaver.core import jsontext, trusted
+from palaver.core.errors import DecodeError, ProviderError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import (
     AssistantMessage,
@@ -35,14 +35,10 @@ from palaver.core.parts import (
     AssistantPart,
     Citation,
     Image,
-    Inline,
     MalformedToolCall,
-    MediaSource,
-    Opaque,
     Reasoning,
     Text,
     ToolCall,
-    Url,
 )
 from palaver.core.request import Request, Response, Settings
 from palaver.core.tools import AnyTool
@@ -59,6 +55,7 @@ from palaver.wires.cohere_chat.forms import (
     write_output_format,
     write_thinking,
 )
+from palaver.wires.media import source_of
 from palaver.wires.reading import hint, nested, provider
 from palaver.wires.tools import read_tool
 
@@ -77,7 +74,7 @@ def request(body: bytes) -> Request:
     raw_tools = reading.take_items(rest, "tools")
     if raw_tools == []:
         rest["@@tools"] = hint("empty")
-    return Request(
+    return trusted.Request(
         messages=_messages(raw_messages),
         model=reading.take_text(rest, "model"),
         tools=tuple(reading.each(raw_tools or [], "tools", _tool)),
@@ -106,7 +103,7 @@ def _settings(rest: Fields) -> Settings:
     if raw is not None and budget is not None:
         del rest["thinking"]
         reading.keep_form(rest, "thinking", raw, write_thinking(budget))
-    return Settings(
+    return trusted.Settings(
         stop=reading.take_texts(rest, "stop_sequences"),
         tool_choice=choice,
         output=output,
@@ -140,14 +137,14 @@ def _message(raw: Raw, index: int) -> Message:
     rest = jsontext.fields(raw)
     role = reading.need_text(rest, "role")
     if role == "assistant":
-        return AssistantMessage(content=_answer(rest, f"call_{index}"), provider_json=provider(WIRE, rest))
+        return trusted.AssistantMessage(content=_answer(rest, f"call_{index}"), provider_json=provider(WIRE, rest))
     cls = _ROLES.get(role)
     if cls is not None:
         return cls(content=_content(rest, cls), provider_json=provider(WIRE, rest))
     if role == "tool":
         content = _content(rest, ToolMessage)
         call_id = reading.take_text(rest, "tool_call_id")
-        return ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest))
+        return trusted.ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest))
     raise DecodeError(f"unknown role {role[:40]!r}", path="role")
 
 
@@ -171,10 +168,10 @@ def _content(rest: Fields, cls: type, *, response: bool = False) -> tuple[Any, .
     if isinstance(found, str):
         if response:
             rest["@@content"] = hint("string")
-        return (Text(found),)
+        return (trusted.Text(found),)
     parts: tuple[Any, ...] = tuple(
         [
-            each if holds(cls, each) else Opaque(WIRE, jsontext.own(raw))
+            each if holds(cls, each) else trusted.Opaque(WIRE, jsontext.own(raw))
             for each, raw in zip(reading.each(found, "content", content_part), found, strict=True)
         ]
     )
@@ -198,7 +195,7 @@ PLAN: Final = provider(WIRE, {"@@field": hint("tool_plan")})
 def _plan(rest: Fields) -> tuple[Text, ...]:
     """Read ``tool_plan``: what the model says before it calls."""
     plan = reading.take_text(rest, "tool_plan")
-    return () if plan is None else (Text(plan, provider_json=PLAN),)
+    return () if plan is None else (trusted.Text(plan, provider_json=PLAN),)
 
 
 # -- parts -----------------------------------------------------------------------------------------
@@ -208,38 +205,26 @@ def content_part(raw: Raw) -> AnyPart:
     """Read one content part; one of an unknown type, documents included, is kept as it is."""
     rest = jsontext.fields(raw)
     read = _PARTS.get(reading.need_text(rest, "type"))
-    return Opaque(WIRE, jsontext.own(raw)) if read is None else read(rest)
+    return trusted.Opaque(WIRE, jsontext.own(raw)) if read is None else read(rest)
 
 
 def _text(rest: Fields) -> Text:
     text = reading.need_text(rest, "text")
-    return Text(text, provider_json=provider(WIRE, rest)) if rest else Text(text)
+    return trusted.Text(text, provider_json=provider(WIRE, rest)) if rest else trusted.Text(text)
 
 
 def _thinking(rest: Fields) -> Reasoning:
     text = reading.need_text(rest, "thinking")
-    return Reasoning(text, wire=WIRE, provider_json=provider(WIRE, rest))
+    return trusted.Reasoning(text, wire=WIRE, provider_json=provider(WIRE, rest))
 
 
 def _image(rest: Fields) -> Image:
     inner = reading.need_fields(rest, "image_url")
     try:
-        source, media_type = _source(reading.need_text(inner, "url"))
+        source, media_type = source_of(reading.need_text(inner, "url"))
     except DecodeError as error:
         raise error.within("image_url") from None
-    return Image(source, media_type, provider_json=provider(WIRE, nested(rest, "image_url", inner)))
-
-
-def _source(url: str) -> tuple[MediaSource, str | None]:
-    """Take a data URI apart where writing it again gives the same text; else the URL stays whole."""
-    if url[:5] == "data:":
-        try:
-            media_type, data = mediatypes.split_data_uri(url)
-        except MessageError:
-            return Url(url), None
-        if url == f"data:{media_type};base64,{data}":
-            return Inline(data), media_type
-    return Url(url), None
+    return trusted.Image(source, media_type, provider_json=provider(WIRE, nested(rest, "image_url", inner)))
 
 
 _PARTS: Final[dict[str, Callable[[Fields], AnyPart]]] = {"text": _text, "thinking": _thinking, "image_url": _image}
@@ -283,7 +268,7 @@ def with_citations(content: tuple[Any, ...], rest: Fields) -> tuple[Any, ...]:
 
 def citation(cited: Cited, raw: Raw) -> Citation:
     """Make the neutral citation of one that was read."""
-    return Citation(wire=WIRE, quote=cited.text, start=cited.start, end=cited.end, raw_json=jsontext.own(raw))
+    return trusted.Citation(wire=WIRE, quote=cited.text, start=cited.start, end=cited.end, raw_json=jsontext.own(raw))
 
 
 def cited_at(cited: Cited, texts: list[int], plan: int | None) -> int | None:
@@ -402,7 +387,7 @@ def response(body: bytes) -> Response:
     except DecodeError as error:
         raise error.within("message") from None
     word = finish_word(rest)
-    message = AssistantMessage(
+    message = trusted.AssistantMessage(
         content=content,
         usage=usage(rest),
         finish_reason=FINISH.get(word or "", "other"),
@@ -410,7 +395,7 @@ def response(body: bytes) -> Response:
         response_id=reading.take_text(rest, "id"),
         provider_json=provider(WIRE, fields),
     )
-    return Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
+    return trusted.Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
 
 
 _ASSISTANT: Final = Raw(b'"assistant"')

@@ -20,7 +20,7 @@ from palaver.core import jsontext
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Image, Json, MalformedToolCall, Opaque, Reasoning, Text, ToolCall, Url
-from palaver.wires import reading
+from palaver.wires import reading, thinking
 from palaver.wires.cohere_chat.decode import is_plan
 from palaver.wires.cohere_chat.forms import (
     FINISH,
@@ -33,6 +33,7 @@ from palaver.wires.cohere_chat.forms import (
     write_thinking,
     write_usage,
 )
+from palaver.wires.neighbors import are_alike, joined
 from palaver.wires.reading import hint, is_hint, native, visible
 from palaver.wires.speech import MediaRule, Speech
 from palaver.wires.tools import write_tool
@@ -65,8 +66,10 @@ SPEECH: Final = Speech(
     custom_calls=False,
     refusal=False,
     interleaving=False,
+    silent_answers=False,
     media={"image": MediaRule(frozenset({"inline", "url"}), types=_IMAGES)},
     tool_name=re.compile(r"(?s).+"),
+    proofs=frozenset(),
 )
 
 _STOPS: Final = 5
@@ -96,7 +99,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if settings.output is not None:
         kept = reading.form(rest, "response_format", settings.output, read_output_format)
         fields["response_format"] = _output(settings.output, context) if kept is None else kept
-    _put_thinking(fields, settings, rest, context)
+    _put_thinking(fields, thinking.fitted(settings, context, request.model).reasoning_tokens, rest)
     if settings.parallel_tool_calls is not None:
         context.lose("dropped", "parallel_tool_calls", "the wire has no such setting")
     tools = [
@@ -124,20 +127,11 @@ def _output(output: OutputFormat, context: Context) -> dict[str, Any]:
     return write_output_format(output)
 
 
-def _put_thinking(fields: dict[str, Any], settings: Settings, rest: Fields, context: Context) -> None:
-    """Write ``thinking``: a budget turns it on; no budget, or the effort ``none``, turns it off."""
-    budget, effort = settings.reasoning_tokens, settings.effort
-    if budget is not None and (budget > 0 or context.own):
+def _put_thinking(fields: dict[str, Any], budget: int | None, rest: Fields) -> None:
+    """Write ``thinking``: a budget turns it on, no budget off."""
+    if budget is not None:
         kept = reading.form(rest, "thinking", budget, read_thinking)
         fields["thinking"] = write_thinking(budget) if kept is None else kept
-    elif budget == 0:
-        fields["thinking"] = {"type": "disabled"}
-    elif budget is not None:
-        context.lose("dropped", "reasoning_tokens", f"{budget} is no number of tokens")
-    if effort == "none" and budget is None:
-        fields["thinking"] = {"type": "disabled"}
-    elif effort is not None:
-        context.lose("dropped", "effort", "the wire has no such setting")
 
 
 def _put_choice(fields: dict[str, Any], settings: Settings, context: Context) -> None:
@@ -159,19 +153,15 @@ def _put_choice(fields: dict[str, Any], settings: Settings, context: Context) ->
 
 
 def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
-    """Write each message as one; one of the assistant that says nothing is left out."""
+    """Write each message as one; neighbours that are alike become one."""
     written: list[dict[str, Any]] = []
+    alike: list[bool] = []
+    before: Message | None = None
     for item in messages:
-        fields = _message(item.message, context, item.index)
-        if (
-            not context.own
-            and fields["role"] == "assistant"
-            and not (fields.get("content") or fields.get("tool_calls"))
-        ):
-            context.lose("dropped", "assistant message", "holds neither text nor a call", item.index)
-            continue
-        written.append(fields)
-    return written
+        written.append(_message(item.message, context, item.index))
+        alike.append(are_alike(before, item.message, context))
+        before = item.message
+    return joined(written, alike, "text")
 
 
 def _message(message: Message, context: Context, index: int) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.request import OutputFormat, ToolChoice
 from palaver.core.usage import Usage
-from palaver.wires import reading
+from palaver.wires import reading, thinking
 from palaver.wires.reading import provider
 
 if TYPE_CHECKING:
@@ -61,41 +61,35 @@ INTEGERS: Final = frozenset({"max_tokens", "top_k", "seed"})
 def read_tool_choice(raw: Raw) -> ToolChoice | None:
     """Read ``tool_choice``; ``None`` for a word that nobody knows."""
     if raw == Raw(b'"REQUIRED"'):
-        return ToolChoice("required")
-    return ToolChoice("none") if raw == Raw(b'"NONE"') else None
+        return trusted.ToolChoice("required")
+    return trusted.ToolChoice("none") if raw == Raw(b'"NONE"') else None
 
 
-def read_thinking(raw: Raw) -> int | None:
-    """Read the token budget out of ``thinking``; ``None`` where there is none, or thinking is not enabled."""
-    if jsontext.kind(raw) != "an object":
-        return None
-    match jsontext.value(raw):
-        case {"type": "enabled", "token_budget": int(budget)} if not isinstance(budget, bool):
-            return budget
-        case _:
-            return None
-
-
-def write_thinking(budget: int) -> dict[str, Any]:
-    """Write ``thinking`` with a token budget."""
-    return {"type": "enabled", "token_budget": budget}
+read_thinking = thinking.read_typed("token_budget")
+write_thinking = thinking.write_typed("token_budget")
 
 
 def read_output_format(raw: Raw) -> OutputFormat | None:
-    """Read ``response_format``; ``None`` for a form that has no neutral meaning."""
+    """Read ``response_format``; ``None`` for a form that has no neutral meaning.
+
+    The schema stands in ``json_schema``, or in ``schema``, as in v1 and in the guide to structured output.
+    """
     if jsontext.kind(raw) != "an object":
         return None
     rest = jsontext.fields(raw)
     kind = rest.pop("type", None)
     if kind == Raw(b'"text"'):
-        return OutputFormat(kind="text", provider_json=provider(WIRE, rest))
+        return trusted.OutputFormat(kind="text", provider_json=provider(WIRE, rest))
     if kind != Raw(b'"json_object"'):
         return None
-    schema = rest.get("json_schema")
-    if schema is None or jsontext.kind(schema) != "an object":
-        return OutputFormat(kind="json", provider_json=provider(WIRE, rest))
-    del rest["json_schema"]
-    return OutputFormat(kind="json_schema", schema_json=jsontext.own(schema), provider_json=provider(WIRE, rest))
+    found = (key for key in ("json_schema", "schema") if key in rest and jsontext.kind(rest[key]) == "an object")
+    key = next(found, None)
+    if key is None:
+        return trusted.OutputFormat(kind="json", provider_json=provider(WIRE, rest))
+    schema = rest.pop(key)
+    return trusted.OutputFormat(
+        kind="json_schema", schema_json=jsontext.own(schema), provider_json=provider(WIRE, rest)
+    )
 
 
 def write_output_format(output: OutputFormat) -> dict[str, Any]:
@@ -130,9 +124,9 @@ def read_usage(raw: Raw) -> Usage:
     try:
         found = _counts(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):  # counters of another type count nothing
-        return Usage(raw_json=jsontext.own(raw))
+        return trusted.Usage(raw_json=jsontext.own(raw))
     tokens = found.tokens or _NO_TOKENS
-    return Usage(
+    return trusted.Usage(
         input=reading.uncached(tokens.input_tokens, found.cached_tokens, None),
         cache_read=found.cached_tokens,
         output=tokens.output_tokens,

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import msgspec
 from msgspec import UNSET, Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.events import (
     ArgumentsDelta,
@@ -40,8 +40,7 @@ from palaver.core.events import (
     UsageUpdate,
 )
 from palaver.core.jsontext import NULL, Fields
-from palaver.core.messages import AssistantMessage
-from palaver.core.parts import Image, Opaque, Reasoning, Text
+from palaver.core.parts import Image, Reasoning, Text
 from palaver.core.request import Response
 from palaver.wires import reading
 from palaver.wires.cohere_chat import decode
@@ -188,7 +187,7 @@ class Decoder(PartsDecoder):
         elif isinstance(made, Reasoning):
             self._begin_thinking(made, index)
         else:
-            whole = made if isinstance(made, Image) else Opaque(WIRE, jsontext.raw(piece))
+            whole = made if isinstance(made, Image) else trusted.Opaque(WIRE, jsontext.raw(piece))
             self._end("other", self._start("other", whole, index))
         return odd or bool(rest)
 
@@ -205,11 +204,11 @@ class Decoder(PartsDecoder):
         except DecodeError as error:
             raise error.within("delta.message.content") from None
         if thinking is not None:
-            slot = self._find("thinking", index) or self._begin_thinking(Reasoning(wire=WIRE), index)
+            slot = self._find("thinking", index) or self._begin_thinking(trusted.Reasoning(wire=WIRE), index)
             if thinking:
                 self.say(ReasoningDelta(slot.number, thinking))
         if text is not None:
-            slot = self._find("text", index) or self._begin_text(Text(""), index)
+            slot = self._find("text", index) or self._begin_text(trusted.Text(""), index)
             if text:
                 self.say(TextDelta(slot.number, text))
         for key in ("thinking", "text"):
@@ -237,7 +236,7 @@ class Decoder(PartsDecoder):
             raise error.within("delta.message") from None
         _index(rest)
         if self._plan is None:
-            self._plan = self._start("plan", Text("", provider_json=decode.PLAN), 0)
+            self._plan = self._start("plan", trusted.Text("", provider_json=decode.PLAN), 0)
         if plan:
             self.say(TextDelta(self._plan.number, plan))
         return bool(rest or delta or message)
@@ -374,8 +373,8 @@ class Decoder(PartsDecoder):
     def _head(self, rest: Fields) -> Response:
         """Build what is known beside the parts, as ``decode.response`` does."""
         fields = provider(WIRE, self._fields)
-        message = AssistantMessage(response_id=reading.take_text(rest, "id"), provider_json=fields)
-        return Response(message=message, origin=self.origin, provider_json=provider(WIRE, rest))
+        message = trusted.AssistantMessage(response_id=reading.take_text(rest, "id"), provider_json=fields)
+        return trusted.Response(message=message, origin=self.origin, provider_json=provider(WIRE, rest))
 
 
 _ASSISTANT: Final = Raw(b'"assistant"')

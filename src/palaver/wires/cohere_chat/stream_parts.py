@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.events import ArgumentsDelta, CitationDelta, PartEnd, PartStart, ReasoningDelta, TextDelta
 from palaver.core.jsontext import NULL, Fields
@@ -125,7 +125,7 @@ class PartsDecoder(StreamDecoder):
         except DecodeError as error:
             raise error.within("delta.message.tool_calls") from None
         text = made.raw if isinstance(made, MalformedToolCall) else made.arguments_json
-        bare = ToolCall(made.id or "", made.name or "", provider_json=made.provider_json)
+        bare = trusted.ToolCall(made.id or "", made.name or "", provider_json=made.provider_json)
         slot = self._start("call", bare, index)
         slot.call, slot.made_id, slot.told = found, made_id, len(text)
         slot.hinted = "@@arguments" in native(bare, WIRE)

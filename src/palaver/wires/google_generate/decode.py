@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, ProviderError
 from palaver.core.jsontext import NULL, TRUE, Fields
 from palaver.core.messages import (
@@ -33,11 +33,9 @@ from palaver.core.messages import (
     Message,
     SystemMessage,
     ToolMessage,
-    UserMessage,
 )
 from palaver.core.parts import AssistantPart, Json, ToolCall, ToolPart, UserPart
 from palaver.core.request import Request, Response
-from palaver.core.typed import unchecked
 from palaver.wires import reading
 from palaver.wires.google_generate import spelling
 from palaver.wires.google_generate.forms import FINISH, WIRE, tells_error
@@ -53,8 +51,6 @@ from palaver.wires.google_generate.tools import read_tools
 from palaver.wires.google_generate.usage import read_usage
 from palaver.wires.open_calls import OpenCalls
 from palaver.wires.reading import hint, native, provider
-
-_message_of = unchecked(AssistantMessage)
 
 if TYPE_CHECKING:
     from palaver.core.usage import Usage
@@ -77,7 +73,7 @@ def request(body: bytes) -> Request:
     model = spelling.soft(rest, "model", reading.take_text)
     if model is not None:
         rest["@@model"] = TRUE
-    return Request(
+    return trusted.Request(
         messages=(*system, *_contents(contents)),
         model=model,
         tools=tools,
@@ -98,7 +94,7 @@ def _system(rest: Fields) -> tuple[SystemMessage, ...]:
         parts = tuple([text_part(fields) for fields in take_parts(found)])
     except DecodeError as error:
         raise error.within("systemInstruction") from None
-    return (SystemMessage(content=parts, provider_json=provider(WIRE, found)),)
+    return (trusted.SystemMessage(content=parts, provider_json=provider(WIRE, found)),)
 
 
 # -- contents --------------------------------------------------------------------------------------
@@ -122,7 +118,7 @@ def _contents(raws: list[Raw]) -> tuple[Message, ...]:
             parts += (_begins(content[0], rest), *content[1:])
             pending.add(_client_calls(content))
         else:
-            messages.append(AssistantMessage(content=content, provider_json=provider(WIRE, rest)))
+            messages.append(trusted.AssistantMessage(content=content, provider_json=provider(WIRE, rest)))
             pending = OpenCalls(_client_calls(content), _keys)
     for place, parts in joined.items():
         messages[place] = cast("AssistantMessage", messages[place]).replace(content=tuple(parts))
@@ -216,7 +212,7 @@ def _user(rest: Fields, found: list[Fields], pending: OpenCalls) -> list[Message
     for group in groups or [[]]:
         beside = {"@@joined": TRUE} if messages else rest
         if isinstance(group, list):
-            messages.append(UserMessage(content=tuple(group), provider_json=provider(WIRE, beside)))
+            messages.append(trusted.UserMessage(content=tuple(group), provider_json=provider(WIRE, beside)))
         else:
             messages.append(_tool_message(group, beside))
     return messages
@@ -224,7 +220,7 @@ def _user(rest: Fields, found: list[Fields], pending: OpenCalls) -> list[Message
 
 def _tool_message(result: _Result, beside: Fields) -> ToolMessage:
     outcome = cast("Json", result.content[0])
-    return ToolMessage(
+    return trusted.ToolMessage(
         content=result.content,
         tool_call_id=result.call_id,
         tool_name=result.name,
@@ -273,8 +269,8 @@ def answer(rest: Fields, raws: list[Fields] | None) -> Response:
     response_id = spelling.word(rest, "responseId")
     if not raws:
         rest["@@candidates"] = NULL if raws is None else Raw(b"[]")
-        return Response(
-            message=_message_of(
+        return trusted.Response(
+            message=trusted.AssistantMessage(
                 model=model,
                 usage=usage,
                 finish_reason="content_filter" if _blocked(rest) else "other",
@@ -289,7 +285,7 @@ def answer(rest: Fields, raws: list[Fields] | None) -> Response:
     except DecodeError as error:
         raise error.within("candidates") from None
     held = provider(WIRE, rest)
-    return Response(message=message, alternatives=tuple(others), origin=WIRE, provider_json=held)
+    return trusted.Response(message=message, alternatives=tuple(others), origin=WIRE, provider_json=held)
 
 
 def place(response_id: str | None, choice: int) -> str:
@@ -349,7 +345,7 @@ def _candidate(
         raise error.within(f"[{index}]") from None
     word = spelling.word(beside, "finishReason")
     _put_beside(beside, rest)
-    return AssistantMessage(
+    return trusted.AssistantMessage(
         content=content,
         model=model,
         usage=usage,

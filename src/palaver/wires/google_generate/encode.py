@@ -29,7 +29,7 @@ from palaver.wires.google_generate.tools import write_tools
 from palaver.wires.google_generate.turns import Turn, write_content
 from palaver.wires.google_generate.usage import write_usage
 from palaver.wires.reading import is_hint, native
-from palaver.wires.speech import MediaRule, Speech
+from palaver.wires.speech import MediaRule, MetadataRule, Speech
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +45,7 @@ _SCHEMES: Final = frozenset({"http", "https", "gs"})
 _ANY: Final = MediaRule(frozenset({"inline", "url", "file_id"}), needs_type=True, schemes=_SCHEMES)
 
 SPEECH: Final = Speech(
+    proofs=frozenset({"signature"}),
     names_model=False,
     loose_base64=True,
     later_system=False,
@@ -60,6 +61,12 @@ SPEECH: Final = Speech(
     refusal=False,
     tool_name=re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}"),
     first_user=True,
+    metadata=MetadataRule(  # of Vertex AI only: https://cloud.google.com/vertex-ai/generative-ai/docs/multimodal/add-labels-to-api-calls
+        field="labels",
+        key=re.compile(r"[^\W\d_A-Z](?:[^\WA-Z]|-){0,62}"),
+        value=re.compile(r"(?:[^\WA-Z]|-){0,63}"),
+        most=64,
+    ),
 )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from msgspec import Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.request import ToolChoice
 from palaver.wires import reading
@@ -105,7 +105,7 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
     names = spelling.soft(rest, "allowedFunctionNames", reading.take_texts)
     if mode is None or (names is None and spelling.raw(rest, "allowedFunctionNames") is not None):
         return None
-    return ToolChoice(mode, names or ())
+    return trusted.ToolChoice(mode, names or ())
 
 
 def write_tool_choice(choice: ToolChoice) -> dict[str, Any]:

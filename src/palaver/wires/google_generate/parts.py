@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL, TRUE, Fields
 from palaver.core.parts import (
@@ -28,7 +28,6 @@ from palaver.core.parts import (
     FileId,
     Image,
     Inline,
-    Json,
     Media,
     MediaSource,
     Opaque,
@@ -81,7 +80,7 @@ def data_field(rest: Fields) -> str | None:
 
 
 def _opaque(rest: Fields) -> Opaque:
-    return Opaque(WIRE, Raw(jsontext.encode(rest)))
+    return trusted.Opaque(WIRE, Raw(jsontext.encode(rest)))
 
 
 def _inner(rest: Fields, name: str) -> Fields:
@@ -90,7 +89,7 @@ def _inner(rest: Fields, name: str) -> Fields:
 
 def _text(rest: Fields) -> Text:
     text = reading.need_text(rest, "text")
-    return Text(text, provider_json=provider(WIRE, rest)) if rest else Text(text)
+    return trusted.Text(text, provider_json=provider(WIRE, rest)) if rest else trusted.Text(text)
 
 
 _MEDIA: Final[dict[str, type[Image | Audio | Video]]] = {"image": Image, "audio": Audio, "video": Video}
@@ -103,10 +102,10 @@ def _media(rest: Fields, name: str) -> Image | Audio | Video | File:
     try:
         source: MediaSource
         if name == "inlineData":
-            source = Inline(spelling.need(inner, "data", reading.take_text))
+            source = trusted.Inline(spelling.need(inner, "data", reading.take_text))
         else:
             uri = spelling.need(inner, "fileUri", reading.take_text)
-            source = FileId(uri, WIRE) if _HELD_BY_GOOGLE.match(uri) else Url(uri)
+            source = trusted.FileId(uri, WIRE) if _HELD_BY_GOOGLE.match(uri) else trusted.Url(uri)
     except DecodeError as error:
         raise error.within(name) from None
     media_type = spelling.soft(inner, "mimeType", reading.take_text)
@@ -118,7 +117,7 @@ def _media(rest: Fields, name: str) -> Image | Audio | Video | File:
         return cls(source, media_type, provider_json=provider(WIRE, rest))
     title = spelling.soft(inner, "displayName", reading.take_text)
     spelling.keep(rest, name, inner)
-    return File(source, media_type, title, provider_json=provider(WIRE, rest))
+    return trusted.File(source, media_type, title, provider_json=provider(WIRE, rest))
 
 
 def user_part(rest: Fields) -> UserPart:
@@ -156,7 +155,7 @@ def _said(rest: Fields) -> Text | Reasoning:
     del rest["thought"]
     text = reading.need_text(rest, "text")
     signature = spelling.soft(rest, "thoughtSignature", reading.take_text)
-    return Reasoning(text, signature, wire=WIRE, provider_json=provider(WIRE, rest))
+    return trusted.Reasoning(text, signature, wire=WIRE, provider_json=provider(WIRE, rest))
 
 
 class _PlainCall(Struct, gc=False, forbid_unknown_fields=True):
@@ -183,7 +182,7 @@ def _call(rest: Fields, made_id: str) -> ToolCall:
             call_id = plain.id
     if "thoughtSignature" not in rest and "thought_signature" not in rest:
         rest["@@thoughtSignature"] = NULL
-    return ToolCall(call_id, name, text, provider_json=provider(WIRE, rest))
+    return trusted.ToolCall(call_id, name, text, provider_json=provider(WIRE, rest))
 
 
 def _plain_call_in(rest: Fields) -> _PlainCall | None:
@@ -223,7 +222,7 @@ def _executable(rest: Fields, made_id: str, _last_run: str) -> ToolCall:
     call_id = _id(inner, rest, made_id)
     rest["@@part"] = hint("executableCode")
     text = bytes(raw).decode()
-    return ToolCall(call_id, "code_execution", text, provider_executed=True, provider_json=provider(WIRE, rest))
+    return trusted.ToolCall(call_id, "code_execution", text, provider_executed=True, provider_json=provider(WIRE, rest))
 
 
 def _executed(rest: Fields, _made_id: str, last_run: str) -> ServerToolResult:
@@ -248,7 +247,7 @@ def _tool_call(rest: Fields, made_id: str, _last_run: str) -> ToolCall:
     spelling.keep(rest, "toolCall", inner)
     rest["@@part"] = hint("toolCall")
     text = "" if arguments is None else bytes(arguments).decode()
-    return ToolCall(call_id, name, text, provider_executed=True, provider_json=provider(WIRE, rest))
+    return trusted.ToolCall(call_id, name, text, provider_executed=True, provider_json=provider(WIRE, rest))
 
 
 def _tool_response(rest: Fields, _made_id: str, last_run: str) -> ServerToolResult:
@@ -295,7 +294,7 @@ def function_response(rest: Fields) -> tuple[tuple[ToolPart, ...], str | None, s
         inner["parts"] = Raw(b"[]")
     call_id = spelling.soft(inner, "id", reading.take_text)
     spelling.keep(rest, "functionResponse", inner)
-    return (Json(jsontext.own(response), provider_json=provider(WIRE, rest)), *media), call_id, name
+    return (trusted.Json(jsontext.own(response), provider_json=provider(WIRE, rest)), *media), call_id, name
 
 
 def _response(inner: Fields) -> Raw:

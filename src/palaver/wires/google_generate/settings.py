@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.jsontext import TRUE, Fields
 from palaver.core.request import OutputFormat, Settings, ToolChoice
 from palaver.core.tools import Tool
 from palaver.wires import reading
 from palaver.wires.google_generate import spelling
 from palaver.wires.google_generate.forms import (
-    WIRE,
-    is_older,
     json_schema,
     read_tool_choice,
     write_tool_choice,
 )
-from palaver.wires.handover import fitting_effort, fitting_name
+from palaver.wires.handover import fitting_name
+from palaver.wires.thinking import fitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,11 +61,11 @@ def read_settings(rest: Fields) -> Settings:
     choice = _tool_choice(rest)
     config = spelling.soft(rest, "generationConfig", reading.take_fields)
     if config is None:
-        return Settings(tool_choice=choice)
+        return trusted.Settings(tool_choice=choice)
     found = {name: spelling.soft(config, key, read) for name, (key, read) in _SCALARS.items()}
     found |= {"output": _output(config), **_thinking(config)}
     spelling.keep(rest, "generationConfig", config, bare=all(value is None for value in found.values()))
-    return structs.replace(Settings(tool_choice=choice), **found)
+    return structs.replace(trusted.Settings(tool_choice=choice), **found)
 
 
 def _thinking(config: Fields) -> dict[str, Any]:
@@ -96,18 +95,18 @@ def _output(config: Fields) -> OutputFormat | None:
         return None
     spelling.take(config, "responseMimeType", spelling.pull)
     if word == "text/plain":
-        return OutputFormat(kind="text")
+        return trusted.OutputFormat(kind="text")
     for name in ("responseJsonSchema", "responseSchema"):
         schema = spelling.raw(config, name)
         if schema is None or jsontext.kind(schema) != "an object":
             continue
         spelling.take(config, name, spelling.pull)
         if name == "responseJsonSchema":
-            return OutputFormat(kind="json_schema", schema_json=jsontext.own(schema))
+            return trusted.OutputFormat(kind="json_schema", schema_json=jsontext.own(schema))
         converted = json_schema(schema)
         config["@@responseSchema"] = TRUE if converted == schema else schema
-        return OutputFormat(kind="json_schema", schema_json=converted)
-    return OutputFormat(kind="json")
+        return trusted.OutputFormat(kind="json_schema", schema_json=converted)
+    return trusted.OutputFormat(kind="json")
 
 
 def _tool_choice(rest: Fields) -> ToolChoice | None:
@@ -161,7 +160,7 @@ def _write_tool_config(request: Request, rest: Fields, context: Context) -> dict
         if context.own or server_side or _declares(request):
             if not context.own and form is None:
                 names = tuple([fitting_name(name, context) for name in choice.names])
-                choice = ToolChoice(choice.mode, names)
+                choice = trusted.ToolChoice(choice.mode, names)
             written["functionCallingConfig"] = write_tool_choice(choice) if form is None else form
         else:
             context.lose("dropped", "tool_choice", "refused where no function is declared")
@@ -177,8 +176,6 @@ def _write_output(output: OutputFormat, held: Fields, context: Context) -> dict[
     for key in ("name", "description", "strict"):
         if getattr(output, key):
             context.lose("dropped", f"output {key}", "the wire has no such setting")
-    for wire, key, _ in reading.foreign(output, WIRE):
-        context.lose("dropped", key, f"a field of {wire}")
     form = held.pop("@@responseSchema", None)
     if output.kind == "text":
         return {"responseMimeType": "text/plain"}
@@ -197,18 +194,11 @@ def _write_output(output: OutputFormat, held: Fields, context: Context) -> dict[
 def _write_thinking(request: Request, held: Fields, context: Context) -> dict[str, Any] | None:
     thinking = spelling.kept(held, "thinkingConfig")
     rest: Fields = {} if thinking is None else thinking
-    budget, effort = request.settings.reasoning_tokens, request.settings.effort
+    settings = fitted(request.settings, context, request.model)
     written: dict[str, Any] = {}
-    if effort is not None and not context.own and is_older(request.model):
-        context.lose("dropped", "effort", "a model older than Gemini 3 has no thinking levels")
-        effort = None
-    level = fitting_effort(effort, _LEVELS, context)
-    if level is not None:
-        form = reading.form(rest, "thinkingLevel", level, _effort)
-        written["thinkingLevel"] = level.upper() if form is None else form
-    if budget is not None:
-        if context.own or "thinkingLevel" not in written:
-            written["thinkingBudget"] = budget
-        else:
-            context.lose("dropped", "reasoning_tokens", "does not go with a thinking level")
+    if settings.effort is not None:
+        form = reading.form(rest, "thinkingLevel", settings.effort, _effort)
+        written["thinkingLevel"] = settings.effort.upper() if form is None else form
+    if settings.reasoning_tokens is not None:
+        written["thinkingBudget"] = settings.reasoning_tokens
     return spelling.spelled(written, rest) if written or thinking is not None else None

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import UNSET, Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.events import (
     ArgumentsDelta,
@@ -241,7 +241,7 @@ class Decoder(StreamDecoder):
         if choice.kind is not kind:
             self._close(choice)
             choice.open, choice.kind = self._next(choice), kind
-            part = Text("") if kind is Text else Reasoning(wire=WIRE)
+            part = trusted.Text("") if kind is Text else trusted.Reasoning(wire=WIRE)
             self.say(PartStart(choice.open, part, choice.number))
         self.say(TextDelta(choice.open, text) if kind is Text else ReasoningDelta(choice.open, text))
 

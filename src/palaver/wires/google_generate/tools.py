@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw, UnsetType
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.jsontext import TRUE, Fields
 from palaver.core.tools import AnyTool, ProviderTool, Tool
 from palaver.wires import reading
@@ -63,17 +63,17 @@ def _entry(raw: Raw) -> list[AnyTool]:
     key = _LIST if _LIST in rest else _SNAKE_LIST
     declared = rest.get(key)
     if declared is None or jsontext.kind(declared) != "an array" or declared == Raw(b"[]"):
-        return [ProviderTool(WIRE, jsontext.own(raw))]
+        return [trusted.ProviderTool(WIRE, jsontext.own(raw))]
     del rest[key]
     tools: list[AnyTool] = []
     tools += reading.each(jsontext.items(declared), key, _declaration)
     if not tools:
-        return [ProviderTool(WIRE, jsontext.own(raw))]
+        return [trusted.ProviderTool(WIRE, jsontext.own(raw))]
     if key == _SNAKE_LIST and isinstance(tools[0], Tool):
         tools[0] = _begun(tools[0], key)
     if rest:
         joined = provider(WIRE, {"@@joined": TRUE})
-        tools.append(ProviderTool(WIRE, jsontext.raw(rest), provider_json=joined))
+        tools.append(trusted.ProviderTool(WIRE, jsontext.raw(rest), provider_json=joined))
     return tools
 
 
@@ -83,7 +83,7 @@ def _declaration(raw: Raw) -> Tool:
     if parameters is None and (schema := spelling.pull(rest, "parameters")) is not None:
         parameters = json_schema(schema)
         rest["@@parameters"] = TRUE if parameters == schema else schema
-    return Tool(
+    return trusted.Tool(
         reading.need_text(rest, "name"),
         spelling.soft(rest, "description", reading.take_text),
         UNSET if parameters is None else jsontext.own(parameters),

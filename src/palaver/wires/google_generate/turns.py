@@ -5,8 +5,9 @@ these (docs/spec/wires.md#5.2):
 
 - Function responses stand alone in one content, in the order of the calls; ids that we made up are not sent. A result
   that is an object goes as it is, any other as ``{"output": …}``, an error as ``{"error": …}``.
-- The first call of a turn that Gemini did not make gets the documented stand-in for a signature, unless the model is
-  known to be older than Gemini 3. A thought without a signature is not sent back.
+- The first call of a step that Gemini did not make gets the documented stand-in for a signature, unless the model is
+  known to be older than Gemini 3. A step is what the model said between two contents of the user. A thought without a
+  signature is not sent back.
 - A content of calls stands right behind the user's: one behind another content of the model is joined to that.
 - A content without parts gets an empty text, which the provider takes.
 - To a model known to be older than Gemini 3, media of results go in a content of the user, and tools that Google ran
@@ -75,6 +76,7 @@ class Turn:
         self._names: dict[str, str] = {}
         self._places: dict[str, int] = {}
         self._unsent: set[str] = set()
+        self._called = False  # in this step
 
     def write(self, item: Placed) -> None:
         """Write one message."""
@@ -82,7 +84,9 @@ class Turn:
         rest = native(message, WIRE)
         if isinstance(message, AssistantMessage):
             self._answer(message, rest, item.index)
-        elif isinstance(message, ToolMessage):
+            return
+        self._called = False
+        if isinstance(message, ToolMessage):
             self._begin(ToolMessage, rest, item.index)
             content = self._contents[-1]
             content.parts.append(self._result(message, rest, item.index))
@@ -134,7 +138,8 @@ class Turn:
                 self._context.lose("dropped", key, "only answers have it", index)
         calls = [part for part in message.content if isinstance(part, ToolCall) and not part.provider_executed]
         self._begin(AssistantMessage, rest, index, joins=bool(calls))
-        first = calls[0] if calls and not self._names else None
+        first = calls[0] if calls and not self._called else None
+        self._called = self._called or bool(calls)
         for position, part in enumerate(message.content):
             held = native(part, WIRE)
             began = held.pop("@@content", None)

@@ -11,12 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, field
 
-from palaver.core import jsontext
-from palaver.core.typed import unchecked
+from palaver.core import jsontext, trusted
 from palaver.core.usage import Usage
 from palaver.wires import reading
-
-_usage = unchecked(Usage)
 
 
 class _Counts(Struct, gc=False):
@@ -62,9 +59,9 @@ def read_usage(raw: Raw) -> Usage:
     """Read the usage object into disjoint counters."""
     found = _found(raw)
     if found is None:
-        return Usage(raw_json=jsontext.own(raw))
+        return trusted.Usage(raw_json=jsontext.own(raw))
     prompt = found.prompt if found.cached is None else reading.uncached(found.prompt, found.cached, None)
-    return _usage(
+    return trusted.Usage(
         input=prompt if found.tools is None else (prompt or 0) + found.tools,
         cache_read=found.cached,
         output=found.candidates,

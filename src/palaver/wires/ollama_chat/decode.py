@@ -14,22 +14,20 @@ from typing import Any, Final, cast
 
 from msgspec import UNSET, Raw, UnsetType
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, ProviderError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import (
     AssistantMessage,
     FinishReason,
     Message,
-    SystemMessage,
     ToolMessage,
-    UserMessage,
 )
 from palaver.core.parts import AssistantPart, Image, Inline, MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.core.request import Request, Response, Settings
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
-from palaver.wires import reading
+from palaver.wires import reading, thinking
 from palaver.wires.ollama_chat.forms import FINISH, INTEGERS, OPTIONS, WIRE, read_format, write_format
 from palaver.wires.open_calls import OpenCalls
 from palaver.wires.reading import hint, nested, provider
@@ -45,7 +43,7 @@ def request(body: bytes) -> Request:
     raw_tools = reading.take_items(rest, "tools")
     if raw_tools == []:
         rest["@@tools"] = hint("empty")
-    return Request(
+    return trusted.Request(
         messages=_messages(raw_messages),
         model=reading.take_text(rest, "model"),
         tools=tuple(reading.each(raw_tools or [], "tools", _tool)),
@@ -69,12 +67,12 @@ def _settings(rest: Fields) -> Settings:
     if raw is not None and output is not None:
         del rest["format"]
         reading.keep_form(rest, "format", raw, write_format(output))
-    effort = None
-    think = rest.get("think")
-    if think is not None and jsontext.kind(think) == "a string":
-        effort = reading.take_text(rest, "think")
+    think = rest.get("think", jsontext.NULL)
+    found["effort"], found["reasoning_tokens"] = thinking.read_word(think), thinking.read_switch(think)
+    if found["effort"] is not None or found["reasoning_tokens"] is not None:
+        del rest["think"]
     stream = reading.take_bool(rest, "stream")
-    return Settings(output=output, effort=effort, stream=stream, **found)
+    return trusted.Settings(output=output, stream=stream, **found)
 
 
 def _tool(raw: Raw) -> AnyTool:
@@ -102,12 +100,12 @@ def _message(raw: Raw, index: int, open_calls: OpenCalls) -> Message:
     rest = jsontext.fields(raw)
     role = reading.need_text(rest, "role")
     if role == "assistant":
-        return AssistantMessage(content=_answer(rest, f"call_{index}"), provider_json=provider(WIRE, rest))
+        return trusted.AssistantMessage(content=_answer(rest, f"call_{index}"), provider_json=provider(WIRE, rest))
     content: tuple[Text | Image, ...] = (*_text(rest), *_images(rest))
     if role == "user":
-        return UserMessage(content=content, provider_json=provider(WIRE, rest))
+        return trusted.UserMessage(content=content, provider_json=provider(WIRE, rest))
     if role == "system":
-        return SystemMessage(content=_only_text(content, rest), provider_json=provider(WIRE, rest))
+        return trusted.SystemMessage(content=_only_text(content, rest), provider_json=provider(WIRE, rest))
     if role == "tool":
         return _result(content, rest, open_calls)
     raise DecodeError(f"unknown role {role[:40]!r}", path="role")
@@ -139,14 +137,16 @@ def _result(content: tuple[Text | Image, ...], rest: Fields, open_calls: OpenCal
         open_calls.take(("id", call_id))
     if name is None:
         rest["@@name"] = hint("absent")
-    return ToolMessage(content=content, tool_call_id=call_id, tool_name=name, provider_json=provider(WIRE, rest))
+    return trusted.ToolMessage(
+        content=content, tool_call_id=call_id, tool_name=name, provider_json=provider(WIRE, rest)
+    )
 
 
 def _text(rest: Fields) -> tuple[Text, ...]:
     text = reading.take_text(rest, "content")
     if text is None and "content" not in rest:
         rest["@@content"] = hint("absent")
-    return () if text is None else (Text(text),)
+    return () if text is None else (trusted.Text(text),)
 
 
 def _images(rest: Fields) -> tuple[Image, ...]:
@@ -158,7 +158,7 @@ def _images(rest: Fields) -> tuple[Image, ...]:
 
 def image(raw: Raw) -> Image:
     """Read one image: its base64 text."""
-    return Image(Inline(jsontext.text(raw)))
+    return trusted.Image(trusted.Inline(jsontext.text(raw)))
 
 
 def _answer(rest: Fields, place: str) -> tuple[AssistantPart, ...]:
@@ -166,7 +166,7 @@ def _answer(rest: Fields, place: str) -> tuple[AssistantPart, ...]:
     thinking = rest.get("thinking")
     reasoning: tuple[Reasoning, ...] = ()
     if thinking is not None and jsontext.kind(thinking) == "a string" and thinking != Raw(b'""'):
-        reasoning = (Reasoning(reading.need_text(rest, "thinking"), wire=WIRE),)
+        reasoning = (trusted.Reasoning(reading.need_text(rest, "thinking"), wire=WIRE),)
     content: tuple[AssistantPart, ...] = (*_text(rest), *_images(rest))
     raw = reading.take_items(rest, "tool_calls")
     if raw == []:
@@ -225,7 +225,7 @@ def response(body: bytes) -> Response:
     except DecodeError as error:
         raise error.within("message") from None
     word = finish_word(rest)
-    message = AssistantMessage(
+    message = trusted.AssistantMessage(
         content=content,
         model=reading.take_text(rest, "model"),
         usage=usage(rest),
@@ -233,7 +233,7 @@ def response(body: bytes) -> Response:
         finish_reason_raw=word,
         provider_json=provider(WIRE, fields),
     )
-    return Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
+    return trusted.Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
 
 
 def _provider_error(rest: Fields, body: bytes) -> ProviderError:
@@ -268,4 +268,4 @@ def usage(rest: Fields) -> Usage | None:
         return None
     prompt = reading.take_int(rest, "prompt_eval_count")
     output = reading.take_int(rest, "eval_count")
-    return Usage(input=prompt, output=output, raw_json=Raw(jsontext.encode(counts)))
+    return trusted.Usage(input=prompt, output=output, raw_json=Raw(jsontext.encode(counts)))

@@ -17,8 +17,9 @@ from palaver.core import jsontext
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Image, Inline, Json, MalformedToolCall, Reasoning, Text, ToolCall
-from palaver.wires import reading
-from palaver.wires.handover import fitting_effort
+from palaver.wires import reading, thinking
+from palaver.wires.creation import iso
+from palaver.wires.neighbors import are_alike, joined
 from palaver.wires.ollama_chat.forms import FINISH, FINISH_WORD, OPTIONS, WIRE, read_format, write_format
 from palaver.wires.reading import is_hint, native, visible
 from palaver.wires.speech import MediaRule, Speech
@@ -45,6 +46,8 @@ SPEECH: Final = Speech(
     interleaving=False,
     media={"image": MediaRule(frozenset({"inline"}))},
     empty=True,
+    says_time=True,
+    proofs=frozenset(),
 )
 
 
@@ -81,10 +84,15 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         written = write_format(settings.output) if form is None else form
         if written is not None:
             fields["format"] = written
-    effort = fitting_effort(settings.effort, ("none", "low", "medium", "high", "max"), context)
-    if effort is not None:
-        fields["think"] = False if effort == "none" and not context.own else effort
-    for key in ("tool_choice", "parallel_tool_calls", "reasoning_tokens"):
+        for key in ("name", "description", "strict"):
+            if getattr(settings.output, key) is not None:
+                context.lose("dropped", f"output {key}", "the wire's format has no such field")
+    thought = thinking.fitted(settings, context, request.model)
+    if thought.effort is not None:
+        fields["think"] = thought.effort
+    elif thought.reasoning_tokens is not None:
+        fields["think"] = thinking.write_switch(thought.reasoning_tokens)
+    for key in ("tool_choice", "parallel_tool_calls"):
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
     tools = [written for tool in request.tools if (written := write_tool(tool, context)) is not None]
@@ -99,8 +107,20 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
 
 
 def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
-    """Write each message as one."""
-    return [_message(item.message, context) for item in messages]
+    """Write each message as one; neighbours that are alike become one.
+
+    One with images stays apart: they stand beside the text, and only the message says which text they belong to.
+    """
+    written: list[dict[str, Any]] = []
+    alike: list[bool] = []
+    before: Message | None = None
+    for item in messages:
+        fields = _message(item.message, context)
+        pictured = "images" in fields or (written and "images" in written[-1])
+        alike.append(not pictured and are_alike(before, item.message, context))
+        written.append(fields)
+        before = item.message
+    return joined(written, alike, "text", lists=False)
 
 
 def _message(message: Message, context: Context) -> dict[str, Any]:
@@ -179,13 +199,16 @@ def response(response: Response, context: Context) -> dict[str, Any]:
         written["role"] = role
     fields: dict[str, Any] = {} if message.model is None else {"model": message.model}
     if not context.own:
-        fields |= {"model": message.model or "", "created_at": NO_TIME, "done": True}
+        made = NO_TIME if message.sent_at is None else iso(message.sent_at)
+        fields |= {"model": message.model or "", "created_at": made, "done": True}
     fields["message"] = written
     word = _finish_word(message, context)
     if not isinstance(word, UnsetType):
         fields["done_reason"] = word
     if message.usage is not None:
         fields |= _counts(message, context)
+    if message.response_id is not None:
+        context.lose("dropped", "response_id", "an answer here has none", 0)
     for number, _ in enumerate(response.alternatives, 1):
         context.lose("dropped", "alternative", f"choice {number}: the wire has one answer")
     return {**fields, **visible(rest), **fields}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.request import OutputFormat
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ INTEGERS: Final = frozenset({"max_tokens", "top_k", "seed"})
 def read_format(raw: Raw) -> OutputFormat | None:
     """Read ``format``: the word ``json``, or a JSON Schema; ``None`` for anything else."""
     if raw == Raw(b'"json"'):
-        return OutputFormat(kind="json")
+        return trusted.OutputFormat(kind="json")
     if jsontext.kind(raw) == "an object":
-        return OutputFormat(kind="json_schema", schema_json=jsontext.own(raw))
+        return trusted.OutputFormat(kind="json_schema", schema_json=jsontext.own(raw))
     return None
 
 

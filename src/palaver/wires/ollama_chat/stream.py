@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.events import (
     ArgumentsDelta,
@@ -39,11 +39,11 @@ from palaver.core.events import (
     UsageUpdate,
 )
 from palaver.core.jsontext import NULL, TRUE, Fields
-from palaver.core.messages import AssistantMessage
-from palaver.core.parts import AssistantPart, Image, Inline, MalformedToolCall, Reasoning, Text, ToolCall
+from palaver.core.parts import AssistantPart, Image, Inline, MalformedToolCall, Reasoning, ToolCall
 from palaver.core.request import Response
 from palaver.stream import ndjson
 from palaver.wires import reading
+from palaver.wires.creation import iso
 from palaver.wires.ollama_chat import encode
 from palaver.wires.ollama_chat.decode import call, error_text, finish, finish_word, image, usage
 from palaver.wires.ollama_chat.forms import WIRE
@@ -223,12 +223,12 @@ class Decoder(StreamDecoder):
 
     def _think(self, text: str) -> None:
         if self._reasoning is None:
-            self._reasoning = self._start(Reasoning(wire=WIRE), _REASONING)
+            self._reasoning = self._start(trusted.Reasoning(wire=WIRE), _REASONING)
         self._out.append(ReasoningDelta(self._reasoning, text))
 
     def _speak(self, text: str) -> None:
         if self._text is None:
-            self._text = self._start(Text(""), _TEXT)
+            self._text = self._start(trusted.Text(""), _TEXT)
         self._out.append(TextDelta(self._text, text))
 
     def _tell_call(self, made: ToolCall | MalformedToolCall) -> None:
@@ -236,7 +236,7 @@ class Decoder(StreamDecoder):
         self._calls += 1
         if isinstance(made, MalformedToolCall):
             text = made.raw
-            bare = ToolCall(made.id or "", made.name or "", provider_json=made.provider_json)
+            bare = trusted.ToolCall(made.id or "", made.name or "", provider_json=made.provider_json)
         else:
             self._called = True
             text = made.arguments_json
@@ -250,7 +250,7 @@ class Decoder(StreamDecoder):
 
     def _over(self) -> None:
         if self._text is None and self._says_content:
-            self._text = self._start(Text(""), _TEXT)
+            self._text = self._start(trusted.Text(""), _TEXT)
         for number in (self._reasoning, self._text):
             if number is not None:
                 self.say(PartEnd(number))
@@ -284,8 +284,8 @@ class Decoder(StreamDecoder):
                 fields.pop(key, None)
         if self._logprobs:
             rest["logprobs"] = jsontext.raw(self._logprobs)
-        message = AssistantMessage(model=reading.take_text(rest, "model"), provider_json=provider(WIRE, fields))
-        return Response(message=message, origin=self.origin, provider_json=provider(WIRE, rest))
+        message = trusted.AssistantMessage(model=reading.take_text(rest, "model"), provider_json=provider(WIRE, fields))
+        return trusted.Response(message=message, origin=self.origin, provider_json=provider(WIRE, rest))
 
 
 _ASSISTANT: Final = Raw(b'"assistant"')
@@ -306,7 +306,8 @@ class Encoder(StreamEncoder):
     def begin(self, head: Response) -> None:
         """Nothing is said before the first part; every line names model and time."""
         model, time = head.message.model, native(head, WIRE).get("created_at")
-        self._around: dict[str, Any] = {} if self.context.own else {"model": "", "created_at": encode.NO_TIME}
+        made = encode.NO_TIME if head.message.sent_at is None else iso(head.message.sent_at)
+        self._around: dict[str, Any] = {} if self.context.own else {"model": "", "created_at": made}
         if model is not None:
             self._around["model"] = model
         if time is not None and self.context.own:

@@ -6,11 +6,16 @@ Stability: experimental.
 """
 
 from palaver.wires.openai_chat import decode, encode
-from palaver.wires.openai_chat.accents import ACCENTS
+from palaver.wires.openai_chat.accents import ACCENTS, reasoning_fields, row
 from palaver.wires.wire import Wire
 
 WIRE = Wire("openai_chat", decode, encode, streams=f"{__name__}.stream")
-ACCENTED = {
-    name: Wire("openai_chat", decode, encode, streams=f"{__name__}.stream", speech=accent.speech, accent=name)
-    for name, accent in ACCENTS.items()
-}
+
+
+def accented(name: str) -> Wire:
+    """The wire of a vendor, as its row says it is."""
+    reader = decode.Reader(reasoning_fields(name))
+    return Wire("openai_chat", reader, encode, streams=f"{__name__}.stream", speech=row(name).speech, accent=name)
+
+
+ACCENTED = {name: accented(name) for name in ACCENTS}

@@ -20,8 +20,8 @@ from msgspec import Raw, Struct, structs
 
 from palaver.core.parts import Json, Text
 from palaver.wires.marking import Marking
-from palaver.wires.openai_chat.forms import AUDIO_WORDS, WIRE
-from palaver.wires.speech import IdRule, MediaRule, Speech
+from palaver.wires.openai_chat.forms import AUDIO_WORDS, DETAILS, REASONING, WIRE
+from palaver.wires.speech import IdRule, MediaRule, MetadataRule, Speech
 
 _IMAGE: Final = MediaRule(
     frozenset({"inline", "url"}), frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -42,16 +42,27 @@ _MARKS: Final = Marking(
 SPEECH: Final = Speech(
     cache_key="prompt_cache_key",
     answer_fields=frozenset({"name"}),
+    says=frozenset({"audio"}),
+    says_time=True,
     ranges={"temperature": (0, 2), "top_p": (0, 1), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2)},
     error_flag=False,
     interleaving=False,
     media={"image": _IMAGE, "audio": _AUDIO, "file": _FILE},
     answer_media={"audio": MediaRule(frozenset({"inline"}))},
     call_id=IdRule(re.compile(r"(?s).{1,40}")),
+    metadata=MetadataRule(
+        field="metadata",
+        key=re.compile(r"(?s).{1,64}"),
+        value=re.compile(r"(?s).{0,512}"),
+        most=16,
+        needs="store",  # https://github.com/QwenLM/qwen-code/issues/243: refused where the answer is not stored
+    ),
 )
 """The base wire: OpenAI's own."""
 
-_PLAIN: Final = structs.replace(SPEECH, developer=False, custom_calls=False, answer_media={}, cache_key=None)
+_PLAIN: Final = structs.replace(
+    SPEECH, developer=False, custom_calls=False, answer_media={}, says=frozenset(), cache_key=None, metadata=None
+)
 _TEXT_ONLY: Final = structs.replace(_PLAIN, media={})
 _IMAGES: Final = structs.replace(_PLAIN, media={"image": _IMAGE})
 
@@ -66,7 +77,13 @@ class Accent(Struct, frozen=True, kw_only=True):
     none_keeps_tools: bool = True
     """``tool_choice: "none"`` works while tools are declared; else the tools are left out."""
     reasoning: str | None = None
-    """The field in which reasoning goes back: one of ``forms.REASONING``, or ``thinking``, a part of the content."""
+    """The field in which reasoning goes back, whatever its name; ``thinking`` is a part of the content."""
+    reads: tuple[str, ...] | None = None
+    """Fields of an answer that are read as reasoning, in this order; any other stays a field of the message.
+
+    ``None``: the one in which it goes back, and the details where the vendor has them. A vendor of which neither is
+    known is read like the base wire: all of ``forms.REASONING``.
+    """
     refuses: frozenset[str] = frozenset()
     """Fields of the body that the vendor answers with an error; they are left out, each with a loss."""
     details: bool = False
@@ -77,6 +94,9 @@ class Accent(Struct, frozen=True, kw_only=True):
     """A user message may follow a tool message directly."""
     document: Literal["file", "document_url"] = "file"
 
+
+_EITHER: Final = ("reasoning_content", "reasoning")
+"""Servers changed the name (docs/spec/wires.md#2.9)."""
 
 BASE: Final = Accent(speech=SPEECH, max_tokens="max_completion_tokens")
 
@@ -110,7 +130,7 @@ ACCENTS: Final[dict[str, Accent]] = {
         user_after_tool=False,
         document="document_url",
     ),
-    "xai": Accent(speech=_IMAGES),
+    "xai": Accent(speech=_IMAGES, reads=("reasoning_content",)),
     "cerebras": Accent(
         speech=_TEXT_ONLY,
         max_tokens="max_completion_tokens",
@@ -119,7 +139,7 @@ ACCENTS: Final[dict[str, Accent]] = {
     ),
     "zai": Accent(speech=_IMAGES, reasoning="reasoning_content"),
     "huggingface": Accent(speech=_IMAGES),
-    "moonshot": Accent(speech=_IMAGES, reasoning="reasoning_content", required="auto"),
+    "moonshot": Accent(speech=_IMAGES, reasoning="reasoning_content", reads=_EITHER, required="auto"),
     "ollama": Accent(
         speech=structs.replace(_PLAIN, media={"image": MediaRule(frozenset({"inline"}))}, object_arguments=True),
         reasoning="reasoning",
@@ -127,6 +147,7 @@ ACCENTS: Final[dict[str, Accent]] = {
     "vllm": Accent(
         speech=structs.replace(_PLAIN, media={"image": _IMAGE, "audio": _AUDIO, "video": _LINKED}),
         reasoning="reasoning_content",
+        reads=_EITHER,
     ),
 }
 
@@ -134,3 +155,14 @@ ACCENTS: Final[dict[str, Accent]] = {
 def row(name: str | None) -> Accent:
     """The row of an accent; the base wire's for ``None``."""
     return BASE if name is None else ACCENTS[name]
+
+
+def reasoning_fields(name: str | None) -> tuple[str, ...]:
+    """Fields of an answer that are read as reasoning, under an accent or under none."""
+    accent = row(name)
+    if accent.reads is not None:
+        return accent.reads
+    if accent.reasoning is None:
+        return REASONING
+    named = () if accent.reasoning == "thinking" else (accent.reasoning,)
+    return (DETAILS, *named) if accent.details else named

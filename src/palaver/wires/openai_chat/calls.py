@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.events import ArgumentsDelta, PartEnd
 from palaver.core.jsontext import NULL, Fields
@@ -332,10 +332,10 @@ class Calls:
                 try:
                     self.begin(call, position)
                 except DecodeError:
-                    made = ToolCall(call.id or f"call_{position}", call.name or "", custom=call.custom)
+                    made = trusted.ToolCall(call.id or f"call_{position}", call.name or "", custom=call.custom)
                     call.number = self._telling.begin(made, (4, 0, call.index))
                     if call.pieces:
                         self._telling.say(ArgumentsDelta(call.number, call.text()))
                     if not call.name:
-                        nameless = MalformedToolCall(call.text(), "a call without a name", None, made.id)
+                        nameless = trusted.MalformedToolCall(call.text(), "a call without a name", None, made.id)
                         self._telling.say(PartEnd(call.number, nameless))

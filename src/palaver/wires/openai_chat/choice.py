@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from msgspec import UNSET, Raw, UnsetType, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.events import (
     ArgumentsDelta,
@@ -32,11 +32,11 @@ from palaver.core.events import (
 )
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, holds
-from palaver.core.parts import Audio, Inline, Opaque, Reasoning, Refusal, Text
+from palaver.core.parts import Reasoning, Refusal, Text
 from palaver.wires import reading
 from palaver.wires.openai_chat import decode
 from palaver.wires.openai_chat.calls import OLD, Calls
-from palaver.wires.openai_chat.forms import REASONING, WIRE
+from palaver.wires.openai_chat.forms import DETAILS, WIRE
 from palaver.wires.openai_chat.merge import Gathered, Table, put
 from palaver.wires.openai_chat.parts import part as read_part, thinking_text
 from palaver.wires.reading import hint, provider
@@ -97,9 +97,10 @@ class _Item:
 class Choice:
     """One choice. ``word`` is its finish reason so far, as it was written."""
 
-    def __init__(self, number: int, telling: Telling) -> None:
-        """Begin with nothing."""
+    def __init__(self, number: int, telling: Telling, thoughts: decode.Thoughts) -> None:
+        """Begin with nothing; ``thoughts`` are the fields that are read as reasoning."""
         self.number = number
+        self._thoughts = thoughts
         self.word: str | UnsetType | None = UNSET
         self.heard = False
         """Whether a delta came."""
@@ -149,19 +150,21 @@ class Choice:
     def delta(self, rest: Fields) -> None:
         """Take a delta. Raises ``DecodeError``."""
         self.heard = True
-        for key in ("reasoning_details", *REASONING):
+        for key in self._thoughts:
             if key in rest:
                 self._take(key, rest.pop(key))
         for key, raw in rest.items():
             self._take(key, raw)
 
     def _take(self, key: str, raw: Raw) -> None:
-        read = self._READERS.get(jsontext.kind(raw), {}).get(key)
+        kind = jsontext.kind(raw)
+        thought = key in self._thoughts
+        read = self._THOUGHTS.get((kind, key == DETAILS)) if thought else self._READERS.get(kind, {}).get(key)
         try:
             if read is not None:
                 read(self, key, raw)
             elif raw != NULL and key in self._STRICT:
-                raise DecodeError(f"expected {self._STRICT[key]}, got {jsontext.kind(raw)}")  # noqa: TRY301 (named below)
+                raise DecodeError(f"expected {self._STRICT[key]}, got {kind}")  # noqa: TRY301 (named below)
             else:
                 self._rest.add(key, raw)
         except DecodeError as error:
@@ -177,7 +180,7 @@ class Choice:
     def _read_reasoning(self, key: str, raw: Raw) -> None:
         piece = jsontext.text(raw)
         if piece and self._reasoning is None and not self._details:
-            part = Reasoning(wire=WIRE, provider_json=provider(WIRE, {"@@field": hint(key)}))
+            part = trusted.Reasoning(wire=WIRE, provider_json=provider(WIRE, {"@@field": hint(key)}))
             self._reasoning = key, self._telling.begin(part, (0, 0)), []
         if self._reasoning is None or self._reasoning[0] != key:
             self._rest.say(key, piece)
@@ -229,7 +232,7 @@ class Choice:
         self._content = ""
         if piece:
             if self._text is None:
-                self._text = self._telling.begin(Text(""), (1, 0)), []
+                self._text = self._telling.begin(trusted.Text(""), (1, 0)), []
             self._text[1].append(piece)
             self._telling.say(TextDelta(self._text[0], piece))
 
@@ -282,7 +285,7 @@ class Choice:
     @staticmethod
     def _content_part(raw: Raw) -> Any:
         part = read_part(raw)
-        return part if holds(AssistantMessage, part) else Opaque(WIRE, raw)
+        return part if holds(AssistantMessage, part) else trusted.Opaque(WIRE, raw)
 
     def _grow(self, item: _Item, rest: Fields, empty: Table, delta: _Delta, piece: str) -> None:
         for key, raw in rest.items():
@@ -319,7 +322,7 @@ class Choice:
             self._rest.say(key, "")
             return
         if self._refusal is None:
-            self._refusal = self._telling.begin(Refusal(""), (2,)), []
+            self._refusal = self._telling.begin(trusted.Refusal(""), (2,)), []
         if piece:
             self._refusal[1].append(piece)
             self._telling.say(TextDelta(self._refusal[0], piece))
@@ -332,7 +335,7 @@ class Choice:
         if data is not None and jsontext.kind(data) == "a string" and (piece := jsontext.text(data)):
             del rest["data"]
             if self._audio is None:
-                self._audio = self._telling.begin(Audio(Inline("")), (3,)), []
+                self._audio = self._telling.begin(trusted.Audio(trusted.Inline("")), (3,)), []
             self._audio[1].append(piece)
             self._telling.say(DataDelta(self._audio[0], piece))
         for name, item in rest.items():
@@ -352,17 +355,20 @@ class Choice:
             "role": _read_role,
             "content": _read_content,
             "refusal": _read_refusal,
-            **dict.fromkeys(REASONING, _read_reasoning),
         },
         "an array": {
             "content": _read_items,
-            "reasoning_details": _read_details,
             "tool_calls": _read_calls,
         },
         "an object": {"audio": _read_audio, OLD: _read_old_call},
         "null": {"content": _read_null, "role": _skip},
     }
     """Who reads which field, by the kind of value; what is not named is gathered."""
+    _THOUGHTS: ClassVar[dict[tuple[str, bool], _Reader]] = {
+        ("a string", False): _read_reasoning,
+        ("an array", True): _read_details,
+    }
+    """Who reads a field of reasoning, by the kind of value, and by whether it is the field of details."""
     _STRICT: ClassVar[dict[str, str]] = {
         "role": "a string",
         "content": "a string or an array",
@@ -392,7 +398,7 @@ class Choice:
         if self._reasoning is not None:
             message[self._reasoning[0]] = "".join(self._reasoning[2])
         if self._details:
-            message["reasoning_details"] = [item.fields() for item in self._details]
+            message[DETAILS] = [item.fields() for item in self._details]
         if self._items is not None:
             message["content"] = [item.fields() for item in self._items]
         elif self._content is not UNSET:
@@ -409,7 +415,9 @@ class Choice:
         word = {} if self.word is UNSET else {"finish_reason": self.word}
         logprobs = {} if self._logprobs is None else {"logprobs": self._logprobs}
         beside = {key: raw for key, raw in self._beside.items() if key != "message"}
-        return decode.choice(jsontext.raw({**beside, **logprobs, **word, "message": message}), self.number)
+        return decode.choice(
+            jsontext.raw({**beside, **logprobs, **word, "message": message}), self.number, self._thoughts
+        )
 
     def finish(self, groups: tuple[tuple[AssistantPart, ...], ...]) -> None:
         """Say what ``read`` found beyond what was said, and end every part."""

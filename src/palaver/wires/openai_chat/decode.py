@@ -12,12 +12,12 @@ Source: docs/spec/wires.md#2.1 to #2.7.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, ProviderError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import (
@@ -34,9 +34,7 @@ from palaver.core.parts import (
     AssistantPart,
     Audio,
     Citation,
-    Inline,
     MalformedToolCall,
-    Opaque,
     Reasoning,
     Refusal,
     Text,
@@ -44,10 +42,10 @@ from palaver.core.parts import (
 )
 from palaver.core.request import Request, Response, Settings
 from palaver.core.tools import AnyTool
-from palaver.core.typed import unchecked
 from palaver.core.usage import Usage
-from palaver.wires import reading
+from palaver.wires import reading, thinking
 from palaver.wires.openai_chat.forms import (
+    DETAILS,
     FINISH,
     REASONING,
     WIRE,
@@ -62,24 +60,38 @@ from palaver.wires.openai_chat.usage import read_usage
 from palaver.wires.reading import hint, nested, provider
 from palaver.wires.tools import read_tool
 
-_message_of = unchecked(AssistantMessage)
+Thoughts: TypeAlias = tuple[str, ...]
+"""Fields of an answer that are read as reasoning, in this order."""
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+
+class Reader:
+    """This module for one vendor, of which it is known in which fields reasoning stands."""
+
+    def __init__(self, thoughts: Thoughts) -> None:
+        """Read reasoning from these fields only."""
+        self._thoughts = thoughts
+
+    def request(self, body: bytes, /) -> Request:
+        """Read a request body. Raises as ``request`` of the module."""
+        return request(body, self._thoughts)
+
+    def response(self, body: bytes, /) -> Response:
+        """Read a response body. Raises as ``response`` of the module."""
+        return response(body, self._thoughts)
 
 
 # -- requests --------------------------------------------------------------------------------------
 
 
-def request(body: bytes) -> Request:
-    """Read a request body. Raises ``DecodeError``."""
+def request(body: bytes, thoughts: Thoughts = REASONING) -> Request:
+    """Read a request body. Raises ``DecodeError``. ``thoughts`` are the fields that are read as reasoning."""
     rest = jsontext.fields(body)
     raw_messages = reading.need_items(rest, "messages")
     raw_tools = reading.take_items(rest, "tools")
     if raw_tools == []:
         rest["@@tools"] = hint("empty")
-    return Request(
-        messages=_messages(raw_messages),
+    return trusted.Request(
+        messages=_messages(raw_messages, thoughts),
         model=reading.take_text(rest, "model"),
         tools=tuple(reading.each(raw_tools or [], "tools", _tool)),
         settings=_settings(rest),
@@ -94,7 +106,7 @@ def _settings(rest: Fields) -> Settings:
         max_tokens = reading.take_int(rest, "max_tokens")
         if max_tokens is not None:
             rest["@@max_tokens"] = hint("max_tokens")
-    return Settings(
+    return trusted.Settings(
         max_tokens=max_tokens,
         temperature=reading.take_number(rest, "temperature"),
         top_p=reading.take_number(rest, "top_p"),
@@ -102,10 +114,10 @@ def _settings(rest: Fields) -> Settings:
         seed=reading.take_int(rest, "seed"),
         frequency_penalty=reading.take_number(rest, "frequency_penalty"),
         presence_penalty=reading.take_number(rest, "presence_penalty"),
-        tool_choice=_formed(rest, "tool_choice", read_tool_choice, write_tool_choice),
+        tool_choice=reading.take_formed(rest, "tool_choice", read_tool_choice, write_tool_choice),
         parallel_tool_calls=reading.take_bool(rest, "parallel_tool_calls"),
-        output=_formed(rest, "response_format", read_output_format, write_output_format),
-        effort=reading.take_text(rest, "reasoning_effort"),
+        output=reading.take_formed(rest, "response_format", read_output_format, write_output_format),
+        **thinking.take(rest, thinking.CHAT_PLACES),
         stream=reading.take_bool(rest, "stream"),
     )
 
@@ -118,17 +130,6 @@ def _stop(rest: Fields) -> tuple[str, ...] | None:
     return reading.take_texts(rest, "stop")
 
 
-def _formed(rest: Fields, key: str, read: Callable[[Raw], Any], write: Callable[[Any], object]) -> Any:
-    """Take a field that has several forms; keep its form where ours is another."""
-    raw = rest.get(key)
-    found = None if raw is None else read(raw)
-    if raw is None or found is None:
-        return None
-    del rest[key]
-    reading.keep_form(rest, key, raw, write(found))
-    return found
-
-
 def _tool(raw: Raw) -> AnyTool:
     return read_tool(raw, WIRE, kinds=("function", "custom"), strict=True)
 
@@ -136,12 +137,12 @@ def _tool(raw: Raw) -> AnyTool:
 # -- messages --------------------------------------------------------------------------------------
 
 
-def _messages(raws: list[Raw]) -> tuple[Message, ...]:
+def _messages(raws: list[Raw], thoughts: Thoughts) -> tuple[Message, ...]:
     messages: list[Message] = []
     called = _Called(messages)
     for index, raw in enumerate(raws):
         try:
-            messages.append(_message(raw, index, called))
+            messages.append(_message(raw, index, called, thoughts))
         except DecodeError as error:
             raise error.within(f"messages[{index}]") from None
     return tuple(messages)
@@ -169,22 +170,29 @@ _ROLES: Final[dict[str, type[SystemMessage | DeveloperMessage | UserMessage]]] =
 }
 
 
-def _message(raw: Raw, index: int, called: _Called) -> Message:
+def _message(raw: Raw, index: int, called: _Called, thoughts: Thoughts) -> Message:
     rest = jsontext.fields(raw)
     role = reading.need_text(rest, "role")
     if role == "assistant":
-        return AssistantMessage(content=_answer(rest, f"call_{index}"), provider_json=provider(WIRE, rest))
+        return trusted.AssistantMessage(
+            content=_answer(rest, f"call_{index}", thoughts), provider_json=provider(WIRE, rest)
+        )
     cls = _ROLES.get(role)
     if cls is not None:
         return cls(content=_content(rest, cls), provider_json=provider(WIRE, rest))
     content = _content(rest, ToolMessage)
     if role == "tool":
         call_id = reading.take_text(rest, "tool_call_id")
-        return ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest))
+        name = reading.take_text(rest, "name")
+        if name is not None:
+            rest["@@name"] = hint("there")
+        return trusted.ToolMessage(
+            content=content, tool_call_id=call_id, tool_name=name, provider_json=provider(WIRE, rest)
+        )
     if role == "function":
         name = reading.take_text(rest, "name")
         rest["@@role"] = hint("function")
-        return ToolMessage(
+        return trusted.ToolMessage(
             content=content,
             tool_call_id=called.id_of(name),
             tool_name=name,
@@ -211,10 +219,10 @@ def _content(rest: Fields, cls: type) -> tuple[Any, ...]:
             rest["@@content"] = hint("null")
         return ()
     if isinstance(found, str):
-        return (Text(found),)
+        return (trusted.Text(found),)
     parts: tuple[Any, ...] = tuple(
         [
-            each if holds(cls, each) else Opaque(WIRE, jsontext.own(raw))
+            each if holds(cls, each) else trusted.Opaque(WIRE, jsontext.own(raw))
             for each, raw in zip(reading.each(found, "content", part), found, strict=True)
         ]
     )
@@ -223,14 +231,14 @@ def _content(rest: Fields, cls: type) -> tuple[Any, ...]:
     return parts
 
 
-def _answer(rest: Fields, place: str) -> tuple[AssistantPart, ...]:
+def _answer(rest: Fields, place: str, thoughts: Thoughts) -> tuple[AssistantPart, ...]:
     """Read what an assistant message says, of a request or of a choice. ``place`` makes ids for calls without."""
-    return tuple([part for group in _groups(rest, place) for part in group])
+    return tuple([part for group in _groups(rest, place, thoughts) for part in group])
 
 
-def _groups(rest: Fields, place: str) -> tuple[tuple[AssistantPart, ...], ...]:
+def _groups(rest: Fields, place: str, thoughts: Thoughts) -> tuple[tuple[AssistantPart, ...], ...]:
     """Read the parts of an assistant message, by the field they stand in, in the order of the message."""
-    reasoning = _reasoning(rest)
+    reasoning = _reasoning(rest, thoughts)
     content = _content(rest, AssistantMessage)
     if "annotations" in rest:
         content = _cited(content, rest)
@@ -241,7 +249,7 @@ def _refusal(rest: Fields) -> tuple[Refusal, ...]:
     raw = rest.get("refusal")
     if raw is None or raw in (NULL, Raw(b'""')):
         return ()
-    return (Refusal(reading.need_text(rest, "refusal")),)
+    return (trusted.Refusal(reading.need_text(rest, "refusal")),)
 
 
 def _audio(rest: Fields) -> tuple[Audio, ...]:
@@ -254,27 +262,27 @@ def _audio(rest: Fields) -> tuple[Audio, ...]:
         return ()
     del rest["audio"]
     return (
-        Audio(
-            Inline(jsontext.text(data)),
+        trusted.Audio(
+            trusted.Inline(jsontext.text(data)),
             provider_json=provider(WIRE, {"audio": jsontext.raw(fields)}),
         ),
     )
 
 
-def _reasoning(rest: Fields) -> tuple[Reasoning, ...]:
-    """Read reasoning where accents put it; proofs first, since the text beside them is a copy.
+def _reasoning(rest: Fields, thoughts: Thoughts) -> tuple[Reasoning, ...]:
+    """Read reasoning where accents put it: from the first field that holds any, since the others are copies.
 
     Source: docs/spec/wires.md#2.9.
     """
-    raw = rest.get("reasoning_details")
-    if raw is not None and jsontext.kind(raw) == "an array" and (details := jsontext.items(raw)):
-        del rest["reasoning_details"]
-        return tuple(reading.each(details, "reasoning_details", detail))
-    for field in REASONING:
+    for field in thoughts:
         raw = rest.get(field)
-        if raw is not None and jsontext.kind(raw) == "a string" and raw != Raw(b'""'):
+        if field == DETAILS:
+            if raw is not None and jsontext.kind(raw) == "an array" and (details := jsontext.items(raw)):
+                del rest[field]
+                return tuple(reading.each(details, field, detail))
+        elif raw is not None and jsontext.kind(raw) == "a string" and raw != Raw(b'""'):
             held = provider(WIRE, {"@@field": hint(field)})
-            return (Reasoning(reading.need_text(rest, field), wire=WIRE, provider_json=held),)
+            return (trusted.Reasoning(reading.need_text(rest, field), wire=WIRE, provider_json=held),)
     return ()
 
 
@@ -289,8 +297,8 @@ def detail(raw: Raw) -> Reasoning:
         rest["@@text"] = hint("absent")
     signature = reading.take_text(rest, "signature")
     encrypted = reading.take_text(rest, "data")
-    rest["@@field"] = hint("reasoning_details")
-    return Reasoning(text or summary or "", signature, encrypted, WIRE, provider_json=provider(WIRE, rest))
+    rest["@@field"] = hint(DETAILS)
+    return trusted.Reasoning(text or summary or "", signature, encrypted, WIRE, provider_json=provider(WIRE, rest))
 
 
 def _cited(content: tuple[Any, ...], rest: Fields) -> tuple[Any, ...]:
@@ -320,7 +328,7 @@ def _citation(raw: Raw) -> Citation:
         found = inner.get(key)
         return found if isinstance(found, kind) and not isinstance(found, bool) else None
 
-    return Citation(
+    return trusted.Citation(
         wire=WIRE,
         url=of("url", str),
         title=of("title", str),
@@ -395,7 +403,7 @@ def call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
         if kind == "custom":
             text = inner.pop("input", Raw(b'""'))
             held = provider(WIRE, nested(rest, key, inner))
-            return ToolCall(call_id or made_id, name, bytes(text).decode(), custom=True, provider_json=held)
+            return trusted.ToolCall(call_id or made_id, name, bytes(text).decode(), custom=True, provider_json=held)
         arguments = _arguments(inner, rest)
         if kind not in (None, "function"):
             rest["type"] = jsontext.raw(kind)
@@ -422,8 +430,11 @@ def _arguments(inner: Fields, rest: Fields) -> str:
 # -- responses -------------------------------------------------------------------------------------
 
 
-def response(body: bytes) -> Response:
-    """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for an error or no completion at all."""
+def response(body: bytes, thoughts: Thoughts = REASONING) -> Response:
+    """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for an error or no completion at all.
+
+    ``thoughts`` are the fields that are read as reasoning.
+    """
     rest = jsontext.fields(body)
     raw_choices = rest.get("choices")
     if raw_choices is None or raw_choices in (NULL, Raw(b"[]")):
@@ -435,7 +446,7 @@ def response(body: bytes) -> Response:
     plain = plain_answer(raw_choices)
     if plain is not None:
         content, word, held = plain
-        message = _message_of(
+        message = trusted.AssistantMessage(
             content=content,
             model=model,
             usage=usage,
@@ -444,14 +455,14 @@ def response(body: bytes) -> Response:
             response_id=response_id,
             provider_json=held,
         )
-        return Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
+        return trusted.Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
     try:
         first, *others = jsontext.items(raw_choices)
-        message = _choice(first, 0, model, usage, response_id)
-        alternatives = tuple([_choice(raw, index) for index, raw in enumerate(others, 1)])
+        message = structs.replace(_choice(first, 0, thoughts), model=model, usage=usage, response_id=response_id)
+        alternatives = tuple([_choice(raw, index, thoughts) for index, raw in enumerate(others, 1)])
     except DecodeError as error:
         raise error.within("choices") from None
-    return Response(message=message, alternatives=alternatives, origin=WIRE, provider_json=provider(WIRE, rest))
+    return trusted.Response(message=message, alternatives=alternatives, origin=WIRE, provider_json=provider(WIRE, rest))
 
 
 def provider_error(rest: Fields, body: bytes) -> ProviderError:
@@ -465,19 +476,12 @@ def provider_error(rest: Fields, body: bytes) -> ProviderError:
     return ProviderError(WIRE, message, code=None if code is None else str(code), body=body)
 
 
-def _choice(
-    raw: Raw,
-    index: int,
-    model: str | None = None,
-    usage: Usage | None = None,
-    response_id: str | None = None,
-) -> AssistantMessage:
-    message, groups = choice(raw, index)
-    content = tuple([part for group in groups for part in group])
-    return structs.replace(message, content=content, model=model, usage=usage, response_id=response_id)
+def _choice(raw: Raw, index: int, thoughts: Thoughts) -> AssistantMessage:
+    message, groups = choice(raw, index, thoughts)
+    return structs.replace(message, content=tuple([part for group in groups for part in group]))
 
 
-def choice(raw: Raw, index: int) -> tuple[AssistantMessage, tuple[tuple[AssistantPart, ...], ...]]:
+def choice(raw: Raw, index: int, thoughts: Thoughts) -> tuple[AssistantMessage, tuple[tuple[AssistantPart, ...], ...]]:
     """Read one choice: a message without parts, and its parts by the field they stand in."""
     try:
         beside = jsontext.fields(raw)
@@ -492,14 +496,14 @@ def choice(raw: Raw, index: int) -> tuple[AssistantMessage, tuple[tuple[Assistan
         if beside != _PLAIN_CHOICE:
             rest["@@choice"] = Raw(jsontext.encode(beside))
         try:
-            groups = _groups(rest, "call")
+            groups = _groups(rest, "call", thoughts)
         except DecodeError as error:
             raise error.within("message") from None
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
     reason = _finish(word, tuple([part for group in groups for part in group]))
     held = provider(WIRE, rest)
-    return AssistantMessage(finish_reason=reason, finish_reason_raw=finish_raw, provider_json=held), groups
+    return trusted.AssistantMessage(finish_reason=reason, finish_reason_raw=finish_raw, provider_json=held), groups
 
 
 _ASSISTANT: Final = Raw(b'"assistant"')

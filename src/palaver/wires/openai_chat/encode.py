@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import (
     AssistantMessage,
@@ -39,8 +39,9 @@ from palaver.core.parts import (
     Url,
     Video,
 )
-from palaver.wires import reading
-from palaver.wires.handover import fitting_effort, fitting_name
+from palaver.wires import reading, thinking
+from palaver.wires.handover import fitting_name
+from palaver.wires.neighbors import are_alike, joined
 from palaver.wires.openai_chat.accents import SPEECH, Accent, row
 from palaver.wires.openai_chat.forms import (
     AUDIO_WORDS,
@@ -70,9 +71,6 @@ __all__ = ["LIST", "SPEECH", "assistant", "head", "hoists", "response", "turn"]
 LIST: Final = "messages"
 _BETWEEN: Final = "Understood."
 """Stands between a tool result and a user message where a vendor refuses them side by side."""
-
-
-_EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh")
 
 
 def hoists(_message: SystemMessage, _context: Context) -> bool:
@@ -108,12 +106,9 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if settings.stop is not None:
         alone = is_hint(rest, "stop", "string") and len(settings.stop) == 1
         fields["stop"] = settings.stop[0] if alone else list(settings.stop)
-    effort = fitting_effort(settings.effort, _EFFORTS, context)
-    if effort is not None:
-        fields["reasoning_effort"] = effort
-    for key in ("top_k", "reasoning_tokens"):
-        if getattr(settings, key) is not None:
-            context.lose("dropped", key, "the wire has no such setting")
+    _put_thinking(fields, rest, request, context)
+    if settings.top_k is not None:
+        context.lose("dropped", "top_k", "the wire has no such setting")
     tools = [written for tool in request.tools if (written := write_tool(tool, context, strict=True)) is not None]
     if tools or (context.own and is_hint(rest, "tools", "empty")):
         fields["tools"] = tools
@@ -139,6 +134,24 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     return body
 
 
+def _put_thinking(fields: dict[str, Any], rest: Fields, request: Request, context: Context) -> None:
+    """Write effort and budget where the vendor reads them; OpenAI's own models refuse sampling beside them."""
+    way = thinking.row(WIRE, context.accent, request.model)
+    places: tuple[thinking.Place, ...] = thinking.CHAT_PLACES
+    here = (*way.places, *(thinking.SERVER_PLACES if context.accent == "compatible" else ()))
+    if context.own or thinking.stays(rest, request.settings, here):
+        settings = request.settings
+    else:
+        settings, places = thinking.fitted(request.settings, context, request.model), way.places
+        if request.settings.reasoning_tokens == thinking.OFF or request.settings.effort == "none":
+            thinking.drop_unread(rest, thinking.CHAT_PLACES, context)
+    thinking.put(fields, rest, settings, places, way.on)
+    if not context.own and context.accent is None and settings.effort in thinking.SCALE[1:]:
+        for key in ("temperature", "top_p", "frequency_penalty", "presence_penalty"):
+            if fields.pop(key, None) is not None:
+                context.lose("dropped", key, "refused beside a reasoning effort")
+
+
 def _formed(  # noqa: PLR0917 (a field, its two functions, and where it goes)
     fields: dict[str, Any],
     rest: Fields,
@@ -161,9 +174,11 @@ def _list_foreign(request: Request, context: Context) -> None:
 
 
 def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
-    """Write each message as one."""
+    """Write each message as one; neighbours that are alike become one."""
     accent = row(context.accent)
     written: list[dict[str, Any]] = []
+    alike: list[bool] = []
+    before: Message | None = None
     for item in messages:
         fields = _message(item.message, context, accent, item.index)
         if not context.own and _says_nothing(fields):
@@ -173,8 +188,11 @@ def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
             why = "refused right behind a tool message; a fixed assistant text was put between"
             context.lose("converted", "user message", why, item.index)
             written.append({"role": "assistant", "content": _BETWEEN})
+            alike.append(False)
         written.append(fields)
-    return written
+        alike.append(are_alike(before, item.message, context))
+        before = item.message
+    return joined(written, alike, "text", lists=bool(context.speech.media))
 
 
 def _says_nothing(fields: dict[str, Any]) -> bool:
@@ -198,6 +216,8 @@ def _message(message: Message, context: Context, accent: Accent, index: int) -> 
             fields = {"role": "function"} | ({} if message.tool_name is None else {"name": message.tool_name})
         elif message.tool_call_id is not None:
             fields["tool_call_id"] = message.tool_call_id
+        if message.tool_name is not None and is_hint(rest, "name", "there"):
+            fields["name"] = message.tool_name
     _put_content(
         fields,
         message.content,
@@ -244,7 +264,7 @@ def assistant(
                 if is_hint(held, "field", "function_call"):
                     fields["function_call"] = _function_call(part, held)
                 else:
-                    calls.append(_call(part, held))
+                    calls.append(_call(part, held, context))
             case Reasoning():
                 _put_reasoning(part, held, fields, content, accent, context, index)
             case Refusal() if not is_hint(held, "field", "part"):
@@ -280,10 +300,13 @@ def _put_reasoning(  # noqa: PLR0917 (a part, and where it goes)
 ) -> None:
     """Put reasoning where it stood; where a vendor was chosen, into the field which that vendor reads."""
     target = reasoning_field(held, accent, context)
+    for proof in ("signature", "encrypted") if target not in (None, "reasoning_details") else ():
+        if getattr(part, proof) is not None and not context.own:
+            context.lose("dropped", f"reasoning {proof}", "only “reasoning_details” has one", index)
     if target == "reasoning_details":
         fields.setdefault("reasoning_details", []).append(detail(part, held))
     elif target == "thinking" and (part.text or is_hint(held, "field", "thinking")):
-        content.append(part if is_hint(held, "field", "thinking") else Reasoning(part.text, wire=part.wire))
+        content.append(part if is_hint(held, "field", "thinking") else trusted.Reasoning(part.text, wire=part.wire))
     elif target not in (None, "thinking") and part.text:
         before = fields.get(target)
         fields[target] = part.text if before is None else f"{before}\n\n{part.text}"
@@ -334,9 +357,9 @@ def _function_call(part: ToolCall | MalformedToolCall, held: Fields) -> dict[str
     return {"name": part.name, "arguments": text, **visible(held)}
 
 
-def _call(part: ToolCall | MalformedToolCall, held: Fields) -> dict[str, Any]:
+def _call(part: ToolCall | MalformedToolCall, held: Fields, context: Context) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    if not is_hint(held, "id", "absent"):
+    if not (context.own and is_hint(held, "id", "absent")):  # the results name it
         fields["id"] = part.id
     custom = isinstance(part, ToolCall) and part.custom
     key = "custom" if custom else "function"

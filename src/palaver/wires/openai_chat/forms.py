@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from msgspec import UNSET, Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.request import OutputFormat, ToolChoice
 from palaver.wires import reading
 from palaver.wires.reading import nested, provider
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 WIRE: Final = "openai_chat"
 
-REASONING: Final = ("reasoning_content", "reasoning")
-"""Fields of an answer that hold reasoning as text, the one that is read first before the others."""
+DETAILS: Final = "reasoning_details"
+"""The field of an answer that holds reasoning as a list, with proofs; other fields repeat its text."""
+REASONING: Final = (DETAILS, "reasoning_content", "reasoning")
+"""Fields of an answer that hold reasoning, as any vendor is known to name them; they are read in this order."""
 
 FAILED_CALL: Final = "the provider could not read the call"
 """Why a call is malformed that stands in the error which ended its stream."""
@@ -68,7 +70,7 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
     """Read ``tool_choice``; ``None`` for a form that has no neutral meaning."""
     if jsontext.kind(raw) == "a string":
         mode = _MODES.get(jsontext.text(raw))
-        return None if mode is None else ToolChoice(mode)
+        return None if mode is None else trusted.ToolChoice(mode)
     if jsontext.kind(raw) != "an object":
         return None
     match jsontext.value(raw):
@@ -76,14 +78,14 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
             "type": "custom",
             "custom": {"name": str(name)},
         }:
-            return ToolChoice("required", (name,))
+            return trusted.ToolChoice("required", (name,))
         case {
             "type": "allowed_tools",
             "allowed_tools": {"mode": "auto" | "required" as mode, "tools": [*tools]},
         }:
             names = [_name_of(tool) for tool in tools]
             found = tuple(name for name in names if name is not None)
-            return ToolChoice(mode, found) if found and len(found) == len(names) else None
+            return trusted.ToolChoice(mode, found) if found and len(found) == len(names) else None
         case _:
             return None
 
@@ -123,7 +125,7 @@ def read_output_format(raw: Raw) -> OutputFormat | None:
         return None
     inner = reading.take_fields(rest, "json_schema") or {}
     schema = inner.pop("schema", UNSET)
-    return OutputFormat(
+    return trusted.OutputFormat(
         kind=kind,
         schema_json=UNSET if schema is UNSET else jsontext.own(schema),
         name=reading.take_text(inner, "name"),

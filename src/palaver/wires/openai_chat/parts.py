@@ -9,25 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
-from palaver.core import jsontext, mediatypes
-from palaver.core.errors import DecodeError, MessageError
+from palaver.core import jsontext, trusted
+from palaver.core.errors import DecodeError
 from palaver.core.jsontext import Fields
 from palaver.core.parts import (
     AnyPart,
-    Audio,
     File,
-    FileId,
     Image,
-    Inline,
-    MediaSource,
-    Opaque,
-    Reasoning,
-    Refusal,
-    Text,
-    Url,
     Video,
 )
 from palaver.wires import reading
+from palaver.wires.media import source_of
 from palaver.wires.openai_chat.forms import AUDIO_FORMATS, WIRE
 from palaver.wires.reading import hint, nested, provider
 
@@ -40,18 +32,18 @@ def part(raw: Raw) -> AnyPart:
     rest = jsontext.fields(raw)
     kind = reading.need_text(rest, "type")
     read = _PARTS.get(kind)
-    return Opaque(WIRE, jsontext.own(raw)) if read is None else read(rest, raw)
+    return trusted.Opaque(WIRE, jsontext.own(raw)) if read is None else read(rest, raw)
 
 
 def _text(rest: Fields, _raw: Raw) -> AnyPart:
     text = reading.need_text(rest, "text")
-    return Text(text, provider_json=provider(WIRE, rest)) if rest else Text(text)
+    return trusted.Text(text, provider_json=provider(WIRE, rest)) if rest else trusted.Text(text)
 
 
 def _refused(rest: Fields, _raw: Raw) -> AnyPart:
     text = reading.need_text(rest, "refusal")
     rest["@@field"] = hint("part")
-    return Refusal(text, provider_json=provider(WIRE, rest))
+    return trusted.Refusal(text, provider_json=provider(WIRE, rest))
 
 
 def _linked(cls: type[Image | Video | File], key: str) -> Callable[[Fields, Raw], AnyPart]:
@@ -70,26 +62,14 @@ def _linked(cls: type[Image | Video | File], key: str) -> Callable[[Fields, Raw]
                 url = reading.need_text(inner, "url")
             except DecodeError as error:
                 raise error.within(key) from None
-        source, media_type = _source(url)
+        source, media_type = source_of(url)
         if cls is File:
             rest["@@field"] = hint(key)
             name = reading.take_text(rest, "document_name")
-            return File(source, media_type, name, provider_json=provider(WIRE, nested(rest, key, inner)))
+            return trusted.File(source, media_type, name, provider_json=provider(WIRE, nested(rest, key, inner)))
         return cls(source, media_type, provider_json=provider(WIRE, nested(rest, key, inner)))
 
     return read
-
-
-def _source(url: str) -> tuple[MediaSource, str | None]:
-    """Take a data URI apart where writing it again gives the same text; else the URL stays whole."""
-    if url[:5] == "data:":
-        try:
-            media_type, data = mediatypes.split_data_uri(url)
-        except MessageError:
-            return Url(url), None
-        if url == f"data:{media_type};base64,{data}":
-            return Inline(data), media_type
-    return Url(url), None
 
 
 def _recording(rest: Fields, _raw: Raw) -> AnyPart:
@@ -102,7 +82,9 @@ def _recording(rest: Fields, _raw: Raw) -> AnyPart:
     media_type = None if word is None else AUDIO_FORMATS.get(word)
     if word is not None and media_type is None:
         inner["format"] = jsontext.raw(word)
-    return Audio(Inline(data), media_type, provider_json=provider(WIRE, nested(rest, "input_audio", inner)))
+    return trusted.Audio(
+        trusted.Inline(data), media_type, provider_json=provider(WIRE, nested(rest, "input_audio", inner))
+    )
 
 
 def _file(rest: Fields, _raw: Raw) -> AnyPart:
@@ -115,11 +97,11 @@ def _file(rest: Fields, _raw: Raw) -> AnyPart:
         raise error.within("file") from None
     held = provider(WIRE, nested(rest, "file", inner))
     if file_id is not None:
-        return File(FileId(file_id, WIRE), None, name, provider_json=held)
+        return trusted.File(trusted.FileId(file_id, WIRE), None, name, provider_json=held)
     if data is None:
         raise DecodeError("neither file_id nor file_data", path="file")
-    source, media_type = _source(data)
-    return File(source, media_type, name, provider_json=held)
+    source, media_type = source_of(data)
+    return trusted.File(source, media_type, name, provider_json=held)
 
 
 def _thinking(rest: Fields, _raw: Raw) -> AnyPart:
@@ -129,7 +111,7 @@ def _thinking(rest: Fields, _raw: Raw) -> AnyPart:
         raise DecodeError("missing", path="thinking")
     text = thinking_text(raw)
     rest["@@field"] = hint("thinking")
-    return Reasoning(text, wire=WIRE, provider_json=provider(WIRE, rest))
+    return trusted.Reasoning(text, wire=WIRE, provider_json=provider(WIRE, rest))
 
 
 def thinking_text(raw: Raw) -> str:

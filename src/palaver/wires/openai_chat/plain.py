@@ -11,13 +11,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from palaver.core import jsontext
-from palaver.core.parts import AssistantPart, MalformedToolCall, Text, ToolCall
-from palaver.core.typed import unchecked
+from palaver.core import jsontext, trusted
+from palaver.core.parts import AssistantPart, MalformedToolCall, ToolCall
 from palaver.wires import reading
 from palaver.wires.openai_chat.forms import WIRE
-
-_text = unchecked(Text)
 
 
 class PlainFunction(Struct, gc=False, forbid_unknown_fields=True):
@@ -63,7 +60,7 @@ def plain_answer(raw: Raw) -> tuple[tuple[AssistantPart, ...], str, Raw | UnsetT
     if len(found) != 1 or found[0].index != 0 or found[0].message.annotations:
         return None
     message = found[0].message
-    content: list[AssistantPart] = [_text(message.content)] if isinstance(message.content, str) else []
+    content: list[AssistantPart] = [trusted.Text(message.content)] if isinstance(message.content, str) else []
     calls = message.tool_calls
     if calls:
         content += [plain_call(each) for each in calls]

@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 import msgspec
 from msgspec import UNSET, Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, EncodeError
 from palaver.core.events import Failed, Finish, PartEnd, PartStart, ProviderEvent, Start, Update, UsageUpdate
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage
-from palaver.core.parts import MalformedToolCall
 from palaver.core.request import Response
 from palaver.stream.sse import SSEReader
 from palaver.wires import reading, vendors
 from palaver.wires.openai_chat import chunks, decode
+from palaver.wires.openai_chat.accents import reasoning_fields
 from palaver.wires.openai_chat.choice import Choice
 from palaver.wires.openai_chat.forms import FAILED_CALL, WIRE
 from palaver.wires.openai_chat.merge import Table, put
@@ -67,6 +67,7 @@ class Decoder(StreamDecoder):
     def __init__(self, origin: str) -> None:
         """Begin with nothing."""
         super().__init__(origin, SSEReader())
+        self._thoughts = reasoning_fields(origin.partition(":")[2] or None)
         self._head: Table = {}
         self._told: Response | None = None
         self._usage: Table = {}
@@ -188,7 +189,7 @@ class Decoder(StreamDecoder):
             return
         raw = jsontext.fields(error).get("failed_generation", NULL)
         if jsontext.kind(raw) == "a string":
-            part = MalformedToolCall(jsontext.text(raw), FAILED_CALL)
+            part = trusted.MalformedToolCall(jsontext.text(raw), FAILED_CALL)
             self.say(PartEnd(self.begin(part, (5,))))
 
     def _say_head(self, rest: Fields) -> None:
@@ -237,7 +238,7 @@ class Decoder(StreamDecoder):
             raise DecodeError(f"expected 0 to {_CHOICES - 1}", path="index")
         choice = self._choices.get(number)
         if choice is None:
-            choice = self._choices[number] = Choice(number, _ChoiceTelling(self, number))
+            choice = self._choices[number] = Choice(number, _ChoiceTelling(self, number), self._thoughts)
         delta = reading.take_fields(rest, "delta")
         rest.pop("delta", None)
         if "message" in rest:  # some servers end with the whole answer
@@ -299,7 +300,7 @@ class Decoder(StreamDecoder):
         model, response_id = reading.take_text(rest, "model"), reading.take_text(rest, "id")
         first, *others = [_bare(messages.get(number)) for number in range(max(messages, default=0) + 1)]
         message = structs.replace(first, model=model, response_id=response_id)
-        return Response(message, tuple(others), self.origin, provider_json=provider(WIRE, rest))
+        return trusted.Response(message, tuple(others), self.origin, provider_json=provider(WIRE, rest))
 
 
 class _ChoiceTelling:
@@ -325,7 +326,7 @@ _NOTHING: Final = (NULL, Raw(b'""'), Raw(b"0"))
 
 def _bare(message: AssistantMessage | None) -> AssistantMessage:
     if message is None:
-        return AssistantMessage()
+        return trusted.AssistantMessage()
     return structs.replace(message, finish_reason=None, finish_reason_raw=UNSET)
 
 

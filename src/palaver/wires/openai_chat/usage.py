@@ -11,12 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from palaver.core import jsontext
-from palaver.core.typed import unchecked
+from palaver.core import jsontext, trusted
 from palaver.core.usage import Usage
 from palaver.wires import reading
-
-_usage = unchecked(Usage)
 
 
 class _PromptDetails(Struct, gc=False):
@@ -50,7 +47,7 @@ def read_usage(raw: Raw) -> Usage:
     try:
         found = _counts(raw)
     except msgspec.DecodeError:  # counters of another type count nothing; the raw object keeps them
-        return Usage(raw_json=jsontext.own(raw))
+        return trusted.Usage(raw_json=jsontext.own(raw))
     prompt, completion = found.prompt_tokens, found.completion_tokens
     read = (found.prompt_tokens_details or _NO_PROMPT).cached_tokens
     if read is None:  # DeepSeek, Mistral, Hugging Face
@@ -60,7 +57,7 @@ def read_usage(raw: Raw) -> Usage:
     reasoning = (found.completion_tokens_details or _NO_COMPLETION).reasoning_tokens
     beside = reasoning and found.total_tokens == (prompt or 0) + (completion or 0) + reasoning  # xAI counts it beside
     excluded = prompt is not None and read is not None and read > prompt and not written  # xAI leaves it out
-    return _usage(
+    return trusted.Usage(
         input=prompt if excluded else reading.uncached(prompt, read, written),
         cache_read=read,
         cache_write=written,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import UNSET, Raw, Struct
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL
 from palaver.core.messages import ToolMessage
@@ -114,7 +114,7 @@ def read_custom(rest: Fields) -> AnyPart:
     if raw is None or jsontext.kind(raw) != "a string":
         raise DecodeError("missing" if raw is None else f"expected a string, got {jsontext.kind(raw)}", path="input")
     text = bytes(raw).decode()
-    return ToolCall(call_id, name, text, custom=True, provider_json=provider(WIRE, rest))
+    return trusted.ToolCall(call_id, name, text, custom=True, provider_json=provider(WIRE, rest))
 
 
 def is_served(kind: str, rest: Fields) -> bool:
@@ -143,7 +143,7 @@ def read_native(kind: str, rest: Fields, place: str) -> list[AnyPart] | None:
     call_id = known if served else reading.need_text(rest, "call_id")
     results = [found for key in native.results if (found := _result(call_id, name, key, rest)) is not None]
     rest["@@type"] = hint(kind)
-    call = ToolCall(call_id, name, arguments, provider_executed=served, provider_json=provider(WIRE, rest))
+    call = trusted.ToolCall(call_id, name, arguments, provider_executed=served, provider_json=provider(WIRE, rest))
     return [call, *results]
 
 
@@ -167,7 +167,7 @@ def _result(call_id: str, name: str, key: str, rest: Fields) -> AnyPart | None:
     held = provider(WIRE, {"@@field": hint(key)})
     if name == "image_generation" and jsontext.kind(raw) == "a string":
         del rest[key]
-        return Image(Inline(jsontext.text(raw)), _image_type(rest), provider_json=held)
+        return trusted.Image(trusted.Inline(jsontext.text(raw)), _image_type(rest), provider_json=held)
     del rest[key]
     return ServerToolResult(call_id, jsontext.own(raw), WIRE, name, key == "error", provider_json=held)
 
@@ -256,7 +256,7 @@ def read_output(kind: str, rest: Fields) -> ToolMessage:
         content = _READ[kind](raw)
     else:
         content = read_content(raw, rest, key)
-    return ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest))
+    return trusted.ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest))
 
 
 def read_content(raw: Raw, rest: Fields, key: str) -> tuple[Any, ...]:
@@ -264,7 +264,7 @@ def read_content(raw: Raw, rest: Fields, key: str) -> tuple[Any, ...]:
     try:
         found = reading.string_or_rows(raw)
         if isinstance(found, str):
-            return (Text(found),)
+            return (trusted.Text(found),)
         if found is None:
             rest[f"@@{key}"] = hint("null")
             return ()
@@ -287,7 +287,7 @@ def is_plain(content: tuple[Any, ...]) -> bool:
 
 
 def _read_json(raw: Raw) -> tuple[Any, ...]:
-    return (Json(jsontext.own(raw)),)
+    return (trusted.Json(jsontext.own(raw)),)
 
 
 def _read_screenshot(raw: Raw) -> tuple[Any, ...]:
@@ -296,7 +296,7 @@ def _read_screenshot(raw: Raw) -> tuple[Any, ...]:
     if url is None or peek(rest, "type") != "computer_screenshot":
         return _read_json(raw)
     del rest["type"]
-    return (Image(*parts.source(url), provider_json=provider(WIRE, rest)),)
+    return (trusted.Image(*parts.source(url), provider_json=provider(WIRE, rest)),)
 
 
 _READ: Final[dict[str, Callable[[Raw], tuple[Any, ...]]]] = {

@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, ProviderError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import (
-    AssistantMessage,
     DeveloperMessage,
     FinishReason,
     Message,
@@ -37,7 +36,6 @@ from palaver.core.messages import (
 from palaver.core.parts import (
     AnyPart,
     MalformedToolCall,
-    Opaque,
     Reasoning,
     Refusal,
     ServerToolResult,
@@ -45,8 +43,7 @@ from palaver.core.parts import (
     ToolCall,
 )
 from palaver.core.request import Request, Response, Settings
-from palaver.core.tools import AnyTool, ProviderTool, Tool
-from palaver.core.typed import unchecked
+from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.wires import reading
 from palaver.wires.openai_responses import calls, parts
@@ -63,8 +60,6 @@ from palaver.wires.openai_responses.forms import (
 )
 from palaver.wires.openai_responses.usage import read_usage
 from palaver.wires.reading import hint, provider
-
-_message_of = unchecked(AssistantMessage)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,8 +83,8 @@ def request(body: bytes) -> Request:
     messages = _input(rest)
     if instructions is not None:
         held = provider(WIRE, {"@@field": hint("instructions")})
-        messages = [SystemMessage(content=(Text(instructions),), provider_json=held), *messages]
-    return Request(
+        messages = [trusted.SystemMessage(content=(trusted.Text(instructions),), provider_json=held), *messages]
+    return trusted.Request(
         messages=tuple(messages),
         model=optional(reading.take_text, rest, "model"),
         tools=tools,
@@ -111,18 +106,18 @@ def _input(rest: Fields) -> list[Message]:
             return []
         if isinstance(found, str):
             rest["@@input"] = hint("string")
-            return [UserMessage(content=(Text(found),))]
+            return [trusted.UserMessage(content=(trusted.Text(found),))]
         return Items(raw).read(found).messages
     except DecodeError as error:
         raise error.within("input") from None
 
 
 def _settings(rest: Fields) -> Settings:
-    return Settings(
+    return trusted.Settings(
         max_tokens=optional(reading.take_int, rest, "max_output_tokens"),
         temperature=optional(reading.take_number, rest, "temperature"),
         top_p=optional(reading.take_number, rest, "top_p"),
-        tool_choice=_formed(rest, "tool_choice", read_tool_choice, write_tool_choice),
+        tool_choice=reading.take_formed(rest, "tool_choice", read_tool_choice, write_tool_choice),
         parallel_tool_calls=optional(reading.take_bool, rest, "parallel_tool_calls"),
         output=_inner(rest, "text", _format),
         effort=_inner(rest, "reasoning", lambda inner: optional(reading.take_text, inner, "effort")),
@@ -148,25 +143,14 @@ def _inner(rest: Fields, key: str, take: Callable[[Fields], Any]) -> Any:
 
 
 def _format(inner: Fields) -> Any:
-    return _formed(inner, "format", read_output_format, write_output_format)
-
-
-def _formed(rest: Fields, key: str, read: Callable[[Raw], Any], write: Callable[[Any], object]) -> Any:
-    """Take a field that has several forms; keep its form where ours is another."""
-    raw = rest.get(key)
-    found = None if raw is None else read(raw)
-    if raw is None or found is None:
-        return None
-    del rest[key]
-    reading.keep_form(rest, key, raw, write(found))
-    return found
+    return reading.take_formed(inner, "format", read_output_format, write_output_format)
 
 
 def _tool(raw: Raw) -> AnyTool:
     rest = jsontext.fields(raw)
     kind = peek(rest, "type")
     if kind not in ("function", "custom"):
-        return ProviderTool(WIRE, jsontext.own(raw))
+        return trusted.ProviderTool(WIRE, jsontext.own(raw))
     del rest["type"]
     parameters: Any = UNSET
     if kind == "function":
@@ -176,7 +160,7 @@ def _tool(raw: Raw) -> AnyTool:
             parameters = UNSET
         if "strict" not in rest:
             rest["@@strict"] = _ABSENT
-    return Tool(
+    return trusted.Tool(
         reading.need_text(rest, "name"),
         optional(reading.take_text, rest, "description"),
         UNSET if parameters is UNSET else jsontext.own(parameters),
@@ -241,11 +225,11 @@ class Items:
         return jsontext.own(jsontext.items(self._source)[self._index] if self._one is None else self._one)
 
     def _keep(self) -> None:
-        self.parts.append(Opaque(WIRE, self._raw()))
+        self.parts.append(trusted.Opaque(WIRE, self._raw()))
 
     def _close(self) -> None:
         if self.parts:
-            self.messages.append(AssistantMessage(content=cast("tuple[Text, ...]", tuple(self.parts))))
+            self.messages.append(trusted.AssistantMessage(content=cast("tuple[Text, ...]", tuple(self.parts))))
         self.parts = []
         self.reasoning = None
 
@@ -272,7 +256,7 @@ class Items:
             self._output(kind, rest)
         elif kind in _ASIDE and not self._answer:
             held = provider(WIRE, {"@@item": _TRUE})
-            part = Opaque(WIRE, self._raw())
+            part = trusted.Opaque(WIRE, self._raw())
             self._other(_ASIDE[kind](content=(part,), provider_json=held))
         else:
             self._keep()
@@ -334,7 +318,7 @@ class Items:
         easy = kind is None and "type" not in rest
         if isinstance(found, str) and easy and not rest:
             loose = self.parts and _is_loose(self.parts[-1])
-            self.parts.append(Text(found, provider_json=_APART if loose else UNSET))
+            self.parts.append(trusted.Text(found, provider_json=_APART if loose else UNSET))
             return
         if found and not isinstance(found, str):
             try:
@@ -344,7 +328,7 @@ class Items:
             return
         beside = self.beside(rest, easy=easy, form=_FORMS[type(found)])
         text = found if isinstance(found, str) else ""
-        self.parts.append(Text(text, provider_json=provider(WIRE, beside)))
+        self.parts.append(trusted.Text(text, provider_json=provider(WIRE, beside)))
 
     def beside(self, rest: Fields, *, easy: bool = False, form: Raw | None = None) -> Fields:
         """What the first part of a message keeps: the message's own fields, which remain of it."""
@@ -393,7 +377,7 @@ def _reasoning(rest: Fields) -> Reasoning:
     if content is not None and jsontext.kind(content) == "an array":
         rest["@@content"] = rest.pop("content")
         text = reasoning_text(content, "content") or text
-    return Reasoning(text, None, encrypted, WIRE, provider_json=provider(WIRE, rest))
+    return trusted.Reasoning(text, None, encrypted, WIRE, provider_json=provider(WIRE, rest))
 
 
 def reasoning_text(raw: Raw, path: str) -> str:
@@ -439,8 +423,8 @@ def answered(rest: Fields) -> Response:
             raise error.within("output") from None
         content = tuple(items.parts)
     status = optional(reading.take_text, rest, "status")
-    return Response(
-        message=_message_of(
+    return trusted.Response(
+        message=trusted.AssistantMessage(
             content=cast("tuple[Text, ...]", content),
             model=optional(reading.take_text, rest, "model"),
             usage=_usage(rest),

@@ -37,6 +37,7 @@ from palaver.core.parts import (
     Text,
     ToolCall,
 )
+from palaver.wires.neighbors import are_alike, joined
 from palaver.wires.openai_responses import calls, parts
 from palaver.wires.openai_responses.decode import finish, reasoning_text
 from palaver.wires.openai_responses.forms import (
@@ -49,7 +50,7 @@ from palaver.wires.openai_responses.forms import (
 from palaver.wires.openai_responses.head import head, hoists
 from palaver.wires.openai_responses.usage import write_usage
 from palaver.wires.reading import native, visible
-from palaver.wires.speech import IdRule, MediaKind, MediaRule, Speech
+from palaver.wires.speech import IdRule, MediaKind, MediaRule, MetadataRule, Speech
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -98,6 +99,8 @@ _MEDIA: Final[dict[MediaKind, MediaRule]] = {
 }
 
 SPEECH: Final = Speech(
+    proofs=frozenset({"encrypted"}),
+    says_time=True,
     cache_key="prompt_cache_key",
     error_flag=False,
     media=_MEDIA,
@@ -106,6 +109,7 @@ SPEECH: Final = Speech(
     call_id=IdRule(re.compile(r"[^\ud800-\udfff]{1,64}")),
     continues=CONTINUES,
     elsewhere=ELSEWHERE,
+    metadata=MetadataRule(field="metadata", key=re.compile(r"(?s).{1,64}"), value=re.compile(r"(?s).{0,512}"), most=16),
 )
 
 
@@ -122,21 +126,28 @@ class Piece(NamedTuple):
 
 
 def turn(messages: Sequence[Placed], context: Context) -> list[Any]:
-    """Write each message as its items."""
+    """Write each message as its items; neighbours that are alike become one."""
     written: list[Any] = []
+    alike: list[bool] = []
     kinds: dict[str, str] = {}
     results = {item.message.tool_call_id: item.message for item in messages if isinstance(item.message, ToolMessage)}
     for said, group in groupby(messages, lambda item: isinstance(item.message, AssistantMessage)):
         if not said:
+            before: Message | None = None
             for item in group:
-                written += _message(item.message, kinds, context)
+                items = _message(item.message, kinds, context)
+                alike += [are_alike(before, item.message, context), *[False] * (len(items) - 1)]
+                written += items
+                before = item.message
             continue
         pieces = [piece for item in group for piece in _pieces(item.index, item.message)]
         if not context.own:
             pieces = _welded(_spoken(pieces, context), context)
             _name_results(pieces, results, kinds, context)
-        written += answer(pieces, context)
-    return written
+        items = answer(pieces, context)
+        written += items
+        alike += [False] * len(items)
+    return joined(written, alike, "input_text")
 
 
 def _pieces(index: int, message: Message) -> list[Piece]:

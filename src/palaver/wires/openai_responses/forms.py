@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.request import OutputFormat, ToolChoice
 from palaver.wires import reading
@@ -78,12 +78,12 @@ def read_tool_choice(raw: Raw) -> ToolChoice | None:
     """Read ``tool_choice``; ``None`` for a form that has no neutral meaning."""
     match jsontext.value(raw):
         case "auto" | "none" | "required" as mode:
-            return ToolChoice(mode)
+            return trusted.ToolChoice(mode)
         case {"type": "function" | "custom", "name": str(name)}:
-            return ToolChoice("required", (name,))
+            return trusted.ToolChoice("required", (name,))
         case {"type": "allowed_tools", "mode": "auto" | "required" as mode, "tools": [*tools]}:
             names = tuple(_allowed(tool) for tool in cast("list[object]", tools))
-            return ToolChoice(mode, names) if names and all(names) else None
+            return trusted.ToolChoice(mode, names) if names and all(names) else None
         case _:
             return None
 
@@ -120,9 +120,9 @@ def read_output_format(raw: Raw) -> OutputFormat | None:
     if kind is None:
         return None
     if kind != "json_schema":
-        return OutputFormat(kind=kind, provider_json=provider(WIRE, rest))  # type: ignore[arg-type] # a word of the table
+        return trusted.OutputFormat(kind=kind, provider_json=provider(WIRE, rest))  # type: ignore[arg-type] # a word of the table
     schema = rest.pop("schema", UNSET)
-    return OutputFormat(
+    return trusted.OutputFormat(
         kind="json_schema",
         schema_json=UNSET if schema is UNSET else jsontext.own(schema),
         name=optional(reading.take_text, rest, "name"),

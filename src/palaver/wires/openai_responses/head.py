@@ -20,9 +20,9 @@ from palaver.core import jsontext
 from palaver.core.messages import SystemMessage, ToolMessage
 from palaver.core.parts import Text
 from palaver.core.tools import ProviderTool
-from palaver.wires import reading
+from palaver.wires import reading, thinking
 from palaver.wires.encoder import ABSENT
-from palaver.wires.handover import declared_name, fitting_effort, fitting_name
+from palaver.wires.handover import declared_name, fitting_name
 from palaver.wires.openai_responses import calls
 from palaver.wires.openai_responses.forms import (
     ELSEWHERE,
@@ -60,14 +60,13 @@ _SETTINGS: Final = {
     "parallel_tool_calls": "parallel_tool_calls",
     "stream": "stream",
 }
-_EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_UNSAID: Final = ("stop", "seed", "frequency_penalty", "presence_penalty", "top_k", "reasoning_tokens")
+_UNSAID: Final = ("stop", "seed", "frequency_penalty", "presence_penalty", "top_k")
 
 
 def head(request: Request, system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
     """Write model, instructions, settings and tools."""
     rest = native(request, WIRE)
-    settings = request.settings
+    settings = thinking.fitted(request.settings, context, request.model)
     fields: dict[str, Any] = {}
     if request.model is not None:
         fields["model"] = request.model
@@ -75,7 +74,7 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         fields["instructions"] = message.text
     plain = {wire_key: getattr(settings, key) for wire_key, key in _SETTINGS.items()}
     fields |= {key: value for key, value in plain.items() if value is not None}
-    _put_inner(fields, rest, "reasoning", "effort", fitting_effort(settings.effort, _EFFORTS, context))
+    _put_inner(fields, rest, "reasoning", "effort", settings.effort)
     for key in _UNSAID:
         if getattr(settings, key) is not None:
             context.lose("dropped", key, "the wire has no such setting")
@@ -84,13 +83,13 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         kept = reading.form(rest, "format", settings.output, read_output_format)
         written = write_output_format(settings.output) if kept is None else kept
         _put_inner(fields, rest, "text", "format", written)
-    for held in (request, *request.tools, settings.output):
-        for wire, key, _ in () if held is None else reading.foreign(held, WIRE):
+    for held in (request, *request.tools):
+        for wire, key, _ in reading.foreign(held, WIRE):
             context.lose("dropped", key, f"a field of {wire}")
     _put_input(fields, request, rest, len(system), context)
     fields = {**fields, **visible(rest), **fields}  # an edit wins over a null that was found
     if not context.own:
-        _obey(fields, request, context)
+        _obey(fields, request, settings.effort, context)
     return fields
 
 
@@ -152,12 +151,14 @@ def _tool(tool: AnyTool, context: Context) -> object:
             fields["strict"] = tool.strict
         elif "@@strict" not in rest:
             fields["strict"] = False
+    elif tool.strict is not None:
+        context.lose("dropped", "strict", f"{tool.name!r} takes free text")
     return {**fields, **visible(rest)}
 
 
-def _obey(fields: dict[str, Any], request: Request, context: Context) -> None:
+def _obey(fields: dict[str, Any], request: Request, effort: str | None, context: Context) -> None:
     """Leave out what the provider refuses beside other fields (docs/spec/wires.md#3.3.7, #3.3.9)."""
-    if request.settings.effort in _EFFORTS[1:]:
+    if effort in thinking.SCALE[1:]:
         for key in ("temperature", "top_p", "top_logprobs"):
             if fields.get(key, jsontext.NULL) != jsontext.NULL:
                 del fields[key]

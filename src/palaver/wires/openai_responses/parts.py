@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import Fields
 from palaver.core.parts import (
@@ -69,7 +69,7 @@ def read(rows: list[Fields], source: Raw, usual: str, beside: Fields | None = No
             raise error.within(f"[{index}]") from None
         if part is None:
             raw = jsontext.own(jsontext.items(source)[index])
-            part = Opaque(WIRE, raw, provider_json=provider(WIRE, beside or {}))
+            part = trusted.Opaque(WIRE, raw, provider_json=provider(WIRE, beside or {}))
         found.append(part)
         if beside:
             beside = JOINED
@@ -86,7 +86,7 @@ def _part(rest: Fields, usual: str, beside: Fields | None) -> AnyPart | None:
             rest["@@type"] = hint(kind)
         if beside:
             rest.update(beside)
-        return Text(text, citations, provider_json=provider(WIRE, rest))
+        return trusted.Text(text, citations, provider_json=provider(WIRE, rest))
     reader = _READERS.get(kind)
     found = None if reader is None else reader(rest)
     if found is None:
@@ -97,7 +97,7 @@ def _part(rest: Fields, usual: str, beside: Fields | None) -> AnyPart | None:
 
 
 def _refusal(rest: Fields) -> AnyPart:
-    return Refusal(reading.need_text(rest, "refusal"))
+    return trusted.Refusal(reading.need_text(rest, "refusal"))
 
 
 def _image(rest: Fields) -> AnyPart | None:
@@ -105,9 +105,9 @@ def _image(rest: Fields) -> AnyPart | None:
         rest["@@detail"] = _ABSENT
     url = optional(reading.take_text, rest, "image_url")
     if url is not None:
-        return Image(*source(url))
+        return trusted.Image(*source(url))
     file_id = optional(reading.take_text, rest, "file_id")
-    return None if file_id is None else Image(FileId(file_id, WIRE))
+    return None if file_id is None else trusted.Image(trusted.FileId(file_id, WIRE))
 
 
 def _file(rest: Fields) -> AnyPart | None:
@@ -117,17 +117,17 @@ def _file(rest: Fields) -> AnyPart | None:
         found, media_type = source(data)
         if isinstance(found, Url):
             rest["@@field"] = hint("file_data")
-            found = found if data[:5] == "data:" else Inline(data)
+            found = found if data[:5] == "data:" else trusted.Inline(data)
     elif (file_id := optional(reading.take_text, rest, "file_id")) is not None:
-        found = FileId(file_id, WIRE)
+        found = trusted.FileId(file_id, WIRE)
     elif (url := optional(reading.take_text, rest, "file_url")) is not None:
-        found = Url(url)
+        found = trusted.Url(url)
     else:
         return None
     name = optional(reading.take_text, rest, "filename")
     if name is None and isinstance(found, Inline):
         rest["@@filename"] = _ABSENT
-    return File(found, media_type, name)
+    return trusted.File(found, media_type, name)
 
 
 def source(url: str) -> tuple[MediaSource, str | None]:
@@ -135,8 +135,8 @@ def source(url: str) -> tuple[MediaSource, str | None]:
     if url[:5] == "data:":
         media_type, marked, data = url[5:].partition(";base64,")
         if marked and media_type and "," not in media_type:
-            return Inline(data), media_type
-    return Url(url), None
+            return trusted.Inline(data), media_type
+    return trusted.Url(url), None
 
 
 _READERS: Final[dict[str, Callable[[Fields], AnyPart | None]]] = {
@@ -167,7 +167,7 @@ def citation(raw: Raw) -> Citation:
         found = table.get(key)
         return found if isinstance(found, kind) and not isinstance(found, bool) else None
 
-    return Citation(
+    return trusted.Citation(
         wire=WIRE,
         url=of("url", str),
         title=of("title", str) or of("filename", str),

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.events import (
     ArgumentsDelta,
@@ -35,7 +35,7 @@ from palaver.core.events import (
     TextDelta,
 )
 from palaver.core.jsontext import NULL, Fields
-from palaver.core.parts import AnyPart, Reasoning, Refusal, Text, ToolCall
+from palaver.core.parts import AnyPart, Refusal, Text, ToolCall
 from palaver.wires import reading
 from palaver.wires.openai_responses import parts
 from palaver.wires.openai_responses.calls import NATIVE
@@ -304,7 +304,7 @@ class Decoder(Teller):
     def _text(self, kind: str, rest: Fields, _data: bytes) -> None:
         """A delta of a text or a refusal, or all of it."""
         name, _, word = kind.rpartition(".")
-        bare, field = (Text(""), "text") if name == TEXT else (Refusal(""), "refusal")
+        bare, field = (trusted.Text(""), "text") if name == TEXT else (trusted.Refusal(""), "refusal")
         index, n = _index(rest), _inner(rest)
         text = _words(rest, word if word == "delta" else field)
         number = self._part(index, n, bare, name)
@@ -321,7 +321,7 @@ class Decoder(Teller):
         index, n = _index(rest), _inner(rest)
         raw = rest.get("annotation", NULL)
         if raw != NULL:
-            self.say(CitationDelta(self._part(index, n, Text(""), TEXT), parts.citation(raw)))
+            self.say(CitationDelta(self._part(index, n, trusted.Text(""), TEXT), parts.citation(raw)))
 
     # -- reasoning and calls -----------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ class Decoder(Teller):
         name, _, word = kind.rpartition(".")
         index, segment = _index(rest), _inner(rest, "summary_index" if name == SUMMARY else "content_index")
         text = _words(rest, "delta" if word == "delta" else "text")
-        number = self._part(index, 0, Reasoning(wire=WIRE))
+        number = self._part(index, 0, trusted.Reasoning(wire=WIRE))
         item = self._items[index]
         item.words = item.words or name
         if item.words != name:
@@ -357,7 +357,7 @@ class Decoder(Teller):
         index = _index(rest)
         raw = rest.get(word if word == "delta" else field, NULL)
         text = _words(rest, word if word == "delta" else field)
-        number = self._part(index, 0, ToolCall("", "", custom=name == CUSTOM))
+        number = self._part(index, 0, trusted.ToolCall("", "", custom=name == CUSTOM))
         item = self._items[index]
         if head and text:
             text = bytes(raw).strip()[1:-1].decode()

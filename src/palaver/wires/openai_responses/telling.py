@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.events import (
     ArgumentsDelta,
@@ -36,7 +36,6 @@ from palaver.core.events import (
     UsageUpdate,
 )
 from palaver.core.jsontext import NULL, Fields
-from palaver.core.messages import AssistantMessage
 from palaver.core.parts import AssistantPart, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
 from palaver.core.request import Response
 from palaver.stream import sse
@@ -142,7 +141,7 @@ class Teller(StreamDecoder):
         number = len(self._told)
         self._told.append((place, number))
         self._open[number] = None
-        for event in narrate(Response(AssistantMessage(content=(part,))), size=sys.maxsize):
+        for event in narrate(trusted.Response(trusted.AssistantMessage(content=(part,))), size=sys.maxsize):
             if isinstance(event, PartStart):
                 self.say(PartStart(number, event.part, 0, place))
             elif isinstance(event, _OF_PART):
@@ -192,7 +191,7 @@ class Teller(StreamDecoder):
     def _announce(self) -> None:
         """An answer that nobody announced begins."""
         if self._head is None:
-            self._head = Response(AssistantMessage(), origin=self.origin)
+            self._head = trusted.Response(trusted.AssistantMessage(), origin=self.origin)
             self.say(Start(self._head))
 
     def _heading(self, answer: Response) -> None:

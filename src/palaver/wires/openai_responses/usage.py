@@ -10,12 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from palaver.core import jsontext
-from palaver.core.typed import unchecked
+from palaver.core import jsontext, trusted
 from palaver.core.usage import Usage
 from palaver.wires import reading
-
-_usage = unchecked(Usage)
 
 
 class _InputDetails(Struct, gc=False):
@@ -45,12 +42,12 @@ def read_usage(raw: Raw) -> Usage:
     try:
         found = _counts(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):  # odd counters count nothing; raw keeps them
-        return Usage(raw_json=jsontext.own(raw))
+        return trusted.Usage(raw_json=jsontext.own(raw))
     read = (found.input_tokens_details or _NO_INPUT).cached_tokens
     written = (found.input_tokens_details or _NO_INPUT).cache_write_tokens
     reasoning = (found.output_tokens_details or _NO_OUTPUT).reasoning_tokens
     output = found.output_tokens
-    return _usage(
+    return trusted.Usage(
         input=reading.uncached(found.input_tokens, read, written),
         cache_read=read,
         cache_write=written,
