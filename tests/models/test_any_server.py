@@ -1,7 +1,6 @@
 """Whatever a server does, there is an answer or one error of ours, and soon."""
 
 import gzip
-from time import perf_counter
 
 import anyio
 import pytest
@@ -72,9 +71,7 @@ def test_any_answer_is_a_value_or_one_error(wire, said, stream, size):
                 except PalaverError as error:
                     found.append(error)
 
-    began = perf_counter()
     anyio.run(ask)
-    assert perf_counter() - began < 5
     assert all(len(str(each)) < 500 for each in found)
 
 

@@ -70,6 +70,11 @@ class Fault:
         waits = " and ".join(f"{wait:g} s" for wait in self.waits or ()) or "–"
         return [self.name, what + detail, str(self.requests), waits, "what came" if self.kept else "–"]
 
+    def sent(self, asked):
+        """Whether so many requests came as were sent; a busy server has not read all that a client gave up on."""
+        given_up = self.detail == "`first_token`"
+        return asked <= self.requests if given_up else asked == (self.requests if self.steps else 0)
+
     @property
     def timeouts(self):
         """What is waited for in vain is waited for shortly; all else has time, on a busy machine too."""
@@ -294,7 +299,7 @@ async def test_what_the_caller_sees(fault, anyio_backend):
         assert type(seen) is fault.seen
         assert given == fault.kept
         assert len(str(seen)) < 400
-    assert asked == (fault.requests if fault.steps else 0)
+    assert fault.sent(asked)
     assert tuple(waits) == (fault.waits or ())
     assert [(notice.kind, notice.attempt, notice.wait) for notice in notices] == [
         ("retry", number, wait) for number, wait in enumerate(waits, 1)

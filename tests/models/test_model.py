@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import anyio
 import pytest
@@ -38,6 +39,7 @@ class Key:
 
 
 async def test_a_stream_and_a_whole_answer_are_told_alike(anyio_backend):
+    began = time.monotonic()
     with serve(streams(*HELLO, **{"x-request-id": "req_1"}), says(WHOLE, request_id="req_2")) as server:
         model: LanguageModel = at(server.url)
         events, streamed = await told(model)
@@ -48,7 +50,7 @@ async def test_a_stream_and_a_whole_answer_are_told_alike(anyio_backend):
         assert assembler.finish() == reply.response
         assert reply.response.message.text == "Hello"
         assert (reply.model, reply.wire, reply.attempts, reply.losses) == ("test/m", "openai_chat", 1, ())
-        assert 0 < reply.first_token_seconds <= reply.seconds < 2
+        assert 0 < reply.first_token_seconds <= reply.seconds <= time.monotonic() - began
     assert (streamed.request_id, whole.request_id) == ("req_1", "req_2")
     assert [json.loads(asked.body)["stream"] for asked in server.asked] == [True, False]
     assert server.connections == 1

@@ -26,6 +26,7 @@ from palaver import wires
 from palaver.models.language_model import Prompt
 from palaver.models.recording import Exchange, Recording
 from palaver.models.replay import Recorder, replay, serve
+from palaver.testing.tables import row
 
 FOLDER = Path(__file__).parent / "recordings"
 FINAL = recordings.TURNS[-1].text
@@ -56,7 +57,7 @@ async def test_a_conversation_with_tools_is_played_by_every_wire(wire, tmp_path)
     """And heard while it is played, it is recorded again as it was."""
     messages: list[p.Message] = [recordings.QUESTION]
     async with replay(file(wire)) as again, Recorder(tmp_path / "again.json") as recorder:
-        assert again.name == recordings.MODELS[wire]
+        assert again.name == row(recordings.MODELS, wire, "MODELS in tools/recordings.py")
         session = recorder.model(again._model).session()
         while not isinstance(messages[-1], p.AssistantMessage):
             prompt = Prompt(messages=tuple(messages), system=(recordings.SYSTEM,), tools=recordings.TOOLS)
@@ -173,7 +174,10 @@ def test_the_official_client_reads_the_recording_from_the_server(wire):
     recording = Recording.read(file(wire))
     played = Recording(exchanges=tuple(_as_the_client_says(wire, each) for each in recording.exchanges))
     with serve(played) as server:
-        texts = [CLIENTS[wire](server.url, json.loads(exchange.body)) for exchange in recording.exchanges]
+        texts = [
+            row(CLIENTS, wire, "CLIENTS in tests/models/test_recordings.py")(server.url, json.loads(exchange.body))
+            for exchange in recording.exchanges
+        ]
         assert server.unplayed == ()
     assert texts[-1] == FINAL
 

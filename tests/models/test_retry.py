@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from time import perf_counter
 
 import pytest
 from hypothesis import given, strategies as st
@@ -90,11 +89,10 @@ def test_no_header_breaks_it(text):
     assert told is None or told >= 0
 
 
-@pytest.mark.parametrize("text", ["1" * 60_000, "9" * 400 + "s", "1.5" * 20_000, "NaN", "-5", "1e309", " " * 60_000])
+@pytest.mark.parametrize("text", ["1" * 600_000, "9" * 400 + "s", "1.5" * 200_000, "NaN", "-5", "1e309", " " * 600_000])
 def test_what_is_no_wait_is_told_at_once(text):
-    began = perf_counter()
+    # so long that quadratic time would run for many minutes
     assert told_wait({"retry-after": text, "retry-after-ms": text, "x-ratelimit-reset-after": text}, NOW) is None
-    assert perf_counter() - began < 1
 
 
 @given(

@@ -72,7 +72,7 @@ class HttpAnswer(Answer):
         self._model = model
         self._written = written
         self._prompt = prompt
-        self._stream = stream and model.capabilities.streaming
+        self._stream = stream and model.capabilities.streaming and wires.get(model.endpoint.wire).streams
         self._on_notice = on_notice
         self._wire = wires.get(model.endpoint.wire)
         self._attempts = 0
@@ -84,7 +84,7 @@ class HttpAnswer(Answer):
     def _forget(self) -> None:
         """Begin an attempt."""
         self._arriving: http.Arriving | None = None
-        self._decoder: StreamDecoder = self._wire.stream_decoder()
+        self._reading: StreamDecoder | None = None
         self._unwrap: Unwrap | None = None
         self._whole: Response | None = None
         self._events: deque[Event] = deque()
@@ -93,6 +93,13 @@ class HttpAnswer(Answer):
         self._waited = 0.0
         self._alive = False
         self._request_id: str | None = None
+
+    @property
+    def _decoder(self) -> StreamDecoder:
+        """What reads the stream; made for the first bytes, since a wire may have no streams."""
+        if self._reading is None:
+            self._reading = self._wire.stream_decoder()
+        return self._reading
 
     # -- sending --
 
@@ -305,7 +312,7 @@ class HttpAnswer(Answer):
     @property
     def so_far(self) -> Response | None:
         """What came so far, also when it broke off."""
-        if self._whole is not None:
+        if self._whole is not None or self._reading is None:
             return self._whole
         return self._decoder.response if self._decoder.assembler.state != "idle" else None
 

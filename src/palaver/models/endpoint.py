@@ -100,6 +100,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """Makes what unwraps a streamed answer; whole answers are never wrapped."""
     counting: Counting | None = None
     """How prompts are counted there; ``None`` where the provider cannot, or does not say how."""
+    metadata: bool = True
+    """Whether the address takes the wire's field for metadata."""
 
     def __repr__(self) -> str:
         """Where, and by which wire; no key of the address or the headers."""

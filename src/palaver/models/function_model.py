@@ -23,6 +23,8 @@ from palaver.core.request import Response
 from palaver.models.capabilities import Capabilities
 from palaver.models.language_model import LanguageModel, Prompt, Session
 from palaver.models.scripted import TurnSession, turn_of
+from palaver.models.text_calls import TextCallSession
+from palaver.stream import local
 
 Completion: TypeAlias = "str | AssistantMessage | Response"
 
@@ -37,11 +39,19 @@ class FunctionModel(LanguageModel):
         *,
         name: str = "function/model",
         capabilities: Capabilities = Capabilities(),  # noqa: B008 (frozen)
+        text_calls: str | None = None,
     ) -> None:
-        """Take the function, a name for people, and what the model can do. Raises ``MessageError`` for no function."""
+        """Take the function, a name for people, and what the model can do.
+
+        ``text_calls`` names the format in which its texts hold calls and reasoning (``palaver.stream.local``). Raises
+        ``MessageError`` for no function, and ``UnknownNameError`` for a format that there is not.
+        """
+        if text_calls is not None:
+            local.get(text_calls)
         if not callable(function):
             raise MessageError(f"function: {excerpt(repr(function))} is no function")
         self._function, self._name, self._capabilities = function, name, capabilities
+        self._text_calls = text_calls
 
     @property
     def name(self) -> str:
@@ -55,7 +65,8 @@ class FunctionModel(LanguageModel):
 
     def session(self) -> Session:
         """Begin a conversation."""
-        return TurnSession(self._name, self._turn)
+        session = TurnSession(self._name, self._turn)
+        return session if self._text_calls is None else TextCallSession(session, self._text_calls)
 
     async def _turn(self, prompt: Prompt) -> Response:
         turn = await turn_of(self._function(prompt), self._name)

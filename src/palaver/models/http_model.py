@@ -5,6 +5,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import final
 
 from msgspec import Struct
@@ -28,7 +29,8 @@ class Model(Struct, frozen=True, kw_only=True):
     ``name`` is what people call it (``openai/gpt-…``), ``id`` what is sent. ``settings`` are defaults: each field that
     a prompt leaves open. ``missing`` says what becomes of what the model cannot see or do. Without ``http`` it shares
     the connections of the event loop. ``text_calls`` names the format in which the model writes calls and reasoning as
-    text (``palaver.stream.local.names()``), where its server does not read them.
+    text (``palaver.stream.local.names()``), where its server does not read them. ``metadata`` names the keys of the
+    messages' metadata that may be sent to the provider; what is not named stays here.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Model(Struct, frozen=True, kw_only=True):
     http: Sender | None = None
     clock: Clock = Clock()
     text_calls: str | None = None
+    metadata: Collection[str] = frozenset()
 
     def session(self) -> Session:
         """Begin a conversation. Raises ``UnknownNameError`` for a wire or a format that there is not."""
@@ -59,6 +62,7 @@ def written(model: Model) -> Written:
         settings=model.settings,
         capabilities=model.capabilities,
         missing=model.missing,
+        metadata=model.metadata if model.endpoint.metadata else (),
     )
 
 

@@ -15,7 +15,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import anyio
@@ -146,14 +146,16 @@ def model(
     capabilities: Capabilities | None = None,
     http: Http | None = None,
     text_calls: str | None = None,
+    metadata: Collection[str] = frozenset(),
 ) -> Model:
     """The model of that name, ready to be asked.
 
     ``key`` and ``url`` stand before what the environment says; ``wire`` chooses another wire that the provider speaks
     (``openai_chat``), or the accent of a server (``openai_chat:vllm``). ``capabilities`` are those of the catalogue,
     unless given. ``text_calls`` names the format in which a model writes its calls as text, where its server does not
-    read them (``"lfm2"``; ``palaver.stream.local.names()``). Raises ``UnknownNameError`` for a name, provider, wire or
-    format that there is not.
+    read them (``"lfm2"``; ``palaver.stream.local.names()``). ``metadata`` names the keys of the messages' metadata that
+    may be sent to the provider (``{"session_id"}``). Raises ``UnknownNameError`` for a name, provider, wire or format
+    that there is not.
     """
     if text_calls is not None:
         local.get(text_calls)
@@ -170,6 +172,7 @@ def model(
         missing=missing,
         http=http,
         text_calls=text_calls,
+        metadata=metadata,
     )
 
 

@@ -86,6 +86,7 @@ class Asked(Struct, frozen=True, kw_only=True, omit_defaults=True):
     capabilities: Capabilities = Capabilities()
     settings: Settings = Settings()
     missing: Missing = "drop"
+    metadata: tuple[str, ...] = ()
 
 
 class Recording(Struct, frozen=True, kw_only=True):

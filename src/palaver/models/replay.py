@@ -209,6 +209,7 @@ def asked_of(model: Model) -> Asked:
         capabilities=model.capabilities,
         settings=model.settings,
         missing=model.missing,
+        metadata=tuple(sorted(model.metadata)) if endpoint.metadata else (),
     )
 
 
@@ -344,4 +345,5 @@ def _model(asked: Asked) -> Model:
         capabilities=asked.capabilities,
         settings=asked.settings,
         missing=asked.missing,
+        metadata=asked.metadata,
     )

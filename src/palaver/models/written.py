@@ -20,7 +20,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -54,6 +54,7 @@ class Written:
         settings: Settings,
         capabilities: Capabilities,
         missing: Missing = "drop",
+        metadata: Collection[str] = (),
     ) -> None:
         """Begin with nothing written."""
         self._wire = wire
@@ -62,6 +63,7 @@ class Written:
         self._settings = _OPEN if settings == _OPEN else settings
         self._capabilities = capabilities
         self._missing: Missing = missing
+        self._metadata = metadata
         self._encoder: RequestEncoder | None = None
         self._last: Prompt | None = None
         self._streamed = False
@@ -86,7 +88,7 @@ class Written:
             encoder.append(*new)
         else:
             request = self._request(prompt, marked, stream=stream)
-            encoder = self._wire.request_encoder(request, takes=self._capabilities.media)
+            encoder = self._wire.request_encoder(request, takes=self._capabilities.media, metadata=self._metadata)
         encoded = Encoded(encoder.chunks(), (*unfit, *_shifted(encoder.losses, len(prompt.system))))
         self._last, self._streamed, self._messages, self._encoder = prompt, stream, messages, encoder
         self._places = tuple(marked)

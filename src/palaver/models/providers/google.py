@@ -23,6 +23,7 @@ ROWS: Final = (
                     found=("totalTokens",),
                     page="https://ai.google.dev/api/tokens",
                 ),
+                metadata=False,  # https://github.com/googleapis/python-genai/issues/2296: labels are Vertex AI's
             ),
         ),
         keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"),  # of both, Google's own clients take the first

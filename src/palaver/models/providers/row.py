@@ -108,10 +108,14 @@ _PATHS: Final[dict[str, Endpoint]] = {
 """Where each wire is spoken, behind the address of a provider; one that stands elsewhere says so in its row."""
 
 
-def speaking(provider: str, wire: str, url: str | None = None, *, counting: Counting | None = None) -> Endpoint:
+def speaking(
+    provider: str, wire: str, url: str | None = None, *, counting: Counting | None = None, metadata: bool = True
+) -> Endpoint:
     """The endpoint of a wire, at its usual path or at ``url``. Raises ``KeyError`` for a wire without a usual path."""
     usual = _PATHS[wire.partition(":")[0]]
-    return structs.replace(usual, provider_name=provider, wire=wire, url=url or usual.url, counting=counting)
+    return structs.replace(
+        usual, provider_name=provider, wire=wire, url=url or usual.url, counting=counting, metadata=metadata
+    )
 
 
 def usual() -> tuple[str, ...]:
