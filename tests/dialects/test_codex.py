@@ -18,6 +18,7 @@ from palaver.core.messages import (
     ToolMessage,
     UserMessage,
 )
+from palaver.core.pairs import tied
 from palaver.core.parts import Image, Text
 from palaver.core.usage import Usage
 from palaver.dialects.carrying import without_records
@@ -321,8 +322,11 @@ def anew(name, path):
 
 
 def bare(transcript):
+    """What a conversation says; a result that names no call has the id of the one it is of."""
     said_there = [each.message for each in transcript.thread.path() if not is_record(each)]
-    plain = (without_records(each).replace(id=None, sent_at=None) for each in said_there)
+    ties = tied(said_there)
+    named = [each.replace(tool_call_id=ties[at]) if at in ties else each for at, each in enumerate(said_there)]
+    plain = (without_records(each).replace(id=None, sent_at=None) for each in named)
     return [jsontext.normal(canonical.encode(each)) for each in plain]
 
 
@@ -654,7 +658,7 @@ def test_a_file_is_lost_to_the_program_and_carried():
     talk = transcript_of([p.user("read", p.File(p.Inline("QUJD"), "application/pdf", "a.pdf"))])
     written = CODEX.write(talk)
     assert [str(each) for each in written.losses] == [
-        "messages[0]: file dropped (the program reads texts and images only)"
+        "messages[0]: file converted (the program reads texts and images only; carried along)"
     ]
     check_strictly(written)
     assert messages(written.body)[0].content[1].name == "a.pdf"

@@ -182,7 +182,7 @@ def test_a_foreign_conversation_comes_back_equal():
     back = [without_records(each.message) for each in only(written.body).thread.path()[1:]]
     assert [each.replace(id=None) for each in back] == messages
     told = {(loss.kind, loss.what) for loss in written.losses}
-    assert {("dropped", "reasoning proof"), ("converted", "system")} <= told
+    assert {("converted", "reasoning proof"), ("converted", "system")} <= told
     assert not any("signature of Gemini" in loss.why for loss in written.losses)
 
 

@@ -66,6 +66,14 @@ def test_a_file_that_nobody_edited_is_the_same_file(name, path):
     assert written.losses == ()
 
 
+@pytest.mark.finding("F-04")
+@every_file
+def test_records_are_no_messages_of_a_path(name, path):
+    for transcript in dialects.get(name).read(path.read_bytes()):
+        found = transcript.thread.path()
+        assert found.messages == tuple(entry.message for entry in found if not is_record(entry))
+
+
 @every_file
 def test_it_is_recognised_as_what_it_is_and_as_nothing_else(name, path):
     found = dialects.detect(path.read_bytes(), path.name)

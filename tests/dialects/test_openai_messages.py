@@ -125,7 +125,7 @@ def test_a_branch_that_is_not_written_is_in_the_receipt():
     first = talk.thread.entries[0].id
     talk.thread.add([Entry("other", first, p.assistant("hm"))], {"branch-1": "other"})
     written = CHAT.write(talk)
-    assert [each.what for each in written.losses] == ["branches"]
+    assert [each.what for each in written.losses] == ["branch branch-1"]
     assert json.loads(written.body)["messages"][1]["content"] == "ho"
 
 

@@ -1,5 +1,7 @@
 """There and back: what a dialect with a free slot was given, it gives back as it was (docs/spec/dialects.md#17.4)."""
 
+# pyright: basic
+
 from __future__ import annotations
 
 import pytest
@@ -7,6 +9,7 @@ from msgspec import structs
 
 from palaver import dialects
 from palaver.core.messages import FlushMarker, RescueMarker
+from palaver.core.pairs import tied
 from palaver.dialects.carrying import without_records
 from palaver.dialects.writing import is_record
 from palaver.threads.accounting import usage_once
@@ -38,12 +41,14 @@ PAIRS = [
 
 
 def told(transcript, *, marked=True):
-    """What a conversation says, ids and times aside."""
-    return [
+    """What a conversation says, ids and times aside; a result that names no call has the id of the one it is of."""
+    messages = [
         structs.replace(without_records(entry.message), id=None, sent_at=None)
         for entry in transcript.thread.path()
         if not is_record(entry) and (marked or not isinstance(entry.message, FlushMarker | RescueMarker))
     ]
+    ties = tied(messages)
+    return [each.replace(tool_call_id=ties[place]) if place in ties else each for place, each in enumerate(messages)]
 
 
 @pytest.mark.law(5)

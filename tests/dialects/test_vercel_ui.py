@@ -324,9 +324,9 @@ def test_without_the_slot_nothing_is_carried():
     assert [(loss.kind, loss.what) for loss in losses] == [("dropped", "flush")]
 
 
-def test_a_file_without_a_url_is_lost_and_said():
+def test_a_file_without_a_url_is_carried_and_said():
     _, losses = written(user("a", Image(Url("no url"))))
-    assert [(loss.kind, loss.what, loss.part) for loss in losses] == [("dropped", "image", 1)]
+    assert [(loss.kind, loss.what, loss.part) for loss in losses] == [("converted", "image", 1)]
 
 
 # -- edits -------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from msgspec import UNSET, Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -163,7 +163,7 @@ class SwarmForm(Form):
         calls, images = listed(fields, "tool_calls"), listed(fields, "images")
         parts: list[AnyPart] = []
         if text is not None and (text or not calls):
-            parts.append(Text(text))
+            parts.append(trusted.Text(text))
         if cls in {SystemMessage, DeveloperMessage}:
             self._leave(fields, beside, "images")
         else:
@@ -178,11 +178,11 @@ class SwarmForm(Form):
         found = source_of(jsontext.text(raw)) if jsontext.kind(raw) == "a string" else None
         if found is None or (isinstance(found[0], Inline) and not found[0].valid):
             self.watch.note("block", "image", self.line)
-            return Opaque(NAME, jsontext.own(raw))
+            return trusted.Opaque(NAME, jsontext.own(raw))
         source, media_type, before = found
         plain = "" if media_type is None else f"data:{media_type};base64,"
         beside = {"before": before} if before != plain and isinstance(source, Inline) else {}
-        return Image(source, media_type, provider_json=provider_of({NAME: beside}))
+        return trusted.Image(source, media_type, provider_json=provider_of({NAME: beside}))
 
     def _call(self, raw: Raw) -> AnyPart:
         fields = split(raw)
@@ -192,7 +192,7 @@ class SwarmForm(Form):
         kind = "" if arguments is None else jsontext.kind(arguments)
         if called is None or named is None or arguments is None or kind not in {"an object", "a string"}:
             self.watch.note("block", "tool call", self.line)
-            return Opaque(NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "tool_calls"}}))
+            return trusted.Opaque(NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "tool_calls"}}))
         self.watch.keys(fields, _CALL, "tool_calls", self.line)
         self.watch.keys(function, _FUNCTION, "tool_calls.function", self.line)
         beside: dict[str, Any] = {key: each for key, each in fields.items() if key not in {"id", "function"}}
@@ -207,7 +207,7 @@ class SwarmForm(Form):
         if text:
             beside["text"] = True
         said = jsontext.text(arguments) if text else bytes(arguments).decode()
-        return settled(ToolCall(called, named, said, provider_json=provider_of({NAME: beside})))
+        return settled(trusted.ToolCall(called, named, said, provider_json=provider_of({NAME: beside})))
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -296,7 +296,6 @@ DIALECT: Final = Dialect(
     history="all",
     extension=".json",
     message_files=True,
-    texts=frozenset(("content",)),
     keeps=("agents and modes", "payloads", "rescue and flush markers", "images", "tool calls and results"),
     loses=(
         "ids and times",

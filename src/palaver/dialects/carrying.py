@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, structs
 
-from palaver.core import canonical, jsontext
+from palaver.core import canonical, jsontext, trusted
 from palaver.core.errors import PalaverError
 from palaver.core.messages import BOOKKEEPING
-from palaver.core.parts import Text
 from palaver.dialects.kept import sum_of
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def restored(plain: Sequence[Message], slot: Any) -> tuple[Message, ...] | None:
     carried: object = held.get("messages")
     if not isinstance(carried, list):
         return None
-    if not carried and any(part != Text("") for message in plain for part in message.content):
+    if not carried and any(part != trusted.Text("") for message in plain for part in message.content):
         return None  # no message is carried only by a record that is there to be there, and says nothing
     if held.get("sum") != _sum_of_values([without_records(each) for each in plain]):
         return None

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from msgspec import Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.messages import (
     AssistantMessage,
@@ -52,10 +52,10 @@ from palaver.core.parts import (
     ToolCall,
     Video,
 )
-from palaver.dialects import carrying
+from palaver.dialects import carrying, codebuff_strict
 from palaver.dialects.codebuff_options import options_of, proof_of, provider_read
 from palaver.dialects.dialect import Dialect, Origin
-from palaver.dialects.fields import inner, integer, listed, split, string, value
+from palaver.dialects.fields import as_object, inner, integer, kind_of, listed, string, value
 from palaver.dialects.listing import (
     ABSENT,
     DocumentReading,
@@ -263,22 +263,22 @@ class CodebuffForm(Form):
     def _content(self, cls: type[Any], raw: Raw) -> tuple[AnyPart, ...]:
         kind = jsontext.kind(raw)
         if kind == "a string" and cls is not ToolMessage:
-            return (Text(jsontext.text(raw)),)
+            return (trusted.Text(jsontext.text(raw)),)
         if kind != "an array":
             raise DecodeError(f"content is {kind}")
         return tuple([self._part(each, cls) for each in jsontext.items(raw)])
 
     def _part(self, raw: Raw, cls: type[Any]) -> AnyPart:
-        fields = split(raw)
+        fields = as_object(raw)
         kind = string(fields, "type") or ""
         known = _PARTS.get(kind)
         if known is None or kind not in _HELD[cls]:
             self.watch.note("block", kind or "without a type", self.line)
-            return Opaque(NAME, jsontext.own(raw))
-        missing = next((key for key in _NEEDS[kind] if string(fields, key) is None), None)
+            return trusted.Opaque(NAME, jsontext.own(raw))
+        missing = next((key for key in _NEEDS[kind] if kind_of(fields, key) != "a string"), None)
         if missing is not None:
             self.watch.note("value", f"{kind}.{missing}", self.line)
-            return Opaque(NAME, jsontext.own(raw))
+            return trusted.Opaque(NAME, jsontext.own(raw))
         self.watch.keys(fields, known, kind, self.line)
         options = fields.get("providerOptions")
         proof = proof_of(options) if kind == "reasoning" else None
@@ -291,7 +291,7 @@ class CodebuffForm(Form):
         made = _made(kind, fields, beside)
         if made is None:
             self.watch.note("value", kind, self.line)
-            return Opaque(NAME, jsontext.own(raw))
+            return trusted.Opaque(NAME, jsontext.own(raw))
         if proof is not None and whole and isinstance(made, Reasoning):
             made = made.replace(signature=proof.signature, encrypted=proof.encrypted, wire=proof.wire)
         return structs.replace(made, provider_json=provider_of({**provider, EXTRA: beside}))
@@ -363,7 +363,7 @@ class CodebuffForm(Form):
 
 def _hoisted(fields: Fields) -> Fields:
     """A result of the first form as the later one has it: what stands in its content stands beside it."""
-    content = inner(fields, "content")
+    content = as_object(fields.get("content", jsontext.NULL))
     if string(content, "type") != "tool-result":
         return fields
     rest = {key: raw for key, raw in content.items() if key not in {"type", "output"}}
@@ -374,7 +374,7 @@ def _failed(content: Sequence[AnyPart]) -> bool:
     """Whether a result is wholly what Codebuff answers with when a tool fails: JSON with an ``errorMessage``."""
     match content:
         case (Json(value_json=raw),):
-            return "errorMessage" in split(raw)
+            return "errorMessage" in as_object(raw)
         case _:
             return False
 
@@ -383,11 +383,11 @@ def _made(kind: str, fields: Fields, beside: dict[str, Any]) -> AnyPart | None:
     """A part that has what it needs; ``None`` when it cannot be said in neutral fields."""
     match kind:
         case "text":
-            return Text(string(fields, "text") or "")
+            return trusted.Text(string(fields, "text") or "")
         case "reasoning":
-            return Reasoning(string(fields, "text") or "")
+            return trusted.Reasoning(string(fields, "text") or "")
         case "json":
-            return Json(jsontext.own(fields["value"])) if "value" in fields else None
+            return trusted.Json(jsontext.own(fields["value"])) if "value" in fields else None
         case "tool-call":
             return _call(fields)
         case _:
@@ -401,7 +401,7 @@ def _call(fields: Fields) -> ToolCall | None:
     if executed is None and "providerExecuted" in fields:
         return None
     called, name = string(fields, "toolCallId") or "", string(fields, "toolName") or ""
-    return ToolCall(called, name, bytes(given).decode(), provider_executed=executed is True)
+    return trusted.ToolCall(called, name, bytes(given).decode(), provider_executed=executed is True)
 
 
 def _medium(kind: str, fields: Fields, beside: dict[str, Any]) -> Image | Audio | Video | File | None:
@@ -414,16 +414,16 @@ def _medium(kind: str, fields: Fields, beside: dict[str, Any]) -> Image | Audio 
         return None
     if kind == "media":
         cls = _MEDIA.get((media_type or "").partition("/")[0], File)
-        return cls(Inline(string(fields, "data") or ""), media_type)
+        return cls(trusted.Inline(string(fields, "data") or ""), media_type)
     if isinstance(source, Inline) and before != _before(kind, media_type):
         beside["before"] = before
     if media_type is None and typed is not None:
         media_type = typed
         beside[ABSENT] = ["mediaType"]
     if kind == "image":
-        return Image(source, media_type)
+        return trusted.Image(source, media_type)
     name = string(fields, "filename")
-    return File(source, media_type, name=name) if name is not None or "filename" not in fields else None
+    return trusted.File(source, media_type, name=name) if name is not None or "filename" not in fields else None
 
 
 def _before(kind: str, media_type: str | None) -> str:
@@ -506,6 +506,7 @@ DIALECT: Final = Dialect(
     framing="document",
     resumes=True,
     extension=".json",
+    rules=codebuff_strict.check,
     keeps=("tags and times", "provider options", "reasoning with proof", "images and files", "results as JSON"),
     loses=(
         "ids",

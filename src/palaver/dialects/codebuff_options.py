@@ -21,7 +21,7 @@ from palaver.core import jsontext
 from palaver.core.messages import BOOKKEEPING
 from palaver.core.parts import Reasoning
 from palaver.dialects.carrying import SLOT
-from palaver.dialects.fields import split, string
+from palaver.dialects.fields import as_object, string
 
 if TYPE_CHECKING:
     from palaver.core.value import Value
@@ -53,9 +53,9 @@ class Proof(NamedTuple):
 
 def proof_of(options: Raw | None) -> Proof | None:
     """The proof among the options of a reasoning part."""
-    for name, raw in (split(options) if options is not None else {}).items():
+    for name, raw in (as_object(options) if options is not None else {}).items():
         wire, signs, encrypts = _PROOFS.get(name, ("", None, None))
-        held = split(raw)
+        held = as_object(raw)
         signature = None if signs is None else string(held, signs)
         encrypted = None if encrypts is None else string(held, encrypts)
         if signature is not None or encrypted is not None:
@@ -67,7 +67,7 @@ def provider_read(
     options: Raw | None, proof: Proof | None = None, *, reasoning: bool = False
 ) -> tuple[dict[str, dict[str, Any]], bool]:
     """``provider`` of what has these options, and whether they come back the same."""
-    given = {} if options is None else split(options)
+    given = {} if options is None else as_object(options)
     if not given:
         return {}, False
     given.pop(SLOT, None)
@@ -75,7 +75,7 @@ def provider_read(
         return {}, False
     read: dict[str, dict[str, Any]] = {}
     for name, raw in given.items():
-        for key, each in split(raw).items():
+        for key, each in as_object(raw).items():
             if proof is not None and name == proof.provider and key in _PROOFS[name][1:]:
                 continue
             there = (_NAMES.get(name, name), key)
@@ -89,7 +89,7 @@ def options_of(of: Value, extra: str) -> dict[str, dict[str, Any]]:
     """The options of a message or part."""
     held = {} if of.provider_json is UNSET else jsontext.fields(of.provider_json)
     provider = {
-        name: dict(split(raw)) for name, raw in held.items() if name != extra and not name.startswith(BOOKKEEPING)
+        name: dict(as_object(raw)) for name, raw in held.items() if name != extra and not name.startswith(BOOKKEEPING)
     }
     return _written(provider, _proof(of) if isinstance(of, Reasoning) else None, reasoning=isinstance(of, Reasoning))
 

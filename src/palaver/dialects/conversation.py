@@ -30,10 +30,10 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
+from palaver.core import trusted
 from palaver.core.canonical import content_hash
 from palaver.core.errors import DecodeError
-from palaver.core.messages import AssistantMessage, FlushMarker, Message, SystemMessage, UserMessage
-from palaver.core.parts import File, Inline
+from palaver.core.messages import AssistantMessage, FlushMarker, Message, SystemMessage
 from palaver.dialects.drift import Drift, Watch, failure_of, losses_of
 from palaver.dialects.kept import keep
 from palaver.threads.thread import MAIN, Entry, Thread
@@ -98,7 +98,8 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``id`` is the program's own, ``format`` the version of the format, ``program`` that of the program; ``cwd`` the
     working directory; ``started_at`` Unix milliseconds. ``parent`` is the thread that gave this one its task, and
-    ``call`` the tool call by which it did (docs/spec/dialects.md#0.7). ``more`` is what only the dialect itself reads.
+    ``call`` the tool call by which it did (docs/spec/dialects.md#0.7). ``columns`` names what stands beside the
+    messages of a record and is in none of them. ``more`` is what only the dialect itself reads.
     """
 
     dialect: str = ""
@@ -112,12 +113,13 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent: str | None = None
     call: str | None = None
     agent: str | None = None
+    columns: list[str] = []
     more: dict[str, Any] = {}
 
     def metadata(self) -> dict[str, Any]:
         """Give it as the metadata of a thread."""
         held = structs.asdict(self)  # what ``more`` holds stays as it is: numbers know how they were written
-        return {SESSION: {name: each for name, each in held.items() if each not in (None, "", {})}}
+        return {SESSION: {name: each for name, each in held.items() if each not in (None, "", [], {})}}
 
 
 def session_of(metadata: Mapping[str, Any]) -> Session:
@@ -161,12 +163,12 @@ class Transcript(Struct, frozen=True):
 
 def record_message(sent_at: int | None = None) -> SystemMessage:
     """The message of a record that is none: what leads a group whose first record nobody said."""
-    return SystemMessage(tags=(RECORD,), mode="tool", sent_at=sent_at)
+    return trusted.SystemMessage(tags=(RECORD,), mode="tool", sent_at=sent_at)
 
 
 def hidden_before(sent_at: int | None = None) -> FlushMarker:
     """The marker behind which a model's view begins after a compaction."""
-    return FlushMarker(reason=COMPACTION, source=COMPACTION, sent_at=sent_at)
+    return trusted.FlushMarker(reason=COMPACTION, source=COMPACTION, sent_at=sent_at)
 
 
 def copied(message: M) -> M:
@@ -296,8 +298,8 @@ def _without_media(record: Record) -> Message:
     found = _BASE64.findall(record.raw.decode("utf-8", "replace")) if len(record.raw) > LEAST_MEDIA else ()
     if not found:
         return record_message()
-    parts = tuple([File(Inline(data)) for data in dict.fromkeys(found)])
-    return UserMessage(content=parts, tags=(RECORD,), mode="tool")
+    parts = tuple([trusted.File(trusted.Inline(data)) for data in dict.fromkeys(found)])
+    return trusted.UserMessage(content=parts, tags=(RECORD,), mode="tool")
 
 
 def collected(steps: Iterable[Step], watch: Watch | None = None) -> tuple[tuple[Transcript, ...], tuple[Drift, ...]]:

@@ -24,7 +24,7 @@ from uuid import UUID, uuid5
 
 from msgspec import Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.messages import (
     AssistantMessage,
@@ -50,7 +50,7 @@ from palaver.core.parts import (
     Url,
 )
 from palaver.dialects.dialect import Dialect, Origin
-from palaver.dialects.fields import inner, listed, split, string, value
+from palaver.dialects.fields import as_object, inner, kind_of, listed, split, string, value
 from palaver.dialects.listing import (
     ABSENT,
     DocumentReading,
@@ -161,7 +161,7 @@ class SwiftForm(Form):
         content = self._content(cls, fields)
         says: dict[str, Any] = {"id": string(fields, "id"), "source": string(fields, "source")}
         read: set[str] = {"role", "content"} | ({"source"} if says["source"] is not None else set())
-        read |= {"imageURLs"} if string(fields, "content") is not None or "content" not in fields else set()
+        read |= {"imageURLs"} if kind_of(fields, "content") == "a string" or "content" not in fields else set()
         read |= {"id"} if _is_canonical(says["id"]) else set()
         if cls is AssistantMessage:
             content += map(self._call, listed(fields, "toolCalls"))
@@ -184,43 +184,43 @@ class SwiftForm(Form):
         if raw is not None and jsontext.kind(raw) != "a string":
             raise DecodeError(f"content is {jsontext.kind(raw)}")
         text = "" if raw is None else jsontext.text(raw)
-        parts: list[AnyPart] = [Text(text)]
+        parts: list[AnyPart] = [trusted.Text(text)]
         if cls is AssistantMessage:
             thought, answer = split_thinking(text)
-            parts = [*([] if thought is None else [Reasoning(thought)]), Text(answer)]
+            parts = [*([] if thought is None else [trusted.Reasoning(thought)]), trusted.Text(answer)]
         urls = [jsontext.text(each) for each in listed(fields, "imageURLs") if jsontext.kind(each) == "a string"]
         images = [_image({"url": jsontext.raw(url)}) for url in urls]
         return parts + [each for each in images if each is not None and holds(cls, each)]
 
     def _block(self, raw: Raw, cls: type[Any]) -> AnyPart:
-        fields = split(raw)
+        fields = as_object(raw)
         kind = string(fields, "type") or ""
         made: AnyPart | None = None
         if kind not in _BLOCKS:
             self.watch.note("block", kind or "without a type", self.line)
-            return Opaque(NAME, jsontext.own(raw))
+            return trusted.Opaque(NAME, jsontext.own(raw))
         self.watch.keys(fields, _BLOCKS[kind], kind, self.line)
         beside = {key: each for key, each in fields.items() if key not in _BLOCKS[kind]}
-        text = string(fields, kind)
+        text = None if kind == "image" else string(fields, kind)
         if kind == "text" and text is not None:
-            made = Text(text, provider_json=provider_of({NAME: beside}))
+            made = trusted.Text(text, provider_json=provider_of({NAME: beside}))
         elif kind == "reasoning" and text is not None:
-            made = Reasoning(text, provider_json=provider_of({NAME: beside}))
+            made = trusted.Reasoning(text, provider_json=provider_of({NAME: beside}))
         elif kind == "image":
             made = _image(inner(fields, "image"), beside)
-        return made if made is not None and holds(cls, made) else Opaque(NAME, jsontext.own(raw))
+        return made if made is not None and holds(cls, made) else trusted.Opaque(NAME, jsontext.own(raw))
 
     def _call(self, raw: Raw) -> AnyPart:
         fields = split(raw)
         called, name, given = string(fields, "id"), string(fields, "name"), fields.get("arguments")
         if called is None or name is None or given is None or jsontext.kind(given) != "an object":
             self.watch.note("block", "tool call", self.line)
-            return Opaque(NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "toolCalls"}}))
+            return trusted.Opaque(NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "toolCalls"}}))
         self.watch.keys(fields, _CALL, "toolCalls", self.line)
         beside = {key: each for key, each in fields.items() if key not in _CALL}
         if not _is_canonical(called):
             beside["id"] = jsontext.raw(called)
-        return ToolCall(called, name, bytes(given).decode(), provider_json=provider_of({NAME: beside}))
+        return trusted.ToolCall(called, name, bytes(given).decode(), provider_json=provider_of({NAME: beside}))
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -262,26 +262,34 @@ def failed(content: Sequence[AnyPart]) -> bool:
 
 def _malformed(raw: Raw) -> AnyPart:
     if jsontext.kind(raw) != "a string":
-        return Opaque(NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "malformedToolCallBlocks"}}))
-    return MalformedToolCall(jsontext.text(raw), MALFORMED)
+        return trusted.Opaque(
+            NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "malformedToolCallBlocks"}})
+        )
+    return trusted.MalformedToolCall(jsontext.text(raw), MALFORMED)
 
 
 def _image(fields: Fields, beside: Mapping[str, Any] | None = None) -> Image | None:
     """An image by the first of its sources; what else it has is kept beside."""
-    key = next((each for each in _IMAGE if string(fields, each) is not None), None)
+    key = next((each for each in _IMAGE if kind_of(fields, each) == "a string"), None)
     if key is None or ("mimeType" in fields and string(fields, "mimeType") is None):
         return None
     text = string(fields, key) or ""
     media_type = string(fields, "mimeType")
     rest = {each: fields[each] for each in sorted(fields) if each not in {key, "mimeType"}}
-    source: MediaSource = Inline(text) if key == "base64" else FileId(text, NAME) if key == "fileID" else Url(text)
+    source: MediaSource = (
+        trusted.Inline(text)
+        if key == "base64"
+        else trusted.FileId(text, NAME)
+        if key == "fileID"
+        else trusted.Url(text)
+    )
     kept: dict[str, Any] = {**(beside or {}), **({"image": rest} if rest else {})}
     found = source_of(text) if key == "url" and text[:5].lower() == "data:" else None
     if found is not None:
         source, kind, kept["before"] = found
         if media_type is None and kind is not None:
             media_type, kept["typed"] = kind, True
-    return Image(source, media_type, provider_json=provider_of({NAME: kept}))
+    return trusted.Image(source, media_type, provider_json=provider_of({NAME: kept}))
 
 
 def _lists(message: Message, telling: Telling) -> tuple[list[Any], list[Any], list[Any]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from msgspec import Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import (
     AssistantMessage,
     FlushMarker,
@@ -116,11 +116,11 @@ class LogForm(Form):
             says["model"] = string(fields, "modelID")
             read |= {"modelID"} if says["model"] is not None else set()
             if (thought := string(fields, "reasoning")) is not None:
-                content.append(Reasoning(thought))
+                content.append(trusted.Reasoning(thought))
                 read.add("reasoning")
         text = string(fields, "content") or ""
         if text or not (content or listed(fields, "toolCalls") or listed(fields, "malformedToolCallBlocks")):
-            content.append(Text(text))
+            content.append(trusted.Text(text))
         if cls is not SystemMessage and listed(fields, "imageURLs"):
             content += map(_image, listed(fields, "imageURLs"))
             read.add("imageURLs")
@@ -140,10 +140,10 @@ class LogForm(Form):
         called, name, given = string(fields, "id"), string(fields, "name"), fields.get("arguments")
         if called is None or name is None or given is None or jsontext.kind(given) != "an object":
             self.watch.note("block", "tool call", self.line)
-            return Opaque(NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "toolCalls"}}))
+            return trusted.Opaque(NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "toolCalls"}}))
         self.watch.keys(fields, _CALL, "toolCalls", self.line)
         beside = {key: each for key, each in fields.items() if key not in {"id", "name", "arguments"}}
-        return ToolCall(called, name, bytes(given).decode(), provider_json=provider_of({NAME: beside}))
+        return trusted.ToolCall(called, name, bytes(given).decode(), provider_json=provider_of({NAME: beside}))
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -175,14 +175,16 @@ def _stamp(at: int) -> str:
 
 def _image(raw: Raw) -> AnyPart:
     if jsontext.kind(raw) != "a string":
-        return Opaque(NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "imageURLs"}}))
-    return Image(Url(jsontext.text(raw)))
+        return trusted.Opaque(NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "imageURLs"}}))
+    return trusted.Image(trusted.Url(jsontext.text(raw)))
 
 
 def _malformed(raw: Raw) -> AnyPart:
     if jsontext.kind(raw) != "a string":
-        return Opaque(NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "malformedToolCallBlocks"}}))
-    return MalformedToolCall(jsontext.text(raw), "the program could not read it")
+        return trusted.Opaque(
+            NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "malformedToolCallBlocks"}})
+        )
+    return trusted.MalformedToolCall(jsontext.text(raw), "the program could not read it")
 
 
 def _lists(message: Message, telling: Telling) -> dict[str, Any]:

@@ -17,11 +17,12 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
 from palaver.core import jsontext
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import DecodeError, EncodeError
 from palaver.dialects import writing
 from palaver.dialects.conversation import Noted, Transcript, collected
@@ -31,6 +32,7 @@ from palaver.dialects.record import LONGEST, Lines, Record
 from palaver.dialects.sight import Head, Sighting
 from palaver.dialects.writing import Framing, History, OnLoss, Options, Rendering, Writing, Written
 from palaver.stream.partial import PartialJSON
+from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -81,8 +83,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     ``history`` is what is written of a conversation from elsewhere, ``tree`` whether the format holds branches,
     ``many`` whether a file holds several conversations. ``reading`` is ``None`` for what is only written, ``rendering``
     for what is only read. ``extension`` is that of its files; with ``message_files``, each message may be a file of its
-    own, ``1.json``, ``2.json`` and so on, in a folder for each conversation. ``texts`` are keys of text or null,
-    wherever they stand (``text``) or in records of one name (``assistant.content``): another value is reported.
+    own, ``1.json``, ``2.json`` and so on, in a folder for each conversation. ``rules`` raises ``DecodeError`` for a
+    file that breaks the types of the format, where these are known.
     """
 
     name: str
@@ -98,7 +100,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     history: History = "model"
     extension: str = ".jsonl"
     message_files: bool = False
-    texts: frozenset[str] = frozenset()
+    rules: Callable[[bytes], None] | None = None
     keeps: tuple[str, ...] = ()
     loses: tuple[str, ...] = ()
 
@@ -116,11 +118,19 @@ class Dialect(Struct, frozen=True, kw_only=True):
         """Begin to read a file. Raises ``DecodeError`` for a dialect that is only written."""
         if self.reading is None:
             raise DecodeError("this dialect is only written", source=self.name)
-        watch = Watch(self.texts)
+        watch = Watch()
         return Reader(self.framing, self.reading(origin or Origin(), watch), watch)
 
-    def read(self, data: bytes, origin: Origin | None = None) -> tuple[Transcript, ...]:
-        """Read a file whole: its conversations, in the order in which they begin. Raises as ``reader`` does."""
+    def read(self, data: bytes, origin: Origin | None = None, *, strict: bool = False) -> tuple[Transcript, ...]:
+        """Read a file whole: its conversations, in the order in which they begin. Raises as ``reader`` does.
+
+        ``strict`` raises ``DecodeError`` with the path of the first value that is missing or of the wrong type, and for
+        a dialect without ``rules``. Otherwise such values are kept as they are.
+        """
+        if strict:
+            if self.rules is None:
+                raise DecodeError("this dialect has no rules to hold a file to", source=self.name)
+            self.rules(data)
         return self.read_with_drift(data, origin)[0]
 
     def read_with_drift(
@@ -132,34 +142,52 @@ class Dialect(Struct, frozen=True, kw_only=True):
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
-    def write(self, transcript: Transcript, *, losses: OnLoss = "report", **options: Any) -> Written:
-        """Write a conversation; ``options`` are those of ``Options``.
+    def write(
+        self,
+        transcript: Transcript,
+        *,
+        losses: OnLoss = "report",
+        history: History | None = None,
+        branch: str = MAIN,
+        carry: bool = True,
+    ) -> Written:
+        """Write a conversation: ``history`` of it, from ``branch``; ``carry`` keeps what the dialect cannot say.
 
-        Raises ``EncodeError`` for a dialect that is only read, ``NotFoundError`` for a branch that is not there, and
-        ``LossError`` when ``losses="raise"`` and there is one.
+        Raises ``EncodeError`` for a dialect that is only read, ``NotFoundError`` for a branch that is not there,
+        ``LossError`` when ``losses="raise"`` and there is one, and ``MessageError`` for an argument of the wrong type.
         """
+        check_arguments(self.name, Dialect.write, {"losses": losses})
         if self.rendering is None:
             raise EncodeError(f"{self.name} is only read")
         return writing.write(
             self.name,
             transcript,
             self.rendering,
-            Options(**options),
+            Options(history=history, branch=branch, carry=carry),
             framing=self.framing,
             tree=self.tree,
             history=self.history,
             losses=losses,
         )
 
-    def write_many(self, transcripts: Iterable[Transcript], *, losses: OnLoss = "report", **options: Any) -> Written:
+    def write_many(
+        self,
+        transcripts: Iterable[Transcript],
+        *,
+        losses: OnLoss = "report",
+        history: History | None = None,
+        branch: str = MAIN,
+        carry: bool = True,
+    ) -> Written:
         """Write several conversations into one file, where the dialect has such files (``many``).
 
         Conversations that were read from one file, and not edited, give that file back. Raises ``EncodeError`` when a
         file of the dialect holds one conversation only, else as ``write`` does.
         """
+        check_arguments(self.name, Dialect.write_many, {"losses": losses})
         given = list(transcripts)
         if len(given) == 1:
-            return self.write(given[0], losses=losses, **options)
+            return self.write(given[0], losses=losses, history=history, branch=branch, carry=carry)
         if not self.many:
             raise EncodeError(f"a file of {self.name} holds one conversation, not {len(given)}")
         if self.rendering is None:
@@ -168,7 +196,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
             self.name,
             given,
             self.rendering,
-            Options(**options),
+            Options(history=history, branch=branch, carry=carry),
             framing=self.framing,
             tree=self.tree,
             history=self.history,
@@ -218,10 +246,11 @@ class Reader:
             self._framing = "lines"
             yield from self.feed(whole)
         if self._framing != "lines":
-            yield from self._reading.record(Record(0, 1, whole, fields_of(whole) or None))
+            document = Record(0, 1, whole, fields_of(whole) or None)
+            yield from self._watch.during(lambda: self._reading.record(document), None)
         for record in self._lines.finish():
             yield from self._take(record)
-        yield from self._reading.end()
+        yield from self._watch.during(self._reading.end, None)
         if report := self._watch.report:
             yield Noted(report)
 
@@ -230,7 +259,7 @@ class Reader:
             self._watch.note(record.flaw, "", record.line)
         if record.glued:
             self._watch.note("glued", "", record.line)
-        return self._reading.record(record)
+        return self._watch.during(lambda: self._reading.record(record), record.line)
 
 
 def _nothing(_: Record) -> bool:

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
+from palaver.dialects.fields import inner, listed
 from palaver.dialects.record import Record
 
 if TYPE_CHECKING:
@@ -56,11 +57,21 @@ def cut(data: bytes, *keys: str) -> Cut:
     if found is None:
         found = _slowly(data, keys)
     if found is None:
+        _note_other_type(data, keys)
         return Cut(_record(0, data))
     spans, end = found
     begin = end if not spans else spans[0][0]
     items = [_record(number, data[start:stop], data) for number, (start, stop) in enumerate(spans, 1)]
     return Cut(_record(0, data[:begin]), tuple(items), _record(TAIL, data[end:]))
+
+
+def _note_other_type(data: bytes, keys: Sequence[str]) -> None:
+    """Count a value on the way to the list that is of another type."""
+    fields = fields_of(data) if keys else {}
+    for key in keys[:-1]:
+        fields = inner(fields, key)
+    if keys:
+        listed(fields, keys[-1])
 
 
 def span(data: bytes, *path: str | int) -> tuple[int, int] | None:

@@ -11,7 +11,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, structs
 
@@ -19,15 +20,18 @@ from palaver.core import jsontext
 from palaver.core.request import Loss
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from msgspec import Raw
 
+T = TypeVar("T")
+
 DriftKind: TypeAlias = Literal[
-    "record", "key", "block", "value", "unread", "version", "torn", "garbage", "glued", "link", "deprecated"
+    "record", "key", "block", "value", "type", "unread", "version", "torn", "garbage", "glued", "link", "deprecated"
 ]
-"""``record``, ``key``, ``block``: a name nobody told us of. ``value``: a field holds what it should not. ``unread``: a
-message, or a part of one, that cannot be read; its bytes are kept. ``version``: one newer than we know. ``torn``,
+"""``record``, ``key``, ``block``: a name nobody told us of. ``value``: a field holds what it should not. ``type``: a
+field holds a value of another JSON type, which is in no message. ``unread``: a message, or a part of one, that cannot
+be read; its bytes are kept. ``version``: one newer than we know. ``torn``,
 ``garbage``, ``glued``: a line that is cut, is no record, or holds several. ``link``: what is referred to is not there.
 ``deprecated``: what its program no longer writes, and we never do."""
 
@@ -48,7 +52,7 @@ class Drift(Struct, frozen=True):
         return f"{where}{said}{' ' if self.name else ''}{self.name}{times}"
 
 
-_UNREAD: Final = {"unread": "message", "garbage": "line", "torn": "line"}
+_UNREAD: Final = {"unread": "message", "type": "field", "garbage": "line", "torn": "line"}
 """The kinds of drift that are in no message, and what was left out."""
 
 _FAILED: Final = frozenset((*_UNREAD, "value", "record"))
@@ -77,13 +81,15 @@ def _place(drift: Drift) -> str:
 
 
 class Watch:
-    """Gathers the drift of one file. ``texts`` are the keys that hold text (``Dialect.texts``)."""
+    """Gathers the drift of one file."""
 
-    def __init__(self, texts: Collection[str] = ()) -> None:
+    def __init__(self) -> None:
         """Begin with nothing met."""
         self._met: dict[tuple[DriftKind, str], Drift] = {}
-        self._texts = texts
-        self._texts_of: dict[str, frozenset[str]] = {}
+        self._mistyped: dict[int, Raw] = {}
+        self._lists: list[tuple[str, list[Raw]]] = []
+        self.line: int | None = None
+        """The line of the record that is read."""
 
     def note(self, kind: DriftKind, name: str, line: int | None = None) -> None:
         """Count one thing."""
@@ -91,26 +97,50 @@ class Watch:
         self._met[kind, name] = Drift(kind, name, 1, line) if met is None else structs.replace(met, count=met.count + 1)
 
     def keys(self, fields: Mapping[str, Raw], known: Collection[str], where: str, line: int | None = None) -> None:
-        """Count the keys that are not among those known, and texts that hold another value.
-
-        ``where`` names the record or block they stand in.
-        """
-        texts = self._texts_in(where)
-        for key, raw in fields.items():
+        """Count the keys that are not among those known; ``where`` names the record or block they stand in."""
+        for key in fields:
             if key not in known:
                 self.note("key", f"{where}.{key}", line)
-            elif key in texts and (kind := jsontext.kind(raw)) not in {"a string", "null"}:
-                self.note("unread", f"{where}.{key} is {kind}, not a string", line)
 
-    def _texts_in(self, where: str) -> frozenset[str]:
-        """The keys that hold text in a record or block of that name."""
-        found = self._texts_of.get(where)
-        if found is None:
-            named = (each.removeprefix(f"{where}.") for each in self._texts)
-            found = self._texts_of[where] = frozenset([each for each in named if "." not in each])
-        return found
+    def mistyped(self, key: str, raw: Raw, wanted: str) -> None:
+        """Count a field of the record that is read that holds a value of another JSON type; once, however often asked.
+
+        ``key`` is empty for an item of a list.
+        """
+        if id(raw) not in self._mistyped:
+            self._mistyped[id(raw)] = raw
+            self.note("type", f"{key or self._item(raw)} is {jsontext.kind(raw)}, not {wanted}", self.line)
+
+    def listed(self, key: str, items: list[Raw]) -> None:
+        """Remember the items of a list, to name it if one holds a value of another type."""
+        self._lists.append((key, items))
+
+    def _item(self, raw: Raw) -> str:
+        name = next((key for key, items in reversed(self._lists) if any(each is raw for each in items)), "")
+        return f"an item of {name}" if name else "an item"
+
+    def during(self, steps: Callable[[], Iterable[T]], line: int | None) -> Iterator[T]:
+        """Give steps of reading a record; what the getters of ``fields`` meet meanwhile is counted here."""
+        self.line = line
+        self._mistyped.clear()
+        self._lists.clear()
+        given: Iterator[T] | None = None
+        while True:
+            token = WATCHING.set(self)
+            try:
+                given = iter(steps()) if given is None else given
+                step = next(given, None)
+            finally:
+                WATCHING.reset(token)
+            if step is None:
+                return
+            yield step
 
     @property
     def report(self) -> tuple[Drift, ...]:
         """What was met, in the order in which it was met first."""
         return tuple(self._met.values())
+
+
+WATCHING: Final[ContextVar[Watch | None]] = ContextVar("watching", default=None)
+"""The watch of the file that is read just now; ``None`` outside of a reader."""

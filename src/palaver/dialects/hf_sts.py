@@ -36,10 +36,11 @@ from palaver.core.parts import (
     Text,
     ToolCall,
 )
+from palaver.dialects import carrying
 from palaver.dialects.conversation import derived_id, session_of
 from palaver.dialects.dialect import Dialect
 from palaver.dialects.sight import Head, Sighting
-from palaver.dialects.writing import Writing, singly
+from palaver.dialects.writing import Writing, singly, unsaid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,6 +61,19 @@ _ROLES: Final[dict[type, str]] = {
 }
 
 
+_SAID: Final = frozenset(
+    ("content", "id", "sent_at", "model", "usage", "tool_call_id", "tool_name", "is_error", "reason", "scope")
+)
+"""The fields of messages that lines say, or that have a loss of their own. A tool's name is that of the call."""
+_PARTS: Final[dict[type, frozenset[str]]] = {
+    Text: frozenset(("text",)),
+    Reasoning: frozenset(("text", "signature", "encrypted")),
+    ToolCall: frozenset(("id", "name", "arguments_json", "provider_executed")),
+    MalformedToolCall: frozenset(("id", "name", "raw")),
+}
+"""The fields of parts that a line says, or that have a loss of their own; other parts are left out, or are text."""
+
+
 def sees(head: Head) -> Sighting | None:
     """A first line ``session`` that names a harness."""
     first = head.first
@@ -77,7 +91,7 @@ class _Rendering:
     def head(self) -> Iterator[bytes]:
         """The line of the session."""
         session = session_of(self._writing.metadata)
-        title = self._writing.transcript.title
+        title = self._writing.take_title()
         yield jsontext.encode(
             {
                 "type": "session",
@@ -156,6 +170,11 @@ class _Rendering:
 
     def _beside(self, entry: Entry, message: Message, thoughts: int) -> None:
         """What the fields of a message do not say."""
+        for name in unsaid(carrying.without_records(message), _SAID):
+            self._lose(entry, "dropped", name, "the format has no place for it")
+        for place, part in enumerate(message.content):
+            for name in unsaid(part, _PARTS[type(part)]) if type(part) in _PARTS else ():
+                self._lose(entry, "dropped", name, "the format has no place for it", place)
         spoken = [_rank(part) for part in message.content]
         if spoken != sorted(spoken):
             self._lose(entry, "approximated", "order of parts", "reasoning, text and calls stand apart")

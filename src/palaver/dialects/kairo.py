@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from msgspec import UNSET, Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -102,7 +102,7 @@ class KairoForm(Form):
         beside = self.rest(fields)
         calls = listed(fields, "toolCalls") if cls is AssistantMessage else []
         text, name = string(fields, "content"), string(fields, "toolName")
-        parts: list[AnyPart] = [Text(text)] if text is not None and (text or not calls) else []
+        parts: list[AnyPart] = [trusted.Text(text)] if text is not None and (text or not calls) else []
         parts += [_call(raw) for raw in calls]
         says: dict[str, Any] = {"tool_name": name} if cls is ToolMessage else {}
         metadata = fields.get("metadata")
@@ -151,9 +151,9 @@ def _call(raw: Raw) -> ToolCall | Opaque:
     fields = split(raw)
     called, name, given = string(fields, "toolId"), string(fields, "toolName"), fields.get("input")
     if called is None or name is None or given is None or jsontext.kind(given) != "an object":
-        return Opaque(NAME, jsontext.own(raw))
+        return trusted.Opaque(NAME, jsontext.own(raw))
     beside = {key: each for key, each in fields.items() if key not in _CALL}
-    return ToolCall(called, name, bytes(given).decode(), provider_json=provider_of({NAME: beside}))
+    return trusted.ToolCall(called, name, bytes(given).decode(), provider_json=provider_of({NAME: beside}))
 
 
 def _reading(origin: Origin, watch: Watch) -> DocumentReading:
@@ -173,7 +173,6 @@ DIALECT: Final = Dialect(
     rendering=_rendering,
     framing="document",
     extension=".json",
-    texts=frozenset(("content",)),
     keeps=("roles and text", "tool calls", "names of tools", "metadata"),
     loses=(
         "ids and times",

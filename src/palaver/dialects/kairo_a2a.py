@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from msgspec import UNSET, Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.messages import (
     AssistantMessage,
@@ -185,7 +185,7 @@ class A2aForm(Form):
             failed = value(fields, "isError") is True
             message = built(
                 ToolMessage,
-                content=(*loose, Text(text)),
+                content=(*loose, trusted.Text(text)),
                 tool_call_id=called,
                 tool_name=self.tools.get(called),
                 is_error=failed,
@@ -210,7 +210,7 @@ class A2aForm(Form):
         elif known is None:
             self.watch.note("block", kind or "without a type", self.line)
         if made is None or not holds(cls, made):
-            return Opaque(NAME, jsontext.own(raw))
+            return trusted.Opaque(NAME, jsontext.own(raw))
         return made
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -261,18 +261,18 @@ def _stamp(at: int) -> str:
 def _part(kind: str, fields: Fields, beside: dict[str, Any]) -> AnyPart | None:
     match kind:
         case "text":
-            return Text(string(fields, "text") or "", provider_json=provider_of({NAME: beside}))
+            return trusted.Text(string(fields, "text") or "", provider_json=provider_of({NAME: beside}))
         case "tool_use":
             given = fields.get("input")
             if given is None or jsontext.kind(given) != "an object":
                 return None
             called, name = string(fields, "toolId") or "", string(fields, "toolName") or ""
-            return ToolCall(called, name, bytes(given).decode(), provider_json=provider_of({NAME: beside}))
+            return trusted.ToolCall(called, name, bytes(given).decode(), provider_json=provider_of({NAME: beside}))
         case "image":
-            source, media_type = Url(string(fields, "url") or ""), string(fields, "mediaType")
+            source, media_type = trusted.Url(string(fields, "url") or ""), string(fields, "mediaType")
             if "mediaType" in fields and media_type is None:
                 return None
-            return Image(source, media_type, provider_json=provider_of({NAME: beside}))
+            return trusted.Image(source, media_type, provider_json=provider_of({NAME: beside}))
         case "thinking":
             signature = string(fields, "signature")
             if "signature" in fields and signature is None:
@@ -282,7 +282,7 @@ def _part(kind: str, fields: Fields, beside: dict[str, Any]) -> AnyPart | None:
             else:
                 beside[ABSENT] = ["budgetTokens"]
             text = string(fields, "thinking") or ""
-            return Reasoning(text, signature, wire=WIRE, provider_json=provider_of({NAME: beside}))
+            return trusted.Reasoning(text, signature, wire=WIRE, provider_json=provider_of({NAME: beside}))
         case _:
             return None
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from msgspec import UNSET, Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, PalaverError
 from palaver.core.parts import Inline, Json, MalformedToolCall, Refusal, ToolCall, Url
 from palaver.dialects import carrying, documents, kept
@@ -244,10 +244,10 @@ def source_of(text: str) -> tuple[Inline | Url, str | None, str] | None:
     ``None`` for a data URI that is not base64.
     """
     if found := _DATA.match(text):
-        return Inline(text[found.end() :]), found[1] or None, found[0]
+        return trusted.Inline(text[found.end() :]), found[1] or None, found[0]
     if text[:5].lower() == "data:":
         return None
-    return (Url(text), None, "") if _SCHEME.match(text) else (Inline(text), None, "")
+    return (trusted.Url(text), None, "") if _SCHEME.match(text) else (trusted.Inline(text), None, "")
 
 
 def text_of(part: Media, before: str | None) -> str | None:
@@ -305,6 +305,9 @@ class _Reading:
 class DocumentReading(_Reading):
     """Reads a list of messages, or one message."""
 
+    _key = ""
+    """The key of the list."""
+
     def record(self, record: Record) -> Iterator[Step]:
         """Cut the document, and read its items."""
         data = record.raw
@@ -320,7 +323,7 @@ class DocumentReading(_Reading):
             self._form.watch.note("garbage", "")
         for item in items:
             if item.fields is None:
-                self._form.watch.note("unread", "an item that is no object")
+                self._form.watch.note("unread", f"an item of {self._key or 'the list'} that is no object")
             yield from self._take(conversation, item, None)
         if cut.tail is not None:
             yield from conversation.record(cut.tail)
@@ -331,8 +334,12 @@ class DocumentReading(_Reading):
             jsontext.source(data)
         except DecodeError:
             return whole
-        cuts = (documents.cut(data, *path) for path in self._form.paths)
-        return next((cut for cut in cuts if cut.tail is not None), whole)
+        for path in self._form.paths:
+            cut = documents.cut(data, *path)
+            if cut.tail is not None:
+                self._key = path[-1] if path else ""
+                return cut
+        return whole
 
     def _alone(self, data: bytes) -> Record | None:
         """The document as one message."""

@@ -13,10 +13,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import PalaverError
 from palaver.core.messages import BOOKKEEPING
-from palaver.core.parts import Audio, File, FileId, Image, Inline, Reasoning, Text, ToolCall, Url, Video
+from palaver.core.parts import Audio, File, Image, Inline, Reasoning, Text, ToolCall, Video
 from palaver.dialects.fields import inner, string
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def marked(part: P, metadata: Fields, dialect: str) -> P:
 def reasoning(text: str, metadata: Fields, dialect: str) -> Reasoning:
     """Reasoning with its proof; the rest of its provider data is kept beside."""
     proof = proof_of(metadata)
-    made = Reasoning(text, proof.signature, proof.encrypted, proof.wire)
+    made = trusted.Reasoning(text, proof.signature, proof.encrypted, proof.wire)
     held = _beside(dialect, made, rest_of(metadata, proof))
     if proof.item is not None and proof.wire is not None:
         held[proof.wire] = {"item": {"id": proof.item}}
@@ -163,21 +163,21 @@ def media(
     url: str, media_type: str | None, name: str | None, dialect: str, reference: Fields | None = None
 ) -> AnyMedia:
     """The part that a file is; ``reference`` names it as its provider does."""
-    source: Any = Url(url)
+    source: Any = trusted.Url(url)
     for package, raw in (reference or {}).items():
         if jsontext.kind(raw) == "a string":
-            source = FileId(jsontext.text(raw), _PROOFS[package].wire if package in _PROOFS else package)
+            source = trusted.FileId(jsontext.text(raw), _PROOFS[package].wire if package in _PROOFS else package)
             break
     else:
         if url[:5].lower() == "data:":
             try:
                 found = File.from_data_uri(url)
             except PalaverError:
-                found = File(source)
+                found = trusted.File(source)
             source, media_type = found.source, media_type or found.media_type
     cls = _MEDIA.get((media_type or "").partition("/")[0])
     if cls is None:
-        return File(source, media_type, name=name)
+        return trusted.File(source, media_type, name=name)
     if name is None:
         return cls(source, media_type)
     return cls(source, media_type).replace(provider={BOOKKEEPING + dialect: {"name": name}})

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET, UnsetType, structs
 
 from palaver import wires
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, ToolMessage, UserMessage
-from palaver.core.parts import AnyPart, ServerToolResult, ToolCall
-from palaver.core.request import Encoded, Request, Response
+from palaver.core.parts import AnyPart, ServerToolResult
+from palaver.core.request import Encoded
 from palaver.dialects import carrying, kept
 from palaver.dialects.conversation import (
     COMPACTION,
@@ -367,7 +367,7 @@ class _Rendering:
 
     def head(self) -> Iterator[bytes]:
         """A session has no header; its title is a record."""
-        title = self._writing.transcript.title
+        title = self._writing.take_title()
         if title is not None:
             uuid = derived_id(self._session, "title")
             place = {"uuid": uuid, "parentUuid": None, "sessionId": self._session, "timestamp": iso(self._at)}
@@ -459,7 +459,9 @@ class _Rendering:
 
     def _compressed(self, group: Sequence[Entry]) -> dict[str, Any]:
         kept_ = [entry for entry in group if entry.message.content]
-        encoded = self._wire.encode_request(Request(messages=tuple([entry.message for entry in kept_])))
+        encoded = self._wire.encode_request(
+            trusted.Request(messages=tuple([entry.message for entry in kept_])), join_neighbors=False
+        )
         self._lose(encoded, kept_)
         info = {"originalTokenCount": 0, "newTokenCount": 0, "compressionStatus": 1}
         payload = {"info": info, "compressedHistory": listed(jsontext.fields(encoded.body), "contents")}
@@ -470,7 +472,7 @@ class _Rendering:
         for place in sorted({*range(len(message.content))} - {*places}):
             self._writing.lose("dropped", "server tool result", "not of Gemini's form", entry, place)
         sound = message.replace(content=[message.content[place] for place in places])
-        encoded = self._wire.encode_response(Response(sound))
+        encoded = self._wire.encode_response(trusted.Response(sound))
         for loss in encoded.losses:
             if loss.what not in _NO_LOSS:
                 part = places[loss.part] if loss.part is not None and loss.part < len(places) else None
@@ -491,9 +493,9 @@ class _Rendering:
         before: list[Message] = []
         if isinstance(message, ToolMessage):
             called, name = message.tool_call_id or derived_id(entry.id), message.tool_name or self._named(entry)
-            before = [AssistantMessage(content=(ToolCall(called, name),))]
+            before = [trusted.AssistantMessage(content=(trusted.ToolCall(called, name),))]
             message = message.replace(tool_call_id=called, tool_name=name)
-        encoded = self._wire.encode_request(Request(messages=(*before, message)))
+        encoded = self._wire.encode_request(trusted.Request(messages=(*before, message)), join_neighbors=False)
         for loss in encoded.losses:
             if loss.what not in _NO_LOSS and loss.message in {None, len(before)}:
                 self._writing.lose(loss.kind, loss.what, loss.why, entry, loss.part)

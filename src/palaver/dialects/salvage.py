@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast
 
 from msgspec import structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.parts import Opaque
 
@@ -120,7 +120,7 @@ def _block(part: Any, dialect: str) -> Any:
     if not isinstance(part, Opaque) or _MARK.encode() not in bytes(part.raw_json):
         return part
     held = jsontext.value(part.raw_json)
-    return Opaque(dialect, jsontext.raw(held[_MARK])) if _is_marked(held) else part
+    return trusted.Opaque(dialect, jsontext.raw(held[_MARK])) if _is_marked(held) else part
 
 
 def _says_something(message: Message, dialect: str) -> bool:

@@ -16,22 +16,27 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from palaver.core import jsontext
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import LossError
-from palaver.core.messages import DeveloperMessage, SystemMessage
+from palaver.core.messages import DeveloperMessage, SystemMessage, ToolMessage
+from palaver.core.pairs import TIED, client_calls, names_no_call, tied
 from palaver.core.parts import ToolCall
 from palaver.core.request import Loss
 from palaver.dialects import documents, kept
+from palaver.dialects.conversation import session_of
 from palaver.dialects.fields import NO_JSON
+from palaver.dialects.left_out import left_out
 from palaver.dialects.restyle import restyled
 from palaver.threads.model_view import for_model
 from palaver.threads.people_view import is_shown
-from palaver.threads.thread import MAIN, Entry
+from palaver.threads.thread import MAIN, Entry, Thread
 from palaver.threads.view import RECORD
 
 if TYPE_CHECKING:
@@ -47,6 +52,8 @@ conversation that comes from elsewhere is written as a document where its ``Rend
 
 OnLoss: TypeAlias = Literal["report", "raise"]
 
+_CARRIES: Final = re.compile(rb'"palaver\\*"\s*:\s*\{\s*\\*"sum\\*"')
+"""What a record holds that carries messages (``carrying.carried``), as text in JSON too."""
 _NEW: Final = 1
 _OLD: Final = 0
 
@@ -57,6 +64,10 @@ class Options(Struct, frozen=True, kw_only=True):
     history: History | None = None
     branch: str = MAIN
     carry: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise ``MessageError`` for a value of the wrong type."""
+        check_arguments("write", Options, structs.asdict(self))
 
 
 class Written(Struct, frozen=True):
@@ -88,6 +99,7 @@ class Writing:
         self.beside: dict[str, bytes] = {}
         self.whole = False
         """Whether the rendering of a record is all that there is to say, so that it keeps no key of the old one."""
+        self._title_written = False
         self._places = {entry.id: place for place, entry in enumerate(entries)}
         self._losses: dict[Loss, None] = {}
 
@@ -96,14 +108,43 @@ class Writing:
         place = None if entry is None else self._places.get(entry.id)
         self._losses[Loss(kind, what, why, place, part)] = None
 
+    def add(self, losses: Iterable[Loss]) -> None:
+        """Write losses whose places are known into the receipt."""
+        self._losses.update(dict.fromkeys(losses))
+
+    def take_title(self) -> str | None:
+        """The title of the conversation, for a format that writes it: otherwise the receipt says that it is dropped."""
+        self._title_written = True
+        return self.transcript.title
+
+    def carry(self, before: int) -> None:
+        """Say of what was dropped from a message, after the first ``before`` losses, that its record carries it."""
+        every = list(self._losses)
+        self._losses = dict.fromkeys([*every[:before], *map(_carried, every[before:])])
+
+    def never_says(self, *names: str) -> None:
+        """Name fields of messages that no record of the format says, once, where a message that is new has them."""
+        for name in names:
+            held = (getattr(entry.message, name) for entry in self.entries if not _is_native(entry, self.dialect))
+            if any(each is not None for each in held):
+                self.lose("dropped", name.replace("_", " "), "the format has no place for it")
+
     def is_native(self, entry: str) -> bool:
         """Whether an entry has records of the dialect, so that its id is one of the file's own."""
         return self.native and _is_native(self.thread.entry(entry), self.dialect)
 
     @property
+    def count(self) -> int:
+        """How many losses there are so far."""
+        return len(self._losses)
+
+    @property
     def losses(self) -> tuple[Loss, ...]:
         """The receipt so far."""
-        return tuple(self._losses)
+        title = self.transcript.title
+        if title is None or self.native or self._title_written:
+            return tuple(self._losses)
+        return (*self._losses, Loss("dropped", "title", "the format has no place for it"))
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -147,6 +188,18 @@ def singly(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """Each entry alone: ``Rendering.groups`` of a dialect where a message is a record."""
     for entry in entries:
         yield (entry,)
+
+
+def unsaid(value: Struct, said: Collection[str]) -> list[str]:
+    """The fields of a message or a part that hold something, and are not among those that a format says.
+
+    Read from the class, so that a new field is on the receipt until a format has a place for it.
+    """
+    return [
+        field.name.removesuffix("_json").replace("_", " ")
+        for field in structs.fields(value)
+        if field.name not in said and getattr(value, field.name) != field.default
+    ]
 
 
 def write(
@@ -241,7 +294,14 @@ def _drafted(
     history: History,
 ) -> _Draft:
     entries, native = _chosen(dialect, transcript, options, tree=tree, history=history)
+    entries, ties = _with_ties(dialect, transcript.thread, entries)
     writing = Writing(dialect, transcript, entries, options, native=native)
+    for entry in entries:
+        if entry.id in ties:
+            writing.lose("converted", "tool result", TIED, entry)
+    writing.add(left_out(dialect, transcript.thread, entries, options.branch))
+    if not native and (columns := session_of(transcript.metadata).columns):
+        writing.lose("dropped", "columns", f"{', '.join(columns)}: beside the messages of the record, in none of them")
     rendering: Rendering = make(writing)
     placed = _placed(dialect, writing, rendering, lines=framing != "document")
     document = any(each.at == documents.TAIL for each in placed) or (not native and rendering.tail(None) is not None)
@@ -286,6 +346,30 @@ def _chosen(
     if tree and options.history is None:
         return _main_last(thread.entries, path), False
     return list(chosen_history(path, options.history or history)), False
+
+
+def _with_ties(dialect: str, thread: Thread, entries: Sequence[Entry]) -> tuple[Sequence[Entry], frozenset[str]]:
+    """The entries with the ids of the calls that results without one answer, by their position, and which were tied.
+
+    Those that the file itself has are written as they are.
+    """
+    fresh = {entry.id for entry in entries if names_no_call(entry.message) and not _is_native(entry, dialect)}
+    if not fresh:
+        return entries, frozenset()
+    calls: dict[str, str] = {}
+    for branch in thread.branches:
+        path = [entry for entry in thread.path(branch) if not is_record(entry)]
+        calls |= {path[place].id: call for place, call in tied([entry.message for entry in path]).items()}
+    named = {call.id: call.name for entry in thread.entries for call in client_calls(entry.message)}
+
+    def with_tie(entry: Entry) -> Entry:
+        message, call = entry.message, calls.get(entry.id)
+        if entry.id not in fresh or call is None or not isinstance(message, ToolMessage):
+            return entry
+        made = message.replace(tool_call_id=call, tool_name=message.tool_name or named.get(call))
+        return Entry(entry.id, entry.parent, made)
+
+    return [with_tie(entry) for entry in entries], frozenset(fresh & calls.keys())
 
 
 def _main_last(entries: Sequence[Entry], path: Sequence[Entry]) -> list[Entry]:
@@ -346,7 +430,10 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering, *, lines: bool
             raws = [piece.raw for piece in pieces]
         else:
             olds = [] if pieces is None else [_body(piece.raw) for piece in pieces]
+            before = writing.count
             raws = list(rendering.render(group, olds))
+            if writing.options.carry and any(_CARRIES.search(raw) for raw in raws):
+                writing.carry(before)
             _note_arguments(writing, group, raws)
             if lines:  # a line break between tokens, from the arguments of a call or a result, would end the record
                 raws = [on_one_line(raw) for raw in raws]
@@ -367,6 +454,13 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering, *, lines: bool
             number += 1
             placed[at, _NEW, number] = _Placed(at, _NEW, number, each)
     return [placed[place] for place in sorted(placed)]
+
+
+def _carried(loss: Loss) -> Loss:
+    """A loss of a message whose record carries the message whole."""
+    if loss.kind != "dropped" or loss.message is None or "carried" in loss.why:
+        return loss
+    return structs.replace(loss, kind="converted", why=f"{loss.why}; carried along")
 
 
 def _note_arguments(writing: Writing, group: Sequence[Entry], raws: Sequence[bytes]) -> None:

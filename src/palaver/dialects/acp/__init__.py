@@ -52,7 +52,6 @@ DIALECT: Final = Dialect(
     reading=Reading,
     rendering=Rendering,
     history="user",
-    texts=frozenset(("text",)),
     keeps=(
         "text and thoughts",
         "calls with their results",

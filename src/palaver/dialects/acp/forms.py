@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from palaver.core import jsontext
-from palaver.core.messages import AssistantMessage, FinishReason, Message, ToolMessage, UserMessage
+from palaver.core import jsontext, trusted
+from palaver.core.messages import FinishReason, Message, ToolMessage
 from palaver.core.parts import (
     AnyPart,
     Audio,
-    File,
     Image,
     Inline,
-    Json,
     MalformedToolCall,
     Opaque,
     Reasoning,
@@ -131,7 +129,7 @@ class Group(Struct):
         """Take a block of a chunk."""
         last = self.content[-1] if self.content else None
         if thought and isinstance(part, Text):
-            part = Reasoning(part.text, provider_json=part.provider_json)
+            part = trusted.Reasoning(part.text, provider_json=part.provider_json)
         if isinstance(part, Text | Reasoning) and isinstance(last, Text | Reasoning) and _run(last, part):
             self.content[-1] = last.replace(text=last.text + part.text)
             return
@@ -142,7 +140,7 @@ class Group(Struct):
         given = {key: raw for key, raw in fields.items() if key not in {"sessionUpdate", "toolCallId", "_meta"}}
         if named not in self.calls:
             self.calls[named] = given
-            self.content.append(ToolCall(named, ""))
+            self.content.append(trusted.ToolCall(named, ""))
         else:
             self.calls[named].update({key: raw for key, raw in given.items() if raw != jsontext.NULL})
         self.times[named] = at
@@ -151,11 +149,11 @@ class Group(Struct):
         """What was told."""
         if self.user:
             content: Any = tuple(self.content)
-            return [UserMessage(content=content, sent_at=self.at)]
+            return [trusted.UserMessage(content=content, sent_at=self.at)]
         parts: Any = tuple(
             [form.call(part.id, self.calls[part.id]) if isinstance(part, ToolCall) else part for part in self.content]
         )
-        answer = AssistantMessage(
+        answer = trusted.AssistantMessage(
             content=parts,
             usage=self.usage,
             finish_reason=None if self.stop is None else FINISH.get(self.stop, "other"),
@@ -186,10 +184,10 @@ class Form:
         known = _BLOCKS.get(kind)
         if known is None:
             self._watch.note("block", kind or "without a type", self.line)
-            return Opaque(NAME, jsontext.own(raw))
+            return trusted.Opaque(NAME, jsontext.own(raw))
         self._watch.keys(fields, known | _BESIDE, kind, self.line)
         part = _part(kind, fields, _provider({key: each for key, each in fields.items() if key not in known}))
-        return Opaque(NAME, jsontext.own(raw)) if part is None else part
+        return trusted.Opaque(NAME, jsontext.own(raw)) if part is None else part
 
     def call(self, named: str, fields: Fields) -> ToolCall | MalformedToolCall:
         """A call."""
@@ -197,11 +195,11 @@ class Form:
         given = fields.get("rawInput")
         kept = _provider({key: each for key, each in fields.items() if key in {"kind", "locations"}})
         if given is None or jsontext.is_null(given):
-            return ToolCall(named, name, "", provider_json=kept)
+            return trusted.ToolCall(named, name, "", provider_json=kept)
         text = bytes(given).decode()
         if jsontext.kind(given) != "an object":
-            return MalformedToolCall(text, "the arguments are no object", name, named, provider_json=kept)
-        return ToolCall(named, name, text, provider_json=kept)
+            return trusted.MalformedToolCall(text, "the arguments are no object", name, named, provider_json=kept)
+        return trusted.ToolCall(named, name, text, provider_json=kept)
 
     def result(self, named: str, fields: Fields, at: int | None) -> ToolMessage:
         """The result of a call."""
@@ -209,13 +207,13 @@ class Form:
         for raw in listed(fields, "content"):
             item = split(raw)
             part = self.block(item.get("content")) if string(item, "type") == "content" else None
-            parts.append(Opaque(NAME, jsontext.own(raw)) if part is None else part)
+            parts.append(trusted.Opaque(NAME, jsontext.own(raw)) if part is None else part)
         output = fields.get("rawOutput")
         if output is not None and not jsontext.is_null(output) and all(isinstance(each, Opaque) for each in parts):
             text = jsontext.kind(output) == "a string"
-            parts.insert(0, Text(jsontext.text(output)) if text else Json(jsontext.own(output)))
+            parts.insert(0, trusted.Text(jsontext.text(output)) if text else trusted.Json(jsontext.own(output)))
         content: Any = tuple(parts)
-        return ToolMessage(
+        return trusted.ToolMessage(
             content=content,
             tool_call_id=named,
             tool_name=string(fields, "title") or string(fields, "kind") or "tool",
@@ -238,19 +236,27 @@ def _part(kind: str, fields: Fields, beside: Raw | UnsetType) -> AnyPart | None:
     mime = string(fields, "mimeType")
     match kind:
         case "text":
-            return Text(string(fields, "text") or "", provider_json=beside)
+            return trusted.Text(string(fields, "text") or "", provider_json=beside)
         case "image" | "audio":
             data, uri = string(fields, "data"), string(fields, "uri")
-            source = Url(uri) if not data and uri else Inline(data or "")
+            source = trusted.Url(uri) if not data and uri else trusted.Inline(data or "")
             cls = Image if kind == "image" else Audio
             return cls(source, mime, provider_json=beside)
         case "resource_link":
             uri = string(fields, "uri")
-            return None if uri is None else File(Url(uri), mime, string(fields, "name"), provider_json=beside)
+            return (
+                None
+                if uri is None
+                else trusted.File(trusted.Url(uri), mime, string(fields, "name"), provider_json=beside)
+            )
         case _:
             held = inner(fields, "resource")
             text = string(held, "text")
-            return None if text is None else Text(text, provider_json=jsontext.raw({NAME: {"resource": _but(held)}}))
+            return (
+                None
+                if text is None
+                else trusted.Text(text, provider_json=jsontext.raw({NAME: {"resource": _but(held)}}))
+            )
 
 
 def _but(held: Fields) -> dict[str, Raw]:
@@ -264,7 +270,7 @@ def turn_usage(fields: Fields) -> Usage | None:
     given, cached = integer(fields, "inputTokens"), integer(fields, "cachedReadTokens")
     written, thought = integer(fields, "cacheCreationTokens"), integer(fields, "reasoningTokens")
     output = integer(fields, "outputTokens")
-    return Usage(
+    return trusted.Usage(
         input=None if given is None else max(0, given - (cached or 0) - (written or 0)),
         cache_read=cached,
         cache_write=written,

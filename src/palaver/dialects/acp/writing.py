@@ -65,7 +65,7 @@ class Rendering:
 
     def head(self) -> Iterator[bytes]:
         """The title, where there is one."""
-        title = self._writing.transcript.title
+        title = self._writing.take_title()
         if title is not None:
             yield jsontext.encode(self._notice({"sessionUpdate": "session_info_update", "title": title}))
 

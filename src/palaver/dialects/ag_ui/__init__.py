@@ -82,21 +82,6 @@ DIALECT: Final = Dialect(
     many=True,
     history="model",
     extension=".json",
-    texts=frozenset(
-        (
-            "TEXT_MESSAGE_CHUNK.delta",
-            "TEXT_MESSAGE_CONTENT.delta",
-            "TOOL_CALL_ARGS.delta",
-            "TOOL_CALL_CHUNK.delta",
-            "REASONING_MESSAGE_CHUNK.delta",
-            "REASONING_MESSAGE_CONTENT.delta",
-            "THINKING_TEXT_MESSAGE_CONTENT.delta",
-            "assistant.content",
-            "reasoning.content",
-            "text",
-            "toolCallName",
-        )
-    ),
     keeps=("calls and results", "reasoning and its proof", "media of users and tools", "sub-agents", "usage of runs"),
     loses=(
         "usage of each call",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -29,15 +29,7 @@ from palaver.core.messages import (
 from palaver.core.parts import (
     AnyPart,
     Audio,
-    File,
-    FileId,
     Image,
-    Inline,
-    Opaque,
-    Reasoning,
-    Text,
-    ToolCall,
-    Url,
     Video,
     settled,
 )
@@ -79,10 +71,10 @@ class Piece:
         """The part, as far as it was told."""
         text = "".join(self.texts)
         if self.kind == "text":
-            return Text(text)
+            return trusted.Text(text)
         if self.kind == "reasoning":
-            return Reasoning(text, encrypted=self.sealed)
-        call = settled(ToolCall(self.id, self.name, text))
+            return trusted.Reasoning(text, encrypted=self.sealed)
+        call = settled(trusted.ToolCall(self.id, self.name, text))
         return call if self.sealed is None else call.replace(provider={NAME: {"encryptedValue": self.sealed}})
 
 
@@ -121,7 +113,7 @@ class Response:
         if self.role != "assistant":
             cls = _CLASSES.get(self.role, UserMessage)
             return _named(cls(content=content), self.name)
-        return AssistantMessage(
+        return trusted.AssistantMessage(
             content=content,
             agent=self.name,
             usage=self.usage,
@@ -198,8 +190,8 @@ def result(fields: Fields, names: dict[str, str], watch: Watch, line: int | None
     call = string(fields, "toolCallId")
     failed = string(fields, "error")
     content = content_of(ToolMessage, fields, watch, line)
-    message = ToolMessage(
-        content=content or ((Text(failed),) if failed else ()),
+    message = trusted.ToolMessage(
+        content=content or ((trusted.Text(failed),) if failed else ()),
         tool_call_id=call,
         tool_name=names.get(call or ""),
         is_error=failed is not None,
@@ -214,12 +206,14 @@ def content_of(cls: type, fields: Fields, watch: Watch, line: int | None) -> tup
         return ()
     match jsontext.kind(raw):
         case "a string":
-            return (Text(jsontext.text(raw)),)
+            return (trusted.Text(jsontext.text(raw)),)
         case "an array":
             parts = [(_part(each, watch, line), each) for each in jsontext.items(raw)]
-            return tuple([part if holds(cls, part) else Opaque(NAME, jsontext.own(each)) for part, each in parts])
+            return tuple(
+                [part if holds(cls, part) else trusted.Opaque(NAME, jsontext.own(each)) for part, each in parts]
+            )
         case _:
-            return (Opaque(NAME, jsontext.own(raw)),)
+            return (trusted.Opaque(NAME, jsontext.own(raw)),)
 
 
 def _part(raw: Raw, watch: Watch, line: int | None) -> AnyPart:
@@ -227,28 +221,28 @@ def _part(raw: Raw, watch: Watch, line: int | None) -> AnyPart:
     kind = string(fields, "type") or ""
     if kind not in PARTS:
         watch.note("block", kind or "without a type", line)
-        return Opaque(NAME, jsontext.own(raw))
+        return trusted.Opaque(NAME, jsontext.own(raw))
     watch.keys(fields, PARTS[kind], kind, line)
     if kind == "text":
-        return Text(string(fields, "text") or "")
+        return trusted.Text(string(fields, "text") or "")
     if kind == "binary":
-        return _binary(fields) or Opaque(NAME, jsontext.own(raw))
+        return _binary(fields) or trusted.Opaque(NAME, jsontext.own(raw))
     source = inner(fields, "source")
     held, mime = string(source, "value"), string(source, "mimeType")
     if held is None:
-        return Opaque(NAME, jsontext.own(raw))
+        return trusted.Opaque(NAME, jsontext.own(raw))
     match string(source, "type"):
         case "data":
-            place: Any = Inline(held)
+            place: Any = trusted.Inline(held)
         case "url":
-            place = Url(held)
+            place = trusted.Url(held)
         case "file":
-            place = FileId(held, string(source, "provider") or NAME)
+            place = trusted.FileId(held, string(source, "provider") or NAME)
         case _:
-            return Opaque(NAME, jsontext.own(raw))
+            return trusted.Opaque(NAME, jsontext.own(raw))
     cls = _MEDIA.get(kind)
     name = string(inner(fields, "metadata"), "filename")
-    return File(place, mime, name) if cls is None else cls(place, mime)
+    return trusted.File(place, mime, name) if cls is None else cls(place, mime)
 
 
 def _binary(fields: Fields) -> AnyPart | None:
@@ -258,22 +252,28 @@ def _binary(fields: Fields) -> AnyPart | None:
     data, url, named = string(fields, "data"), string(fields, "url"), string(fields, "id")
     if data is None and url is None and named is None:
         return None
-    place = Inline(data) if data is not None else Url(url) if url is not None else FileId(named or "", NAME)
-    return File(place, mime, string(fields, "filename")) if cls is None else cls(place, mime)
+    place = (
+        trusted.Inline(data)
+        if data is not None
+        else trusted.Url(url)
+        if url is not None
+        else trusted.FileId(named or "", NAME)
+    )
+    return trusted.File(place, mime, string(fields, "filename")) if cls is None else cls(place, mime)
 
 
 def usage_of(entries: Sequence[Raw]) -> tuple[Usage | None, str | None]:
     """The counters at the end of a run, which include their parts, and the model where it was one."""
     if not entries:
         return None, None
-    total = Usage()
+    total = trusted.Usage()
     models: set[str | None] = set()
     for raw in entries:
         counts = split(raw)
         read, wrote = integer(counts, "cachedInputTokens"), integer(counts, "cacheWriteInputTokens")
         reasoned, given, made = (integer(counts, key) for key in ("reasoningTokens", "inputTokens", "outputTokens"))
         models.add(string(counts, "model"))
-        total += Usage(
+        total += trusted.Usage(
             input=None if given is None else max(given - (read or 0) - (wrote or 0), 0),
             cache_read=read,
             cache_write=wrote,

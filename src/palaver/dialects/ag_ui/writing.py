@@ -62,6 +62,7 @@ class Rendering:
     def __init__(self, writing: Writing) -> None:
         """Look what the conversation came from."""
         self._writing = writing
+        writing.never_says("sent_at")
         self._watch = Watch()
         pieces = [
             piece

@@ -16,7 +16,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import structs
 
@@ -28,13 +28,14 @@ from palaver.dialects.atif.writing import Embedded, Rendering
 from palaver.dialects.conversation import session_of
 from palaver.dialects.dialect import Dialect
 from palaver.dialects.sight import Head, Sighting
+from palaver.dialects.writing import History, OnLoss, Options
 from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from palaver.dialects.conversation import Transcript
-    from palaver.dialects.writing import OnLoss, Writing, Written
+    from palaver.dialects.writing import Writing, Written
 
 
 def sees(head: Head) -> Sighting | None:
@@ -52,11 +53,27 @@ def sees(head: Head) -> Sighting | None:
 class Trajectories(Dialect, frozen=True, kw_only=True):
     """The dialect: a document is one trajectory with, inside it, those of its sub-agents."""
 
-    def write(self, transcript: Transcript, *, losses: OnLoss = "report", **options: Any) -> Written:
+    def write(
+        self,
+        transcript: Transcript,
+        *,
+        losses: OnLoss = "report",
+        history: History | None = None,
+        branch: str = MAIN,
+        carry: bool = True,
+    ) -> Written:
         """Write one trajectory, as ``Dialect.write`` does; the main branch, or the one that is asked for."""
-        return self._whole(transcript, (), losses, options)
+        return self._whole(transcript, (), losses, Options(history=history, branch=branch, carry=carry))
 
-    def write_many(self, transcripts: Iterable[Transcript], *, losses: OnLoss = "report", **options: Any) -> Written:
+    def write_many(
+        self,
+        transcripts: Iterable[Transcript],
+        *,
+        losses: OnLoss = "report",
+        history: History | None = None,
+        branch: str = MAIN,
+        carry: bool = True,
+    ) -> Written:
         """Write a trajectory with those of its sub-agents inside it.
 
         Raises ``EncodeError`` when it is not one that all others come from, else as ``write`` does.
@@ -66,11 +83,9 @@ class Trajectories(Dialect, frozen=True, kw_only=True):
         roots = [each for each in given if session_of(each.metadata).parent not in known]
         if len(roots) != 1:
             raise EncodeError(f"a file of {self.name} holds one conversation and its sub-agents, not {len(roots)}")
-        return self._family(roots[0], given, losses, options)
+        return self._family(roots[0], given, losses, Options(history=history, branch=branch, carry=carry))
 
-    def _family(
-        self, root: Transcript, given: Sequence[Transcript], losses: OnLoss, options: dict[str, Any]
-    ) -> Written:
+    def _family(self, root: Transcript, given: Sequence[Transcript], losses: OnLoss, options: Options) -> Written:
         children = [each for each in given if session_of(each.metadata).parent == root.thread.id and each is not root]
         documents = inside(root) if children else []
         embedded: list[Embedded] = []
@@ -91,11 +106,8 @@ class Trajectories(Dialect, frozen=True, kw_only=True):
         beside = {name: data for part in (*parts, written) for name, data in part.beside.items()}
         return structs.replace(written, losses=every, beside=beside)
 
-    def _whole(
-        self, transcript: Transcript, embedded: Sequence[Embedded], losses: OnLoss, options: dict[str, Any]
-    ) -> Written:
-        branch = options.get("branch", MAIN)
-        line, dropped = arranged(transcript, branch)
+    def _whole(self, transcript: Transcript, embedded: Sequence[Embedded], losses: OnLoss, options: Options) -> Written:
+        line, dropped = arranged(transcript, options.branch)
         made: list[Rendering] = []
         session = session_of(transcript.metadata)
         named = session.more.get("trajectory_id") or (transcript.thread.id if session.parent else None)
@@ -104,7 +116,9 @@ class Trajectories(Dialect, frozen=True, kw_only=True):
             made.append(Rendering(writing, embedded, dropped, named))
             return made[0]
 
-        written = Dialect.write(structs.replace(self, rendering=rendering), line, losses=losses, **options)
+        dialect = structs.replace(self, rendering=rendering)
+        history, branch, carry = options.history, options.branch, options.carry
+        written = Dialect.write(dialect, line, losses=losses, history=history, branch=branch, carry=carry)
         head = made[0].revised_head()
         return written if head is None else structs.replace(written, chunks=(head, *written.chunks[1:]))
 
@@ -120,12 +134,6 @@ DIALECT: Final = Trajectories(
     many=True,
     history="all",
     extension=".json",
-    texts=frozenset(
-        (
-            "function_name",
-            "reasoning_content",
-        )
-    ),
     keeps=(
         "one text of reasoning an answer",
         "usage and model of each answer",

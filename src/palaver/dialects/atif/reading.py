@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
-from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from palaver.core.parts import AnyPart, Audio, Image, MalformedToolCall, Opaque, Reasoning, Text, ToolCall, Url
+from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage
+from palaver.core.parts import AnyPart, Audio, Image, MalformedToolCall, Opaque, Text, ToolCall, Url
 from palaver.core.usage import Usage
 from palaver.dialects import carrying, documents
 from palaver.dialects.atif import forms
 from palaver.dialects.atif.forms import KEYS, NAME, PREFIX
 from palaver.dialects.conversation import Conversation, Session, Step, derived_id
 from palaver.dialects.documents import fields_of
-from palaver.dialects.fields import inner, integer, listed, split, string, value
+from palaver.dialects.fields import inner, integer, kind_of, listed, split, string, value
 from palaver.dialects.times import read_time
 from palaver.threads.ids import is_uuid
 
@@ -157,15 +157,15 @@ class Steps:
         """What a step says, without what it carries."""
         self._watch.keys(fields, KEYS["step"], "step")
         at = read_time(value(fields, "timestamp"))
-        content = self._content(fields.get("message"))
+        content = self._content(fields, "message")
         results = listed(inner(fields, "observation"), "results")
         self._watch.keys(inner(fields, "observation"), KEYS["observation"], "observation")
         message: Message
         match string(fields, "source"):
             case "user":
-                message = UserMessage(content=_only(content, Text, Image, Audio, Opaque), sent_at=at)
+                message = trusted.UserMessage(content=_only(content, Text, Image, Audio, Opaque), sent_at=at)
             case "system":
-                message = SystemMessage(content=_only(content, Text, Opaque), sent_at=at)
+                message = trusted.SystemMessage(content=_only(content, Text, Opaque), sent_at=at)
             case "agent":
                 message = self._assistant(fields, content, at)
             case other:
@@ -185,12 +185,12 @@ class Steps:
         thought = string(fields, "reasoning_content")
         said = tuple([part for part in content if not isinstance(part, Text) or part.text or len(content) > 1])
         parts: Any = (
-            *(() if thought is None else (Reasoning(thought),)),
+            *(() if thought is None else (trusted.Reasoning(thought),)),
             *said,
             *(self._call(split(each)) for each in listed(fields, "tool_calls")),
         )
         copied = value(fields, forms.COPIED) is True  # what is repeated was counted where it was said
-        return AssistantMessage(
+        return trusted.AssistantMessage(
             content=parts,
             model=string(fields, "model_name") or self._model,
             usage=None if copied else usage_of(fields, self._watch),
@@ -203,15 +203,15 @@ class Steps:
         arguments = fields.get("arguments", jsontext.EMPTY_OBJECT)
         kept = string(inner(fields, "extra"), forms.RAW_ARGUMENTS)
         if kept is not None and not split(arguments):
-            return MalformedToolCall(kept, "the arguments are no object", name, call)
+            return trusted.MalformedToolCall(kept, "the arguments are no object", name, call)
         kind = jsontext.kind(arguments)
         if kind == "an object":
-            return ToolCall(call, name, bytes(arguments).decode())
+            return trusted.ToolCall(call, name, bytes(arguments).decode())
         self._watch.note("value", f"arguments that are {kind}")
         text = jsontext.text(arguments) if kind == "a string" else bytes(arguments).decode()
         if kind == "a string" and jsontext.is_json(text) and text.lstrip().startswith("{"):
-            return ToolCall(call, name, text)
-        return MalformedToolCall(text, "the arguments are no object", name, call)
+            return trusted.ToolCall(call, name, text)
+        return trusted.MalformedToolCall(text, "the arguments are no object", name, call)
 
     def _result(self, fields: Fields, names: dict[str, str], unnamed: Iterator[str], at: int | None) -> ToolMessage:
         """A result; one that names no call is of the next of its step that no result names."""
@@ -227,8 +227,8 @@ class Steps:
             if named is not None:
                 self.calls[named] = call
         own = read_time(value(extra, forms.TIMESTAMP))
-        message = ToolMessage(
-            content=_only(self._content(fields.get("content")), Text, Image, Audio, Opaque),
+        message = trusted.ToolMessage(
+            content=_only(self._content(fields, "content"), Text, Image, Audio, Opaque),
             tool_call_id=call,
             tool_name=names.get(call or "") or None,
             is_error=any(value(extra, key) is True for key in forms.FAILED),
@@ -236,12 +236,10 @@ class Steps:
         )
         return message.replace(metadata={forms.REFS: [jsontext.value(each) for each in refs]}) if refs else message
 
-    def _content(self, raw: Raw | None) -> tuple[AnyPart, ...]:
-        if raw is None or jsontext.is_null(raw):
-            return ()
-        if jsontext.kind(raw) == "a string":
-            return (Text(jsontext.text(raw)),)
-        return tuple([self._part(each) for each in jsontext.items(raw)])
+    def _content(self, fields: Fields, key: str) -> tuple[AnyPart, ...]:
+        if kind_of(fields, key) == "a string":
+            return (trusted.Text(string(fields, key) or ""),)
+        return tuple([self._part(each) for each in listed(fields, key)])
 
     def _part(self, raw: Raw) -> AnyPart:
         fields = split(raw)
@@ -250,13 +248,13 @@ class Steps:
         self._watch.keys(source, KEYS["source"], "source")
         path, named = string(source, "path"), forms.media_type(string(source, "media_type"))
         if kind == "text" and (text := string(fields, "text")) is not None:
-            return Text(text)
+            return trusted.Text(text)
         if kind == "image" and path is not None:
-            return Image(Url(path), named)
+            return trusted.Image(trusted.Url(path), named)
         if kind == "audio" and path is not None:
-            return Audio(Url(path), named)
+            return trusted.Audio(trusted.Url(path), named)
         self._watch.note("block", kind or "without a type")
-        return Opaque(NAME, jsontext.own(raw))
+        return trusted.Opaque(NAME, jsontext.own(raw))
 
 
 def usage_of(fields: Fields, watch: Watch | None = None) -> Usage | None:
@@ -270,7 +268,7 @@ def usage_of(fields: Fields, watch: Watch | None = None) -> Usage | None:
     extra = inner(counts, "extra")
     cached, written = integer(counts, "cached_tokens"), _first(extra, forms.CACHE_WRITE)
     thought = _first(extra, forms.REASONING)
-    return Usage(
+    return trusted.Usage(
         input=_without(integer(counts, "prompt_tokens"), cached, written),
         cache_read=cached,
         cache_write=written,
@@ -298,7 +296,7 @@ def _opaque(part: AnyPart) -> Opaque:
     if isinstance(part, (Image, Audio)) and isinstance(part.source, Url):
         kind = "image" if isinstance(part, Image) else "audio"
         held = {"type": kind, "source": {"media_type": part.media_type, "path": part.source.url}}
-    return Opaque(NAME, jsontext.raw(held))
+    return trusted.Opaque(NAME, jsontext.raw(held))
 
 
 def _is_silent(message: Message) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from msgspec import UNSET, Raw, Struct, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import EncodeError, MessageError
 from palaver.core.messages import (
     AssistantMessage,
@@ -443,7 +443,7 @@ class Rendering:
     def _pointing(self, part: AnyPart) -> AnyPart:
         if not isinstance(part, Media) or not isinstance(part.source, Inline) or (path := self._path(part)) is None:
             return part
-        return structs.replace(part, source=Url(path))
+        return structs.replace(part, source=trusted.Url(path))
 
     def _allows(self, since: forms.Version) -> bool:
         """Whether the version has something; a new file takes the version that has it."""

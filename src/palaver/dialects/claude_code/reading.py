@@ -46,7 +46,7 @@ from palaver.dialects.conversation import (
     record_message,
 )
 from palaver.dialects.dialect import Origin
-from palaver.dialects.fields import inner, integer, string, value
+from palaver.dialects.fields import inner, integer, listed, string, value
 from palaver.dialects.parents_first import ParentsFirst
 from palaver.dialects.salvage import salvaged
 from palaver.dialects.times import read_time
@@ -285,7 +285,7 @@ class Reading:
             if blocks is not None and jsontext.kind(blocks) == "a string":
                 content.append(jsontext.raw({"type": "text", "text": jsontext.text(blocks)}))
             elif blocks is not None and not jsontext.is_null(blocks):
-                content.extend(jsontext.items(blocks))
+                content.extend(listed(body, "content"))
         reports = [body["usage"] for body in bodies if "usage" in body]
         usage = max(reports, key=_generated, default=None)
         stops = (body.get("stop_reason", jsontext.NULL) for body in reversed(bodies))
@@ -506,10 +506,10 @@ def _response(fields: Fields) -> tuple[str, str | None] | None:
     """What makes records of one response: its id and that of its request. Without an id, a record is one alone."""
     if string(fields, "type") != "assistant" or "message" not in fields or "uuid" not in fields:
         return None
-    message = fields["message"]
-    if jsontext.kind(message) != "an object":
+    message = inner(fields, "message")
+    if not message:
         return None
-    named = string(inner(fields, "message"), "id")
+    named = string(message, "id")
     return (f"uuid {string(fields, 'uuid')}" if named is None else named), string(fields, "requestId")
 
 

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, Raw, structs
 
 from palaver import wires
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import Message, UserMessage
 from palaver.core.parts import Text
 from palaver.dialects.claude_code.forms import WIRE
-from palaver.dialects.fields import string
+from palaver.dialects.fields import either, string
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,8 +147,9 @@ class Attachments:
             return self._command(fields, sent_at)
         if kind == "hook_success" and string(fields, "hookEvent") not in _HEARD:
             return []
-        text = next((said for key in _TELLING.get(kind, ()) if key in fields and (said := _said(fields[key]))), "")
-        return [UserMessage(content=(Text(text),), source=kind, sent_at=sent_at)] if text else []
+        keys = [key for key in _TELLING.get(kind, ()) if key in fields]
+        text = next((said for key in keys if (said := _said(fields[key], key))), "")
+        return [trusted.UserMessage(content=(trusted.Text(text),), source=kind, sent_at=sent_at)] if text else []
 
     def queued(self, fields: Fields, sent_at: int | None) -> list[Message]:
         """What an operation on the queue told the model; empty for nothing."""
@@ -167,14 +168,14 @@ class Attachments:
                     self._queue.remove(content)
                 if content is not None and source_of(content) is None and not _again(self._attached, content):
                     self._removed.append(content)
-                    return [UserMessage(content=(Text(content),), sent_at=sent_at)]
+                    return [trusted.UserMessage(content=(trusted.Text(content),), sent_at=sent_at)]
             case _:
                 pass
         return []
 
     def _command(self, fields: Fields, sent_at: int | None) -> list[Message]:
         prompt = fields.get("prompt", jsontext.NULL)
-        if jsontext.kind(prompt) not in {"a string", "an array"}:
+        if either(prompt, "prompt", "a string", "an array") == "null":
             return []
         body = b'{"messages":[{"role":"user","content":%b}]}' % bytes(prompt)
         said = [structs.replace(each, sent_at=sent_at) for each in self._wire.decode_request(body).messages]
@@ -196,15 +197,18 @@ def _again(told: deque[str], text: str) -> bool:
     return True
 
 
-def _said(raw: Raw) -> str:
+def _said(raw: Raw, key: str) -> str:
     """The text of a value: of a list, a line for each item; of an object, where its text stands."""
-    match jsontext.kind(raw):
+    match either(raw, key, "a string", "an array", "an object"):
         case "a string":
             return jsontext.text(raw)
         case "an array":
-            return "\n".join(filter(None, map(_said, jsontext.items(raw))))
+            return "\n".join(filter(None, [_said(each, key) for each in jsontext.items(raw)]))
         case "an object":
             fields = jsontext.fields(raw)
-            return next((said for key in _INNER if key in fields and (said := _said(fields[key]))), "")
+            text = next((said for name in _INNER if name in fields and (said := _said(fields[name], name))), None)
+            if text is None and fields and fields.keys().isdisjoint(_INNER):
+                either(raw, key, "a string", "an array")
+            return text or ""
         case _:
             return ""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Raw, structs
 
 from palaver import wires
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.messages import (
     AssistantMessage,
@@ -33,8 +33,8 @@ from palaver.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from palaver.core.parts import MalformedToolCall, Text, ToolCall
-from palaver.core.request import Encoded, Request, Response
+from palaver.core.parts import MalformedToolCall, ToolCall
+from palaver.core.request import Encoded
 from palaver.dialects import carrying, kept
 from palaver.dialects.claude_code.forms import NAME, SYNTHETIC, WIRE, as_uuid, session_id
 from palaver.dialects.claude_code.reading import Reading
@@ -120,7 +120,7 @@ class Rendering:
 
     def head(self) -> Iterator[bytes]:
         """A session has no header; its title, where it has one."""
-        title = self._writing.transcript.title
+        title = self._writing.take_title()
         if title is not None:
             yield jsontext.encode({"type": "custom-title", "customTitle": title, "sessionId": self._session})
 
@@ -154,7 +154,7 @@ class Rendering:
     def _answer(self, entry: Entry, message: AssistantMessage, olds: Sequence[Fields]) -> list[dict[str, Any]]:
         said = self._with_own_calls(entry, message)
         shown = PLACEHOLDER in message.tags
-        encoded = self._wire.encode_response(Response(said.replace(model=SYNTHETIC) if shown else said))
+        encoded = self._wire.encode_response(trusted.Response(said.replace(model=SYNTHETIC) if shown else said))
         self._lose(encoded, [entry])
         body = jsontext.fields(encoded.body)
         blocks = jsontext.items(body["content"])
@@ -274,13 +274,13 @@ class Rendering:
         for entry in entries:
             message, caller = entry.message, self._caller(entry)
             if isinstance(message, ToolMessage) and caller is not None:
-                call = ToolCall(self._call_id(caller, message.tool_call_id or ""), message.tool_name or "tool")
+                call = trusted.ToolCall(self._call_id(caller, message.tool_call_id or ""), message.tool_name or "tool")
                 message = structs.replace(message, tool_call_id=call.id)
                 calls.append(call)
             messages.append(message)
-        before: list[Message] = [UserMessage(content=(Text("."),))]
-        before += [AssistantMessage(content=tuple(calls))] if calls else []
-        encoded = self._wire.encode_request(Request(messages=(*before, *messages)))
+        before: list[Message] = [trusted.UserMessage(content=(trusted.Text("."),))]
+        before += [trusted.AssistantMessage(content=tuple(calls))] if calls else []
+        encoded = self._wire.encode_request(trusted.Request(messages=(*before, *messages)), join_neighbors=False)
         self._lose(encoded, [*[None] * len(before), *entries])
         wire = jsontext.items(jsontext.fields(encoded.body)["messages"])[len(before) :]
         said = [jsontext.fields(each) for each in wire]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.usage import Usage
 from palaver.dialects.carrying import SLOT
 from palaver.dialects.fields import integer, split
@@ -122,7 +122,7 @@ def read_usage(raw: Raw) -> Usage:
     written = integer(counts, "cache_write_input_tokens")
     reasoning = integer(counts, "reasoning_output_tokens")
     given, made = integer(counts, "input_tokens"), integer(counts, "output_tokens")
-    return Usage(
+    return trusted.Usage(
         input=None if given is None else max(given - (cached or 0) - (written or 0), 0),
         cache_read=cached,
         cache_write=written,

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 from msgspec import UNSET, Raw, structs
 
 from palaver import wires
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.messages import Message, ToolMessage, UserMessage
-from palaver.core.parts import AnyPart, Opaque, Reasoning, Refusal, Text, ToolCall
+from palaver.core.parts import AnyPart, Reasoning, Refusal, Text, ToolCall
 from palaver.dialects.codex.forms import NAME, OTHERS, RESULTS, WIRE
-from palaver.dialects.fields import listed, split, string, value
+from palaver.dialects.fields import as_object, check_summary, either, listed, split, string, value
 from palaver.dialects.salvage import salvaged
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _KEEP: Final[Callable[[DecodeError], None]] = lambda _: None  # noqa: E731 (a de
 
 def is_made(item: Raw) -> bool:
     """Whether a model made an item."""
-    fields = split(item)
+    fields = as_object(item)
     kind = string(fields, "type")
     if kind == "message":
         return string(fields, "role") == "assistant"
@@ -54,9 +54,10 @@ def is_made(item: Raw) -> bool:
 
 def texts_of(item: Raw) -> list[str]:
     """The texts of a message; any other item has none."""
-    if string(split(item), "type") != "message":
+    message = as_object(item)
+    if string(message, "type") != "message":
         return []
-    content = [split(each) for each in listed(split(item), "content")]
+    content = [split(each) for each in listed(message, "content")]
     return [text for each in content if (text := string(each, "text")) is not None]
 
 
@@ -95,7 +96,10 @@ class Items:
             return self.read(good)
 
     def _decoded(self, items: Any) -> list[Message]:
-        body = b'{"input":[%b]}' % b",".join(map(bytes, items))
+        taken = list(items)
+        for each in taken:
+            check_summary(as_object(each))
+        body = b'{"input":[%b]}' % b",".join(map(bytes, taken))
         read = self._read(body) if self._note is None else salvaged(self._read, body, NAME, self._note)
         return [_light(each) for each in read]
 
@@ -103,13 +107,15 @@ class Items:
         return self._wire.decode_request(body).messages
 
     def _other(self, item: Raw) -> list[Message]:
-        fields = split(item)
+        fields = as_object(item)
         kind = string(fields, "type")
         if kind == "agent_message":
             return [_said_by_agent(fields)]
         output = fields.get("output")
         if kind in RESULTS and output is not None and jsontext.kind(output) == "an object":
             inner = split(output)
+            if "content" not in inner:
+                either(output, "output", "a string", "an array")
             told = jsontext.raw({**fields, "output": inner.get("content", jsontext.raw(""))})
             failed = value(inner, "success") is False
             return [
@@ -125,11 +131,13 @@ class Items:
 def _said_by_agent(fields: Fields) -> UserMessage:
     content = tuple(
         [
-            Opaque(WIRE, jsontext.own(each)) if (text := string(split(each), "text")) is None else Text(text)
+            trusted.Opaque(WIRE, jsontext.own(each))
+            if (text := string(split(each), "text")) is None
+            else trusted.Text(text)
             for each in listed(fields, "content")
         ]
     )
-    return UserMessage(content=content, agent=string(fields, "author"), source="agent_message")
+    return trusted.UserMessage(content=content, agent=string(fields, "author"), source="agent_message")
 
 
 # -- hints of the wire -------------------------------------------------------------------------------------------------

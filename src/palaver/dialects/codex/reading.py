@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, PalaverError
-from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import Text
 from palaver.dialects import carrying
 from palaver.dialects.codex.forms import (
@@ -50,6 +50,15 @@ from palaver.dialects.codex.forms import (
     read_usage,
 )
 from palaver.dialects.codex.items import Items, is_made
+from palaver.dialects.codex.lines import (
+    answered,
+    begins_turn,
+    event_text,
+    is_unsaid,
+    kind_and_payload,
+    shown,
+    timed,
+)
 from palaver.dialects.codex.opened import Open, claimed
 from palaver.dialects.conversation import (
     COMPACTION,
@@ -61,10 +70,10 @@ from palaver.dialects.conversation import (
     record_message,
 )
 from palaver.dialects.dialect import Origin
-from palaver.dialects.fields import inner, integer, listed, split, string, value
+from palaver.dialects.fields import as_object, inner, integer, listed, string, value
 from palaver.dialects.times import read_time
 from palaver.threads.ids import is_uuid
-from palaver.threads.view import PLACEHOLDER, RECORD
+from palaver.threads.view import RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,7 +140,7 @@ class Reading:
         if fields is None:
             yield from self._aside(record)
             return
-        kind, payload = _parted(fields)
+        kind, payload = kind_and_payload(fields)
         self._known(fields, kind, payload, record.line)
         match kind:
             case "response_item":
@@ -144,7 +153,9 @@ class Reading:
                 yield from self._compacted(record, fields, payload)
             case "inter_agent_communication" if (text := string(payload, "content")) is not None:
                 yield from self._close()
-                said = UserMessage(content=(Text(text),), agent=string(payload, "author"), source="agent_message")
+                said = trusted.UserMessage(
+                    content=(trusted.Text(text),), agent=string(payload, "author"), source="agent_message"
+                )
                 yield from self._prompt(said, record, fields)
             case "turn_context":
                 yield from self._turn(record, payload)
@@ -169,7 +180,7 @@ class Reading:
             yield self._conversation.ended(title=self._title, metadata=session.metadata())
 
     def _begin(self, fields: Fields) -> Iterator[Step]:
-        kind, payload = _parted(fields)
+        kind, payload = kind_and_payload(fields)
         named = string(payload, "id") if kind == "session_meta" else None
         if named is None and (found := _NAMED.search(self._origin.name)):
             named = found[1]
@@ -186,7 +197,8 @@ class Reading:
         self._described = True
         self._paginated = string(meta, "history_mode") == "paginated"
         self._own_from = integer(meta, "subagent_history_start_ordinal") or 0
-        spawned = inner(inner(inner(meta, "source"), "subagent"), "thread_spawn")
+        source = as_object(meta.get("source", jsontext.NULL))  # else a name
+        spawned = inner(as_object(source.get("subagent", jsontext.NULL)), "thread_spawn")
         self._session = Session(
             dialect=NAME,
             id=self._session.id or string(meta, "id"),
@@ -211,8 +223,8 @@ class Reading:
         if text is None or self._conversation is None:
             yield from self._aside(record)
             return
-        group = _restored([SystemMessage(content=(Text(text),))], fields)
-        yield from self._conversation.join(_timed(group, fields), [record])
+        group = _restored([trusted.SystemMessage(content=(trusted.Text(text),))], fields)
+        yield from self._conversation.join(timed(group, fields), [record])
 
     def _turn(self, record: Record, payload: Fields) -> Iterator[Step]:
         model = string(payload, "model") or self._model
@@ -302,10 +314,10 @@ class Reading:
         group = self._items.read([item for _, item in items])
         if opened.role == "assistant":
             usage = None if opened.usage is None else read_usage(opened.usage)
-            group = [_answered(each, opened.model, usage, opened) for each in group]
+            group = [answered(each, opened.model, usage, opened) for each in group]
         else:
             group = [self._sourced(each, opened) for each in group]
-        group = _timed(_restored(group, fields), items[-1][0].fields or {})
+        group = timed(_restored(group, fields), items[-1][0].fields or {})
         if opened.claims:
             self._recent.append((opened.role, opened.claims))
         records = sorted([*(record for record, _ in items), *opened.beside], key=lambda each: each.at)
@@ -314,7 +326,7 @@ class Reading:
             return
         for message in group:
             self._names.update((call.id, call.name) for call in message.tool_calls)
-            if isinstance(message, UserMessage) and _begins_turn(message):
+            if isinstance(message, UserMessage) and begins_turn(message):
                 self._turns.append(conversation.head)
         yield from conversation.join(group, records)
 
@@ -334,7 +346,7 @@ class Reading:
         sent_at = None if fields is None else read_time(value(fields, "timestamp"))
         group: list[Message] = []
         if said and fields is not None:
-            kind, payload = _parted(fields)
+            kind, payload = kind_and_payload(fields)
             item = fields.get("payload") or jsontext.raw(fields)
             if kind == "response_item" and not is_made(item) and string(payload, "type") not in UNSAID:
                 try:
@@ -345,10 +357,10 @@ class Reading:
             usage = self._unanswered.pop(record.at, None)
             spent = None if usage is None else self._without_answer(usage)
             yield from conversation.record(record, sent_at=sent_at, message=spent)
-        elif isinstance(group[0], UserMessage) and _begins_turn(group[0]):
+        elif isinstance(group[0], UserMessage) and begins_turn(group[0]):
             yield from self._prompt(group[0], record, fields)
         else:
-            yield from conversation.join(_timed(_restored(group, fields), fields), [record])
+            yield from conversation.join(timed(_restored(group, fields), fields), [record])
 
     def _named(self, message: Message) -> Message:
         """A result with the name of its tool."""
@@ -360,7 +372,7 @@ class Reading:
         """Let a line join with which a turn begins."""
         if self._conversation is not None:
             self._turns.append(self._conversation.head)
-            yield from self._conversation.join(_timed(_restored([message], fields), fields), [record])
+            yield from self._conversation.join(timed(_restored([message], fields), fields), [record])
 
     def _kept(self, record: Record, fields: Fields) -> Iterator[Step]:
         """Let a line join that the program passes over, and that carries what it could not be told."""
@@ -369,7 +381,7 @@ class Reading:
         if not group:
             yield from self._later(record)
         elif self._conversation is not None:
-            yield from self._conversation.join(_timed(group, fields), [record])
+            yield from self._conversation.join(timed(group, fields), [record])
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -378,7 +390,7 @@ class Reading:
         told = inner(payload, "item") if kind == "item_completed" else payload
         role = _ROLES.get(string(told, "type") or "")
         if role is not None and (kind == "item_completed") == self._paginated:
-            yield from self._told(record, fields, role, _told(told))
+            yield from self._told(record, fields, role, event_text(told))
             return
         match kind:
             case "token_count":
@@ -427,7 +439,7 @@ class Reading:
 
     def _shown(self, role: str, text: str, record: Record, *, failed: bool = False) -> Iterator[Step]:
         fields = record.fields or {}
-        group = _timed(_restored([shown(role, text, failed=failed)], fields), fields)
+        group = timed(_restored([shown(role, text, failed=failed)], fields), fields)
         if self._conversation is not None:
             yield from self._conversation.join(group, [record])
 
@@ -466,7 +478,7 @@ class Reading:
 
     def _without_answer(self, usage: Raw) -> AssistantMessage:
         """What a call cost of which the file has no answer: a record, which counts and says nothing."""
-        return AssistantMessage(tags=(RECORD,), model=self._model, usage=read_usage(usage))
+        return trusted.AssistantMessage(tags=(RECORD,), model=self._model, usage=read_usage(usage))
 
     # -- what was hidden -----------------------------------------------------------------------------------------------
 
@@ -477,12 +489,12 @@ class Reading:
             return
         sent_at = read_time(value(fields, "timestamp"))
         group = self.in_place(payload, record.line)
-        shown_now = _timed(_restored([hidden_before(sent_at), *group], fields), fields)
+        shown_now = timed(_restored([hidden_before(sent_at), *group], fields), fields)
         self._turns.clear()
         self._recent.clear()
         before = None
         for step in conversation.join([record_message(sent_at), *shown_now], [record]):
-            if isinstance(step.entry.message, UserMessage) and _begins_turn(step.entry.message, COMPACTION):
+            if isinstance(step.entry.message, UserMessage) and begins_turn(step.entry.message, COMPACTION):
                 self._turns.append(before)
             before = step.entry.id
             yield step
@@ -491,16 +503,16 @@ class Reading:
         """What a model sees in place of what a compaction hid."""
         if "replacement_history" in payload and not jsontext.is_null(payload["replacement_history"]):
             items = [
-                each for each in listed(payload, "replacement_history") if string(split(each), "type") not in UNSAID
+                each for each in listed(payload, "replacement_history") if string(as_object(each), "type") not in UNSAID
             ]
             said = self._items.read_well(items, lambda error: self._watch.note("unread", str(error), line))
         else:
-            said = [UserMessage(content=(Text(string(payload, "message") or ""),))]
+            said = [trusted.UserMessage(content=(trusted.Text(string(payload, "message") or ""),))]
         return [structs.replace(each, source=COMPACTION) for each in said]
 
     def reads(self, item: Raw) -> bool:
         """Whether an item in place of what was hidden says anything."""
-        return not _is_unsaid(item) and bool(self._items.read_well([item]))
+        return not is_unsaid(item) and bool(self._items.read_well([item]))
 
     def _rolled_back(self, record: Record, turns: int) -> Iterator[Step]:
         conversation = self._conversation
@@ -538,60 +550,7 @@ class Reading:
             self._watch.keys(payload, PAYLOADS[kind], kind, line)
 
 
-def shown(role: str, text: str, *, failed: bool = False) -> Message:
-    """What people were shown, and no model sees."""
-    content = (Text(text),)
-    if role == "user":
-        return UserMessage(content=content, tags=(PLACEHOLDER,))
-    return AssistantMessage(content=content, tags=(PLACEHOLDER,), finish_reason="error" if failed else None)
-
-
-def _parted(fields: Fields) -> tuple[str | None, Fields]:
-    """The kind of a line and its payload; the oldest files have items, and a head without a type, bare."""
-    kind = string(fields, "type")
-    if "payload" in fields:
-        return kind, split(fields["payload"])
-    if kind in ITEMS:
-        return "response_item", fields
-    return ("session_meta" if kind is None and "id" in fields and "timestamp" in fields else kind), fields
-
-
 def _restored(group: list[Any], fields: Fields) -> list[Any]:
     slot = fields.get(carrying.SLOT)
     found = None if slot is None else carrying.restored(group, jsontext.value(slot))
     return group if found is None else list(found)
-
-
-def _timed(group: list[Any], fields: Fields) -> list[Any]:
-    sent_at = read_time(value(fields, "timestamp"))
-    return [structs.replace(each, sent_at=sent_at) if each.sent_at is None else each for each in group]
-
-
-def _answered(message: Message, model: str | None, usage: Any, opened: Open) -> Message:
-    """Give an answer what the lines around it say."""
-    if not isinstance(message, AssistantMessage):
-        return message
-    told = structs.replace(message, model=model, usage=usage, response_id=opened.response)
-    if opened.aborted is None:
-        return told
-    return structs.replace(told, finish_reason="other", finish_reason_raw=opened.aborted)
-
-
-def _is_unsaid(item: Raw) -> bool:
-    return string(split(item), "type") in UNSAID
-
-
-def _begins_turn(message: UserMessage, source: str | None = None) -> bool:
-    """Whether a rollback counts a prompt: it was typed, or another agent said it."""
-    if message.source == "agent_message":
-        return True
-    texts = [part.text for part in message.content if isinstance(part, Text)]
-    return message.source == source and (source is None or injected(texts) is None)
-
-
-def _told(fields: Fields) -> str:
-    """The text of an event, or of the item that one says is complete."""
-    message = string(fields, "message")
-    if message is not None:
-        return message
-    return "".join(filter(None, [string(split(each), "text") for each in listed(fields, "content")]))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from msgspec import UNSET, Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.parts import Image, MalformedToolCall, ToolCall
 from palaver.dialects.codex.forms import CONTENT, ITEMS, RESULTS, WIRE
 from palaver.dialects.conversation import derived_id
@@ -92,7 +92,7 @@ def with_calls(message: AssistantMessage, name: str) -> tuple[AssistantMessage, 
         if isinstance(part, MalformedToolCall):
             named = part.id or derived_id(name, place)
             raws[named] = part.raw
-            content.append(ToolCall(named, part.name or "unknown", provider_json=part.provider_json))
+            content.append(trusted.ToolCall(named, part.name or "unknown", provider_json=part.provider_json))
         else:
             content.append(part)
     return (structs.replace(message, content=tuple(content)) if raws else message), raws

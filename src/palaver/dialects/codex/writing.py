@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET, structs
 
 from palaver import wires
-from palaver.core import canonical, jsontext
+from palaver.core import canonical, jsontext, trusted
 from palaver.core.messages import (
     AssistantMessage,
-    DeveloperMessage,
     FlushMarker,
     Message,
     RescueMarker,
@@ -34,12 +33,12 @@ from palaver.core.messages import (
     UserMessage,
 )
 from palaver.core.parts import Opaque, Text, ToolCall
-from palaver.core.request import Request, Response
 from palaver.core.usage import Usage
 from palaver.dialects import carrying
 from palaver.dialects.codex.forms import NAME, UNKNOWN, WIRE, injected, read_usage, write_usage
 from palaver.dialects.codex.items import Items, is_made, texts_of
-from palaver.dialects.codex.reading import Reading, shown
+from palaver.dialects.codex.lines import shown
+from palaver.dialects.codex.reading import Reading
 from palaver.dialects.codex.strict import ids_of, strict, told_plainly, with_calls, with_text
 from palaver.dialects.conversation import derived_id, hidden_before, session_of
 from palaver.dialects.dialect import Origin
@@ -61,7 +60,7 @@ if TYPE_CHECKING:
 
 _VERSION: Final = "0.60.0"
 _NO_LOSS: Final = frozenset(("model", "tool call ids"))
-_ASKED: Final = UserMessage(content=(Text("."),))
+_ASKED: Final = trusted.UserMessage(content=(trusted.Text("."),))
 """Stands before what is given to the wire, which wants a prompt; it is left out again."""
 _LINE: Final = ("timestamp", "ordinal")
 
@@ -90,7 +89,7 @@ class Rendering:
 
     def _look(self) -> None:
         """Learn what lines say of others: calls that results answer, the model of each turn, the sum of usage."""
-        total, before = Usage(), None
+        total, before = trusted.Usage(), None
         for place, entry in enumerate(self._writing.entries):
             message = entry.message
             for call in message.tool_calls:
@@ -131,7 +130,7 @@ class Rendering:
         if self._instructions is not None:
             message = self._instructions.message
             meta["base_instructions"] = {"text": message.text}
-            self._carry(line, [message], [SystemMessage(content=(Text(message.text),))])
+            self._carry(line, [message], [trusted.SystemMessage(content=(trusted.Text(message.text),))])
         yield jsontext.encode(line)
 
     def _started(self) -> int:
@@ -171,7 +170,7 @@ class Rendering:
         if olds and string(olds[0], "type") == "session_meta":
             meta = {"base_instructions": {"text": message.text}}
             line = self._line("session_meta", meta)
-            self._carry(line, [message], [SystemMessage(content=(Text(message.text),))])
+            self._carry(line, [message], [trusted.SystemMessage(content=(trusted.Text(message.text),))])
             yield line
         elif len(group) > 1 or _hides(message) or RECORD in message.tags or self._leads(entry):
             yield self._compacted([each for each in group if RECORD not in each.message.tags], olds)
@@ -199,7 +198,7 @@ class Rendering:
 
     def _answer(self, entry: Entry, message: AssistantMessage, *, new: bool) -> Iterator[dict[str, Any]]:
         said, raws = with_calls(told_plainly(message), entry.id)
-        encoded = self._wire.encode_response(Response(said))
+        encoded = self._wire.encode_response(trusted.Response(said))
         self._lose(encoded, [entry])
         made = jsontext.items(jsontext.fields(encoded.body).get("output", jsontext.raw([])))
         items = [with_text(item, raws) for each in made if (item := self._strict(each, entry)) is not None]
@@ -331,7 +330,7 @@ class Rendering:
     def _encoded(self, entries: Sequence[Entry]) -> list[Raw]:
         """The items of messages that belong together."""
         messages = [told_plainly(_developer(each.message)) for each in entries]
-        encoded = self._wire.encode_request(Request(messages=(_ASKED, *messages)))
+        encoded = self._wire.encode_request(trusted.Request(messages=(_ASKED, *messages)), join_neighbors=False)
         self._lose(encoded, [None, *entries])
         made = jsontext.items(jsontext.fields(encoded.body)["input"])[1:]
         return [item for each in made if (item := self._strict(each, *entries)) is not None]
@@ -341,13 +340,14 @@ class Rendering:
         plain = told_plainly(_developer(message))
         if isinstance(message, SystemMessage):
             self._writing.lose("converted", "system", "written as the developer's", entry)
-        before: list[Message] = [_ASKED]
+        # the wire joins neighbouring user messages
+        before: list[Message] = [] if isinstance(plain, UserMessage) else [_ASKED]
         if isinstance(plain, ToolMessage):
             plain = plain if plain.tool_call_id else plain.replace(tool_call_id=derived_id(entry.id))
             named = plain.tool_call_id or ""
             call = self._call(entry, named)
-            before.append(AssistantMessage(content=(_called(named, plain, call),)))
-        encoded = self._wire.encode_request(Request(messages=(*before, plain)))
+            before.append(trusted.AssistantMessage(content=(_called(named, plain, call),)))
+        encoded = self._wire.encode_request(trusted.Request(messages=(*before, plain)), join_neighbors=False)
         self._lose(encoded, [*[None] * len(before), entry])
         made = jsontext.items(jsontext.fields(encoded.body).get("input", jsontext.raw([])))
         found = self._strict(made[-1], entry) if len(made) > len(before) else None
@@ -505,13 +505,13 @@ def _stands_in(message: Message) -> bool:
 def _called(named: str, result: ToolMessage, call: ToolCall | None) -> ToolCall:
     """A call for a result to answer, of the kind that decides how the result is written."""
     if call is None:
-        return ToolCall(named, result.tool_name or "tool")
+        return trusted.ToolCall(named, result.tool_name or "tool")
     searched = string(split(jsontext.raw(call.provider.get(WIRE, {}))), "@@type") == "tool_search_call"
     if searched and not call.provider_executed:
         return call
-    return ToolCall(named, call.name or "tool", '""' if call.custom else "{}", custom=call.custom)
+    return trusted.ToolCall(named, call.name or "tool", '""' if call.custom else "{}", custom=call.custom)
 
 
 def _developer(message: Message) -> Message:
     """A rollout keeps what a system message says as the developer's."""
-    return DeveloperMessage(content=message.content) if isinstance(message, SystemMessage) else message
+    return trusted.DeveloperMessage(content=message.content) if isinstance(message, SystemMessage) else message

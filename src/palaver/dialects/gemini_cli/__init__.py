@@ -45,13 +45,6 @@ DIALECT: Final = Dialect(
     framing="either",
     resumes=True,
     history="model",
-    texts=frozenset(
-        (
-            "description",
-            "subject",
-            "toolCalls.name",
-        )
-    ),
     keeps=(
         "rewound messages (as branches)",
         "calls with their results",

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET, Raw, structs
 
 from palaver import wires
-from palaver.core import jsontext
-from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from palaver.core import jsontext, trusted
+from palaver.core.messages import Message, ToolMessage
 from palaver.core.parts import AssistantPart, MalformedToolCall, Reasoning, ToolCall
 from palaver.core.usage import Usage
 from palaver.dialects import carrying
@@ -111,7 +111,7 @@ class Form:
             return self._answer(fields, line, sent_at)
         said = self._contents("model", fields.get("content"))
         content = said[0].content if said else ()
-        notice = AssistantMessage(content=content, tags=(PLACEHOLDER,), sent_at=sent_at)  # type: ignore[arg-type]
+        notice = trusted.AssistantMessage(content=content, tags=(PLACEHOLDER,), sent_at=sent_at)  # type: ignore[arg-type]
         return [notice.replace(provider={NAME: {"type": kind}})]
 
     def _contents(self, role: str, content: Raw | None) -> tuple[Message, ...]:
@@ -126,7 +126,7 @@ class Form:
         read: list[Any] = salvaged(
             lambda given: self._wire.decode_request(given).messages, body, NAME, self._watch.note
         )
-        return tuple(read) or (UserMessage(),)
+        return tuple(read) or (trusted.UserMessage(),)
 
     def _answer(self, fields: Fields, line: int | None, sent_at: int | None) -> list[Message]:
         said = self._contents("model", fields.get("content"))[0]
@@ -146,7 +146,7 @@ class Form:
             part = _call(call, f"{string(fields, 'id') or 'call'}_{place}")
             made.append(part)
             results += self._result(call, part, sent_at)
-        message = AssistantMessage(
+        message = trusted.AssistantMessage(
             content=tuple(made),
             model=string(fields, "model"),
             usage=usage_of(fields),
@@ -171,7 +171,7 @@ class Form:
         failed = any(isinstance(each, ToolMessage) and each.is_error for each in read)
         at = read_time(value(call, "timestamp"))
         content: Any = tuple([each for message in read for each in message.content])
-        yield ToolMessage(
+        yield trusted.ToolMessage(
             content=content,
             tool_call_id=part.id,
             tool_name=part.name,
@@ -187,7 +187,7 @@ def usage_of(fields: Fields) -> Usage | None:
         return None
     cached, tools, given = integer(counts, "cached"), integer(counts, "tool"), integer(counts, "input")
     fresh = None if given is None else max(0, given - (cached or 0)) + (tools or 0)
-    return Usage(
+    return trusted.Usage(
         input=fresh,
         cache_read=cached,
         output=integer(counts, "output"),
@@ -211,7 +211,7 @@ def _thought(fields: Fields) -> Reasoning:
     subject, description = string(fields, "subject") or "", string(fields, "description") or ""
     text = f"**{subject}**\n{description}" if subject else description
     at = {"timestamp": value(fields, "timestamp")} if "timestamp" in fields else {}
-    return Reasoning(text, provider_json=jsontext.raw({NAME: at}) if at else UNSET)
+    return trusted.Reasoning(text, provider_json=jsontext.raw({NAME: at}) if at else UNSET)
 
 
 def _call(fields: Fields, made_id: str) -> ToolCall | MalformedToolCall:
@@ -219,8 +219,8 @@ def _call(fields: Fields, made_id: str) -> ToolCall | MalformedToolCall:
     given = fields.get("args", jsontext.EMPTY_OBJECT)
     text = bytes(given).decode()
     if jsontext.kind(given) != "an object":
-        return MalformedToolCall(text, "the arguments are no object", name, called)
+        return trusted.MalformedToolCall(text, "the arguments are no object", name, called)
     agent = string(fields, "agentId")
-    return ToolCall(
+    return trusted.ToolCall(
         called, name, text, provider_json=UNSET if agent is None else jsontext.raw({NAME: {"agentId": agent}})
     )

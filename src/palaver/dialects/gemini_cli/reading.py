@@ -186,6 +186,8 @@ class Reading:
         """Take the messages of a document; one comes after the other."""
         self._aside(cut.head)
         for item in cut.items:
+            if item.fields is None:
+                self._watch.note("unread", "an item of messages is no object")
             block = _Block([item], self._last)
             self._blocks.append(block)
             self._list[str(item.at)] = slot = _Slot(item.fields, block)
@@ -193,7 +195,7 @@ class Reading:
         if cut.tail is not None:
             self._aside(cut.tail)
         elif cut.head.raw.strip():
-            self._watch.note("value", "messages")
+            self._watch.note("unread", "messages that cannot be cut")
 
     # -- what it comes to ----------------------------------------------------------------------------------------------
 

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Raw, structs
 
 from palaver import wires
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import AnyPart, Reasoning, ServerToolResult, ToolCall
-from palaver.core.request import Request, Response
 from palaver.core.usage import Usage
 from palaver.dialects import carrying, documents, kept
 from palaver.dialects.conversation import derived_id, session_of
@@ -78,8 +77,8 @@ class Rendering:
             "kind": "main",
             **(session.more if own else {}),
         }
-        if self._writing.transcript.title is not None:
-            metadata["summary"] = self._writing.transcript.title
+        if self._writing.take_title() is not None:
+            metadata["summary"] = self._writing.take_title()
         yield jsontext.encode(metadata)
 
     def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
@@ -247,7 +246,7 @@ class Rendering:
             self._writing.lose("dropped", "server tool result", "not of Gemini's form", entry, place)
             places.remove(place)
         rest = message.replace(content=[message.content[place] for place in places], finish_reason=None, usage=None)
-        encoded = self._wire.encode_response(Response(rest))
+        encoded = self._wire.encode_response(trusted.Response(rest))
         for loss in encoded.losses:
             if loss.what not in _NO_LOSS:
                 part = places[loss.part] if loss.part is not None and loss.part < len(places) else None
@@ -304,9 +303,9 @@ class Rendering:
             called, name = message.tool_call_id or derived_id(entries[-1].id), message.tool_name or "tool"
             named = [part.name for part in entries[0].message.tool_calls if part.id == called]
             name = named[0] if named else name
-            before = [AssistantMessage(content=(ToolCall(called, name),))]
+            before = [trusted.AssistantMessage(content=(trusted.ToolCall(called, name),))]
             message = message.replace(tool_call_id=called, tool_name=name)
-        encoded = self._wire.encode_request(Request(messages=(*before, message)))
+        encoded = self._wire.encode_request(trusted.Request(messages=(*before, message)), join_neighbors=False)
         for loss in encoded.losses:
             if loss.what not in _NO_LOSS and loss.message in {None, len(before)}:
                 self._writing.lose(loss.kind, loss.what, loss.why, entries[-1], loss.part)

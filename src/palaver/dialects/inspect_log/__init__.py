@@ -16,7 +16,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from msgspec import structs
 
@@ -30,14 +30,14 @@ from palaver.dialects.inspect_log.reading import Reading
 from palaver.dialects.inspect_log.writing import Rendering
 from palaver.dialects.linear import line_of
 from palaver.dialects.sight import Head, Sighting
-from palaver.dialects.writing import Written
+from palaver.dialects.writing import History, OnLoss, Options, Written
 from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from palaver.dialects.conversation import Transcript
-    from palaver.dialects.writing import OnLoss, Writing
+    from palaver.dialects.writing import Writing
 
 _SHAPE: Final = re.compile(rb'\s*\{\s*"version"\s*:\s*(\d+)\s*,\s*"status"\s*:\s*"\w+"\s*,\s*"eval"\s*:\s*\{')
 _NAMED: Final = re.compile(rb'\s*\{\s*(?=.*"eval"\s*:\s*\{)(?=.*"task"\s*:)"(?:eval|version|status)"', re.DOTALL)
@@ -81,12 +81,29 @@ class _Part(NamedTuple):
 class Logs(Dialect, frozen=True, kw_only=True):
     """The dialect: a log is a document with a list of samples, each of which is cut at its messages."""
 
-    def write(self, transcript: Transcript, *, losses: OnLoss = "report", **options: Any) -> Written:
+    def write(
+        self,
+        transcript: Transcript,
+        *,
+        losses: OnLoss = "report",
+        history: History | None = None,
+        branch: str = MAIN,
+        carry: bool = True,
+    ) -> Written:
         """Write a log of one sample, as ``Dialect.write`` does."""
-        return self.write_many([transcript], losses=losses, **options)
+        return self.write_many([transcript], losses=losses, history=history, branch=branch, carry=carry)
 
-    def write_many(self, transcripts: Iterable[Transcript], *, losses: OnLoss = "report", **options: Any) -> Written:
+    def write_many(
+        self,
+        transcripts: Iterable[Transcript],
+        *,
+        losses: OnLoss = "report",
+        history: History | None = None,
+        branch: str = MAIN,
+        carry: bool = True,
+    ) -> Written:
         """Write a log. The samples that were read from one, all of them, are written with the log they came from."""
+        options = Options(history=history, branch=branch, carry=carry)
         parts = [self._part(each, losses, options) for each in transcripts]
         places = [part.place for part in parts]
         lost = [loss for part in parts for loss in part.written.losses]
@@ -106,15 +123,17 @@ class Logs(Dialect, frozen=True, kw_only=True):
             lost.append(Loss("approximated", "log", "its results and sums are those of other samples, or none"))
         return Written((head, b",".join(part.sample for part in parts), tail), tuple(lost), beside)
 
-    def _part(self, transcript: Transcript, losses: OnLoss, options: dict[str, Any]) -> _Part:
-        line, dropped = line_of(self.name, transcript, options.get("branch", MAIN))
+    def _part(self, transcript: Transcript, losses: OnLoss, options: Options) -> _Part:
+        line, dropped = line_of(self.name, transcript, options.branch)
         made: list[Rendering] = []
 
         def rendering(writing: Writing) -> Rendering:
             made.append(Rendering(writing, dropped))
             return made[0]
 
-        written = Dialect.write(structs.replace(self, rendering=rendering), line, losses=losses, **options)
+        dialect = structs.replace(self, rendering=rendering)
+        history, branch, carry = options.history, options.branch, options.carry
+        written = Dialect.write(dialect, line, losses=losses, history=history, branch=branch, carry=carry)
         place: object = session_of(transcript.metadata).more.get("place")
         native = made[0].native and isinstance(place, list)
         number, count = cast("list[int]", place) if native else (0, 0)
@@ -132,13 +151,6 @@ DIALECT: Final = Logs(
     many=True,
     history="model",
     extension=".json",
-    texts=frozenset(
-        (
-            "function",
-            "reasoning",
-            "text",
-        )
-    ),
     keeps=(
         "reasoning with proof",
         "usage of each answer, from events",

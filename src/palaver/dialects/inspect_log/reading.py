@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw, Struct, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError, MessageError
 from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage, holds
 from palaver.core.parts import (
@@ -19,19 +19,16 @@ from palaver.core.parts import (
     File,
     Image,
     MalformedToolCall,
-    Opaque,
     Reasoning,
-    Refusal,
     ServerToolResult,
     Text,
     ToolCall,
-    Url,
     Video,
 )
 from palaver.core.usage import Usage
 from palaver.dialects import carrying, documents
 from palaver.dialects.conversation import Conversation, Session, Step, derived_id
-from palaver.dialects.fields import inner, integer, listed, split, string, value
+from palaver.dialects.fields import inner, integer, kind_of, listed, split, string, value
 from palaver.dialects.inspect_log import archive, forms
 from palaver.dialects.inspect_log.forms import NAME
 from palaver.dialects.inspect_log.lenient import fields_of
@@ -81,6 +78,8 @@ class Reading:
         version = integer(log, "version")
         if version is not None and version > forms.VERSION:
             self._watch.note("version", str(version))
+        if cut.tail is None:
+            listed(log, "samples")
         if cut.tail is None or not cut.items:
             yield from self._without_samples(log, data)
             return
@@ -110,13 +109,17 @@ class Reading:
         conversation = Conversation(NAME, self._thread(session))
         yield conversation.began()
         if cut.tail is None:
-            self._watch.note("value", "a sample without messages")
+            self._watch.note("unread", "an item of samples without messages")
             yield from conversation.record(Record(0, 1, before + item.raw + behind))
         else:
             yield from conversation.record(Record(0, 1, before + lead + cut.head.raw))
             messages = Messages(sample, session.model, self._watch)
             for each in cut.items:
                 fields = each.fields or fields_of(each.raw[len(documents.lead_of(each.raw)) :])
+                if not fields:
+                    self._watch.note("unread", "an item of messages is no object")
+                    yield from conversation.record(each)
+                    continue
                 message = messages.message(fields)
                 if message is None:
                     yield from conversation.record(each, id=string(fields, "id"))
@@ -144,7 +147,10 @@ def _session(log: Fields, sample: Fields, place: tuple[int, int], frame: tuple[b
         key: found for key in ("eval_id", "run_id", "task", "created") if (found := string(spec, key))
     }
     if sample:
-        more |= {"sample": string(sample, "id") or integer(sample, "id"), "epoch": integer(sample, "epoch")}
+        more |= {
+            "sample": (string if kind_of(sample, "id") == "a string" else integer)(sample, "id"),
+            "epoch": integer(sample, "epoch"),
+        }
     # which of how many samples it is, and how much of its first and last record belongs to the log
     more |= {"place": list(place), "frame": [len(each) for each in frame]}
     return Session(
@@ -236,18 +242,18 @@ class Messages:
         message: Message
         match role:
             case "system":
-                message = SystemMessage(**said)
+                message = trusted.SystemMessage(**said)
             case "user":
-                message = UserMessage(**said)
+                message = trusted.UserMessage(**said)
             case "assistant":
                 calls = tuple([self._call(split(each)) for each in listed(fields, "tool_calls")])
-                message = AssistantMessage(content=(*said["content"], *calls), model=string(fields, "model"))
+                message = trusted.AssistantMessage(content=(*said["content"], *calls), model=string(fields, "model"))
             case _:
                 failure = inner(fields, "error")
                 if failure:
                     metadata[forms.FAILURE] = {key: jsontext.value(raw) for key, raw in failure.items()}
                     said["content"] = with_failure(content, string(failure, "message"))
-                message = ToolMessage(
+                message = trusted.ToolMessage(
                     **said,
                     tool_call_id=string(fields, "tool_call_id"),
                     tool_name=string(fields, "function"),
@@ -262,24 +268,24 @@ class Messages:
             return ()
         if jsontext.kind(raw) == "a string":
             text = self._resolved(jsontext.text(raw))
-            return (Text(text),) if text or cls is not AssistantMessage else ()
+            return (trusted.Text(text),) if text or cls is not AssistantMessage else ()
         found: list[AnyPart] = []
-        for each in jsontext.items(raw):
+        for each in listed(fields, "content"):
             parts = self.parts(each)
             fits = all(holds(cls, part) for part in parts)
-            found += parts if fits else (Opaque(NAME, jsontext.own(each)),)
+            found += parts if fits else (trusted.Opaque(NAME, jsontext.own(each)),)
         return tuple(found)
 
     def parts(self, raw: Raw) -> tuple[AnyPart, ...]:
         """The parts of an item of content: one, or for a tool that the provider ran, the call and its result."""
         if jsontext.kind(raw) == "a string":
-            return (Text(self._resolved(jsontext.text(raw))),)
+            return (trusted.Text(self._resolved(jsontext.text(raw))),)
         fields = split(raw)
         kind = string(fields, "type")
         known = forms.CONTENT.get(kind or "")
         if known is None:
             self._watch.note("block", kind or "without a type")
-            return (Opaque(NAME, jsontext.own(raw)),)
+            return (trusted.Opaque(NAME, jsontext.own(raw)),)
         self._watch.keys(fields, known, kind or "")
         match kind:
             case "text":
@@ -289,24 +295,24 @@ class Messages:
             case "tool_use":
                 return _tool_use(fields)
             case "data":
-                return (Opaque(NAME, jsontext.own(raw)),)
+                return (trusted.Opaque(NAME, jsontext.own(raw)),)
             case _:
                 return (self._media(fields, kind or ""),)
 
     def _text(self, fields: Fields) -> AnyPart:
         text = self._resolved(string(fields, "text") or "")
         if value(fields, "refusal") is True:
-            return Refusal(text)
-        return Text(text, citations=tuple([_citation(each) for each in listed(fields, "citations")]))
+            return trusted.Refusal(text)
+        return trusted.Text(text, citations=tuple([_citation(each) for each in listed(fields, "citations")]))
 
     def _reasoning(self, fields: Fields) -> Reasoning:
         said, summary = self._resolved(string(fields, "reasoning") or ""), string(fields, "summary")
         signature = string(fields, "signature")
         if value(fields, "redacted") is not True:
-            return Reasoning(said, signature=signature, wire=self._wire or None)
+            return trusted.Reasoning(said, signature=signature, wire=self._wire or None)
         if self._wire == "anthropic_messages" and summary is not None and signature is None:
-            return Reasoning(summary, signature=said, wire=self._wire)
-        return Reasoning(summary or "", signature=signature, encrypted=said, wire=self._wire or None)
+            return trusted.Reasoning(summary, signature=said, wire=self._wire)
+        return trusted.Reasoning(summary or "", signature=signature, encrypted=said, wire=self._wire or None)
 
     def _media(self, fields: Fields, kind: str) -> Image | Audio | Video | File:
         named = self._resolved(string(fields, kind) or "")
@@ -314,7 +320,7 @@ class Messages:
         try:
             part = _MEDIA[kind].from_url(named, told)
         except MessageError:
-            part = _MEDIA[kind](Url(named), told)
+            part = _MEDIA[kind](trusted.Url(named), told)
         return structs.replace(part, name=string(fields, "filename")) if isinstance(part, File) else part
 
     def _call(self, fields: Fields) -> ToolCall | MalformedToolCall:
@@ -323,14 +329,14 @@ class Messages:
         arguments = fields.get("arguments", jsontext.EMPTY_OBJECT)
         text = bytes(arguments).decode()
         if (reason := string(fields, "parse_error")) is not None:
-            return MalformedToolCall(text, reason, name, call)
+            return trusted.MalformedToolCall(text, reason, name, call)
         if jsontext.kind(arguments) != "an object":
             self._watch.note("value", f"arguments that are {jsontext.kind(arguments)}")
-            return MalformedToolCall(text, "the arguments are no object", name, call)
+            return trusted.MalformedToolCall(text, "the arguments are no object", name, call)
         held = jsontext.fields(arguments)
         if string(fields, "type") == "custom" and list(held) == ["input"] and string(held, "input") is not None:
-            return ToolCall(call, name, bytes(held["input"]).decode(), custom=True)
-        return ToolCall(call, name, text)
+            return trusted.ToolCall(call, name, bytes(held["input"]).decode(), custom=True)
+        return trusted.ToolCall(call, name, text)
 
     def _resolved(self, text: str) -> str:
         """A text, or the attachment that stands for it."""
@@ -346,7 +352,7 @@ def with_failure(content: tuple[AnyPart, ...], failure: str | None) -> tuple[Any
     """The content of a result that failed, with what its model sees of the failure."""
     if not failure or any(isinstance(part, Text) and failure in part.text for part in content):
         return content
-    return (*content, Text(failure))
+    return (*content, trusted.Text(failure))
 
 
 def usage_of(output: Fields) -> Usage | None:
@@ -356,7 +362,7 @@ def usage_of(output: Fields) -> Usage | None:
         return None
     counts = jsontext.fields(raw)
     written, thought = integer(counts, "output_tokens"), integer(counts, "reasoning_tokens")
-    return Usage(
+    return trusted.Usage(
         input=integer(counts, "input_tokens"),
         cache_read=integer(counts, "input_tokens_cache_read"),
         cache_write=integer(counts, "input_tokens_cache_write"),
@@ -375,9 +381,9 @@ def _tool_use(fields: Fields) -> tuple[AnyPart, ...]:
     )
     arguments = string(fields, "arguments") or ""
     asked = (
-        ToolCall(call, name, arguments, provider_executed=True)
+        trusted.ToolCall(call, name, arguments, provider_executed=True)
         if not arguments or jsontext.is_json(arguments)
-        else MalformedToolCall(arguments, "the arguments are not JSON", name, call)
+        else trusted.MalformedToolCall(arguments, "the arguments are not JSON", name, call)
     )
     return asked, ServerToolResult(call, result, NAME, name, failed)
 
@@ -385,6 +391,6 @@ def _tool_use(fields: Fields) -> tuple[AnyPart, ...]:
 def _citation(raw: Raw) -> Citation:
     fields = split(raw)
     quote = string(fields, "cited_text")
-    return Citation(
+    return trusted.Citation(
         wire=NAME, url=string(fields, "url"), title=string(fields, "title"), quote=quote, raw_json=jsontext.own(raw)
     )

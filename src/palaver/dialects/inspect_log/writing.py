@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, assert_never
 import msgspec
 from msgspec import UNSET, Raw, structs
 
-from palaver.core import jsontext, mediatypes
+from palaver.core import jsontext, mediatypes, trusted
 from palaver.core.errors import EncodeError
 from palaver.core.messages import (
     AssistantMessage,
@@ -96,7 +96,7 @@ class Rendering:
         before, behind = self.frame
         sample = fields_of(head[before:].lstrip(b", \t\r\n") + (self._tail or b"")[: len(self._tail or b"") - behind])
         self._messages = Messages(sample, self._session.model, Watch())
-        self._total = Usage()
+        self._total = trusted.Usage()
         self._last: tuple[AssistantMessage, dict[str, Any]] | None = None
         for branch in dropped:
             writing.lose("dropped", f"branch {branch}", "a sample is one conversation; each branch is a log")
@@ -217,7 +217,7 @@ class Rendering:
             said = {key: raw for key, raw in old.items() if key not in _OURS or jsontext.is_null(raw)} | said
         if isinstance(message, AssistantMessage):
             self._last = message, said
-            self._total += Usage() if message.usage is None else message.usage
+            self._total += trusted.Usage() if message.usage is None else message.usage
         return said
 
     def _carry(self, entry: Entry, said: dict[str, Any], old: Fields) -> None:
@@ -431,6 +431,6 @@ def _without_failure(entry: Entry, old: Fields) -> Entry:
         return entry
     failure = string(inner(jsontext.fields(message.metadata_json), forms.FAILURE), "message")
     last = message.content[-1] if message.content else None
-    if not failure or last != Text(failure) or failure in str(value(old, "content") or ""):
+    if not failure or last != trusted.Text(failure) or failure in str(value(old, "content") or ""):
         return entry
     return structs.replace(entry, message=structs.replace(message, content=message.content[:-1]))

@@ -90,13 +90,6 @@ DIALECT: Final = Dialect(
     many=True,
     history="model",
     extension=".json",
-    texts=frozenset(
-        (
-            "reasoning.reasoning",
-            "text",
-            "thinking",
-        )
-    ),
     keeps=("reasoning with proof", "usage and model of each answer", "media", "malformed calls", "tool errors"),
     loses=("times", "branches", "markers", "arguments that are no object", "JSON results (as text)"),
 )

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from palaver import wires
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import PalaverError
 from palaver.core.messages import holds
 from palaver.core.parts import (
@@ -23,22 +23,15 @@ from palaver.core.parts import (
     Audio,
     Citation,
     File,
-    FileId,
     Image,
-    Inline,
     MalformedToolCall,
     MediaSource,
-    Opaque,
-    Reasoning,
-    Refusal,
     ServerToolResult,
-    Text,
     ToolCall,
-    Url,
     Video,
     settled,
 )
-from palaver.dialects.fields import inner, integer, listed, string
+from palaver.dialects.fields import as_object, check_summary, inner, integer, listed, string
 from palaver.dialects.langchain.forms import BLOCKS, NAME, NATIVE
 
 if TYPE_CHECKING:
@@ -74,36 +67,36 @@ class Blocks:
             return []
         match jsontext.kind(raw):
             case "a string":
-                return [Text(jsontext.text(raw))]
+                return [trusted.Text(jsontext.text(raw))]
             case "an array":
                 return [part for each in jsontext.items(raw) for part in self._item(each)]
             case _:
-                return [Opaque(NAME, jsontext.own(raw))]
+                return [trusted.Opaque(NAME, jsontext.own(raw))]
 
     def _item(self, raw: Raw) -> list[AnyPart]:
         kind = jsontext.kind(raw)
         if kind == "a string":
-            return [Text(jsontext.text(raw))]
+            return [trusted.Text(jsontext.text(raw))]
         if kind != "an object":
             self._watch.note("block", kind, self._line)
-            return [Opaque(NAME, jsontext.own(raw))]
+            return [trusted.Opaque(NAME, jsontext.own(raw))]
         parts = self._block(jsontext.fields(raw), raw)
         fits = all(holds(self._cls, part) for part in parts)
-        return parts if fits else [Opaque(NAME, jsontext.own(raw))]
+        return parts if fits else [trusted.Opaque(NAME, jsontext.own(raw))]
 
     def _block(self, fields: Fields, raw: Raw) -> list[AnyPart]:
         kind = string(fields, "type") or ("text" if "text" in fields else "")
         wire = NATIVE.get(kind) or _native(kind, fields)
         if wire is not None:
             found = _decoded(wire, raw, self._cls)
-            return found if found is not None else [Opaque(NAME, jsontext.own(raw))]
+            return found if found is not None else [trusted.Opaque(NAME, jsontext.own(raw))]
         known = BLOCKS.get(kind)
         if known is None:
             self._watch.note("block", kind or "without a type", self._line)
-            return [Opaque(NAME, jsontext.own(raw))]
+            return [trusted.Opaque(NAME, jsontext.own(raw))]
         self._watch.keys(fields, known, kind, self._line)
         if kind in _MEDIA or kind in {"text-plain", "media"}:
-            return [_medium(kind, fields, self._wire) or Opaque(NAME, jsontext.own(raw))]
+            return [_medium(kind, fields, self._wire) or trusted.Opaque(NAME, jsontext.own(raw))]
         if kind == "server_tool_result":
             output = fields.get("output", jsontext.NULL)
             failed = string(fields, "status") == "error"
@@ -111,7 +104,7 @@ class Blocks:
             return [ServerToolResult(call, jsontext.own(output), self._wire or NAME, name, failed)]
         if kind in _READ:
             return [_READ[kind](fields, self._wire)]
-        return [Opaque(NAME, jsontext.own(raw))]
+        return [trusted.Opaque(NAME, jsontext.own(raw))]
 
 
 def _native(kind: str, fields: Fields) -> str | None:
@@ -129,7 +122,7 @@ def _native(kind: str, fields: Fields) -> str | None:
 
 def _decoded(wire: str, raw: Raw, cls: type) -> list[AnyPart] | None:
     """The parts that a block is, by the codec of its wire; ``None`` when that refuses it."""
-    role = "user" if holds(cls, Image(Url(""))) and not holds(cls, Reasoning()) else "assistant"
+    role = "user" if holds(cls, trusted.Image(trusted.Url(""))) and not holds(cls, trusted.Reasoning()) else "assistant"
     if wire == "openai_responses":
         body: dict[str, Any] = {"model": "", "input": [raw]}
     else:
@@ -138,6 +131,7 @@ def _decoded(wire: str, raw: Raw, cls: type) -> list[AnyPart] | None:
         messages = wires.get(wire).decode_request(jsontext.encode(body)).messages
     except PalaverError:
         return None
+    check_summary(as_object(raw))
     return [part for message in messages for part in message.content] or None
 
 
@@ -146,11 +140,11 @@ def _decoded(wire: str, raw: Raw, cls: type) -> list[AnyPart] | None:
 
 def _text(fields: Fields, _: str | None) -> AnyPart:
     notes = [_citation(jsontext.fields(each), each) for each in listed(fields, "annotations") if _is_object(each)]
-    return Text(string(fields, "text") or "", tuple(notes))
+    return trusted.Text(string(fields, "text") or "", tuple(notes))
 
 
 def _citation(fields: Fields, raw: Raw) -> Citation:
-    return Citation(
+    return trusted.Citation(
         url=string(fields, "url"),
         title=string(fields, "title"),
         quote=string(fields, "cited_text"),
@@ -166,7 +160,7 @@ def _is_object(raw: Raw) -> bool:
 
 def _reasoning(fields: Fields, wire: str | None) -> AnyPart:
     extras = inner(fields, "extras")
-    return Reasoning(
+    return trusted.Reasoning(
         string(fields, "reasoning") or "",
         signature=string(extras, "signature") or string(fields, "signature"),
         encrypted=string(extras, "encrypted_content") or string(fields, "encrypted_content"),
@@ -176,16 +170,16 @@ def _reasoning(fields: Fields, wire: str | None) -> AnyPart:
 
 def _thinking(fields: Fields, wire: str | None) -> AnyPart:
     spoken = wire if wire in {"google_generate", "bedrock_converse"} else "anthropic_messages"
-    return Reasoning(string(fields, "thinking") or "", signature=string(fields, "signature"), wire=spoken)
+    return trusted.Reasoning(string(fields, "thinking") or "", signature=string(fields, "signature"), wire=spoken)
 
 
 def _redacted(fields: Fields, _: str | None) -> AnyPart:
-    return Reasoning("", encrypted=string(fields, "data"), wire="anthropic_messages")
+    return trusted.Reasoning("", encrypted=string(fields, "data"), wire="anthropic_messages")
 
 
 def _bedrock(fields: Fields, _: str | None) -> AnyPart:
     held = inner(fields, "reasoning_content")
-    return Reasoning(string(held, "text") or "", signature=string(held, "signature"), wire="bedrock_converse")
+    return trusted.Reasoning(string(held, "text") or "", signature=string(held, "signature"), wire="bedrock_converse")
 
 
 def _call(fields: Fields, _: str | None) -> AnyPart:
@@ -193,7 +187,7 @@ def _call(fields: Fields, _: str | None) -> AnyPart:
     named, name = string(fields, "call_id") or string(fields, "id") or "", string(fields, "name") or ""
     kind = string(fields, "type") or ""
     if kind == "custom_tool_call":
-        return ToolCall(named, name, bytes(arguments).decode(), custom=True)
+        return trusted.ToolCall(named, name, bytes(arguments).decode(), custom=True)
     served = kind.startswith("server_")
     return called(named, name, arguments, string(inner(fields, "extras"), "signature"), served=served)
 
@@ -204,7 +198,7 @@ def called(
     """A call whose arguments are an object, or text that may be none."""
     kind = jsontext.kind(arguments)
     text = jsontext.text(arguments) if kind == "a string" else "" if kind == "null" else bytes(arguments).decode()
-    call = settled(ToolCall(named, name, text, provider_executed=served))
+    call = settled(trusted.ToolCall(named, name, text, provider_executed=served))
     return call if signature is None else call.replace(provider={"google_generate": {"thoughtSignature": signature}})
 
 
@@ -215,11 +209,11 @@ def _invalid(fields: Fields, _: str | None) -> AnyPart:
 def malformed(fields: Fields) -> MalformedToolCall:
     """A call that LangChain could not parse."""
     reason = string(fields, "error") or "the arguments are not JSON"
-    return MalformedToolCall(string(fields, "args") or "", reason, string(fields, "name"), string(fields, "id"))
+    return trusted.MalformedToolCall(string(fields, "args") or "", reason, string(fields, "name"), string(fields, "id"))
 
 
 def _refusal(fields: Fields, _: str | None) -> AnyPart:
-    return Refusal(string(fields, "refusal") or "")
+    return trusted.Refusal(string(fields, "refusal") or "")
 
 
 _READ: Final[Mapping[str, Callable[[Fields, str | None], AnyPart]]] = {
@@ -253,15 +247,15 @@ def _medium(kind: str, fields: Fields, wire: str | None) -> AnyPart | None:
             return None
         part: AnyPart = File.from_bytes(text.encode("utf-8", "surrogatepass"), mime or "text/plain")
         return part.replace(name=name)
-    return File(source, mime, name) if cls is File else cls(source, mime)
+    return trusted.File(source, mime, name) if cls is File else cls(source, mime)
 
 
 def _source(fields: Fields, wire: str | None) -> MediaSource | None:
     inline = next((found for key in ("base64", "data") if (found := string(fields, key)) is not None), None)
     if inline is not None:
-        return Inline(inline)
+        return trusted.Inline(inline)
     url = next((found for key in ("url", "file_uri") if (found := string(fields, key)) is not None), None)
     if url is not None:
-        return Url(url)
+        return trusted.Url(url)
     kept = string(fields, "file_id") or (string(fields, "id") if string(fields, "source_type") == "id" else None)
-    return None if kept is None else FileId(kept, wire or NAME)
+    return None if kept is None else trusted.FileId(kept, wire or NAME)

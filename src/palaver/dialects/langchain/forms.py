@@ -181,7 +181,7 @@ def shape(fields: Fields) -> Shape | None:
         named = jsontext.text(path[-1]) if path and jsontext.kind(path[-1]) == "a string" else ""
         form: Form = "lc"
         data = inner(fields, "kwargs")
-    elif "data" in fields and jsontext.kind(fields["data"]) == "an object":
+    elif "data" in fields and ("content" not in fields or jsontext.kind(fields["data"]) == "an object"):
         form, data = "dict", inner(fields, "data")
     else:
         form, data = "flat", fields

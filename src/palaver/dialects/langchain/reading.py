@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msgspec import UNSET, UnsetType, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import PalaverError
 from palaver.core.messages import (
     AssistantMessage,
@@ -30,7 +30,7 @@ from palaver.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from palaver.core.parts import AnyPart, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
+from palaver.core.parts import AnyPart, MalformedToolCall, Reasoning, Refusal, ToolCall
 from palaver.core.usage import Usage
 from palaver.dialects import carrying, documents
 from palaver.dialects.conversation import (
@@ -41,7 +41,7 @@ from palaver.dialects.conversation import (
     hidden_before,
     record_message,
 )
-from palaver.dialects.fields import inner, integer, listed, split, string
+from palaver.dialects.fields import either, inner, integer, listed, split, string
 from palaver.dialects.langchain.blocks import Blocks, called, malformed
 from palaver.dialects.langchain.chunks import merged
 from palaver.dialects.langchain.forms import DEVELOPER, FINISH, KEYS, NAME, REMOVE_ALL, ROOTS, THOUGHTS, WIRES, shape
@@ -297,11 +297,22 @@ def _whole(records: Sequence[Record]) -> Fields:
     for record in records:
         found = shape(record.fields or {})
         if found is not None:
+            _check_piece(found.data)
             data = merged(data, {key: jsontext.value(raw) for key, raw in found.data.items()})
     data.pop("tool_calls", None)  # each chunk has a guess at the whole there
     data.pop("invalid_tool_calls", None)
     data["type"] = "AIMessageChunk"
     return jsontext.fields(jsontext.encode(data))
+
+
+def _check_piece(data: Fields) -> None:
+    """Ask for the texts of a piece: put together, one that is none takes the place of the others."""
+    either(data.get("content"), "content", "a string", "an array")
+    for raw in listed(data, "tool_call_chunks"):
+        piece = split(raw)
+        string(piece, "args")
+        string(piece, "name")
+        integer(piece, "index")
 
 
 def plain_message(fields: Fields, watch: Watch, line: int | None) -> Message:
@@ -324,7 +335,7 @@ def plain_message(fields: Fields, watch: Watch, line: int | None) -> Message:
             content = tuple(Blocks(ToolMessage, None, watch, line).parts(data))
             call = string(data, "tool_call_id") if kind == "tool" else _function_id(name)
             failed = string(data, "status") == "error"
-            message = ToolMessage(content=content, tool_call_id=call, tool_name=name, is_error=failed)
+            message = trusted.ToolMessage(content=content, tool_call_id=call, tool_name=name, is_error=failed)
             artifact = data.get("artifact")
             if artifact is None or jsontext.is_null(artifact):
                 return message
@@ -332,7 +343,7 @@ def plain_message(fields: Fields, watch: Watch, line: int | None) -> Message:
         case _:
             content = tuple(Blocks(UserMessage, None, watch, line).parts(data))
             source = COMPACTION if string(kwargs, "lc_source") == "summarization" else None
-            return _named(UserMessage(content=content, source=source), name)
+            return _named(trusted.UserMessage(content=content, source=source), name)
 
 
 def _named(message: Message, name: str | None) -> Message:
@@ -349,16 +360,16 @@ def _assistant(data: Fields, kwargs: Fields, watch: Watch, line: int | None) -> 
     wire = WIRES.get(string(told, "model_provider") or "")
     parts = Blocks(AssistantMessage, wire, watch, line).parts(data)
     content = _with_calls(parts, data, kwargs)
-    if len(content) > 1 and parts and parts[0] == Text("") and jsontext.kind(data["content"]) == "a string":
+    if len(content) > 1 and parts and parts[0] == trusted.Text("") and jsontext.kind(data["content"]) == "a string":
         content.remove(parts[0])  # there is only a call: its content is empty
     reasoning = string(kwargs, "reasoning_content") or string(data, "reasoning_content")
     if reasoning is not None and not any(isinstance(part, Reasoning) for part in content):
-        content.insert(0, Reasoning(reasoning, wire=wire or "openai_chat"))
+        content.insert(0, trusted.Reasoning(reasoning, wire=wire or "openai_chat"))
     refusal = string(kwargs, "refusal")
     if refusal is not None and not any(isinstance(part, Refusal) for part in content):
-        content.append(Refusal(refusal))
+        content.append(trusted.Refusal(refusal))
     raw = next((found for key in ("finish_reason", "stop_reason", "stopReason") if (found := string(told, key))), None)
-    return AssistantMessage(
+    return trusted.AssistantMessage(
         content=cast("Any", tuple(content)),
         agent=string(data, "name"),
         model=string(told, "model_name") or string(told, "model"),
@@ -380,7 +391,7 @@ def usage_of(data: Fields) -> Usage | None:
     written = [integer(given, key) for key in given if key == "cache_creation" or key.startswith("ephemeral_")]
     wrote = sum(filter(None, written)) if any(each is not None for each in written) else None
     total, output = integer(counts, "input_tokens"), integer(counts, "output_tokens")
-    return Usage(
+    return trusted.Usage(
         input=None if total is None else max(total - (read or 0) - (wrote or 0), 0),
         cache_read=read,
         cache_write=wrote,
@@ -462,7 +473,7 @@ def _own_texts(kwargs: Fields) -> Mapping[str, Fields]:
 
 def _same(text: Raw, arguments: Raw) -> bool:
     """Whether the model's own text says what LangChain made of it."""
-    if jsontext.kind(text) != "a string":
+    if either(text, "arguments", "a string") == "null":
         return False
     try:
         return jsontext.equal(jsontext.raw(jsontext.value(jsontext.text(text))), arguments)

@@ -81,6 +81,7 @@ class Rendering:
     def __init__(self, writing: Writing) -> None:
         """Look which form the file has."""
         self._writing = writing
+        writing.never_says("sent_at")
         self._form: Form = self._form_of()
         self._watch = Watch()
 

@@ -26,6 +26,7 @@ from palaver.dialects.carrying import without_records
 from palaver.dialects.conversation import Session, Transcript, collected, session_of
 from palaver.dialects.dialect import Origin
 from palaver.dialects.drift import Watch
+from palaver.dialects.left_out import branches_left_out
 from palaver.dialects.openai_agents.forms import NAME, RUN, is_item, is_locked, read_usage
 from palaver.dialects.openai_agents.reading import Reading, is_made
 from palaver.dialects.openai_agents.writing import Rendering
@@ -235,7 +236,8 @@ def _write(file: sqlite3.Connection, transcript: Transcript) -> tuple[Loss, ...]
     file.execute("INSERT INTO agent_sessions (session_id) VALUES (?)", [name])
     rows = [(name, row) for row in _rows(written.body)]
     file.executemany("INSERT INTO agent_messages (session_id, message_data) VALUES (?, CAST(? AS TEXT))", rows)
-    return written.losses
+    branches = branches_left_out(transcript.thread, (), MAIN)
+    return (*written.losses, *branches)
 
 
 def _main(transcript: Transcript, session: Session) -> Transcript:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.usage import Usage
 from palaver.dialects.fields import inner, integer, listed, split, string
 from palaver.dialects.sight import word
@@ -100,7 +100,7 @@ def read_usage(raw: Raw) -> Usage:
     written = integer(_details(counts, "input_tokens_details"), "cache_write_tokens")
     reasoning = integer(_details(counts, "output_tokens_details"), "reasoning_tokens")
     given, made = integer(counts, "input_tokens"), integer(counts, "output_tokens")
-    return Usage(
+    return trusted.Usage(
         input=None if given is None else max(given - (cached or 0) - (written or 0), 0),
         cache_read=cached,
         cache_write=written,

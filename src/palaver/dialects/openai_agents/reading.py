@@ -27,7 +27,7 @@ from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.dialects import carrying, documents
 from palaver.dialects.conversation import Conversation, Session, derived_id
-from palaver.dialects.fields import inner, integer, listed, split, string, value
+from palaver.dialects.fields import as_object, check_summary, inner, integer, listed, split, string, value
 from palaver.dialects.openai_agents.forms import (
     AT,
     FAKE_ID,
@@ -263,6 +263,8 @@ class Reading:
 
     def messages(self, items: Sequence[Raw]) -> list[Message]:
         """The messages of items in a row. Raises ``DecodeError``."""
+        for each in items:
+            check_summary(as_object(each))
         told = b",".join(bytes(_bare(each)) for each in items)
         read: list[Message] = salvaged(
             lambda body: self._wire.decode_request(body).messages, b'{"input":[%b]}' % told, NAME, self._watch.note

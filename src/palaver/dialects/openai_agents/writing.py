@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from palaver import wires
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, ToolMessage, UserMessage
-from palaver.core.parts import MalformedToolCall, ServerToolResult, Text, ToolCall
-from palaver.core.request import Request
+from palaver.core.parts import MalformedToolCall, ServerToolResult, ToolCall
 from palaver.dialects import carrying
 from palaver.dialects.conversation import session_of
 from palaver.dialects.dialect import Origin
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 
 _NO_LOSS: Final = frozenset(("model", "tool call ids"))
 _MALFORMED: Final = "malformed tool call"
-_FIRST: Final = UserMessage(content=(Text("-"),))
+_FIRST: Final = trusted.UserMessage(content=(trusted.Text("-"),))
 
 
 class Rendering:
@@ -69,6 +68,7 @@ class Rendering:
     def __init__(self, writing: Writing) -> None:
         """Begin a list."""
         self._writing = writing
+        writing.never_says("sent_at")
         self._wire = wires.get(WIRE)
         self._reader = Reading(Origin(), Watch())
         written = [each for each in writing.entries if not isinstance(each.message, RescueMarker | FlushMarker)]
@@ -123,17 +123,21 @@ class Rendering:
     def _encoded(self, entry: Entry) -> list[Raw]:
         """The wire's items of one message: a call stands before a result, and results behind calls, and go again."""
         message = entry.message
-        before: list[Message] = [_FIRST]
+        # the wire joins neighbouring user messages
+        before: list[Message] = [] if isinstance(message, UserMessage) else [_FIRST]
+        first = len(before)
         after: list[Message] = []
         calls: tuple[ToolCall, ...] = ()
         if isinstance(message, ToolMessage) and message.tool_call_id is not None:
             calls = (self._called(message),)
-            before.append(AssistantMessage(content=calls))
+            before.append(trusted.AssistantMessage(content=calls))
         if isinstance(message, AssistantMessage):
             pending = [call for call in message.tool_calls if not call.provider_executed]
-            after = [ToolMessage(tool_call_id=call.id, tool_name=call.name) for call in pending]
+            after = [trusted.ToolMessage(tool_call_id=call.id, tool_name=call.name) for call in pending]
         try:
-            encoded = self._wire.encode_request(Request(messages=(*before, message, *after)))
+            encoded = self._wire.encode_request(
+                trusted.Request(messages=(*before, message, *after)), join_neighbors=False
+            )
         except PalaverError as error:
             self._writing.lose("dropped", message.role, str(error), entry)
             return []
@@ -141,7 +145,7 @@ class Rendering:
             if loss.what not in _NO_LOSS and loss.message in {None, len(before)}:
                 why = "told as text of the answer" if loss.what == _MALFORMED else loss.why
                 self._writing.lose(loss.kind, loss.what, why, entry, loss.part)
-        items = jsontext.items(jsontext.fields(encoded.body).get("input", jsontext.raw([])))[1 + len(calls) :]
+        items = jsontext.items(jsontext.fields(encoded.body).get("input", jsontext.raw([])))[first + len(calls) :]
         return [each for item in items for each in _answered(message, item)] if after or _told(message) else items
 
     def _called(self, result: ToolMessage) -> ToolCall:
@@ -150,7 +154,7 @@ class Rendering:
             for call in entry.message.tool_calls:
                 if call.id == result.tool_call_id:
                     return call
-        return ToolCall(result.tool_call_id or "", result.tool_name or "tool")
+        return trusted.ToolCall(result.tool_call_id or "", result.tool_name or "tool")
 
     def _carry(self, message: Message, items: list[Fields], entry: Entry) -> None:
         """Let an item carry what they all do not say: any but reasoning, which would not be sent any more."""

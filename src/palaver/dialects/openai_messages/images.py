@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import MessageError
 from palaver.core.messages import BOOKKEEPING, UserMessage
 from palaver.core.parts import Image, Opaque
@@ -52,9 +52,14 @@ def placed(messages: Sequence[Message], fields: Fields, first: int = 0) -> tuple
     return found, first
 
 
+def stood(message: Message) -> bool:
+    """Whether a message has an image of the column."""
+    return any(_KEY in part.provider for part in message.content if isinstance(part, Image))
+
+
 def taken_back(message: Message) -> Message:
     """A message with the parts that stood for its images."""
-    if not any(_KEY in part.provider for part in message.content if isinstance(part, Image)):
+    if not stood(message):
         return message
     return message.replace(content=[_part(part) for part in message.content])
 
@@ -79,4 +84,4 @@ def _image(part: Opaque, source: str) -> Image | Opaque:
 
 def _part(part: AnyPart) -> AnyPart:
     held: Mapping[str, Any] = part.provider.get(_KEY, {}) if isinstance(part, Image) else {}
-    return Opaque(WIRE, jsontext.raw(held["part"])) if "part" in held else part
+    return trusted.Opaque(WIRE, jsontext.raw(held["part"])) if "part" in held else part

@@ -15,10 +15,20 @@ from palaver.core import jsontext
 from palaver.core.errors import DecodeError, PalaverError
 from palaver.dialects import documents
 from palaver.dialects.conversation import Conversation, Session, derived_id
-from palaver.dialects.fields import inner
+from palaver.dialects.fields import as_object, inner, string
 from palaver.dialects.kept import keep
-from palaver.dialects.openai_messages import images, sharegpt
-from palaver.dialects.openai_messages.shapes import NAME, RESPONSES, WIRE, Shape, bare, list_shape, shape_of
+from palaver.dialects.openai_messages import alpaca, images, sharegpt
+from palaver.dialects.openai_messages.shapes import (
+    COLUMNS,
+    NAME,
+    RESPONSES,
+    WIRE,
+    Shape,
+    bare,
+    beside,
+    list_shape,
+    shape_of,
+)
 from palaver.dialects.record import Record
 from palaver.dialects.salvage import salvaged
 
@@ -38,6 +48,9 @@ Said: TypeAlias = "tuple[list[Message], list[list[Message]], int]"
 """The messages of a record, what its other branches say, and how many messages those share with the first."""
 
 
+_TEXTS: Final = ("reasoning_content", "refusal")
+
+
 def _raise(kind: Literal["block", "unread"], why: str) -> None:  # noqa: ARG001 (a reader that notes nothing)
     """Let the error pass."""
     raise DecodeError(why)
@@ -53,6 +66,7 @@ class Reading:
         self._conversation: Conversation | None = None
         self._early: list[Record] = []
         self._seen: dict[bytes, int] = {}
+        self._columns: dict[str, None] = {}  # what no message of the conversation says
         self._one: bool | None = None  # whether the file is one conversation
 
     def record(self, record: Record) -> Iterator[Step]:
@@ -93,7 +107,9 @@ class Reading:
         shape = list_shape(record.raw) if fields is None else shape_of(fields)
         if shape is None:
             if record.flaw is None:
-                self._watch.note("record", ", ".join(fields or ()) or "no object", record.line)
+                holds_messages = fields is None or not COLUMNS.isdisjoint(fields)
+                named = ", ".join(fields or ()) or "no object"
+                self._watch.note("unread" if holds_messages else "record", named, record.line)
             if self._conversation is None:
                 self._early.append(record)
             else:
@@ -112,6 +128,7 @@ class Reading:
         digest = sha256(raw.strip(b" ,\t\r\n")).digest()
         count = self._seen[digest] = self._seen.get(digest, 0) + 1
         self._conversation = Conversation(NAME, derived_id(NAME, digest.hex(), count))
+        self._columns = {}
         yield self._conversation.began()
         early, self._early = self._early, []
         for record in early:
@@ -119,7 +136,7 @@ class Reading:
 
     def _ended(self) -> Iterator[Step]:
         if self._conversation is not None:
-            yield self._conversation.ended(metadata=Session(dialect=NAME).metadata())
+            yield self._conversation.ended(metadata=Session(dialect=NAME, columns=list(self._columns)).metadata())
             self._conversation = None
 
     def expects(self, record: Record) -> bool:
@@ -137,6 +154,8 @@ class Reading:
         if not group:
             yield from conversation.record(record)
             return
+        shown = any(images.stood(message) for message in group)
+        self._columns |= dict.fromkeys(beside(record.fields or {}, shape, images=shown))
         # One group, so that an answer that was rejected is seen to be edited as well.
         messages = list(keep(NAME, [*group, *(each for other in others for each in other)], [record]))
         place = conversation.head
@@ -191,7 +210,9 @@ def messages_of(raw: bytes | Raw, wire: str = WIRE, key: str = "messages", note:
         return decode(body).messages
 
     try:
-        return list(read(b'{"%b":%b}' % (key.encode(), bytes(raw))))
+        whole = list(read(b'{"%b":%b}' % (key.encode(), bytes(raw))))
+        _check_texts(raw)
+        return whole
     except DecodeError as error:
         if note is _raise or jsontext.kind(raw) != "an array":
             raise
@@ -214,6 +235,15 @@ def messages_of(raw: bytes | Raw, wire: str = WIRE, key: str = "messages", note:
     return made
 
 
+def _check_texts(raw: bytes | Raw) -> None:
+    """Ask for the texts that the wire passes over where they are none."""
+    if any(b'"%b"' % key.encode() in bytes(raw) for key in _TEXTS):
+        for each in jsontext.items(raw):
+            message = as_object(each)
+            for key in _TEXTS:
+                string(message, key)
+
+
 def column(fields: Fields, key: str, role: str, note: Note = _raise) -> list[Message]:
     """A column: a list of messages, or a text."""
     raw = fields.get(key)
@@ -221,6 +251,8 @@ def column(fields: Fields, key: str, role: str, note: Note = _raise) -> list[Mes
         return []
     if jsontext.kind(raw) == "a string":
         return messages_of(jsontext.encode([{"role": role, "content": jsontext.text(raw)}]))
+    if jsontext.kind(raw) == "an object":
+        return messages_of(b"[%b]" % bytes(raw), note=note)
     return messages_of(raw, note=note)
 
 
@@ -237,7 +269,7 @@ def _of_completion(fields: Fields, note: Note) -> Said:
 
 
 def _of_chosen(fields: Fields, note: Note) -> Said:
-    asked = column(fields, "prompt", "user", note)
+    asked = column(fields, "prompt" if "prompt" in fields else "messages", "user", note)
     return _parted(
         [*asked, *column(fields, "chosen", "assistant", note)], [*asked, *column(fields, "rejected", "assistant", note)]
     )
@@ -255,16 +287,30 @@ def _of_batch(fields: Fields, note: Note) -> Said:
         return messages_of(body["messages"], note=note), [], 0
     if "input" in body:
         return messages_of(body["input"], RESPONSES, "input", note), [], 0
-    answered = inner(fields, "response").get("body")
-    if answered is None or jsontext.kind(answered) != "an object":
+    answer = inner(fields, "response")
+    answered = inner(answer, "body")
+    if not answered:
         return [], [], 0
-    wire = RESPONSES if "output" in jsontext.fields(answered) else WIRE
-    response = wires.get(wire).decode_response(bytes(answered))
+    wire = RESPONSES if "output" in answered else WIRE
+    response = wires.get(wire).decode_response(bytes(answer["body"]))
     return [response.message], [[each] for each in response.alternatives], 0
 
 
 def _of_sharegpt(fields: Fields, note: Note) -> Said:
-    return sharegpt.read(fields, lambda why: note("unread", why)), [], 0
+    def read(key: str) -> list[Message]:
+        return sharegpt.read(sharegpt.with_answer(fields, key), lambda why: note("unread", why))
+
+    if "chosen" not in fields and "rejected" not in fields:
+        return sharegpt.read(fields, lambda why: note("unread", why)), [], 0
+    return _parted(read("chosen"), read("rejected"))
+
+
+def _of_alpaca(fields: Fields, note: Note) -> Said:
+    del note
+    before = alpaca.asked(fields)
+    if "chosen" not in fields:
+        return [*before, *alpaca.answer(fields, "output")], [], 0
+    return _parted([*before, *alpaca.answer(fields, "chosen")], [*before, *alpaca.answer(fields, "rejected")])
 
 
 def _parted(one: list[Message], other: list[Message]) -> Said:
@@ -283,4 +329,5 @@ _SHAPES: Final[Mapping[Shape, Callable[[Fields, Note], Said]]] = {
     "preference": _of_preference,
     "batch": _of_batch,
     "sharegpt": _of_sharegpt,
+    "alpaca": _of_alpaca,
 }

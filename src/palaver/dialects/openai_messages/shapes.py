@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
-from palaver.dialects.fields import split
+from palaver.dialects.fields import inner, split
 from palaver.dialects.sight import Head, Sighting, word
 
 if TYPE_CHECKING:
@@ -23,10 +23,41 @@ NAME: Final = "openai_messages"
 WIRE: Final = "openai_chat"
 RESPONSES: Final = "openai_responses"
 
-Shape: TypeAlias = Literal["messages", "message", "completion", "chosen", "preference", "batch", "sharegpt", "list"]
+Shape: TypeAlias = Literal[
+    "messages", "message", "completion", "chosen", "preference", "batch", "sharegpt", "alpaca", "list"
+]
 
 _LISTED: Final[dict[str, float]] = {"messages": 0.7, "message": 0.5}
 """How sure a shape is in a list: no request is a list of conversations, but one may be a list of messages."""
+COLUMNS: Final = frozenset(
+    (
+        "messages",
+        "conversations",
+        "role",
+        "prompt",
+        "chosen",
+        "rejected",
+        "completion",
+        "input",
+        "instruction",
+        "output",
+    )
+)
+"""The keys under which a record has messages."""
+
+_BESIDE: Final = frozenset(("label", "kto_tag", "images", "videos", "audios", "chosen", "rejected"))
+"""Columns of training data, none of which is a field of a request."""
+_READ: Final[Mapping[Shape, frozenset[str]]] = {
+    "messages": frozenset(("messages",)),
+    "completion": frozenset(("prompt", "completion")),
+    "chosen": frozenset(("prompt", "messages", "chosen", "rejected")),
+    "preference": frozenset(("input", "preferred_output", "non_preferred_output")),
+    "sharegpt": frozenset(("conversations", "system", "chosen", "rejected")),
+    "alpaca": frozenset(("instruction", "input", "output", "system", "history", "chosen", "rejected")),
+}
+"""The columns that the messages of a record are read from, for each shape that has others beside them."""
+_EMPTY: Final = frozenset((b"null", b'""', b"[]", b"{}"))
+
 _ROLES: Final = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
 
 
@@ -55,6 +86,19 @@ def shape_of(fields: Fields) -> Shape | None:
     """The shape of a record; ``None`` for one that is no conversation."""
     shape = _shape({key: _peek(raw) for key, raw in fields.items()})
     return None if shape is None else shape[0]
+
+
+def beside(fields: Fields, shape: Shape, *, images: bool) -> list[str]:
+    """The columns of a record that hold something and are in no message; ``images`` says that those are."""
+    read = _READ.get(shape)
+    if read is None:
+        return []
+    left = {key: raw for key, raw in fields.items() if key not in read and not (images and key == "images")}
+    if shape == "preference":
+        left |= {f"input.{key}": raw for key, raw in inner(fields, "input").items() if key != "messages"}
+    elif shape == "chosen" and "prompt" in fields and "messages" in fields:
+        left["messages"] = fields["messages"]
+    return [key for key, raw in left.items() if bytes(raw).strip() not in _EMPTY]
 
 
 def list_shape(raw: bytes) -> Shape | None:
@@ -90,12 +134,14 @@ def _shape(record: Mapping[str, Any]) -> tuple[Shape, float] | None:
         return "batch", 0.9
     if "preferred_output" in record and "input" in record:
         return "preference", 0.9
+    if isinstance(record.get("instruction"), str) and ("output" in record or {"chosen", "rejected"} <= record.keys()):
+        return "alpaca", 0.8
     if "chosen" in record and "rejected" in record:
         return "chosen", 0.8
     if "prompt" in record and "completion" in record:
         return "completion", 0.8
     if _has(record, "messages", "role"):
-        return "messages", 0.5
+        return "messages", 0.5 if _BESIDE.isdisjoint(record) else 0.8
     if word(record, "role") in _ROLES and ("content" in record or "tool_calls" in record) and "type" not in record:
         return "message", 0.5
     return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.messages import (
     BOOKKEEPING,
@@ -22,11 +22,9 @@ from palaver.core.messages import (
     DeveloperMessage,
     Message,
     SystemMessage,
-    ToolMessage,
-    UserMessage,
 )
 from palaver.core.parts import Json, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
-from palaver.dialects.fields import listed, one_line, split, string
+from palaver.dialects.fields import kind_of, listed, one_line, split, string
 from palaver.dialects.openai_messages.shapes import NAME
 
 if TYPE_CHECKING:
@@ -77,38 +75,58 @@ class Losing(Protocol):
 
 
 def read(fields: Fields, unread: Callable[[str], None]) -> list[Message]:
-    """The messages of a record; ``unread`` is called with each turn that has no known speaker or no text."""
+    """The messages of a record; ``unread`` is called with each turn that has no known speaker."""
     group: list[Message] = []
-    if "system" in fields and jsontext.kind(fields["system"]) not in {"a string", "null"}:
-        unread(f"system is {jsontext.kind(fields['system'])}, not a string")
     if system := string(fields, "system"):
-        group.append(SystemMessage(content=(Text(system),)))
+        group.append(trusted.SystemMessage(content=(trusted.Text(system),)))
     pending: list[_Call] = []
     for place, raw in enumerate(listed(fields, "conversations")):
         turn = split(raw)
         speaker, text = string(turn, "from") or "", string(turn, "value") or ""
-        if "value" in turn and jsontext.kind(turn["value"]) not in {"a string", "null"}:
-            unread(f"conversations[{place}].value is {jsontext.kind(turn['value'])}, not a string")
+        if kind_of(turn, "value") not in {"a string", "null"}:
             continue
         match _SPEAKERS.get(speaker):
             case "system":
-                group.append(SystemMessage(content=(Text(text),)))
+                group.append(trusted.SystemMessage(content=(trusted.Text(text),)))
             case "user":
-                group.append(UserMessage(content=(Text(text),)))
+                group.append(trusted.UserMessage(content=(trusted.Text(text),)))
             case "assistant":
-                group.append(AssistantMessage(content=(Text(text),)))
+                group.append(trusted.AssistantMessage(content=(trusted.Text(text),)))
             case "call":
                 called = _calls(text, f"call_{place}")
                 pending += called
                 before = group.pop().content if group and isinstance(group[-1], AssistantMessage) else ()
-                group.append(AssistantMessage(content=(*cast("tuple[Text, ...]", before), *called)))
+                group.append(trusted.AssistantMessage(content=(*cast("tuple[Text, ...]", before), *called)))
             case "tool":
                 call = pending.pop(0) if pending else None
                 answers = (None, None) if call is None else (call.id, call.name)
-                group.append(ToolMessage(content=(Text(text),), tool_call_id=answers[0], tool_name=answers[1]))
+                group.append(
+                    trusted.ToolMessage(content=(trusted.Text(text),), tool_call_id=answers[0], tool_name=answers[1])
+                )
             case _:
                 unread(f"conversations[{place}].from: nobody is called {speaker!r}")
     return group
+
+
+def with_answer(fields: Fields, key: str) -> Fields:
+    """A record whose turns go on with the answer in a column: a turn, several, or a text."""
+    raw = fields.get(key)
+    kind = "null" if raw is None else jsontext.kind(raw)
+    if raw is None or kind == "null":
+        return fields
+    if kind == "a string":
+        more = [jsontext.raw({"from": "gpt", "value": jsontext.text(raw)})]
+    else:
+        more = [raw] if kind == "an object" else jsontext.items(raw)
+    return {**fields, "conversations": jsontext.raw([*listed(fields, "conversations"), *more])}
+
+
+def answer_like(old: Any, said: list[dict[str, str]]) -> Any:
+    """The turns of an answer, in the form that its column had: a text, one turn, or a list."""
+    kind = "null" if old is None else jsontext.kind(old)
+    if len(said) == 1 and kind == "a string":
+        return said[0]["value"]
+    return said[0] if len(said) == 1 and kind != "an array" else said
 
 
 def _calls(text: str, name: str) -> list[_Call]:
@@ -128,11 +146,11 @@ def _call(text: str, name: str) -> _Call:
         fields = jsontext.fields(text.encode())
         named, arguments = string(fields, "name"), fields.get("arguments", jsontext.EMPTY_OBJECT)
     except (DecodeError, UnicodeEncodeError) as error:
-        return MalformedToolCall(text, str(error), None, name).replace(provider=SYNTHETIC)
+        return trusted.MalformedToolCall(text, str(error), None, name).replace(provider=SYNTHETIC)
     if named is None:
-        return MalformedToolCall(text, "it names no tool", None, name).replace(provider=SYNTHETIC)
+        return trusted.MalformedToolCall(text, "it names no tool", None, name).replace(provider=SYNTHETIC)
     said = jsontext.text(arguments) if jsontext.kind(arguments) == "a string" else bytes(arguments).decode()
-    return ToolCall(name, named, said).replace(provider=SYNTHETIC)
+    return trusted.ToolCall(name, named, said).replace(provider=SYNTHETIC)
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------

@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Raw
 
 from palaver import wires
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import AssistantMessage, FlushMarker, RescueMarker
 from palaver.core.parts import MalformedToolCall, Media, Opaque, Reasoning, Refusal, Text, ToolCall
-from palaver.core.request import Request, Response
-from palaver.dialects import documents, kept
+from palaver.dialects import carrying, documents, kept
 from palaver.dialects.fields import inner, integer
-from palaver.dialects.openai_messages import images, sharegpt
+from palaver.dialects.openai_messages import alpaca, images, sharegpt
 from palaver.dialects.openai_messages.reading import column
 from palaver.dialects.openai_messages.shapes import NAME, RESPONSES, WIRE, Shape, list_shape, shape_of
-from palaver.dialects.writing import is_record, singly
+from palaver.dialects.writing import is_record, singly, unsaid
 from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
@@ -40,7 +39,10 @@ if TYPE_CHECKING:
 
 _NO_LOSS: Final = frozenset(("model", "max_tokens"))
 _SINGLE: Final = frozenset(("message",))
-_UNSAID: Final = ("usage", "model", "response_id", "sent_at", "agent", "source", "tags")
+_SAID: Final = frozenset(
+    ("content", "id", "tool_call_id", "is_error", "reason", "scope", "provider_json", "extra", "tool_name")
+)
+"""The fields of a message that the wire says, or names on its receipt. A tool's name is that of the call."""
 
 
 class Writer:
@@ -86,9 +88,11 @@ class Writer:
             case "list":
                 yield jsontext.encode(self._messages(spoken))
             case "sharegpt":
-                yield jsontext.encode(
-                    {**fields, **sharegpt.turns([each.message for each in spoken], fields, self._loser(spoken))}
-                )
+                yield jsontext.encode({**fields, **self._turns(fields, spoken, lines)})
+            case "alpaca":
+                said = [[each.message for each in line] for line in lines]
+                yield jsontext.encode({**fields, **alpaca.columns(said, fields, self._loser(lines[0]))})
+                self._surplus(lines[2 if "chosen" in fields else 1 :])
             case "completion" | "chosen" | "preference":
                 yield jsontext.encode({**fields, **self._columns(shape, fields, lines)})
             case "batch":
@@ -153,15 +157,36 @@ class Writer:
         }[shape]
         split_at = self._answered(lines[0], len(column(asked_in, key, "user"))) if key in asked_in else 0
         found: dict[str, Any] = {}
+        if key not in asked_in and "messages" in fields:
+            key = "messages"
+            split_at = self._answered(lines[0], len(column(asked_in, key, "user")))
         if key in asked_in:
             found[key] = self._column(asked_in, key, lines[0][:split_at])
         if shape == "preference":
             found = {"input": {**asked_in, **found}}
         for name, line in zip(answers, (*lines, *([()] * len(answers))), strict=False):
             found[name] = self._column(fields, name, line[split_at:])
-        for line in lines[len(answers) :]:
-            self._writing.lose("dropped", "branch", "the record has a place for two answers", line[-1])
+        self._surplus(lines[len(answers) :])
         return found
+
+    def _turns(self, fields: Fields, spoken: Sequence[Entry], lines: Sequence[Sequence[Entry]]) -> dict[str, Any]:
+        """The columns of ShareGPT, with two answers where the record has them."""
+        if "chosen" not in fields and "rejected" not in fields:
+            return sharegpt.turns([each.message for each in spoken], fields, self._loser(spoken))
+        split_at = self._answered(lines[0], len(sharegpt.read(fields, lambda _: None)))
+        asked = lines[0][:split_at]
+        found = sharegpt.turns([each.message for each in asked], fields, self._loser(asked))
+        for name, line in zip(("chosen", "rejected"), (*lines, ()), strict=False):
+            answer = line[split_at:]
+            said = sharegpt.turns([each.message for each in answer], fields, self._loser(answer))["conversations"]
+            found[name] = sharegpt.answer_like(fields.get(name), said)
+        self._surplus(lines[2:])
+        return found
+
+    def _surplus(self, lines: Sequence[Sequence[Entry]]) -> None:
+        """Name the branches that a record has no place for."""
+        for line in lines:
+            self._writing.lose("dropped", "branch", "the record has a place for two answers", line[-1])
 
     def _answered(self, line: Sequence[Entry], before: int) -> int:
         """Where the answer begins: where it did, if that still is the model's turn, else behind what was asked last."""
@@ -178,6 +203,8 @@ class Writer:
             texts = [part for entry in entries for part in entry.message.content]
             if all(isinstance(part, Text) for part in texts):
                 return "".join(part.text for part in texts if isinstance(part, Text))
+        if old is not None and jsontext.kind(old) == "an object" and len(messages) == 1:
+            return messages[0]
         return messages
 
     def _batch(self, fields: Fields, lines: Sequence[Sequence[Entry]]) -> dict[str, Any]:
@@ -197,7 +224,7 @@ class Writer:
         if not answers:
             return {}
         own = wire == WIRE and self._is_own([entry for line in lines for entry in line], wire)
-        made = Response(answers[0], tuple(answers[1:]), origin=wire if own else None)
+        made = trusted.Response(answers[0], tuple(answers[1:]), origin=wire if own else None)
         encoded = wires.get(wire).encode_response(made)
         self._lose(encoded.losses, lines[0])
         written = jsontext.fields(encoded.body)[key]
@@ -216,8 +243,8 @@ class Writer:
     def _messages(self, entries: Sequence[Entry], wire: str = WIRE, key: str = "messages") -> list[Raw]:
         messages = tuple([images.taken_back(kept.bare(entry.message, NAME)) for entry in entries])
         own = self._shape is not None and self._is_own(entries, wire)
-        request = Request(messages=messages, origin=wire if own else None)
-        encoded = wires.get(wire).encode_request(request)
+        request = trusted.Request(messages=messages, origin=wire if own else None)
+        encoded = wires.get(wire).encode_request(request, join_neighbors=False)
         self._lose(encoded.losses, entries)
         return jsontext.items(jsontext.fields(encoded.body)[key])
 
@@ -239,14 +266,10 @@ class Writer:
 
     def _unsaid(self, entries: Sequence[Entry]) -> None:
         """Name what messages never say, once a conversation."""
-        named = [
-            name.replace("_", " ") for name in _UNSAID if any(getattr(entry.message, name, None) for entry in entries)
-        ]
+        bare = (carrying.without_records(entry.message) for entry in entries)
+        named = dict.fromkeys(name for message in bare for name in unsaid(message, _SAID))
         if named:
-            self._writing.lose("dropped", ", ".join(named), "messages have no place for it")
-        path = {entry.id for entry in self._writing.thread.path(self._writing.options.branch)}
-        if any(head is not None and head not in path for head in self._writing.thread.branches.values()):
-            self._writing.lose("dropped", "branches", "a conversation is one list of messages")
+            self._writing.lose("dropped", ", ".join(reversed(named)), "messages have no place for it")
 
 
 def _is_said(message: Message, wire: str) -> bool:

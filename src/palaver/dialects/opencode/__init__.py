@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from palaver.dialects.dialect import Dialect
-from palaver.dialects.opencode.forms import NAME
+from palaver.dialects.opencode.forms import NAME, PROGRESS
 from palaver.dialects.opencode.reading import Reading
 from palaver.dialects.opencode.writing import Rendering
 from palaver.dialects.sight import Head, Sighting
@@ -29,6 +29,8 @@ __all__ = ["DIALECT", "NAME"]
 
 def sees(head: Head) -> Sighting | None:
     """An ``info`` whose ``id`` is that of a session, and a list of messages."""
+    if found := PROGRESS.match(head.data):
+        head = Head(head.data[found.end() :], head.name)
     info: Any = head.fields.get("info")
     if not isinstance(info, dict):
         return None
@@ -50,16 +52,6 @@ DIALECT: Final = Dialect(
     resumes=True,
     history="model",
     extension=".json",
-    texts=frozenset(
-        (
-            "command",
-            "name",
-            "output",
-            "recent",
-            "text",
-            "tool",
-        )
-    ),
     keeps=(
         "reasoning with proof",
         "usage and model of each answer",

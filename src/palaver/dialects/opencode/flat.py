@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from palaver.core import jsontext
-from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from palaver.core.parts import AnyPart, Json, MalformedToolCall, Opaque, ServerToolResult, Text, ToolCall
+from palaver.core import jsontext, trusted
+from palaver.core.messages import Message, ToolMessage
+from palaver.core.parts import AnyPart, ServerToolResult
 from palaver.dialects import packages
-from palaver.dialects.fields import as_json, inner, listed, split, string, value
+from palaver.dialects.fields import as_json, inner, integer, listed, split, string, value
 from palaver.dialects.opencode import forms
 from palaver.dialects.opencode.forms import NAME
 from palaver.dialects.times import read_time
@@ -50,21 +50,21 @@ class Flat:
         self._watch.keys(fields, known, kind)
         at = read_time(value(inner(fields, "time"), "created"))
         text = string(fields, "text")
-        said = (Text(text),) if text is not None else ()
+        said = (trusted.Text(text),) if text is not None else ()
         match kind:
             case "user":
                 content: Any = (*said, *(_file(split(each)) for each in listed(fields, "files")))
-                return [UserMessage(content=content, sent_at=at)]
+                return [trusted.UserMessage(content=content, sent_at=at)]
             case "synthetic" | "skill" if said:
-                return [UserMessage(content=said, source=kind, sent_at=at)]
+                return [trusted.UserMessage(content=said, source=kind, sent_at=at)]
             case "system" if said:
-                return [SystemMessage(content=said, sent_at=at)]
+                return [trusted.SystemMessage(content=said, sent_at=at)]
             case "shell":
                 ran = f"Ran `{string(fields, 'command') or ''}`\n```\n{string(fields, 'output') or ''}\n```"
-                return [UserMessage(content=(Text(ran),), sent_at=at)]
+                return [trusted.UserMessage(content=(trusted.Text(ran),), sent_at=at)]
             case "compaction" if string(fields, "summary") is not None:
                 texts = (string(fields, "summary"), string(fields, "recent"))
-                return [UserMessage(content=(Text(each),), sent_at=at) for each in texts if each]
+                return [trusted.UserMessage(content=(trusted.Text(each),), sent_at=at) for each in texts if each]
             case "assistant":
                 return self._assistant(fields, at)
             case _:
@@ -83,7 +83,7 @@ class Flat:
         stop = string(fields, "finish")
         raw_stop = string(fields, "rawFinish") or stop
         failed = "error" in fields and not jsontext.is_null(fields["error"])
-        answer = AssistantMessage(
+        answer = trusted.AssistantMessage(
             content=tuple(content),
             model=string(inner(fields, "model"), "id"),
             usage=usage,
@@ -102,13 +102,13 @@ class Flat:
         known = forms.BLOCKS.get(kind)
         if known is None:
             self._watch.note("block", kind)
-            return [Opaque(NAME, jsontext.own(raw))], None
+            return [trusted.Opaque(NAME, jsontext.own(raw))], None
         self._watch.keys(fields, known, kind)
         metadata = inner(fields, "providerState") or inner(fields, "providerMetadata")
         text = string(fields, "text") or ""
         match kind:
             case "text":
-                return [packages.marked(Text(text), metadata, NAME)], None
+                return [packages.marked(trusted.Text(text), metadata, NAME)], None
             case "reasoning":
                 return [packages.reasoning(text, metadata, NAME)], None
             case _:
@@ -120,34 +120,36 @@ class Flat:
         given = state.get("input", jsontext.EMPTY_OBJECT)
         text = jsontext.text(given) if jsontext.kind(given) == "a string" else bytes(given).decode()
         if not jsontext.is_json(text) or jsontext.kind(as_json(text)) != "an object":
-            return [MalformedToolCall(text, "the arguments were still streaming", name, named)], None
+            return [trusted.MalformedToolCall(text, "the arguments were still streaming", name, named)], None
         executed = value(fields, "executed") is True or value(inner(fields, "provider"), "executed") is True
-        call = packages.marked(ToolCall(named, name, text, provider_executed=executed), metadata, NAME)
+        call = packages.marked(trusted.ToolCall(named, name, text, provider_executed=executed), metadata, NAME)
         status = string(state, "status")
         if status not in {"completed", "error"}:
             return [call], None
         content = [_content(each) for each in listed(state, "content")]
         if not content and inner(state, "structured"):
-            content = [Json(jsontext.own(state["structured"]))]
+            content = [trusted.Json(jsontext.own(state["structured"]))]
         if status == "error":
             told = string(inner(state, "error"), "message")
-            content = [*content, *(() if told is None else (Text(told),))]
+            content = [*content, *(() if told is None else (trusted.Text(told),))]
         failed = (
-            status == "error" or name == forms.INVALID or value(inner(state, "structured"), "exit") not in {None, 0}
+            status == "error" or name == forms.INVALID or integer(inner(state, "structured"), "exit") not in {None, 0}
         )
         at = read_time(value(inner(fields, "time"), "completed"))
         held: Any = tuple(content)
         if executed:
             output = jsontext.own(state["result"]) if "result" in state else jsontext.raw(listed(state, "content"))
             return [call, ServerToolResult(named, output, NAME, name, is_error=failed)], None
-        return [call], ToolMessage(content=held, tool_call_id=named, tool_name=name, is_error=failed, sent_at=at)
+        return [call], trusted.ToolMessage(
+            content=held, tool_call_id=named, tool_name=name, is_error=failed, sent_at=at
+        )
 
 
 def _content(raw: Raw) -> Any:
     fields = split(raw)
     if string(fields, "type") == "text":
-        return Text(string(fields, "text") or "")
-    return _file(fields) if "uri" in fields else Opaque(NAME, jsontext.own(raw))
+        return trusted.Text(string(fields, "text") or "")
+    return _file(fields) if "uri" in fields else trusted.Opaque(NAME, jsontext.own(raw))
 
 
 def _file(fields: Fields) -> AnyPart:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
 from palaver.core.parts import (
     Audio,
@@ -83,7 +83,9 @@ def flat_record(writing: Writing, group: Sequence[Entry], old: Sequence[bytes], 
 
 
 def _answer(writing: Writing, group: Sequence[Entry], known: Fields, at: int) -> dict[str, Any]:
-    answer = next((entry.message for entry in group if isinstance(entry.message, AssistantMessage)), AssistantMessage())
+    answer = next(
+        (entry.message for entry in group if isinstance(entry.message, AssistantMessage)), trusted.AssistantMessage()
+    )
     results: dict[str, Entry] = {}
     for entry in group:
         if isinstance(entry.message, ToolMessage):

@@ -5,15 +5,19 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.usage import Usage
 from palaver.dialects.fields import inner, integer
 
 if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
     from palaver.core.messages import FinishReason
+
+PROGRESS: Final = re.compile(rb"\s*Exporting session: [^\s{]*\s*(?=\{)")
+"""What `opencode export` tells its terminal, which stands in front of the document where both go into one file."""
 
 NAME: Final = "opencode"
 SYNTHETIC: Final = "synthetic"
@@ -148,7 +152,7 @@ def usage_of(fields: Fields) -> Usage | None:
     if not tokens:
         return None
     cache = inner(tokens, "cache")
-    return Usage(
+    return trusted.Usage(
         input=integer(tokens, "input"),
         cache_read=integer(cache, "read"),
         cache_write=integer(cache, "write"),
@@ -160,7 +164,7 @@ def usage_of(fields: Fields) -> Usage | None:
 
 def tokens_of(usage: Usage | None) -> dict[str, object]:
     """The reverse of ``usage_of``."""
-    counted = usage or Usage()
+    counted = usage or trusted.Usage()
     return {
         "input": counted.input or 0,
         "output": counted.output or 0,

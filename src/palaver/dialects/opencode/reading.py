@@ -22,17 +22,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import (
     AnyPart,
-    MalformedToolCall,
-    Opaque,
     Reasoning,
     ServerToolResult,
-    Text,
-    ToolCall,
 )
 from palaver.dialects import carrying, documents, packages
 from palaver.dialects.conversation import (
@@ -44,7 +40,7 @@ from palaver.dialects.conversation import (
     hidden_before,
     record_message,
 )
-from palaver.dialects.fields import as_json, inner, listed, split, string, value
+from palaver.dialects.fields import as_json, as_object, flag, inner, integer, listed, split, string, value
 from palaver.dialects.opencode import forms
 from palaver.dialects.opencode.flat import Flat
 from palaver.dialects.opencode.forms import NAME
@@ -81,23 +77,25 @@ class Reading:
 
     def record(self, record: Record) -> Iterator[Step]:
         """Read the document."""
-        fields = record.fields or {}
+        progress = found.group() if (found := forms.PROGRESS.match(record.raw)) else b""
+        body = record.raw[len(progress) :]
+        fields = documents.fields_of(body) if progress else record.fields or {}
         info = inner(fields, "info")
         session = _session(info)
         conversation = Conversation(NAME, thread_id(session.id or self._origin.name))
         yield conversation.began()
-        found = documents.cut(record.raw, "messages")
-        yield from conversation.record(found.head)
+        cut = documents.cut(body, "messages")
+        yield from conversation.record(structs.replace(cut.head, raw=progress + cut.head.raw))
         revert = inner(info, "revert")
         head: str | None = None
         hidden = False
-        for item in found.items:
+        for item in cut.items:
             before = conversation.head
             yield from self._item(conversation, item)
             if not hidden and revert and _id(item.fields or {}) == string(revert, "messageID"):
                 hidden, head = True, conversation.head if string(revert, "partID") else before
-        if found.tail is not None:
-            yield from conversation.record(found.tail)
+        if cut.tail is not None:
+            yield from conversation.record(cut.tail)
         branches = {MAIN: head} if hidden else None
         yield conversation.ended(branches, title=string(info, "title"), metadata=session.metadata())
 
@@ -108,7 +106,7 @@ class Reading:
     def _item(self, conversation: Conversation, record: Record) -> Iterator[Step]:
         fields = record.fields
         if fields is None:
-            self._watch.note("unread", "no object")
+            self._watch.note("unread", "an item of messages is no object")
             yield from conversation.record(record)
             return
         named = _id(fields)
@@ -134,7 +132,7 @@ class Reading:
             at = plain[0].sent_at if plain else None
             asked: list[Message] = []
             if "info" in fields:
-                asked = [UserMessage(content=(Text(forms.ASKED),), source=COMPACTION, sent_at=at)]
+                asked = [trusted.UserMessage(content=(trusted.Text(forms.ASKED),), source=COMPACTION, sent_at=at)]
             new = [*asked, *(structs.replace(each, source=COMPACTION) for each in plain)]
             new += [_once_more(each) for _, each in self._kept[start:]]
             self._kept = [("", each) for each in new]
@@ -157,7 +155,7 @@ class Reading:
             self._watch.note("unread", f"message of role {role}")
             return []
         self._watch.keys(info, known, f"info.{role}")
-        parts = [split(raw) or raw for raw in listed(fields, "parts")]
+        parts = [as_object(raw) or raw for raw in listed(fields, "parts")]
         for part in parts:
             self._check(part)
         return self._user(info, parts) if role == "user" else self._assistant(info, parts)
@@ -181,7 +179,7 @@ class Reading:
             if isinstance(part, dict) and kind == "compaction":
                 self._tails[named] = string(part, "tail_start_id") or ""
                 continue
-            said = _said(part) if isinstance(part, dict) else Opaque(NAME, jsontext.own(part))
+            said = _said(part) if isinstance(part, dict) else trusted.Opaque(NAME, jsontext.own(part))
             if said is None:
                 continue
             seen = _seen(part) if isinstance(part, dict) else ""
@@ -200,7 +198,7 @@ class Reading:
 
         def step() -> None:
             if content:
-                run.extend((AssistantMessage(content=tuple(content), sent_at=at), *results))
+                run.extend((trusted.AssistantMessage(content=tuple(content), sent_at=at), *results))
             content.clear()
             results.clear()
 
@@ -216,11 +214,11 @@ class Reading:
                 content += made
                 results += () if result is None else (result,)
             else:
-                said = _said(part) if isinstance(part, dict) else Opaque(NAME, jsontext.own(part))
+                said = _said(part) if isinstance(part, dict) else trusted.Opaque(NAME, jsontext.own(part))
                 content += () if said is None else (said,)
         step()
         if not run and (usage := forms.usage_of(info)) is not None and usage.total:
-            run = [AssistantMessage(sent_at=at)]  # an answer that said nothing was paid for all the same
+            run = [trusted.AssistantMessage(sent_at=at)]  # an answer that said nothing was paid for all the same
         return _described(run, info, failed=_failed(info, parts))
 
 
@@ -254,7 +252,12 @@ def _compacts(fields: Fields) -> bool:
     if "info" not in fields:
         return string(fields, "type") == "compaction" and string(fields, "status") in {None, "completed"}
     info = inner(fields, "info")
-    return value(info, "summary") is True and string(info, "finish") is not None and "error" not in info
+    return (
+        string(info, "role") == "assistant"
+        and flag(info, "summary")
+        and string(info, "finish") is not None
+        and "error" not in info
+    )
 
 
 def _once_more(message: Message) -> Message:
@@ -270,7 +273,7 @@ def _leads(message: Message) -> bool:
 
 def _slot(fields: Fields) -> Any:
     """What a record carries: with its first part that does, or in version 2 with the record."""
-    for held in (fields, *map(split, listed(fields, "parts"))):
+    for held in (fields, *map(as_object, listed(fields, "parts"))):
         metadata = inner(held, "metadata")
         if carrying.SLOT in metadata:
             return value(metadata, carrying.SLOT)
@@ -291,8 +294,8 @@ def _seen(part: Fields) -> str:
 def _user_message(seen: str, content: list[AnyPart], at: int | None) -> UserMessage:
     held: Any = tuple(content)
     if seen == PLACEHOLDER:
-        return UserMessage(content=held, tags=(PLACEHOLDER,), sent_at=at)
-    return UserMessage(content=held, source=seen or None, sent_at=at)
+        return trusted.UserMessage(content=held, tags=(PLACEHOLDER,), sent_at=at)
+    return trusted.UserMessage(content=held, source=seen or None, sent_at=at)
 
 
 def _failed(info: Fields, parts: list[Fields | Raw]) -> bool:
@@ -339,19 +342,19 @@ def _said(part: Fields) -> AnyPart | None:
     metadata.pop(carrying.SLOT, None)
     match kind:
         case "text" if string(part, "text") is not None:
-            return packages.marked(Text(string(part, "text") or ""), metadata, NAME)
+            return packages.marked(trusted.Text(string(part, "text") or ""), metadata, NAME)
         case "reasoning" if string(part, "text") is not None:
             return _reasoning(string(part, "text") or "", metadata)
         case "file" if string(part, "url") is not None:
             return packages.media(string(part, "url") or "", string(part, "mime"), string(part, "filename"), NAME)
         case "subtask":
-            return Text(forms.SUBTASK)
+            return trusted.Text(forms.SUBTASK)
         case "agent":
-            return Opaque(NAME, jsontext.raw(part))
+            return trusted.Opaque(NAME, jsontext.raw(part))
         case _ if kind in forms.PARTS and kind not in forms.SAID:
             return None
         case _:
-            return Opaque(NAME, jsontext.raw(part))
+            return trusted.Opaque(NAME, jsontext.raw(part))
 
 
 def _reasoning(text: str, metadata: Fields) -> Reasoning:
@@ -370,25 +373,25 @@ def _tool(part: Fields) -> tuple[list[AnyPart], ToolMessage | None]:
     raw = string(state, "raw")
     if status == "pending" and raw:
         if not jsontext.is_json(raw) or jsontext.kind(as_json(raw)) != "an object":
-            return [MalformedToolCall(raw, "the arguments were still streaming", name, named)], None
+            return [trusted.MalformedToolCall(raw, "the arguments were still streaming", name, named)], None
         text = raw
     if jsontext.kind(state.get("input", jsontext.EMPTY_OBJECT) if text is not raw else as_json(text)) != "an object":
-        return [MalformedToolCall(text, "the arguments are no object", name, named)], None
-    call = packages.marked(ToolCall(named, name, text, provider_executed=executed), metadata, NAME)
+        return [trusted.MalformedToolCall(text, "the arguments are no object", name, named)], None
+    call = packages.marked(trusted.ToolCall(named, name, text, provider_executed=executed), metadata, NAME)
     at = read_time(value(inner(state, "time"), "end"))
     match status:
         case "completed":
             files = [_said(split(each)) for each in listed(state, "attachments")]
-            content: Any = (Text(string(state, "output") or ""), *(each for each in files if each is not None))
-            failed = name == forms.INVALID or value(inner(state, "metadata"), "exit") not in {None, 0}
+            content: Any = (trusted.Text(string(state, "output") or ""), *(each for each in files if each is not None))
+            failed = name == forms.INVALID or integer(inner(state, "metadata"), "exit") not in {None, 0}
         case "error":
-            interrupted = value(inner(state, "metadata"), "interrupted") is True
+            interrupted = flag(inner(state, "metadata"), "interrupted")
             told = string(inner(state, "metadata"), "output") if interrupted else None
-            content, failed = (Text(string(state, "error") or "" if told is None else told),), True
+            content, failed = (trusted.Text(string(state, "error") or "" if told is None else told),), True
         case _:
             return [call], None
     if executed:
         held = ServerToolResult(named, jsontext.raw(content[0].text), NAME, name, is_error=failed)
         return [call, held], None
-    result = ToolMessage(content=content, tool_call_id=named, tool_name=name, is_error=failed, sent_at=at)
+    result = trusted.ToolMessage(content=content, tool_call_id=named, tool_name=name, is_error=failed, sent_at=at)
     return [call], result

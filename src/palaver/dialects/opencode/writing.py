@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import (
     AnyPart,
@@ -89,7 +89,7 @@ class Rendering:
     def head(self) -> Iterator[bytes]:
         """The session."""
         session, more = self._session, self._session.more if self._session.dialect == NAME else {}
-        title = self._writing.transcript.title or "Imported session"
+        title = self._writing.take_title() or "Imported session"
         info: dict[str, Any] = {
             "id": self._id,
             "slug": more.get("slug", f"imported-{self._id[-6:].lower()}"),
@@ -214,7 +214,7 @@ class Rendering:
 
     def _assistant(self, said: Sequence[Entry], at: int) -> dict[str, Any]:
         answers = [entry.message for entry in said if isinstance(entry.message, AssistantMessage)]
-        answer = answers[-1] if answers else AssistantMessage()
+        answer = answers[-1] if answers else trusted.AssistantMessage()
         raw = answer.finish_reason_raw
         stop = raw if isinstance(raw, str) and raw in forms.FINISH else forms.STOPS.get(answer.finish_reason or "")
         finish = {} if stop is None else {"finish": stop}
@@ -379,7 +379,7 @@ class Rendering:
         if served is not None:
             raw = served.output_json
             text = jsontext.text(raw) if jsontext.kind(raw) == "a string" else bytes(raw).decode()
-            message, answer = ToolMessage(content=(Text(text),), is_error=served.is_error), entry
+            message, answer = trusted.ToolMessage(content=(trusted.Text(text),), is_error=served.is_error), entry
         if answer is None or message is None:
             pending: dict[str, Any] = {"status": "pending", "input": given, "raw": bytes(given).decode()}
             return {**made, "state": pending}

@@ -2,8 +2,8 @@
 
 Read: the value of ``gen_ai.input.messages``, ``gen_ai.output.messages`` or ``gen_ai.system_instructions``; an object
 of span attributes with these, structured or as JSON text; a span around them (of the SDK, or of OTLP), and lines of
-such: what a span repeats is read once. Older generations (``gen_ai.prompt.0.role``, events of a span) are read, never
-written.
+such: what a span repeats is read once. The runs of tools (``execute_tool``) are read. Older generations
+(``gen_ai.prompt.0.role``, events of a span) are read, never written.
 JSON text that was cut is reported, and kept.
 
 What it cannot say: citations, cache marks, markers; arguments that are no JSON stay text; usage, model, times and ids
@@ -30,7 +30,7 @@ __all__ = ["DIALECT"]
 
 _NAME: Final = re.compile(
     r"gen_ai\.((input|output)\.messages|system_instructions)$|gen_ai\.(prompt|completion)\.0\."
-    r"|gen_ai\.(choice|(system|user|assistant|tool)\.message)$"
+    r"|gen_ai\.(choice|(system|user|assistant|tool)\.message|tool\.call\.id)$"
 )
 _KEYS: Final[Mapping[str, frozenset[str]]] = {
     "text": frozenset(("content",)),
@@ -122,18 +122,6 @@ DIALECT: Final = Dialect(
     many=True,
     history="model",
     extension=".json",
-    texts=frozenset(
-        (
-            "blob.content",
-            "compaction.content",
-            "file.file_id",
-            "name",
-            "reasoning.content",
-            "refusal.content",
-            "text.content",
-            "uri.uri",
-        )
-    ),
     keeps=("calls and results", "media", "reasoning", "usage, model and times of spans", "branches of spans"),
     loses=("citations", "cache marks", "markers", "malformed arguments (as text)", "usage, model and times in lists"),
 )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -28,18 +28,8 @@ from palaver.core.messages import (
 from palaver.core.parts import (
     AnyPart,
     Audio,
-    File,
-    FileId,
     Image,
-    Inline,
-    Json,
-    Opaque,
-    Reasoning,
-    Refusal,
     ServerToolResult,
-    Text,
-    ToolCall,
-    Url,
     Video,
     settled,
 )
@@ -61,6 +51,7 @@ _CLASSES: Final[dict[str, type]] = {
     "model": AssistantMessage,
     "tool": ToolMessage,
 }
+_TEXTS: Final = frozenset(("text", "refusal", "reasoning"))
 _MEDIA: Final[dict[str, type[Image | Audio | Video]]] = {"image": Image, "audio": Audio, "video": Video}
 
 
@@ -92,7 +83,7 @@ class Parts:
     def system(self, parts: list[Raw]) -> SystemMessage:
         """System instructions: parts without a message around them."""
         content: Any = tuple(self._fitting(SystemMessage, parts))
-        return SystemMessage(content=content)
+        return trusted.SystemMessage(content=content)
 
     def _split(self, cls: type, raws: list[Raw], fields: Fields) -> list[Message]:
         """The results that a message holds, and the rest of it."""
@@ -124,8 +115,12 @@ class Parts:
         raw = fields.get("response", fields.get("result"))
         content: tuple[Any, ...] = ()
         if raw is not None:
-            content = (Text(jsontext.text(raw)) if jsontext.kind(raw) == "a string" else Json(jsontext.own(raw)),)
-        return ToolMessage(
+            content = (
+                trusted.Text(jsontext.text(raw))
+                if jsontext.kind(raw) == "a string"
+                else trusted.Json(jsontext.own(raw)),
+            )
+        return trusted.ToolMessage(
             content=content,
             tool_call_id=string(fields, "id"),
             tool_name=string(fields, "name"),
@@ -135,59 +130,60 @@ class Parts:
     def _fitting(self, cls: type, raws: list[Raw]) -> list[AnyPart]:
         parts = [self._part(raw) for raw in raws]
         return [
-            part if holds(cls, part) else Opaque(NAME, jsontext.own(raw)) for part, raw in zip(parts, raws, strict=True)
+            part if holds(cls, part) else trusted.Opaque(NAME, jsontext.own(raw))
+            for part, raw in zip(parts, raws, strict=True)
         ]
 
     def _part(self, raw: Raw) -> AnyPart:
         if jsontext.kind(raw) != "an object":
             self._watch.note("block", jsontext.kind(raw), self._line)
-            return Opaque(NAME, jsontext.own(raw))
+            return trusted.Opaque(NAME, jsontext.own(raw))
         fields = jsontext.fields(raw)
         kind = string(fields, "type") or ""
         if kind not in PARTS:
             self._watch.note("block", kind or "without a type", self._line)
-            return Opaque(NAME, jsontext.own(raw))
+            return trusted.Opaque(NAME, jsontext.own(raw))
         self._watch.keys(fields, PARTS[kind], kind, self._line)
-        content = string(fields, "content")
+        content = string(fields, "content") if kind in _TEXTS else None
         match kind:
             case "text" if content is not None:
-                return Text(content)
+                return trusted.Text(content)
             case "refusal" if content is not None:
-                return Refusal(content)
+                return trusted.Refusal(content)
             case "reasoning":
                 proof, sealed = string(fields, "signature"), string(fields, "encrypted_content")
-                return Reasoning(content or "", signature=proof, encrypted=sealed, wire=self._wire)
+                return trusted.Reasoning(content or "", signature=proof, encrypted=sealed, wire=self._wire)
             case "tool_call":
                 return _call(fields)
             case "server_tool_call":
                 arguments = bytes(fields.get("server_tool_call", jsontext.EMPTY_OBJECT)).decode()
                 named = string(fields, "name") or ""
-                return ToolCall(string(fields, "id") or "", named, arguments, provider_executed=True)
+                return trusted.ToolCall(string(fields, "id") or "", named, arguments, provider_executed=True)
             case "server_tool_call_response":
                 output = fields.get("server_tool_call_response", jsontext.NULL)
                 return ServerToolResult(string(fields, "id") or "", jsontext.own(output), self._wire or NAME)
             case "blob" | "file" | "uri":
-                return self._medium(fields) or Opaque(NAME, jsontext.own(raw))
+                return self._medium(fields) or trusted.Opaque(NAME, jsontext.own(raw))
             case _:
-                return Opaque(NAME, jsontext.own(raw))
+                return trusted.Opaque(NAME, jsontext.own(raw))
 
     def _medium(self, fields: Fields) -> AnyPart | None:
         mime = string(fields, "mime_type")
         cls = _MEDIA.get(MODALITIES.get(string(fields, "modality") or "", ""))
         data, kept, uri = string(fields, "content"), string(fields, "file_id"), string(fields, "uri")
         if data is not None:
-            source: Any = Inline(data)
+            source: Any = trusted.Inline(data)
         elif kept is not None:
-            source = FileId(kept, self._wire or NAME)
+            source = trusted.FileId(kept, self._wire or NAME)
         elif uri is not None:
-            source = Url(uri)
+            source = trusted.Url(uri)
         else:
             return None
-        return File(source, mime, string(fields, "name")) if cls is None else cls(source, mime)
+        return trusted.File(source, mime, string(fields, "name")) if cls is None else cls(source, mime)
 
 
 def _call(fields: Fields) -> AnyPart:
     raw = fields.get("arguments", jsontext.NULL)
     kind = jsontext.kind(raw)
     text = jsontext.text(raw) if kind == "a string" else "" if kind == "null" else bytes(raw).decode()
-    return settled(ToolCall(string(fields, "id") or "", string(fields, "name") or "", text))
+    return settled(trusted.ToolCall(string(fields, "id") or "", string(fields, "name") or "", text))

@@ -7,6 +7,8 @@ Rules (docs/spec/dialects.md#8):
   something else, it is a branch. Reasoning does not count in that: few programs repeat it.
 - The main branch is the longest, of several the last.
 - Several output messages are several answers: branches.
+- The run of a tool (``execute_tool``) is the result of its call, behind what was said last, and the call where no
+  message has it.
 - System instructions stand before the input.
 
 Stability: experimental.
@@ -18,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import UNSET, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import PalaverError
-from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage
+from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import Reasoning
 from palaver.dialects import documents, kept
 from palaver.dialects.conversation import Conversation, Session, derived_id
@@ -62,6 +64,8 @@ class _Talk:
         self.said: dict[str, str | None] = {"": None}
         self.depths: dict[str, int] = {"": 0}
         self.longest: str = ""
+        self.calls: set[str] = set()
+        self.results: set[str | None] = set()
         self.session = Session(dialect=NAME, id=named)
 
 
@@ -163,7 +167,10 @@ class Reading:
         new: list[_New] = []
         for span in spans:
             try:
-                new += self._added(talk, span, line, {each.said for each in new})
+                if span.runs_tool:
+                    new += self._tool_run(talk, span, line, new)
+                else:
+                    new += self._added(talk, span, line, {each.said for each in new})
             except PalaverError as error:
                 self._watch.note("unread", str(error), line)
             talk.session = _told(talk.session, span)
@@ -175,9 +182,29 @@ class Reading:
             parent = talk.said[each.before]
             yield from talk.conversation.join([message], parent=parent)
             talk.said[each.said] = talk.conversation.head
+            talk.calls.update(call.id for call in message.tool_calls)
+            if isinstance(message, ToolMessage):
+                talk.results.add(message.tool_call_id)
             depth = talk.depths[each.said] = talk.depths[each.before] + 1
             if depth >= talk.depths[talk.longest]:
                 talk.longest = each.said
+
+    def _tool_run(self, talk: _Talk, span: Span, line: int | None, before: list[_New]) -> list[_New]:
+        """The result of a tool that ran, and its call, behind what was said last; what was said already is not new."""
+        parts = Parts(span.wire, self._watch, line)
+        named = string(span.attributes, "gen_ai.tool.call.id")
+        messages = [each.message for each in before]
+        calls = talk.calls | {call.id for message in messages for call in message.tool_calls}
+        results = talk.results | {each.tool_call_id for each in messages if isinstance(each, ToolMessage)}
+        said = before[-1].said if before else talk.longest
+        new: list[_New] = []
+        for message in (*_messages(span.input, parts), *_messages(span.output, parts)):
+            if named in (results if isinstance(message, ToolMessage) else calls):
+                continue
+            now = _sum(said, message)
+            new.append(_New(said, now, _at(message, span.ended if isinstance(message, ToolMessage) else span.started)))
+            said = now
+        return new
 
     def _added(self, talk: _Talk, span: Span, line: int | None, adding: set[str]) -> list[_New]:
         """What a span says that was not said before."""
@@ -218,7 +245,7 @@ def _sum(said: str, message: Message) -> str:
     plain: Message = type(message)(content=held) if held else type(message)()
     if isinstance(message, ToolMessage):
         plain = structs.replace(plain, tool_call_id=message.tool_call_id)
-    return kept.sum_of([SystemMessage(agent=said), plain])
+    return kept.sum_of([trusted.SystemMessage(agent=said), plain])
 
 
 def _at(message: Message, at: int | None) -> Message:

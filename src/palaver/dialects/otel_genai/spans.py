@@ -15,10 +15,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.usage import Usage
-from palaver.dialects.fields import inner, integer, listed, split, string, value
+from palaver.dialects.fields import either, inner, integer, listed, split, string, value
 from palaver.dialects.otel_genai.forms import CONVERSATION, INPUT, LISTS, OUTPUT, PROVIDERS, SYSTEM
 from palaver.dialects.times import read_time
 
@@ -45,6 +45,8 @@ class Span(NamedTuple):
     output: list[Raw]
     started: int | None = None
     ended: int | None = None
+    runs_tool: bool = False
+    """Whether it is the run of a tool: ``input`` is the call, ``output`` the result, as far as the span has one."""
 
     @property
     def wire(self) -> str | None:
@@ -72,7 +74,7 @@ class Span(NamedTuple):
         made = integer(counts, "completion_tokens") if made is None else made
         read, wrote = integer(counts, "cache_read.input_tokens"), integer(counts, "cache_creation.input_tokens")
         reasoned = integer(counts, "reasoning.output_tokens")
-        return Usage(
+        return trusted.Usage(
             input=None if given is None else max(given - (read or 0) - (wrote or 0), 0),
             cache_read=read,
             cache_write=wrote,
@@ -109,6 +111,9 @@ def _span(fields: Fields, watch: Watch, line: int | None) -> Span | None:
                 lists[key] = items
     if not lists and not any(key in attributes for key in LISTS):
         lists = _flattened(attributes) or _told([fields, *events])
+    tool = None if lists else _tool_run(attributes)
+    if tool is not None:
+        lists = tool
     if not lists:
         return None
     context = inner(fields, "context")
@@ -119,10 +124,25 @@ def _span(fields: Fields, watch: Watch, line: int | None) -> Span | None:
         for names in (("startTimeUnixNano", "start_time"), ("endTimeUnixNano", "end_time", "timeUnixNano"))
     )
     lists = {name: lists.get(name, []) for name in LISTS}
-    return Span(named, attributes, lists[SYSTEM], lists[INPUT], lists[OUTPUT], started, ended)
+    return Span(named, attributes, lists[SYSTEM], lists[INPUT], lists[OUTPUT], started, ended, tool is not None)
+
+
+def _tool_run(attributes: Fields) -> dict[str, list[Raw]] | None:
+    """The call and the result of a span ``execute_tool``; ``None`` for any other."""
+    named, name = string(attributes, "gen_ai.tool.call.id"), string(attributes, "gen_ai.tool.name")
+    if string(attributes, "gen_ai.operation.name") != "execute_tool" or named is None:
+        return None
+    arguments, result = (attributes.get(f"gen_ai.tool.call.{key}") for key in ("arguments", "result"))
+    call = {"type": "tool_call", "id": named, "name": name or "", "arguments": arguments}
+    lists = {INPUT: [jsontext.raw({"role": "assistant", "parts": [call]})]}
+    if result is not None:
+        part = {"type": "tool_call_response", "id": named, "response": result}
+        lists[OUTPUT] = [jsontext.raw({"role": "tool", "parts": [part]})]
+    return lists
 
 
 def _time(fields: Fields, key: str) -> int | None:
+    either(fields.get(key), key, "a string", "a number")
     found = value(fields, key)
     return read_time(int(found) if isinstance(found, str) and found.isdigit() else found)
 
@@ -171,7 +191,7 @@ def _list(raw: Raw, key: str, watch: Watch, line: int | None) -> list[Raw] | Non
         text = jsontext.text(raw).encode("utf-8", "backslashreplace") if jsontext.kind(raw) == "a string" else raw
         return jsontext.items(text)
     except DecodeError:
-        watch.note("value", f"{key} is cut, or no list", line)
+        watch.note("unread", f"{key} is cut, or no list", line)
         return None
 
 
@@ -204,13 +224,11 @@ def _told(events: list[Fields]) -> dict[str, list[Raw]]:
         match = _EVENT.fullmatch(name)
         if match is None:
             continue
-        body = value(fields, "body")
-        told: dict[str, Any] = {key: jsontext.value(raw) for key, raw in attributes.items()} | (
-            cast("dict[str, Any]", body) if isinstance(body, dict) else {}
-        )
-        choice = told.get("message")
-        if isinstance(choice, dict):
-            told = {**cast("dict[str, Any]", choice), "finish_reason": told.get("finish_reason")}
+        held = {**attributes, **inner(fields, "body")}
+        told: dict[str, Any] = {key: jsontext.value(raw) for key, raw in held.items()}
+        if choice := inner(held, "message"):
+            told = {key: jsontext.value(raw) for key, raw in choice.items()}
+            told["finish_reason"] = None if "finish_reason" not in held else jsontext.value(held["finish_reason"])
         message = _message(told, match[1] or "assistant")
         lists.setdefault(INPUT if match[1] else OUTPUT, []).append(jsontext.raw(message))
     return lists

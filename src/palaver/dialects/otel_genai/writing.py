@@ -62,6 +62,7 @@ class Rendering:
     def __init__(self, writing: Writing) -> None:
         """Look what the conversation came from: a list, lines of spans, or a span that is a document."""
         self._writing = writing
+        writing.never_says("sent_at")
         self._plain = Parts(None, Watch(), None)
         pieces = [
             piece

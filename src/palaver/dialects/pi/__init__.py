@@ -58,20 +58,6 @@ DIALECT: Final = Dialect(
     tree=True,
     resumes=True,
     history="all",
-    texts=frozenset(
-        (
-            "command",
-            "errorMessage",
-            "image.data",
-            "name",
-            "output",
-            "summary",
-            "text",
-            "thinking",
-            "toolCallId",
-            "toolName",
-        )
-    ),
     keeps=(
         "branches",
         "reasoning with proof",

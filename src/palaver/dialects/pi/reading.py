@@ -9,22 +9,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import UNSET, Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
 from palaver.core.messages import (
     AssistantMessage,
     Message,
-    ToolMessage,
     UserMessage,
 )
 from palaver.core.parts import (
     AnyPart,
-    Image,
-    Inline,
     MalformedToolCall,
-    Opaque,
     Reasoning,
-    Text,
     ToolCall,
 )
 from palaver.core.usage import Usage
@@ -41,7 +36,7 @@ from palaver.dialects.conversation import (
 )
 from palaver.dialects.dialect import Origin
 from palaver.dialects.drift import Watch
-from palaver.dialects.fields import integer, string, value
+from palaver.dialects.fields import integer, listed, string, value
 from palaver.dialects.parents_first import ParentsFirst
 from palaver.dialects.pi.forms import BLOCKS, FINISH, KEYS, NAME, ROLES, WIRES
 from palaver.dialects.times import read_time
@@ -192,9 +187,15 @@ class Reading:
                 message = self._message(jsontext.fields(fields["message"]), line)
                 return None if message is None else [message]
             case "compaction":
-                return [UserMessage(content=(Text(string(fields, "summary") or ""),), source=COMPACTION)]
+                return [
+                    trusted.UserMessage(content=(trusted.Text(string(fields, "summary") or ""),), source=COMPACTION)
+                ]
             case "branch_summary":
-                return [UserMessage(content=(Text(string(fields, "summary") or ""),), source="branch_summary")]
+                return [
+                    trusted.UserMessage(
+                        content=(trusted.Text(string(fields, "summary") or ""),), source="branch_summary"
+                    )
+                ]
             case "custom_message":
                 return [self._custom(fields, line)]
             case _:
@@ -211,12 +212,12 @@ class Reading:
         match role:
             case "user":
                 content: Any = self._content(fields, line)
-                return UserMessage(content=content, sent_at=sent_at)
+                return trusted.UserMessage(content=content, sent_at=sent_at)
             case "assistant":
                 return self._assistant(fields, line, sent_at)
             case "toolResult":
                 content = self._content(fields, line)
-                return ToolMessage(
+                return trusted.ToolMessage(
                     content=content,
                     tool_call_id=string(fields, "toolCallId"),
                     tool_name=string(fields, "toolName"),
@@ -225,24 +226,24 @@ class Reading:
                 )
             case "bashExecution":
                 said = f"Ran `{string(fields, 'command') or ''}`\n```\n{string(fields, 'output') or ''}\n```"
-                return UserMessage(content=(Text(said),), sent_at=sent_at)
+                return trusted.UserMessage(content=(trusted.Text(said),), sent_at=sent_at)
             case "custom" | "hookMessage":
                 return structs.replace(self._custom(fields, line), sent_at=sent_at)
             case _:
                 source = COMPACTION if role == "compactionSummary" else "branch_summary"
-                text = Text(string(fields, "summary") or "")
-                return UserMessage(content=(text,), source=source, sent_at=sent_at)
+                text = trusted.Text(string(fields, "summary") or "")
+                return trusted.UserMessage(content=(text,), source=source, sent_at=sent_at)
 
     def _custom(self, fields: Fields, line: int) -> UserMessage:
         shown = value(fields, "display") is not False
         content: Any = self._content(fields, line)
-        return UserMessage(content=content, source=None if shown else string(fields, "customType") or "custom")
+        return trusted.UserMessage(content=content, source=None if shown else string(fields, "customType") or "custom")
 
     def _assistant(self, fields: Fields, line: int, sent_at: int | None) -> AssistantMessage:
         wire = WIRES.get(string(fields, "api") or "", string(fields, "api") or NAME)
         content: Any = self._content(fields, line, wire)
         stop, failed = string(fields, "stopReason"), string(fields, "errorMessage")
-        message = AssistantMessage(
+        message = trusted.AssistantMessage(
             content=content,
             model=string(fields, "model"),
             usage=usage_of(fields),
@@ -258,27 +259,27 @@ class Reading:
         if raw is None or jsontext.is_null(raw):
             return ()
         if jsontext.kind(raw) == "a string":
-            return (Text(jsontext.text(raw)),)
-        return tuple([self._block(each, line, wire) for each in jsontext.items(raw)])
+            return (trusted.Text(jsontext.text(raw)),)
+        return tuple([self._block(each, line, wire) for each in listed(fields, "content")])
 
     def _block(self, raw: Raw, line: int, wire: str) -> AnyPart:
         if jsontext.kind(raw) != "an object":
             self._watch.note("block", jsontext.kind(raw), line)
-            return Opaque(NAME, jsontext.own(raw))
+            return trusted.Opaque(NAME, jsontext.own(raw))
         fields = jsontext.fields(raw)
         kind = string(fields, "type")
         known = BLOCKS.get(kind or "")
         if known is None:
             self._watch.note("block", kind or "without a type", line)
-            return Opaque(NAME, jsontext.own(raw))
+            return trusted.Opaque(NAME, jsontext.own(raw))
         self._watch.keys(fields, known, kind or "", line)
         match kind:
             case "text":
-                return Text(string(fields, "text") or "")
+                return trusted.Text(string(fields, "text") or "")
             case "thinking":
                 return _reasoning(fields, wire)
             case "image":
-                return Image(Inline(string(fields, "data") or ""), string(fields, "mimeType"))
+                return trusted.Image(trusted.Inline(string(fields, "data") or ""), string(fields, "mimeType"))
             case _:
                 return _call(fields, wire)
 
@@ -292,23 +293,23 @@ def _reasoning(fields: Fields, wire: str) -> Reasoning:
     proof = string(fields, "thinkingSignature")
     text = string(fields, "thinking") or ""
     if value(fields, "redacted") is True:
-        return Reasoning(text, encrypted=proof, wire=wire)
+        return trusted.Reasoning(text, encrypted=proof, wire=wire)
     if wire != "openai_responses" or proof is None:
-        return Reasoning(text, signature=proof, wire=wire)
+        return trusted.Reasoning(text, signature=proof, wire=wire)
     try:  # there it is the whole item, as JSON text
         item = jsontext.fields(proof.encode())
         encrypted = string(item, "encrypted_content")
     except (DecodeError, UnicodeEncodeError):
-        return Reasoning(text, signature=proof, wire=wire)
-    part = Reasoning(text, encrypted=encrypted, wire=wire)
+        return trusted.Reasoning(text, signature=proof, wire=wire)
+    part = trusted.Reasoning(text, encrypted=encrypted, wire=wire)
     return part if "id" not in item else part.replace(provider={wire: {"item": {"id": jsontext.value(item["id"])}}})
 
 
 def _call(fields: Fields, wire: str) -> ToolCall | MalformedToolCall:
     arguments = fields.get("arguments", jsontext.EMPTY_OBJECT)
-    call = ToolCall(string(fields, "id") or "", string(fields, "name") or "", bytes(arguments).decode())
+    call = trusted.ToolCall(string(fields, "id") or "", string(fields, "name") or "", bytes(arguments).decode())
     if jsontext.kind(arguments) != "an object":
-        return MalformedToolCall(bytes(arguments).decode(), "the arguments are no object", call.name, call.id)
+        return trusted.MalformedToolCall(bytes(arguments).decode(), "the arguments are no object", call.name, call.id)
     proof = string(fields, "thoughtSignature")
     return call if proof is None else call.replace(provider={wire: {"thoughtSignature": proof}})
 
@@ -319,7 +320,7 @@ def usage_of(fields: Fields) -> Usage | None:
     if raw is None or jsontext.kind(raw) != "an object":
         return None
     counts = jsontext.fields(raw)
-    return Usage(
+    return trusted.Usage(
         input=integer(counts, "input"),
         cache_read=integer(counts, "cacheRead"),
         cache_write=integer(counts, "cacheWrite"),

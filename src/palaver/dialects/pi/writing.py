@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from msgspec import structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -32,7 +32,6 @@ from palaver.core.parts import (
     Text,
     ToolCall,
 )
-from palaver.core.usage import Usage
 from palaver.dialects import carrying
 from palaver.dialects.conversation import (
     COMPACTION,
@@ -159,7 +158,7 @@ class Rendering:
 
     def _assistant(self, entry: Entry, message: AssistantMessage, at: int, old: Fields) -> dict[str, Any]:
         wire = wire_of(message, APIS, "openai_chat")
-        usage = message.usage or Usage()
+        usage = message.usage or trusted.Usage()
         counts: Any = {
             "input": usage.input or 0,
             "output": (usage.output or 0) + (usage.reasoning or 0),

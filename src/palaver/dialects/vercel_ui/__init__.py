@@ -84,17 +84,6 @@ DIALECT: Final = Dialect(
     resumes=True,
     history="model",
     extension=".json",
-    texts=frozenset(
-        (
-            "approval.reason",
-            "errorText",
-            "reasoning",
-            "reasoning.text",
-            "text",
-            "toolCallId",
-            "toolName",
-        )
-    ),
     keeps=(
         "steps of a run",
         "reasoning with proof",

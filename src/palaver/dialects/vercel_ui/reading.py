@@ -21,15 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw, structs
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.errors import PalaverError
-from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import (
     AnyPart,
     Audio,
     Image,
-    Inline,
-    Json,
     MalformedToolCall,
     Opaque,
     Reasoning,
@@ -41,7 +39,7 @@ from palaver.core.usage import Usage
 from palaver.dialects import carrying, documents, packages
 from palaver.dialects.conversation import Conversation, Session, Step, derived_id
 from palaver.dialects.documents import Cut
-from palaver.dialects.fields import inner, integer, listed, split, string, value
+from palaver.dialects.fields import as_object, flag, inner, integer, listed, probing, split, string, value
 from palaver.dialects.record import Lines, Record
 from palaver.dialects.times import read_time
 from palaver.dialects.vercel_ui import forms
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
     from palaver.dialects.drift import Watch
 
 _USAGE: Final = ("usage", "totalUsage")
-_CONTENT: Final = frozenset(("a string", "an array", "null"))
 _MODEL: Final = ("model", "modelId")
 
 
@@ -94,7 +91,7 @@ class Reading:
         named = None if fields is None else string(fields, "id")
         group = [] if fields is None else self._messages(fields)
         if fields is None:
-            self._watch.note("unread", "no object")
+            self._watch.note("unread", "an item of messages is no object")
         if group:
             yield from conversation.join(group, [record], ids=[named])
         else:
@@ -116,19 +113,19 @@ class Reading:
         role = string(fields, "role")
         old = "parts" not in fields or "content" in fields
         self._watch.keys(fields, forms.OLD_MESSAGE if old else forms.MESSAGE, "message")
-        listed_parts = (split(raw) or raw for raw in listed(fields, "parts"))
+        listed_parts = (as_object(raw) or raw for raw in listed(fields, "parts"))
         parts = [_modern(each) for each in (listed_parts if "parts" in fields else _parts_of(fields))]
         parts += list(_attached(fields))
-        if "parts" not in fields and jsontext.kind(fields.get("content", jsontext.NULL)) not in _CONTENT:
-            self._watch.note("unread", f"message.content is {jsontext.kind(fields['content'])}")
         made: list[Message]
         match role:
             case "system":
                 content = [self._said(part) for part in parts if not _is_ours(part)]
-                made = [SystemMessage(content=tuple([each for each in content if isinstance(each, (Text, Opaque))]))]
+                made = [
+                    trusted.SystemMessage(content=tuple([each for each in content if isinstance(each, (Text, Opaque))]))
+                ]
             case "user":
                 said: Any = tuple([self._said(part) for part in parts if not _is_ours(part)])
-                made = [UserMessage(content=said)]
+                made = [trusted.UserMessage(content=said)]
             case "assistant":
                 made = self._run(parts)
             case _:
@@ -147,7 +144,7 @@ class Reading:
 
         def step() -> None:
             if content:
-                run.extend((AssistantMessage(content=tuple(_joined(content))), *results))
+                run.extend((trusted.AssistantMessage(content=tuple(_joined(content))), *results))
             content.clear()
             results.clear()
 
@@ -161,8 +158,8 @@ class Reading:
                 step()
             elif isinstance(part, dict) and kind == "steering-message":
                 step()
-                said: Any = tuple([self._said(split(each)) for each in listed(part, "parts")])
-                run.append(UserMessage(content=said))
+                said: Any = tuple([self._said(as_object(each) or each) for each in listed(part, "parts")])
+                run.append(trusted.UserMessage(content=said))
             elif not _is_ours(part):
                 content.append(self._said(part))
         step()
@@ -172,7 +169,7 @@ class Reading:
         """A part that is no call."""
         if not isinstance(part, dict):
             self._watch.note("block", jsontext.kind(part))
-            return Opaque(NAME, jsontext.own(part))
+            return trusted.Opaque(NAME, jsontext.own(part))
         kind = string(part, "type") or ""
         known = forms.PARTS.get(kind)
         if known is None and not kind.startswith(DATA):
@@ -182,13 +179,13 @@ class Reading:
         metadata = inner(part, "providerMetadata")
         match kind:
             case "text" if string(part, "text") is not None:
-                return packages.marked(Text(string(part, "text") or ""), metadata, NAME)
+                return packages.marked(trusted.Text(string(part, "text") or ""), metadata, NAME)
             case "reasoning":
                 return _reasoning(part, metadata)
             case "file" if "url" in part or "data" in part:
                 return _file(part, metadata)
             case _:
-                return Opaque(NAME, jsontext.raw(part))
+                return trusted.Opaque(NAME, jsontext.raw(part))
 
     def _tool(self, part: Fields, kind: str) -> tuple[list[AnyPart], ToolMessage | None]:
         """A call, and its result where it has one."""
@@ -209,7 +206,7 @@ class Reading:
                 result = _failed(string(part, "errorText") or "", call)
             case "output-denied":
                 result = _failed(string(approval, "reason") or forms.DENIED, call)
-            case "approval-responded" if value(approval, "approved") is False:
+            case "approval-responded" if "approved" in approval and not flag(approval, "approved"):
                 result = _failed(string(approval, "reason") or forms.DENIED, call)
             case "output-available" | "input-streaming":
                 pass
@@ -276,10 +273,11 @@ def _parts_of(fields: Fields) -> Iterator[Fields | Raw]:
     if reasoning:
         yield {"type": jsontext.raw("reasoning"), "reasoning": jsontext.raw(reasoning)}
     for each in listed(fields, "toolInvocations"):
-        yield {"type": jsontext.raw("tool-invocation"), "toolInvocation": each}
+        if split(each):
+            yield {"type": jsontext.raw("tool-invocation"), "toolInvocation": each}
     content = fields.get("content")
     if content is not None and jsontext.kind(content) == "an array":
-        yield from (split(each) or each for each in jsontext.items(content))
+        yield from (as_object(each) or each for each in jsontext.items(content))
     elif string(fields, "content"):
         yield {"type": jsontext.raw("text"), "text": fields["content"]}
 
@@ -304,7 +302,7 @@ def _reasoning(part: Fields, metadata: Fields) -> Reasoning:
     for each in listed(part, "details"):  # version 4, which had proof of Anthropic alone
         signature = string(split(each), "signature")
         if signature is not None:
-            return Reasoning(text, signature, wire="anthropic_messages")
+            return trusted.Reasoning(text, signature, wire="anthropic_messages")
     return packages.reasoning(text, metadata, NAME)
 
 
@@ -323,22 +321,22 @@ def _call(part: Fields, name: str, named: str) -> ToolCall | MalformedToolCall:
     metadata = inner(part, "callProviderMetadata")
     if string(part, "state") == "input-streaming":
         text = string(part, "rawInput") or ("" if raw is None else bytes(raw).decode())
-        return MalformedToolCall(text, "the arguments were still streaming", name, named)
+        return trusted.MalformedToolCall(text, "the arguments were still streaming", name, named)
     if raw is None and "rawInput" in part:
         given = string(part, "rawInput")
         text = bytes(part["rawInput"]).decode() if given is None else given
-        return MalformedToolCall(text, string(part, "errorText") or "", name, named)
+        return trusted.MalformedToolCall(text, string(part, "errorText") or "", name, named)
     kind = "an object" if raw is None else jsontext.kind(raw)
     text = "" if raw is None else bytes(raw).decode()
     if kind not in {"an object", "a string"}:
-        return MalformedToolCall(text, "the arguments are no object", name, named)
-    call = ToolCall(named, name, text, custom=kind == "a string", provider_executed=executed)
+        return trusted.MalformedToolCall(text, "the arguments are no object", name, named)
+    call = trusted.ToolCall(named, name, text, custom=kind == "a string", provider_executed=executed)
     return packages.marked(call, metadata, NAME)
 
 
 def _failed(text: str, call: ToolCall | MalformedToolCall) -> ToolMessage:
-    content = (Text(text),) if text else ()
-    return ToolMessage(content=content, tool_call_id=call.id, tool_name=call.name, is_error=True)
+    content = (trusted.Text(text),) if text else ()
+    return trusted.ToolMessage(content=content, tool_call_id=call.id, tool_name=call.name, is_error=True)
 
 
 def _result(raw: Raw | None, call: ToolCall | MalformedToolCall) -> ToolMessage:
@@ -346,12 +344,13 @@ def _result(raw: Raw | None, call: ToolCall | MalformedToolCall) -> ToolMessage:
     failed = False
     if raw is not None and not jsontext.is_null(raw):
         if jsontext.kind(raw) == "a string":
-            content = (Text(jsontext.text(raw)),)
+            content = (trusted.Text(jsontext.text(raw)),)
         else:
-            listed_parts = _blocks(raw)
-            content = (Json(jsontext.own(raw)),) if listed_parts is None else listed_parts
-            failed = listed_parts is not None and value(split(raw), "isError") is True
-    return ToolMessage(content=content, tool_call_id=call.id, tool_name=call.name, is_error=failed)
+            with probing():
+                listed_parts = _blocks(raw)
+            content = (trusted.Json(jsontext.own(raw)),) if listed_parts is None else listed_parts
+            failed = listed_parts is not None and flag(split(raw), "isError")
+    return trusted.ToolMessage(content=content, tool_call_id=call.id, tool_name=call.name, is_error=failed)
 
 
 def _blocks(raw: Raw) -> tuple[Any, ...] | None:
@@ -364,10 +363,10 @@ def _blocks(raw: Raw) -> tuple[Any, ...] | None:
         block = split(each)
         kind, data, text = string(block, "type"), string(block, "data"), string(block, "text")
         if kind == "text" and text is not None and len(block) == 2:  # noqa: PLR2004 (nothing but its type and text)
-            parts.append(Text(text))
+            parts.append(trusted.Text(text))
         elif kind in {"image", "audio"} and data is not None and block.keys() == {"type", "data", "mimeType"}:
             cls = Image if kind == "image" else Audio
-            parts.append(cls(Inline(data), string(block, "mimeType")))
+            parts.append(cls(trusted.Inline(data), string(block, "mimeType")))
         else:
             return None
     return tuple(parts) or None
@@ -448,7 +447,7 @@ def _usage(raw: Raw | None) -> Usage | None:
     fresh = integer(into, "noCacheTokens")
     if fresh is None and whole is not None:
         fresh = max(whole - (read or 0) - (write or 0), 0)
-    return Usage(
+    return trusted.Usage(
         input=fresh,
         cache_read=read,
         cache_write=write,

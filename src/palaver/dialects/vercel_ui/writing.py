@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Raw
 
-from palaver.core import jsontext
+from palaver.core import jsontext, trusted
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -201,7 +201,7 @@ class Rendering:
             if call.id not in {each.id for each in group}:
                 self._writing.lose("approximated", "tool", "a late result stands with its call", entry)
             return
-        made = ToolCall(message.tool_call_id or entry.id, message.tool_name or "unknown")
+        made = trusted.ToolCall(message.tool_call_id or entry.id, message.tool_name or "unknown")
         if call is None:
             self._writing.lose("approximated", "tool", "a result without a call is written with an empty call", entry)
         else:
@@ -257,7 +257,7 @@ class Rendering:
                 yield self._call(entry, place, part, group, olds)
             case ServerToolResult():
                 if _executed(entry.message, part) is None:
-                    call = ToolCall(part.tool_call_id, part.tool_name or "unknown", provider_executed=True)
+                    call = trusted.ToolCall(part.tool_call_id, part.tool_name or "unknown", provider_executed=True)
                     made = {**self._named(call.id, call.name, entry), **_input(call), **_served(part)}
                     yield {**made, "providerExecuted": True}
             case Opaque():

@@ -1,0 +1,100 @@
+"""What of a conversation is not among the messages that are written: for the receipt of every format.
+
+Rules (docs/spec/dialects.md#17):
+
+- A branch that holds a message which is not written is named.
+- Messages of the written branch that its view hides are counted. A message that a compaction copied counts as written
+  when its copy is.
+- Records of another format are counted, with their types. What stands before and behind the list of a document is none.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from palaver.core import jsontext
+from palaver.core.errors import PalaverError
+from palaver.core.messages import BOOKKEEPING, FlushMarker, RescueMarker
+from palaver.core.request import Loss
+from palaver.dialects import documents, kept
+from palaver.dialects.fields import string
+from palaver.threads.view import RECORD
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from palaver.core.messages import Message
+    from palaver.threads.thread import Entry, Thread
+
+ONE_LINE: Final = "the file holds one branch; each of the others is a file of its own"
+HIDDEN: Final = "{} of the branch that the history does not show"
+_MOST_TYPES: Final = 8
+
+
+def left_out(dialect: str, thread: Thread, written: Sequence[Entry], branch: str) -> Iterator[Loss]:
+    """Name the branches, the hidden messages and the records of other formats that are not written."""
+    held = {entry.id for entry in written}
+    yield from branches_left_out(thread, held, branch)
+    hidden = [entry.message for entry in thread.path(branch) if entry.id not in held and _counts(entry)]
+    if hidden:
+        said = {(type(entry.message), entry.message.content) for entry in written}
+        hidden = [message for message in hidden if (type(message), message.content) not in said]
+    if hidden:
+        yield Loss("dropped", "messages", HIDDEN.format(len(hidden)))
+    yield from _records(dialect, [entry for entry in thread.entries if entry.id not in held])
+
+
+def branches_left_out(thread: Thread, written: Collection[str], branch: str) -> Iterator[Loss]:
+    """Name the branches with a message that is not written, and those without a name by their last entry."""
+    present = {*written, *(entry.id for entry in thread.path(branch))}
+    if all(entry.id in present or not _counts(entry) for entry in thread.entries):
+        return
+    lacking: dict[str | None, bool] = {None: False}  # whether a message on the way to an entry is not written
+    for entry in thread.entries:  # parents first
+        lacking[entry.id] = lacking[entry.parent] or (entry.id not in present and _counts(entry))
+    heads = thread.branches
+    named = [f"branch {name}" for name, head in heads.items() if lacking[head]]
+    held = set(heads.values())
+    named += [f"branch ending in {leaf}" for leaf in thread.leaves if lacking[leaf] and leaf not in held]
+    for what in named:
+        yield Loss("dropped", what, ONE_LINE)
+
+
+def _counts(entry: Entry) -> bool:
+    """Whether an entry is a message that somebody said, not a record or a marker."""
+    return RECORD not in entry.message.tags and not isinstance(entry.message, (FlushMarker, RescueMarker))
+
+
+def _records(dialect: str, entries: Sequence[Entry]) -> Iterator[Loss]:
+    """Count the records of each other format, with their types."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        for name in _formats(entry.message) if RECORD in entry.message.tags else ():
+            kind = _type(entry.message, name) if name != dialect else None
+            if kind is not None:
+                found.setdefault(name, []).append(kind)
+    for name, types in found.items():
+        named = [each for each in dict.fromkeys(types) if each]
+        listed = ", ".join(named[:_MOST_TYPES]) + (", …" if len(named) > _MOST_TYPES else "")
+        count = f"{len(types)} of {name} that {'is no message' if len(types) == 1 else 'are no messages'}"
+        yield Loss("dropped", "records", f"{count}: {listed}" if named else count)
+
+
+def _formats(message: Message) -> list[str]:
+    """The formats of which a message keeps records."""
+    names = (name.removeprefix(BOOKKEEPING) for name in message.provider if name.startswith(BOOKKEEPING))
+    return [name for name in names if kept.leads(message, name)]
+
+
+def _type(message: Message, dialect: str) -> str | None:
+    """The type of the first record of a message; empty where it says none, ``None`` for a frame or a blank line."""
+    piece = next(iter(kept.records_of(dialect, [message]) or ()), None)
+    raw = b"" if piece is None else piece.raw.removeprefix(b"\xef\xbb\xbf").strip()
+    if piece is None or not raw or (piece.at in {0, documents.TAIL} and not jsontext.is_json(raw)):
+        return None
+    try:
+        return string(jsontext.fields(raw), "type") or ""
+    except PalaverError:
+        return ""  # a line that is no object

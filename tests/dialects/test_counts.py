@@ -1,0 +1,69 @@
+"""What goes from one format to another is all there, counted, wherever the receipt says that nothing was lost."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from palaver import dialects
+from palaver.core.messages import ToolMessage
+from palaver.core.parts import Media, Reasoning, Text, ToolCall
+from palaver.dialects.writing import chosen_history, is_record
+from tests.corpus import CORPUS
+from tests.dialects.samples import FILES, IDS, origin
+
+pytestmark = pytest.mark.finding("F-71")
+
+SESSIONS = [(path.parent.name, path) for path in sorted((CORPUS / "sessions").glob("*/*.jsonl"))]
+BOTH = [name for name in dialects.names() if dialects.get(name).rendering and dialects.get(name).reading]
+WORDS = {
+    "results": ("result", "tool", "message"),
+    "calls": ("call", "arguments", "assistant", "message"),
+    "media": ("image", "audio", "video", "file", "media", "user", "message", "tool", "assistant"),
+    "reasoning": ("reasoning", "proof", "assistant", "message"),
+    "characters": ("text", "message", "user", "assistant", "system", "developer", "tool", "refusal", "json", "order"),
+}
+"""What a loss says that names something of a kind."""
+
+
+def counted(messages):
+    found = Counter()
+    for message in messages:
+        found["results"] += isinstance(message, ToolMessage)
+        for part in message.content:
+            found["calls"] += isinstance(part, ToolCall)
+            found["media"] += isinstance(part, Media)
+            found["reasoning"] += isinstance(part, Reasoning) and bool(part.text)
+            found["characters"] += len(part.text.strip()) if isinstance(part, Text) else 0
+    return found
+
+
+@pytest.mark.law(5)
+@pytest.mark.parametrize(
+    ("name", "path"), [*FILES, *SESSIONS], ids=[*IDS, *(f"session-{name}" for name, _ in SESSIONS)]
+)
+def test_what_is_fewer_is_on_the_receipt(name, path):
+    for transcript in dialects.get(name).read(path.read_bytes(), origin(path)):
+        for target in BOTH:
+            if target == name:
+                continue
+            dialect = dialects.get(target)
+            written = dialect.write(transcript)
+            path_of = transcript.thread.path()
+            entries = transcript.thread.entries if dialect.tree else chosen_history(path_of, dialect.history)
+            given = counted([entry.message for entry in entries if not is_record(entry)])
+            found = counted(
+                [
+                    entry.message
+                    for each in dialect.read(written.body)
+                    for entry in each.thread.entries
+                    if not is_record(entry)
+                ]
+            )
+            named = " ".join(loss.what.lower() for loss in written.losses)
+            silent = {kind: (count, found[kind]) for kind, count in given.items() if found[kind] < count}
+            silent = {kind: each for kind, each in silent.items() if not any(word in named for word in WORDS[kind])}
+            assert silent == {}, (target, silent, written.losses)

@@ -1,0 +1,32 @@
+"""An export of opencode whose progress line went into the same file."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import pytest
+
+from palaver import dialects
+from tests.dialects.samples import FOLDER
+
+pytestmark = pytest.mark.finding("F-76")
+
+OPENCODE = dialects.get("opencode")
+
+
+@pytest.mark.parametrize(
+    "line", ["Exporting session: ses_1\n", "Exporting session: latest", "Exporting session: ses_1\r\n"]
+)
+@pytest.mark.parametrize("name", ["export.json", "version2.json"])
+def test_an_export_is_read_behind_its_progress_line(line, name):
+    whole = (FOLDER / "opencode" / name).read_bytes()
+    data = line.encode() + whole
+    (found,) = dialects.detect(data, "session.json")
+    assert found.dialect == "opencode"
+    ((given,), (read,)) = (OPENCODE.read(whole), OPENCODE.read(data))
+    assert [entry.message.text for entry in read.thread.path()] == [entry.message.text for entry in given.thread.path()]
+    assert read.title == given.title
+    assert OPENCODE.write(read).body == data
+    first = next(entry for entry in read.thread.path() if entry.message.text)
+    assert dialects.get("atif").write(read).body == dialects.get("atif").write(given).body
+    assert first.message.text
