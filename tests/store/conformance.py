@@ -12,9 +12,12 @@ _ROWS = {
     stores.threads_are_known_by_any_name: ("ASK-29", "DAS-29"),
 }
 _FINDINGS = {
+    stores.what_is_copied_keeps_its_times: "F-07",
     stores.a_blob_that_a_message_names_is_there: "F-103",
     stores.what_cannot_be_read_back_is_refused: "F-01",
     stores.a_bad_record_closes_nothing_else: "F-01",
+    stores.generated_bad_records_close_nothing_else: "F-01",
+    stores.odd_values_are_refused_or_come_back_equal: "F-01",
     stores.what_is_no_json_closes_nothing_else: "F-01",
 }
 

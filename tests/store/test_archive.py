@@ -4,6 +4,7 @@ import io
 import json
 import random
 from binascii import b2a_base64
+from contextlib import suppress
 from hashlib import sha256
 
 import pytest
@@ -17,6 +18,8 @@ from palaver.store import archive
 from palaver.store.archive import copy_thread, export_thread, import_thread, zstd
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
+from palaver.store.unreadable import is_unreadable
+from palaver.testing.ill_typed import older_writer, unreadable_values
 from palaver.testing.strategies import any_messages, json_objects, odd_text
 from palaver.threads.ids import uuid7
 from palaver.threads.thread import MAIN, Entry, Thread, stamped
@@ -701,3 +704,44 @@ def test_how_another_program_spells_a_file_does_not_matter():
     store, result = imported(ended(body, 2, 1))
     assert [entry.message for entry in store.read("t")] == [user(Image(Inline(PICTURE_TEXT))), user("é")]
     assert result.damage == ()
+
+
+@pytest.mark.finding("F-01")
+def test_generated_bad_records_go_along_with_their_bytes(tmp_path):
+    cases = list(unreadable_values())
+    with SQLiteStore(tmp_path / "a.db") as store:
+        store.create("t")
+        store.append("t", [user("first")])
+        for _, message in cases:
+            with older_writer(), suppress(TypeError, AttributeError, ValueError, PalaverError):
+                store.append("t", [message])
+        store.append("t", [user("last")])
+    with SQLiteStore(tmp_path / "a.db") as store:
+        entries = store.read("t")
+        assert len(entries) > len(cases) // 2
+        again, taken = imported(exported(store, "t"))
+    assert taken.damage == ()
+    assert again.read("t") == entries
+    assert [is_unreadable(entry.message) for entry in entries] == [False, *[True] * (len(entries) - 2), False]
+
+
+@pytest.mark.finding("F-01")
+def test_a_file_with_a_bad_record_is_refused_by_its_line_and_taken_up_to_it():
+    store = MemoryStore()
+    store.create("t")
+    store.append("t", [user("a"), user("b"), user("c")])
+    data = exported(store, "t")
+    for what, message in unreadable_values():
+        with older_writer():
+            line = canonical.encode(message)
+
+        def change(kept, line=line):
+            bad = {**json.loads(kept[2]), "message": json.loads(line)}
+            return [*kept[:2], jsontext.encode(bad) + b"\n", *kept[3:]]
+
+        broken = reclosed(data, change)
+        with pytest.raises(DamageError, match=r"^line 3, byte .*cannot be read"):
+            imported(broken)
+        again, taken = imported(broken, partial=True)
+        assert [entry.message.text for entry in again.read("t")] == ["a"], what
+        assert [each.kind for each in taken.damage][:1] == ["altered"]

@@ -73,14 +73,100 @@ def test_a_file_that_goes_on_adds_what_is_new(store):
     assert said(store) == ["one", "two", "three"]
 
 
-def test_an_edited_file_stands_beside_what_it_said_before(store):
-    take(store, file_of(line(0, "one"), line(1, "two"), line(2, "three")))
-    again = take(store, file_of(line(0, "one"), line(1, "TWO"), line(2, "three")))
-    assert (again.messages, again.new) == (3, 2)
-    assert said(store) == ["one", "TWO", "three"]
+@pytest.mark.finding("S-02")
+def test_an_edited_file_is_a_branch_beside_what_it_said_before(store):
+    data = file_of(line(0, "one"), line(1, "two"), line(2, "three"))
+    edited = file_of(line(0, "one"), line(1, "TWO"), line(2, "three"))
+    take(store, data)
+    again = take(store, edited)
+    assert (again.messages, again.new, again.branch) == (3, 2, "import-2")
+    assert said(store) == ["one", "two", "three"]
+    assert said(store, "import-2") == ["one", "TWO", "three"]
     assert len(store.read(HEADER["id"])) == 6
     written = PI.write(structs.replace(transcript_of([]), thread=store.load(HEADER["id"])))
-    assert written.body == file_of(line(0, "one"), line(1, "TWO"), line(2, "three"))
+    assert written.body == data
+    before = store.info(HEADER["id"])
+    assert take(store, data) == Filed(HEADER["id"], 3, 0, "one")
+    assert take(store, edited) == Filed(HEADER["id"], 3, 0, "one", "import-2")
+    assert store.info(HEADER["id"]) == before
+
+
+@pytest.mark.finding("S-02")
+def test_each_version_of_a_file_goes_on_on_its_own_branch(store):
+    take(store, file_of(line(0, "one"), line(1, "two")))
+    take(store, file_of(line(0, "one"), line(1, "TWO")))
+    take(store, file_of(line(0, "one"), line(1, "2")))
+    assert take(store, file_of(line(0, "one"), line(1, "TWO"), line(2, "three"))).branch == "import-2"
+    assert take(store, file_of(line(0, "one"), line(1, "2"), line(2, "three"))).branch == "import-3"
+    assert take(store, file_of(line(0, "one"), line(1, "two"), line(2, "three"))).branch is None
+    assert said(store) == ["one", "two", "three"]
+    assert said(store, "import-2") == ["one", "TWO", "three"]
+    assert said(store, "import-3") == ["one", "2", "three"]
+    assert set(store.info(HEADER["id"]).branches) == {"main", "import-2", "import-3"}
+
+
+@pytest.mark.finding("S-02")
+@pytest.mark.parametrize("lines", [1, 2])
+def test_a_file_that_ends_sooner_moves_nothing(store, lines):
+    every = [line(0, "one"), line(1, "two"), line(2, "three")]
+    take(store, file_of(*every))
+    before = store.info(HEADER["id"])
+    taken = take(store, file_of(*every[:lines]))
+    assert (taken.messages, taken.new, taken.branch) == (lines, 0, None)
+    assert store.info(HEADER["id"]) == before
+
+
+@pytest.mark.finding("S-02")
+def test_a_file_that_breaks_off_within_a_line_takes_nothing_from_a_branch(store):
+    data = file_of(line(0, "one"), line(1, "two"), line(2, "three"))
+    take(store, data)
+    head = store.info(HEADER["id"]).branches["main"]
+    assert take(store, data[:-40]).branch == "import-2"
+    assert store.info(HEADER["id"]).branches["main"] == head
+    assert take(store, data).branch is None
+    assert store.info(HEADER["id"]).branches["main"] == head
+
+
+@pytest.mark.finding("S-02")
+def test_a_line_that_was_half_written_is_no_other_version(store):
+    data = file_of(line(0, "one"), line(1, "two"), line(2, "three"))
+    assert take(store, data[:-40]).messages == 2
+    again = take(store, data)
+    assert (again.messages, again.new, again.branch) == (3, 1, None)
+    assert said(store) == ["one", "two", "three"]
+    assert set(store.info(HEADER["id"]).branches) == {"main"}
+
+
+@pytest.mark.finding("S-02")
+@pytest.mark.parametrize("marked_first", [False, True])
+def test_a_byte_order_mark_or_other_line_breaks_make_no_second_copy(store, marked_first):
+    data = file_of(line(0, "one"), line(1, "two"))
+    versions = [data, b"\xef\xbb\xbf" + data, data.replace(b"\n", b"\r\n")]
+    for number, version in enumerate(reversed(versions) if marked_first else versions):
+        taken = take(store, version)
+        assert (taken.messages, taken.new, taken.branch) == (2, 0 if number else 2, None)
+    assert len(store.read(HEADER["id"])) == 3
+
+
+@pytest.mark.finding("S-02")
+def test_a_damaged_line_takes_nothing_from_a_branch(store):
+    data = file_of(line(0, "one"), line(1, "two"), line(2, "three"))
+    take(store, data)
+    before = store.info(HEADER["id"]).branches
+    take(store, data.replace(b"two", b"t\xffo"))
+    assert before.items() <= store.info(HEADER["id"]).branches.items()
+    written = PI.write(structs.replace(transcript_of([]), thread=store.load(HEADER["id"])))
+    assert written.body == data
+
+
+@pytest.mark.finding("S-02")
+def test_a_rewind_in_the_file_moves_the_branch_as_the_file_still_has_what_it_left(store):
+    lines = [line(0, "one"), line(1, "two"), line(2, "three")]
+    take(store, file_of(*lines))
+    rewound = take(store, file_of(*lines, line(3, "else", parent="e1")))
+    assert (rewound.new, rewound.branch) == (1, None)
+    assert said(store) == ["one", "two", "else"]
+    assert said(store, "branch-1") == ["one", "two", "three"]
 
 
 def test_a_branch_that_somebody_moved_on_stays(store):

@@ -3,7 +3,7 @@
 import pytest
 
 from palaver.core.errors import UnavailableError
-from palaver.store.location import VARIABLE, open_store
+from palaver.store.location import VARIABLE, default_location, open_store
 
 pytestmark = pytest.mark.finding("F-07")
 
@@ -25,9 +25,11 @@ def test_a_store_is_begun_in_a_folder_that_is_there(tmp_path, location):
         store.create("t")
 
 
-def test_the_folder_of_the_default_location_is_made(tmp_path, monkeypatch):
+@pytest.mark.finding("S-14")
+@pytest.mark.parametrize("named", [False, True])
+def test_the_folder_of_the_default_location_is_made(tmp_path, monkeypatch, named):
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    with open_store() as store:
+    with open_store(default_location() if named else None) as store:
         store.create("t")
     assert (tmp_path / "data" / "palaver" / "palaver.db").exists()

@@ -22,7 +22,7 @@ def test_state_machine():
     run_state_machine_as_test(machine(lambda: store))
 
 
-def test_every_change_of_a_thread_moves_its_time():
+def test_a_message_or_a_branch_moves_the_time_of_a_thread():
     now = iter(range(100))
     store = MemoryStore(clock=lambda: next(now))
     store.create("t")
@@ -31,8 +31,7 @@ def test_every_change_of_a_thread_moves_its_time():
         lambda: store.append("t", [p.user("a")]),
         lambda: store.fork("t", "side"),
         lambda: store.rewind("t", None),
-        lambda: store.update("t", title="T"),
-        lambda: store.add("t", [], branches={"other": None}),
+        lambda: store.append("t", [p.user("b")]),
     ):
         change()
         seen.append(store.info("t").updated_at)

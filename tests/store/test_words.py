@@ -278,7 +278,7 @@ def fts5():
 def tsquery():
     psycopg = pytest.importorskip("psycopg")
     try:
-        db = psycopg.connect(POSTGRES, autocommit=True, connect_timeout=3)
+        db = psycopg.connect(POSTGRES, autocommit=True, connect_timeout=30)
     except psycopg.OperationalError as error:
         pytest.skip(f"no PostgreSQL: {error}")
 

@@ -9,24 +9,29 @@ Rules:
   not. Which files a thread came from stands in its metadata, under ``files``.
 - An entry that is there with another message, because somebody edited the file, or because its end was not yet written,
   joins beside the old one under an id of its own, and what follows it follows the new one.
-- A branch moves to where the file says as long as it stands where a file left it. One that somebody else has moved on
-  stays, and the file's end gets a branch of its own, ``import-2`` and so on: nothing is lost, and nothing is guessed.
+- A branch moves to where the file says as long as it stands where a file left it and the file still has what stands
+  there: on the way to its new end, on another of its own branches, or, where the end was not yet written whole, as the
+  first bytes of what is there now. Otherwise it stays, and the file's end gets a branch of its own, ``import-2`` and so
+  on; the next import from that file moves it on. So no import takes an entry off all branches but a half-written end.
+- A byte order mark, and line breaks of another kind, make no other record.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType, structs
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from palaver.core import canonical
+from palaver.core import canonical, jsontext
 from palaver.core.errors import NotFoundError, StoreError, excerpt
-from palaver.core.messages import Message, UserMessage
+from palaver.core.messages import BOOKKEEPING, Message, UserMessage
+from palaver.dialects import kept
 from palaver.dialects.conversation import Began, Ended, Joined, Noted, Step, derived_id
 from palaver.dialects.drift import Drift
 from palaver.store import pack
@@ -65,6 +70,8 @@ class Filed(Struct, frozen=True):
     new: int
     title: str | None = None
     branch: str | None = None
+    """The branch that was made or moved because the conversation parts from the thread's own; the first of them."""
+    more_branches: tuple[str, ...] = ()
 
 
 class _File(Struct, frozen=True):
@@ -165,6 +172,7 @@ class _Taking:
         self._size = 0
         self._messages = self._new = 0
         self._moved: dict[str, str] = {}  # entries of the file that have another id here
+        self._parents: dict[str, str | None] = {}  # the tree of the file, with the ids that entries have here
         self._known: dict[str, Entry] | None = None
         self._begun: ThreadInfo | None = None
         self._title: str | None = None
@@ -188,12 +196,14 @@ class _Taking:
             try:
                 added = self._store.add(self._thread, entries, branches=heads, absent=_absent(self._store, entries))
                 self._count(entries, added, messages)
+                self._parents.update((entry.id, entry.parent) for entry in entries)
                 return
             except StoreError:
                 if self._begun is None:
                     raise
                 self._known = {each.id: each for each in self._store.read(self._thread)}
         fitted = [self._fitted(entry, self._known) for entry in entries]
+        self._parents.update((entry.id, entry.parent) for entry in fitted)
         new = [entry for entry in fitted if entry.id not in self._known]
         self._known.update((entry.id, entry) for entry in new)
         self._store.add(self._thread, new, absent=_absent(self._store, new))
@@ -209,7 +219,8 @@ class _Taking:
         """Give an entry as it can join: with an id of its own where another one has it."""
         parent = self._moved.get(entry.parent or "", entry.parent)
         placed = structs.replace(entry, parent=parent)
-        if entry.id not in known or known[entry.id] == placed:
+        before = known.get(entry.id)
+        if before is None or before == placed or _same(before, placed):
             return placed
         made = derived_id(entry.id, parent, canonical.content_hash(entry.message))
         self._moved[entry.id] = made
@@ -230,33 +241,107 @@ class _Taking:
         """Move the branches of a thread that was there before, as far as they may move."""
         left = _left(begun.metadata)
         moves: dict[str, str | None] = {}
-        aside: str | None = None
-        for name, head in heads.items():
+        parted: dict[str, str] = {}
+        covered = {entry for head in heads.values() for entry in _up(head, self._parents)}
+        for name, head in sorted(heads.items(), key=lambda each: each[0] != MAIN):
             stands = begun.branches.get(name)
             if head == stands or (name in begun.branches and head is None):
-                continue
-            if name not in begun.branches or stands is None or stands == left.get(name):
-                moves[name] = head
-            elif head is not None and not self._holds(stands, head):
-                aside = self._aside(head, {*begun.branches, *moves}, begun)
-                if aside not in begun.branches:
-                    moves[aside] = head
+                left[name] = head
+            elif stands is None or (
+                stands == left.get(name) and (stands in covered or self._is_written_on(stands, head))
+            ):
+                moves[name] = left[name] = head
+            elif head is not None:
+                parted[name] = head
+        asides = self._aside(parted, moves, left, begun) if parted else {}
         if moves:
             self._store.add(self._thread, (), branches=moves)
-        metadata = {**begun.metadata, **end.metadata, HEADS: {**left, **heads}}
+        own = MAIN not in parted  # else the file is another version, and the thread keeps what it says of itself
+        told = {**begun.metadata, **end.metadata} if own else {**end.metadata, **begun.metadata}
         title = UNSET if begun.title is not None or end.title is None else end.title
-        filed = Filed(self._thread, self._messages, self._new, end.title or begun.title, aside)
-        return filed, _Described(self._thread, title, metadata, begun.metadata)
+        named = tuple(dict.fromkeys(asides.values()))
+        filed = Filed(
+            self._thread, self._messages, self._new, end.title or begun.title, named[0] if named else None, named[1:]
+        )
+        return filed, _Described(self._thread, title, {**told, HEADS: left}, begun.metadata)
 
-    def _holds(self, leaf: str, entry: str) -> bool:
-        return any(each.id == entry for each in self._store.path(self._thread, leaf))
+    def _is_written_on(self, stands: str, head: str | None) -> bool:
+        """Whether what stands there ends in records that the file has written on since: a torn line, half an answer."""
+        if head is None:
+            return False
+        before, now = self._store.path(self._thread, stands), self._store.path(self._thread, head)
+        same = next((at for at, (one, other) in enumerate(zip(before, now, strict=False)) if one != other), len(now))
+        written = _written([entry.message for entry in before[same:]])
+        return written != b"" and _written([entry.message for entry in now[same:]]).startswith(written)
 
-    def _aside(self, head: str, taken: set[str], begun: ThreadInfo) -> str:
-        """The name of a branch for a head that the thread's own branch has left; the one it has, if it has one."""
-        for name, stands in begun.branches.items():
-            if name.startswith("import-") and stands == head:
-                return name
-        return next(name for number in range(2, len(taken) + 3) if (name := f"import-{number}") not in taken)
+    def _aside(
+        self, parted: Mapping[str, str], moves: dict[str, str | None], left: dict[str, str | None], begun: ThreadInfo
+    ) -> dict[str, str]:
+        """Put heads that may not move their branch on branches of their own; give the names of those, by branch."""
+        known = {each.id: each.parent for each in self._store.read(self._thread)}
+        heads = {**begun.branches, **moves}
+        holds = {name: set(_up(head, known)) for name, head in heads.items()}
+        found: dict[str, str] = {}
+        for name, head in parted.items():
+            if head in holds.get(name, ()):
+                continue  # the file ends before the thread does
+            holder = next((each for each, entries in holds.items() if head in entries), None)
+            if holder is None:
+                path = set(_up(head, known))
+                ours = (each for each, stands in heads.items() if _is_aside(each) and stands == left.get(each))
+                holder = next((each for each in ours if heads[each] in path), None)
+                holder = holder or next(each for each in map("import-{}".format, count(2)) if each not in heads)
+                moves[holder] = left[holder] = heads[holder] = head
+                holds[holder] = path
+            if _is_aside(holder):
+                found[name] = holder
+        return found
+
+
+def _is_aside(branch: str) -> bool:
+    return branch.startswith("import-")
+
+
+def _up(entry: str | None, parents: Mapping[str, str | None]) -> Iterator[str]:
+    """An entry and all that it follows, back to the first."""
+    while entry is not None:
+        yield entry
+        entry = parents.get(entry)
+
+
+def _same(before: Entry, now: Entry) -> bool:
+    """Whether an entry of the same id says the same, from records that differ in a byte order mark or line breaks."""
+    return (before.parent, _plain(before.message)) == (now.parent, _plain(now.message))
+
+
+def _plain(message: Message) -> Message:
+    """A message whose records have no byte order mark, and line breaks of one kind."""
+    if message.provider_json is UNSET:
+        return message
+    fields = jsontext.fields(message.provider_json)
+    for name, value in fields.items():
+        if name.startswith(BOOKKEEPING):  # a quote inside a text is escaped, so that these only match between texts
+            text = bytes(value).replace(b'"text":["\xef\xbb\xbf', b'"text":["')
+            fields[name] = Raw(text.replace(rb'\r\n"]', rb'\n"]'))
+    return structs.replace(message, provider_json=jsontext.raw(fields))
+
+
+def _written(messages: Sequence[Message]) -> bytes:
+    """The bytes of the records that messages came from; none when one of them came from no record."""
+    pieces: list[bytes] = []
+    for place, message in enumerate(messages):
+        names: list[str] = [] if message.provider_json is UNSET else [*jsontext.fields(message.provider_json)]
+        dialect = next((each.removeprefix(BOOKKEEPING) for each in names if each.startswith(BOOKKEEPING)), None)
+        if dialect is None:
+            return b""
+        if kept.follows(message, dialect) is None:
+            group = [message]
+            for each in messages[place + 1 :]:
+                if kept.follows(each, dialect) is None:
+                    break
+                group.append(each)
+            pieces += [piece.raw for piece in kept.records_of(dialect, group) or ()]
+    return b"".join(pieces)
 
 
 def title_of(messages: Iterable[Message]) -> str | None:

@@ -4,6 +4,7 @@ Rules:
 
 - ``postgresql://…`` is a PostgreSQL database, ``jsonl:FOLDER`` (and any folder that exists) a folder of JSON Lines,
   ``memory:`` this process; anything else is the path of an SQLite file, with or without ``sqlite:`` before it.
+- ``file:PATH`` is an SQLite file by its URI, as SQLite writes them; with ``?mode=ro`` it is open for reading only.
 - Without a location, ``PALAVER_STORE`` decides, and without that the file ``palaver.db`` in the user's data folder.
 - A kind of store is imported when one of it is opened.
 
@@ -13,18 +14,22 @@ Stability: experimental.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack, cast
+from urllib.parse import unquote
 
 import platformdirs
 
-from palaver.core.errors import UnavailableError
+from palaver.core.argument_types import check_arguments
+from palaver.core.errors import StoreError, UnavailableError
 
 if TYPE_CHECKING:
     from palaver.store.store import Store
 
 VARIABLE: Final = "PALAVER_STORE"
 _FILE: Final = "palaver.db"
+_URI: Final = "file:"
 _KINDS: Final = {
     "postgresql": ("palaver.store.postgres", "PostgresStore"),
     "postgres": ("palaver.store.postgres", "PostgresStore"),
@@ -34,39 +39,96 @@ _KINDS: Final = {
 }
 
 
+class StoreOptions(TypedDict, total=False):
+    """How a store is opened. Each kind takes some of these; times are in seconds."""
+
+    clock: Callable[[], int]
+    """Gives Unix milliseconds. SQLite, JSON Lines, memory."""
+    sync: Literal["full", "normal", "flush", "fsync"]
+    """When a change is on disk: ``full`` or ``normal`` (SQLite), ``flush`` or ``fsync`` (JSON Lines)."""
+    read_only: bool
+    """Whether an SQLite file is opened for reading only."""
+    timeout: float
+    """How long SQLite waits for another writer."""
+    wait: float
+    """How long a folder of JSON Lines waits for another writer."""
+    max_bytes: int
+    """The size at which JSON Lines go on in another file."""
+    schema: str
+    """The schema that holds the tables. PostgreSQL."""
+    least: int
+    """The connections that are kept open. PostgreSQL."""
+    most: int
+    """The largest number of connections. PostgreSQL."""
+    patience: float
+    """How long a connection is waited for. PostgreSQL."""
+
+
 def default_location() -> str:
     """Where a store is kept when nobody says where: ``PALAVER_STORE``, else a file in the user's data folder."""
-    return os.environ.get(VARIABLE) or os.path.join(platformdirs.user_data_dir("palaver", appauthor=False), _FILE)  # noqa: PTH118 (pathlib takes longer to load than this module)
+    return os.environ.get(VARIABLE) or _own_file()
+
+
+def _own_file() -> str:
+    return os.path.join(platformdirs.user_data_dir("palaver", appauthor=False), _FILE)  # noqa: PTH118 (pathlib takes longer to load than this module)
 
 
 def parted(location: str | os.PathLike[str]) -> tuple[str, str]:
     """The kind of store that a location names, and what stands behind it: the path of a file or folder."""
     where = os.fspath(location)
+    if where.startswith(_URI) and not isinstance(location, os.PathLike):
+        return "sqlite", _file_of(where)[0]
     kind, _, rest = where.partition(":")
     if kind in _KINDS and not isinstance(location, os.PathLike):
         return kind, rest
     return ("jsonl", where) if os.path.isdir(where) else ("sqlite", where)  # noqa: PTH112 (as above)
 
 
-def open_store(location: str | os.PathLike[str] | None = None, **options: Any) -> Store:
-    """Open the store at a location, and begin it where there is none; options are those of its class.
+def _file_of(uri: str) -> tuple[str, bool]:
+    """The path of a URI of SQLite, and whether it is for reading only. Raises ``StoreError`` for other parameters."""
+    path, _, query = uri.removeprefix(_URI).partition("#")[0].partition("?")
+    if path.startswith("//"):
+        host, _, path = path[2:].partition("/")
+        path = f"/{path}"
+        if host not in {"", "localhost"}:
+            raise StoreError(f"{uri}: a file of another machine")
+    if query not in {"", "mode=ro", "mode=rw", "mode=rwc"}:
+        raise StoreError(f"{uri}: only mode=ro, mode=rw and mode=rwc can follow the path")
+    return unquote(path), query == "mode=ro"
 
-    The folder that a location lies in must be there; that of the default location is made.
-    Raises ``StoreError`` for what is there and is no store, and ``UnavailableError`` for what cannot be reached.
+
+def open_store(location: str | os.PathLike[str] | None = None, **options: Unpack[StoreOptions]) -> Store:
+    """Open the store at a location, and begin it where there is none; options are those of its kind.
+
+    The folder that a location lies in must be there; that of the user's own file is made.
+    Raises ``StoreError`` for what is there and is no store, and for an option of another kind or type;
+    ``UnavailableError`` for what cannot be reached.
     """
     where = default_location() if location is None else os.fspath(location)
     kind, rest = parted(where if location is None else location)
+    if kind == "sqlite" and where.startswith(_URI) and not isinstance(location, os.PathLike) and _file_of(where)[1]:
+        options["read_only"] = True
     module, name = _KINDS[kind]
     opened = getattr(import_module(module), name)
+    _check_options(kind, opened, options)
     if kind in {"postgresql", "postgres"}:
         return cast("Store", opened(where, **options))
     if kind == "memory":
         return cast("Store", opened(**options))
-    if location is None and not os.environ.get(VARIABLE):
+    if rest == _own_file():
         _make_folder(os.path.dirname(rest))  # noqa: PTH120 (as above)
     else:
         _check_folder(os.path.dirname(os.path.abspath(rest)))  # noqa: PTH100, PTH120 (as above)
     return cast("Store", opened(rest, **options))
+
+
+def _check_options(kind: str, opened: type[Store], options: StoreOptions) -> None:
+    """Raise ``StoreError`` for an option that this kind does not take, or that is of the wrong type."""
+    known = opened.__init__.__kwdefaults__ or {}
+    for name in options:
+        if name not in known:
+            raise StoreError(f"{name}: a store of the kind {kind!r} has no such option, only {', '.join(known)}")
+    check_arguments(f"a store of the kind {kind!r}", opened.__init__, dict(options), StoreError)
 
 
 def _check_folder(folder: str) -> None:

@@ -30,6 +30,7 @@ from palaver.store.rows import (
     checked_name,
     checked_tags,
     checked_title,
+    dates,
     frozen_metadata,
     prepare,
     repeats,
@@ -87,7 +88,7 @@ class MemoryStore(Store):
             case Created():
                 self._held[change.thread] = Held(change)
             case Updated():
-                held = self._touched(change.thread, change.at)
+                held = self._held[change.thread]
                 held.title = held.title if change.title is UNSET else change.title
                 held.tags = held.tags if change.tags is UNSET else change.tags
                 held.metadata = held.metadata if change.metadata is UNSET else change.metadata
@@ -108,7 +109,7 @@ class MemoryStore(Store):
 
     def _touched(self, thread: str, at: int) -> Held:
         held = self._held[thread] = self._held.pop(thread)
-        held.updated_at = at
+        held.updated_at = max(held.updated_at, at)
         return held
 
     def _known(self, thread: str) -> Held:
@@ -144,10 +145,11 @@ class MemoryStore(Store):
             return self._known(thread).info()
 
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
-        """The threads, those changed last first."""
+        """The threads, those that went on last first."""
         with self._lock:
-            names = [name for name, held in self._held.items() if tag is None or tag in held.tags]
-        for name in names[::-1][:limit]:
+            last = sorted(self._held.items(), key=lambda each: each[1].updated_at)
+            names = [name for name, held in last if tag is None or tag in held.tags]
+        for name in names[::-1][: None if limit is None else max(limit, 0)]:
             with self._lock:
                 held = self._held.get(name)
                 info = None if held is None else held.info()
@@ -237,10 +239,12 @@ class MemoryStore(Store):
             new = tree.missing(given, branches or {})
             self._check_blobs([entry.message for entry in new], absent)
             now = self._clock()
+            first, last = dates([entry.message for entry in new], now)
             if thread not in self._held:
-                self._commit(Created(thread=thread, at=now))
+                self._commit(Created(thread=thread, at=first))
             if new or branches:
-                self._commit(Joined(thread=thread, at=now, entries=new, branches=dict(branches or {})))
+                at = last if new else self._held[thread].updated_at
+                self._commit(Joined(thread=thread, at=at, entries=new, branches=dict(branches or {})))
             return len(new)
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
@@ -305,10 +309,11 @@ class MemoryStore(Store):
 
     def put_blob(self, data: bytes) -> Blob:
         """Keep bytes."""
+        data = pack.blob_data(data)
         digest = sha256(data).digest()
         with self._lock:
             if digest not in self._blobs:
-                self._commit(BlobPut(data=bytes(data)))
+                self._commit(BlobPut(data=data))
         return pack.named(digest)
 
     def get_blob(self, blob: Blob | str) -> bytes:

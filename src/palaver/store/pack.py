@@ -8,7 +8,8 @@ Rules:
 - Inline media of ``LEAST_MEDIA`` characters or more leave the message. Where base64 as the standard writes it gives
   the same text again, the decoded bytes are the blob, and their address is that of ``Blob``; any other text is kept
   as text. Loading puts them back: the message is equal, its base64 text the same.
-- Bytes of ``LEAST_COMPRESSED`` or more are compressed with Zstandard where that saves a tenth.
+- A message is kept as its JSON text, which SQL can read (docs/adr/0033-messages-are-stored-as-text.md). Of blobs, bytes
+  of ``LEAST_COMPRESSED`` or more are compressed with Zstandard where that saves a tenth.
 - Every entry has a seal: the SHA-256 of the seal before it, its id, its stamps and the address of its message. The seal
   of a leaf vouches for its whole path; a change of any of it is found by deriving the seals again.
 
@@ -22,12 +23,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msgspec import UNSET, structs
 
 from palaver.core import canonical, jsontext
-from palaver.core.errors import DamageError, DecodeError, NotFoundError, excerpt
+from palaver.core.errors import DamageError, DecodeError, NotFoundError, StoreError, excerpt
 from palaver.core.messages import Message
 from palaver.core.parts import Blob, Inline, Media
 from palaver.threads.ids import is_uuid
@@ -119,7 +121,8 @@ def pack(message: Message) -> Packed:
 
     lighter, uses = take_out(message, take)
     marks = 0 if lighter is message else MOVED
-    return Packed(kept(canonical.encode(lighter)), tuple(moved.values()), uses, marks)
+    data = canonical.encode(lighter)
+    return Packed(Kept(sha256(data).digest(), RAW, data, len(data)), tuple(moved.values()), uses, marks)
 
 
 def take_out(message: Message, take: Callable[[bytes], bytes | None]) -> tuple[Message, tuple[bytes, ...]]:
@@ -203,13 +206,34 @@ def seal(before: bytes, entry: str, stamps: int, sent_at: int | None, digest: by
     return sha256(b"%b%b %d %b %b" % (before, name, stamps, time, digest)).digest()
 
 
+def is_sealed(  # noqa: PLR0917 (one argument a column)
+    found: bytes, before: bytes, entry: str, stamps: int, sent_at: float | None, digest: bytes
+) -> bool:
+    """Whether a seal vouches for an entry. A time that is no integer counts as older versions wrote it: cut off."""
+    if type(sent_at) is float and not isfinite(sent_at):
+        return False
+    return seal(before, entry, stamps, None if sent_at is None else int(sent_at), digest) == found
+
+
+def blob_data(data: object) -> bytes:
+    """The bytes that ``put_blob`` is given. Raises ``StoreError`` for what is none, such as a number."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise StoreError(f"put_blob: data: expected bytes, got {type(data).__name__}")
+    return bytes(cast("bytes", data))
+
+
 def first_seal(thread: str) -> bytes:
     """What the first entry of a thread is sealed behind."""
     return sha256(b"palaver thread " + thread.encode()).digest()
 
 
-def address(blob: Blob | str) -> bytes:
-    """The digest that a blob names, as ``sha256:`` and 64 hex digits. Raises ``NotFoundError`` for any other name."""
+def address(blob: object) -> bytes:
+    """The digest that a blob names, as ``sha256:`` and 64 hex digits. Raises ``NotFoundError`` for any other name.
+
+    What is no name at all, such as a number, raises ``StoreError``.
+    """
+    if not isinstance(blob, Blob | str):
+        raise StoreError(f"get_blob: blob: expected a Blob or a text, got {type(blob).__name__}")
     name = blob.hash if isinstance(blob, Blob) else blob
     try:
         digest = bytes.fromhex(name.removeprefix(_BLOB)) if name.startswith(_BLOB) else b""

@@ -43,7 +43,7 @@ class Retention(Struct, frozen=True, kw_only=True):
 
 
 def expired(store: Store, rule: Retention, now: int | None = None) -> list[ThreadInfo]:
-    """The threads that a rule lets go at a time (Unix milliseconds, else now), those changed last first."""
+    """The threads that a rule lets go at a time (Unix milliseconds, else now), those that went on last first."""
     if rule.max_age_days is None:
         return []
     limit = (now_ms() if now is None else now) - rule.max_age_days * _DAY

@@ -108,6 +108,15 @@ def entry_of(  # noqa: PLR0917 (one argument a column)
         return Entry(id, parent, unreadable(text, f"{place}: {error}", id=id, sent_at=sent_at))
 
 
+def dates(messages: Iterable[Message], now: int) -> tuple[int, int]:
+    """When messages that join as they are were sent: the first and the last time, where any has one, else now twice.
+
+    A time before 1970 or after now dates nothing.
+    """
+    times = [each.sent_at for each in messages if each.sent_at is not None and 0 < each.sent_at <= now]
+    return (min(times), max(times)) if times else (now, now)
+
+
 def bound(time: int | None) -> int | None:
     """The bound of a search as a column can be compared with it."""
     return None if time is None else max(-_MOST_TIME, min(time, _MOST_TIME))

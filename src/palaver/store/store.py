@@ -33,9 +33,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, structs
 
-from palaver.core.errors import ConflictError, NotFoundError
+from palaver.core.argument_types import check_arguments
+from palaver.core.errors import ConflictError, NotFoundError, StoreError
 from palaver.core.messages import Message, Role
 from palaver.core.parts import Blob
 from palaver.core.value import short_repr
@@ -52,6 +53,9 @@ Progress: TypeAlias = Callable[[int, int | None], None]
 class ThreadInfo(Struct, frozen=True, kw_only=True):
     """What a store knows of a thread beside its messages. Times are Unix milliseconds.
 
+    ``created_at`` is when it began, ``updated_at`` when messages joined or a branch moved last. What joins as it is (an
+    import, a copy) has the times of the conversation: of the messages that joined, the first and the last ``sent_at``.
+    Title, tags and metadata change neither.
     ``length`` counts the entries of all branches; ``branches`` gives the head of each.
     """
 
@@ -99,6 +103,12 @@ class Query(Struct, frozen=True, kw_only=True):
     until: int | None = None
     thread: str | None = None
     limit: int = 20
+
+    def __post_init__(self) -> None:
+        """Raise ``StoreError`` for a field of another type, a role that there is not, and a limit below 0."""
+        check_arguments("Query", Query, structs.asdict(self), StoreError)
+        if self.limit < 0:
+            raise StoreError(f"Query: limit: expected 0 or more, got {self.limit}")
 
 
 class Hit(Struct, frozen=True):
@@ -186,9 +196,10 @@ class Store(Protocol):
 
     @abstractmethod
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
-        """The threads, those changed last first, those of one ``tag`` where asked. Holds no lock between two items.
+        """The threads, those that went on last first, those of one ``tag`` where asked.
 
-        Times are milliseconds: of threads that changed in the same one, the order is not promised.
+        Holds no lock between two items. Times are milliseconds: of threads that changed in the same one, the order is
+        not promised.
         """
         ...
 
@@ -303,6 +314,13 @@ class Store(Protocol):
         """
         ...
 
+    def index(self, *, progress: Progress | None = None) -> int:  # noqa: ARG002 (for stores that have one)
+        """Make what was appended since the last time ready for ``search``, which does so too; give how many it was.
+
+        Whoever took in much calls it, so that the first search need not.
+        """
+        return 0
+
     @abstractmethod
     def put_blob(self, data: bytes) -> Blob:
         """Keep bytes, once however often they are given; the blob goes into a message as its source."""
@@ -343,8 +361,9 @@ class Store(Protocol):
         """Hold a thread in memory, to read it, append to it and fork it; it is begun where it does not exist.
 
         Opening what is there writes nothing. Raises ``NotFoundError`` for an unknown branch, else as ``create`` and
-        ``read`` do.
+        ``read`` do, and ``StoreError`` for what is no text, so that nothing is begun for it.
         """
+        check_arguments("open", Store.open, {"thread": thread, "branch": branch}, StoreError)
         try:
             tree = self.load(thread)
         except NotFoundError:

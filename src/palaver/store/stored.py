@@ -56,7 +56,7 @@ class StoredThread:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The messages of this branch, oldest first. Costs its length; views of ``path()`` do not."""
+        """The messages of this branch, oldest first, without records. Costs its length; views of ``path()`` do not."""
         return self.path().messages
 
     def path(self) -> Path:

@@ -1,13 +1,15 @@
 """The message log: what it writes, what it reads back, and what it does when it cannot write."""
 
+import contextlib
 import errno
+import json
 import logging
 import os
 import re
 import stat
 import threading
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import platformdirs
 import pytest
@@ -25,7 +27,7 @@ from palaver.store.jsonl.log_reader import read_log, threads_of
 from palaver.store.store import Damage
 from palaver.store.unreadable import is_unreadable
 from palaver.testing import strategies
-from palaver.testing.ill_typed import older_writer
+from palaver.testing.ill_typed import older_writer, unreadable_values
 from palaver.threads import Entry, Thread
 
 NOON = 1_795_176_000_123  # 2026-11-20T12:00:00.123Z
@@ -249,6 +251,24 @@ def test_lines_without_entries_stand_one_behind_the_other(tmp_path):
     assert [entry.id for entry in rebuilt.threads["a"].path()] == [lines_[0].id, lines_[2].id]
 
 
+@pytest.mark.finding("S-12")
+def test_what_stands_behind_a_damaged_line_follows_what_stands_before_it(tmp_path):
+    with new_log(tmp_path) as log:
+        for number in range(1, 6):
+            parent = f"e{number - 1}" if number > 1 else None
+            log.append(said(number), context_of(Entry(f"e{number}", parent, said(number))))
+        path = log.path
+    rows = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*rows[:2], b"x" + rows[2][1:], *rows[3:]]))
+    rebuilt = threads_of(read_log(path))
+    thread = rebuilt.threads["trip"]
+    assert [entry.id for entry in thread.path()] == ["e1", "e2", "e3", "e4", "e5"]
+    assert [entry.id for entry in thread.path() if is_unreadable(entry.message)] == ["e3"]
+    path.write_bytes(b"".join(rows[2:]))  # a log that begins later has no record before its first entry
+    rebuilt = threads_of(read_log(path))
+    assert [entry.id for entry in rebuilt.threads["trip"].path()] == ["e3", "e4", "e5"]
+
+
 def test_what_has_no_place_in_a_thread_is_told(tmp_path):
     entries = [Entry("e1", None, said(1)), Entry("e3", "e2", said(3)), Entry("e1", None, said(9))]
     for entry in entries:
@@ -260,7 +280,8 @@ def test_what_has_no_place_in_a_thread_is_told(tmp_path):
         ("altered", "trip", "e1"),
     ]
     thread = rebuilt.threads["trip"]
-    assert [(entry.id, entry.parent) for entry in thread.entries] == [("e1", None), ("e3", None)]
+    assert [(entry.id, entry.parent) for entry in thread.entries] == [("e1", None), ("e2", "e1"), ("e3", "e2")]
+    assert is_unreadable(thread.entry("e2").message)
     assert thread.head() == "e3"  # the second e1 says nothing new
 
 
@@ -499,19 +520,21 @@ def test_pending_lines_are_written_by_blocks_and_lost_together(tmp_path, monkeyp
 
 @pytest.mark.row("DAS-21")
 def test_a_slow_sink_is_reported_and_keeps_the_order(tmp_path, monkeypatch):
-    told, real = [], os.write
-    log = new_log(tmp_path, told, slow=0.01)
+    told, real, now = [], os.write, [0.0]
+    monkeypatch.setattr("palaver.store.jsonl.log.time", SimpleNamespace(monotonic=lambda: now[0]))
+    log = new_log(tmp_path, told, slow=5.0)
     log.append(said(0), TRIP)
+    assert told == []
 
     def write(fd, data):
-        time.sleep(0.02)
+        now[0] += 5.5
         return real(fd, data)
 
     monkeypatch.setattr(os, "write", write)
     for number in range(1, 4):
         log.append(said(number), TRIP)
     log.close()
-    assert [(each.kind, each.message) for each in told][-3:] == [("slow", "m1"), ("slow", "m2"), ("slow", "m3")]
+    assert [(each.kind, each.message) for each in told] == [("slow", "m1"), ("slow", "m2"), ("slow", "m3")]
     assert ids(tmp_path) == ["m0", "m1", "m2", "m3"]
 
 
@@ -685,3 +708,33 @@ def test_a_log_without_a_directory_is_the_user_s(tmp_path, monkeypatch):
         assert log.directory == default_directory()
     assert log.path is None or log.directory.is_relative_to(tmp_path)
     assert [line.message.text for line in read_log(log.directory)] == [HI.text]
+
+
+@pytest.mark.finding("F-01")
+def test_generated_bad_records_cut_no_path_and_are_named(tmp_path):
+    cases = dict(unreadable_values())
+    written, parent = {}, None
+    with JsonlLog(tmp_path) as log:
+        log.append(palaver.user("other"), LogContext(thread="other", entry="e"))
+        for number, (what, message) in enumerate(
+            {"first": palaver.user("a"), **cases, "last": palaver.user("c")}.items()
+        ):
+            entry = f"e{number}"
+            with older_writer(), contextlib.suppress(TypeError, AttributeError, ValueError):
+                log.append(message, LogContext(thread="trip", entry=entry, parent=parent))
+                written[entry], parent = what, entry
+    reader = read_log(tmp_path)
+    threads = threads_of(reader).threads
+    assert [entry.message.text for entry in threads["other"].path()] == ["other"]
+    path = threads["trip"].path()
+    assert [entry.id for entry in path] == list(written)
+    assert len(path) > len(cases) // 2
+    bad = [entry for entry in path if written[entry.id] not in {"first", "last"}]
+    assert all(is_unreadable(entry.message) for entry in bad)
+    assert not is_unreadable(path[0].message)
+    assert not is_unreadable(path[-1].message)
+    assert {(each.kind, each.thread, each.entry) for each in reader.damage} == {
+        ("unreadable", "trip", entry.id) for entry in bad
+    }
+    for entry in bad:
+        assert json.loads(entry.message.payload["text"])["role"] == cases[written[entry.id]].role

@@ -17,7 +17,7 @@ CONNINFO = os.environ.get("PALAVER_POSTGRES", "postgresql://postgres@127.0.0.1:5
 def fresh_schema(conninfo=CONNINFO):
     """The name of a schema that is not there yet, and is dropped afterwards; without a server the test is skipped."""
     try:
-        connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=5)
+        connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=30)
     except psycopg.OperationalError as error:
         pytest.skip(f"no PostgreSQL: {str(error).splitlines()[0]}")
     schema = f"test {uuid.uuid4().hex}"  # a name that must be quoted
@@ -42,7 +42,7 @@ def run(schema, statement, *values):
 def waits(schema):
     """Wait until somebody waits for a lock because of a statement on the schema."""
     query = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%%' || %s || '%%'"
-    for _ in range(500):
+    for _ in range(6000):
         if run("", query, schema)[0][0]:
             return
         time.sleep(0.01)

@@ -171,7 +171,8 @@ def test_processes_that_begin_at_once_migrate_once(schema):
     for store in stores:
         store.close()
     assert not errors
-    assert run(schema, "select version from {s}.migrations") == [(NEWEST,)]
+    versions = run(schema, "select version from {s}.migrations order by version")
+    assert versions == [(version,) for version in range(1, NEWEST + 1)]
 
 
 def test_a_newer_schema_is_refused(schema):
@@ -390,3 +391,30 @@ def test_a_full_disk_is_unavailable_and_the_store_goes_on_when_there_is_room(sma
         store.gc()
         store.create("u")
         assert store.append("u", [p.user("x" * 100, p.Image.from_bytes(os.urandom(1 << 20)))]).head
+
+
+@pytest.mark.finding("F-07")
+def test_messages_are_read_with_sql(schema):
+    odd = "nul \x00, half \ud800, back \\u0000, \u2028"
+    with open_store(schema) as store:
+        store.create("t", title="About \u00fc")
+        long = "long " * 5000
+        first, second, third = store.append(
+            "t", [p.user(long, "and more", agent="ada"), p.assistant("yes", model="m"), p.user(odd)]
+        ).entries
+        store.create("copy", title="half \ud800")
+    with psycopg.connect(CONNINFO, autocommit=True) as link:
+        link.execute(f'set search_path to "{schema}"')
+        columns = "place, id, parent, role, agent, model, sent_at"
+        assert link.execute(f"select {columns} from messages where thread = 't' order by place").fetchall() == [
+            (0, first.id, None, "user", "ada", None, first.message.sent_at),
+            (1, second.id, first.id, "assistant", None, "m", second.message.sent_at),
+            (2, third.id, second.id, "user", None, None, third.message.sent_at),
+        ]
+        (text, last) = link.execute("select text from messages where role = 'user' order by place").fetchall()
+        assert text == (f"{long}\nand more",)
+        assert last[0].startswith("nul \ufffd, half \ufffd, back \\")
+        assert link.execute("select thread, title, length from conversations order by thread").fetchall() == [
+            ("copy", "half \ufffd", 0),
+            ("t", "About \u00fc", 3),
+        ]

@@ -7,17 +7,20 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 import palaver as p
 from palaver.core.errors import ConflictError, DamageError, NotFoundError, StoreError, UnavailableError
+from palaver.store import Query, open_store
 from palaver.store.sqlite import SQLiteStore, schema, writing
 from palaver.store.sqlite.schema import connect
 from palaver.store.sqlite.writer import Writer
 from palaver.testing import stores
+from palaver.threads.thread import Entry
+from tests.store.disks import small_disk
 
 
 def test_a_database_of_others_is_refused_and_not_changed(tmp_path):
@@ -70,6 +73,7 @@ def test_a_migration_and_its_record_are_one(tmp_path, monkeypatch):
     path = tmp_path / "palaver.db"
     with SQLiteStore(path) as store:
         store.create("t")
+    known = [number for number, _, _ in schema.MIGRATIONS]
     more = (schema.NEWEST + 1, "one more", "CREATE TABLE more (x); CREATE TABLE broken (")
     monkeypatch.setattr(schema, "NEWEST", more[0])
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, more))
@@ -77,12 +81,12 @@ def test_a_migration_and_its_record_are_one(tmp_path, monkeypatch):
         SQLiteStore(path)
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT 1 FROM sqlite_master WHERE name = 'more'").fetchone() is None
-        assert db.execute("SELECT number FROM migrations").fetchall() == [(1,)]
+        assert db.execute("SELECT number FROM migrations").fetchall() == [(number,) for number in known]
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS[:-1], (*more[:2], "CREATE TABLE more (x)")))
     with SQLiteStore(path) as store:
         assert store.info("t").id == "t"
     with closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT number FROM migrations").fetchall() == [(1,), (more[0],)]
+        assert db.execute("SELECT number FROM migrations").fetchall() == [(number,) for number in (*known, more[0])]
 
 
 def test_many_may_begin_a_file_at_once(tmp_path):
@@ -113,19 +117,6 @@ def test_a_file_that_another_begins_while_it_is_looked_at_is_ours(tmp_path):
 
 
 # -- a disk that is full, or read-only -----------------------------------------------------------------------------
-
-
-@contextmanager
-def small_disk(folder, kilobytes):
-    """A disk of a few kilobytes; skips where none can be mounted."""
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk is not allowed here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def noise(size):
@@ -197,9 +188,10 @@ def test_a_read_only_disk_is_told(tmp_path):
         with SQLiteStore(disk / "palaver.db") as store:
             store.create("t")
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        for name in ("palaver.db", "new.db"):
-            with pytest.raises(UnavailableError, match=r"read-only|cannot be opened"):
-                SQLiteStore(disk / name)
+        with pytest.raises(UnavailableError, match=r"read-only|cannot be opened"):
+            SQLiteStore(disk / "new.db")
+        with SQLiteStore(disk / "palaver.db") as store, pytest.raises(UnavailableError, match="for reading only"):
+            store.create("u")
 
 
 # -- several writers -----------------------------------------------------------------------------------------------
@@ -448,3 +440,121 @@ def test_a_new_store_is_for_its_owner_alone(tmp_path):
             "palaver.db-shm": 0o600,
         }
         assert kept.stat().st_mode & 0o777 == 0o664
+
+
+# -- for reading only ----------------------------------------------------------------------------------------------
+
+
+def _refuses(store):
+    for write in (
+        lambda: store.create("new"),
+        lambda: store.append("t", [p.user("more")]),
+        lambda: store.add("t", [], branches={"side": None}),
+        lambda: store.fork("t", "side"),
+        lambda: store.rewind("t", None),
+        lambda: store.update("t", title="T"),
+        lambda: store.delete("t"),
+        lambda: store.put_blob(b"x"),
+        store.gc,
+    ):
+        with pytest.raises(UnavailableError, match="open for reading only"):
+            write()
+
+
+def _reads(store):
+    assert [entry.message.text for entry in store.read("t")] == ["indexed words", "words of today"]
+    assert [info.id for info in store.threads()] == ["t"]
+    found = [hit.excerpt for hit in store.search(Query(text="words", role="user"))]
+    assert found == ["words of today", "indexed words"]
+    assert store.search(Query(text="nothing")) == []
+    assert store.index() == 0
+    assert store.verify().ok
+
+
+def _filled(path):
+    with SQLiteStore(path) as store:
+        store.create("t")
+        store.append("t", [p.user("indexed words")])
+        store.search(Query(text="words"))
+        store.append("t", [p.user("words of today")])
+
+
+@pytest.mark.finding("F-111")
+def test_a_store_in_a_read_only_folder_is_read(tmp_path):
+    with small_disk(tmp_path / "disk", 4096) as disk:
+        _filled(disk / "palaver.db")
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        before = sorted(disk.iterdir())
+        for location in (str(disk / "palaver.db"), f"file:{disk}/palaver.db?mode=ro", f"file://{disk}/palaver.db"):
+            with open_store(location) as store:
+                _reads(store)
+                _refuses(store)
+        assert sorted(disk.iterdir()) == before
+
+
+@pytest.mark.finding("F-111")
+def test_a_log_that_holds_commits_is_not_passed_over_in_a_read_only_folder(tmp_path):
+    with small_disk(tmp_path / "disk", 4096) as disk:
+        with SQLiteStore(disk / "open.db") as store:
+            store.create("t")
+            for each in ("open.db", "open.db-wal"):
+                (disk / each.replace("open", "copy")).write_bytes((disk / each).read_bytes())
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        with pytest.raises(UnavailableError, match=r"cannot be opened|read-only"):
+            SQLiteStore(disk / "copy.db")
+
+
+@pytest.mark.finding("F-111")
+def test_what_is_opened_for_reading_only_is_read_beside_a_writer(tmp_path):
+    path = tmp_path / "a b.db"
+    _filled(path)
+    with SQLiteStore(path) as writer, open_store(f"file:{tmp_path}/a%20b.db?mode=ro") as store:
+        _reads(store)
+        _refuses(store)
+        writer.append("t", [p.user("third")])
+        assert len(store.read("t")) == 3
+        assert [hit.excerpt for hit in store.search(Query(text="third"))] == ["third"]
+    with pytest.raises(UnavailableError, match="cannot be opened"):
+        open_store(f"file:{tmp_path}/none.db?mode=ro")
+    with pytest.raises(StoreError, match="only mode=ro"):
+        open_store(f"file:{path}?cache=shared")
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(StoreError, match="no store in it"):
+        open_store(f"file:{tmp_path}/empty.db?mode=ro")
+    assert {each.name for each in tmp_path.iterdir()} == {"a b.db", "empty.db"}
+
+
+# -- SQL -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.finding("F-07")
+def test_messages_are_read_with_sql(tmp_path):
+    odd = "nul \x00, half \ud800, \u2028"
+    with SQLiteStore(tmp_path / "a.db") as store:
+        store.create("t", title="About \u00fc")
+        long = "long " * 5000
+        first, second, third = store.append(
+            "t", [p.user(long, "and more", agent="ada"), p.assistant("yes", model="m"), p.user(odd)]
+        ).entries
+        store.add("copy", [Entry("no uuid", None, p.user("x", id="x", sent_at=7))])
+    with closing(sqlite3.connect(tmp_path / "a.db")) as db:
+        db.text_factory = lambda data: data.decode("utf-8", "surrogatepass")
+        columns = "place, id, parent, role, agent, model, sent_at"
+        rows = db.execute(f"SELECT {columns} FROM messages WHERE thread = 't' ORDER BY place").fetchall()
+        assert rows == [
+            (0, first.id, None, "user", "ada", None, first.message.sent_at),
+            (1, second.id, first.id, "assistant", None, "m", second.message.sent_at),
+            (2, third.id, second.id, "user", None, None, third.message.sent_at),
+        ]
+        assert db.execute("SELECT text FROM messages WHERE role = 'user' AND place = 0").fetchall() == [
+            (f"{long}\nand more",),
+            ("x",),
+        ]
+        (json,) = db.execute("SELECT json FROM messages WHERE place = 2").fetchone()
+        assert p.loads(json).text == odd
+        assert db.execute("SELECT id FROM messages WHERE thread = 'copy'").fetchall() == [("no uuid",)]
+        assert db.execute("SELECT thread, title, length FROM conversations ORDER BY thread").fetchall() == [
+            ("copy", None, 1),
+            ("t", "About \u00fc", 3),
+        ]
+        assert db.execute("SELECT updated_at FROM conversations WHERE thread = 'copy'").fetchone() == (7,)

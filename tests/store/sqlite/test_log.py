@@ -4,7 +4,9 @@ import logging
 import shutil
 import sqlite3
 import struct
-from contextlib import closing
+import subprocess
+import sys
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 import palaver as p
 from palaver.core.errors import DamageError
 from palaver.store.memory import MemoryStore
-from palaver.store.sqlite import SQLiteStore, recover, schema, verify
+from palaver.store.sqlite import SQLiteStore, log, recover, schema, verify
 from palaver.store.sqlite.log import look
 
 pytestmark = [pytest.mark.law(8), pytest.mark.finding("F-100")]
@@ -131,7 +133,7 @@ def test_what_a_killed_transaction_left_behind_a_newer_commit_is_no_damage(tmp_p
         db.execute("INSERT INTO states VALUES ('x', 1)")
         db.commit()
         left = Path(f"{copy}-wal").read_bytes()
-        assert look(f"{copy}-wal").damage is None
+        assert look(str(copy)).damage is None
     commits = [struct.unpack_from(">I", left, at + 4)[0] for at in range(HEADER, len(left) - FRAME, FRAME)]
     assert max(at for at, commit in enumerate(commits) if commit) + 2 < len(commits)  # something is left behind it
 
@@ -145,3 +147,142 @@ def test_a_small_store_does_not_stand_in_its_log_alone(tmp_path):
         shutil.copyfile(path, copy)
     with SQLiteStore(copy) as store:
         assert len(store.read("t")) > 100
+
+
+# -- beside a writer ---------------------------------------------------------------------------------------------------
+
+WRITER = """
+import sys
+import palaver as p
+from palaver.store.sqlite import SQLiteStore
+
+with SQLiteStore(sys.argv[1], sync="normal") as store:
+    store.create("t")
+    count = 0
+    while True:
+        store.append("t", [p.user(f"m{count} " + f"w{count} " * (count % 300))])
+        if not count:
+            print("writing", flush=True)
+        count += 1
+"""
+OPENINGS = 25
+MOST_FRAMES = 100
+
+
+@contextmanager
+def busy_writer(path):
+    """Another process, which appends until it is killed."""
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == b"writing\n"
+            yield
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
+@pytest.mark.finding("A-01")
+def test_a_sound_store_is_not_called_damaged_beside_a_busy_writer(tmp_path):
+    path = tmp_path / "palaver.db"
+    with busy_writer(path):
+        for _ in range(OPENINGS):
+            SQLiteStore(path, read_only=True).close()
+            SQLiteStore(path).close()
+            assert verify(path).damage == ()
+    assert verify(path).ok
+
+
+@pytest.fixture
+def reading(monkeypatch):
+    """What is to happen each time before the sum of a frame is derived."""
+    happens = []
+    derive = log._sums
+
+    def sums(data, order, before):
+        if len(data) == schema.PAGE:
+            for each in happens:
+                each()
+        return derive(data, order, before)
+
+    monkeypatch.setattr(log, "_sums", sums)
+    return happens
+
+
+def begin_log_anew(store):
+    """Write the log into the file; the next commit overwrites it from its beginning."""
+    ((busy, _, _),) = store._writer.run(lambda db: db.execute("PRAGMA wal_checkpoint(RESTART)").fetchall(), alone=True)
+    return not busy
+
+
+@pytest.mark.finding("A-01")
+def test_a_log_that_begins_anew_at_each_look_is_not_damaged(tmp_path, reading, monkeypatch):
+    """What is read is the old header, and new frames in front of old ones."""
+    path = tmp_path / "palaver.db"
+    claims = []
+    read = log.read_log
+
+    def read_log(*given):
+        if len(given) == 1:  # what is looked at again, nobody can write to
+            reading[:] = [again]
+        found = read(*given)
+        reading.clear()
+        claims.append(found.damage)
+        return found
+
+    def again():
+        reading.clear()
+        assert begin_log_anew(store)
+        store.append("t", [p.user("new")])
+
+    with SQLiteStore(path) as store:
+        store.create("t")
+        for count in range(MANY):
+            store.append("t", [p.user(f"message {count} " * 2_000)])
+        monkeypatch.setattr(log, "read_log", read_log)
+        assert look(str(path)).damage is None
+    assert any(claims)
+
+
+@pytest.mark.finding("A-01")
+def test_a_log_is_read_up_to_where_it_ended_when_the_look_began(tmp_path, reading):
+    path = tmp_path / "palaver.db"
+    with SQLiteStore(path) as store:
+        store.create("t")
+        store.append("t", [p.user("message 0")])
+        frames = []
+
+        def grow():
+            frames.append(None)
+            assert len(frames) < MOST_FRAMES
+            store.append("t", [p.user("more")])
+
+        reading.append(grow)
+        log.read_log(f"{path}-wal")
+        assert frames
+
+
+@pytest.mark.finding("A-01")
+def test_verify_lets_the_log_begin_anew_while_it_reads_it(tmp_path, reading):
+    path = tmp_path / "palaver.db"
+    with SQLiteStore(path) as store:
+        store.create("t")
+        store.append("t", [p.user("message 0")])
+        let = []
+        reading.append(lambda: let.append(begin_log_anew(store)))
+        assert verify(path).ok
+    assert let
+    assert all(let)
+
+
+@pytest.mark.finding("A-01")
+def test_nobody_writes_while_damage_is_looked_at_again(killed, tmp_path):
+    path = changed(killed, tmp_path, HEADER + FRAME + 60)
+    before = content(path)
+    with schema.no_writer(str(path), timeout=0) as alone:
+        assert alone
+        db = sqlite3.connect(path, timeout=0, isolation_level=None)
+        with closing(db), pytest.raises(sqlite3.OperationalError, match="locked"):
+            db.execute("BEGIN IMMEDIATE")
+        with schema.no_writer(str(path), timeout=0) as other:
+            assert not other
+    assert content(path) == before

@@ -14,6 +14,8 @@ Rules:
 - ``rewrite`` puts the whole state into one new file, as lines of kind ``state`` with one ``seq``: they take the place
   of every line with a smaller one. It is finished, synced and named before the others are removed; one that holds
   damage is kept aside, as ``….damaged``.
+- A folder that this process may not write is open for reading: nothing in it is changed, and who writes is refused.
+  Where there is no lock file in it, none is held.
 
 Stability: experimental.
 """
@@ -50,6 +52,8 @@ _WRITING: Final = -1
 _UNREAD: Final = -2
 _NUMBER: Final = 8
 _PAUSE: Final = 0.02
+_MOST_LOST: Final = 16 << 20
+"""Bytes of damaged stretches that are kept, to name what stood there."""
 
 
 class Step(NamedTuple):
@@ -65,6 +69,8 @@ class News(NamedTuple):
     anew: bool
     steps: list[Step]
     damage: list[Damage]
+    lost: list[journal.Lost]
+    """What stands in damaged stretches of all files, as far as it was kept."""
 
 
 class _Read(NamedTuple):
@@ -91,8 +97,14 @@ class Folder:
         self._names = log_file.Names(clock, SUFFIX)
         self._file: log_file.LogFile | None = None
         with self._faults():
-            self._lock = _begun(path)
+            self.read_only = _is_read_only(path)
+            self._lock = _begun(path, read_only=self.read_only)
         self.forget()
+
+    def check_writable(self) -> None:
+        """Raise ``UnavailableError`` for a folder that is open for reading only."""
+        if self.read_only:
+            raise UnavailableError(f"{self._path}: open for reading only: this process may not write there")
 
     # -- the lock ------------------------------------------------------------------------------------------------------
 
@@ -104,10 +116,13 @@ class Folder:
         try:
             yield
         finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            if self._lock >= 0:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def _acquire(self) -> None:
         """Wait by asking again: a lock that is waited for cannot be given up."""
+        if self._lock < 0:  # there is none, and none can be made
+            return
         until, pause = time.monotonic() + self._wait, 0.0001
         while True:
             try:
@@ -144,13 +159,14 @@ class Folder:
         self._read_to: dict[str, int] = {}
         self._ledger = Ledger()
         self._damaged: set[str] = set()
+        self._lost: list[journal.Lost] = []
         self._unsynced: set[Path] = set()
         self._superseded = False
 
     def news(self) -> News | None:
         """What was written since the last look; ``None`` for nothing. Torn ends of files are cut off."""
         with self._faults():
-            if self._seq == int.from_bytes(os.pread(self._lock, _NUMBER, 0), "little", signed=True):
+            if self._lock >= 0 and self._seq == int.from_bytes(os.pread(self._lock, _NUMBER, 0), "little", signed=True):
                 return None
             files = self.files()
             if any(self._read_to.get(file.name, 0) > file.stat().st_size for file in files):
@@ -170,20 +186,22 @@ class Folder:
             found.sort(key=lambda each: (each.seq, each.number))
             self._seq = max(self._seq, self._base, *[each.seq for each in found])
             self._tell(self._seq)
-        return News(anew, [each.step for each in found], damage)
+        return News(anew, [each.step for each in found], damage, self._lost)
 
     def audit(self) -> tuple[News, int]:
         """Everything that is there, read anew, and its size; nothing is changed."""
         with self._faults():
-            ledger, damage, size = Ledger(), list[Damage](), 0
+            ledger, damage, size, lost = Ledger(), list[Damage](), 0, list[journal.Lost]()
             found: list[_Read] = []
             for file in self.files():
                 size += file.stat().st_size
-                found += _read(file, Scanner(str(file), ledger), damage)
+                scanner = Scanner(str(file), ledger)
+                found += _read(file, scanner, damage)
+                lost += _lost(file, scanner)
         base = max([each.seq for each in found if each.state], default=0)
         found = [each for each in found if each.seq > base or (each.state and each.seq == base)]
         found.sort(key=lambda each: (each.seq, each.number))
-        return News(anew=True, steps=[each.step for each in found], damage=damage), size
+        return News(anew=True, steps=[each.step for each in found], damage=damage, lost=lost), size
 
     def left_over(self) -> bool:
         """Whether there are files that a rewrite should have removed, and was cut off before."""
@@ -201,7 +219,8 @@ class Folder:
         scanner = Scanner(str(file), self._ledger, start=start)
         before = len(damage)
         found = _read(file, scanner, damage)
-        self._read_to[file.name] = _mended(file, scanner)
+        self._lost += _lost(file, scanner)
+        self._read_to[file.name] = scanner.ended if self.read_only else _mended(file, scanner)
         self._unsynced.add(file)
         if any(each.kind != "torn" for each in damage[before:]):
             self._damaged.add(file.name)
@@ -211,6 +230,7 @@ class Folder:
 
     def write(self, changes: list[Change]) -> None:
         """Write down what one call changed; when this returns, it is kept."""
+        self.check_writable()
         try:
             fields = [("changes", journal.encode(changes))]
             with self._faults():
@@ -236,7 +256,7 @@ class Folder:
 
     def settle(self) -> None:
         """Sync what was read: its writer may have died before it did, and we build on it, or vouch for it."""
-        if self._sync != "fsync" or not self._unsynced:
+        if self._sync != "fsync" or not self._unsynced or self.read_only:
             return
         with self._faults():
             for path in sorted(self._unsynced):
@@ -246,6 +266,7 @@ class Folder:
 
     def rewrite(self, state: Iterable[list[Change]]) -> int:
         """Put the whole state in the place of all files; give by how much they are smaller now."""
+        self.check_writable()
         try:
             with self._faults():
                 old = self.files()
@@ -301,13 +322,24 @@ class Folder:
             self._file = None
 
     def _tell(self, seq: int) -> None:
-        os.pwrite(self._lock, seq.to_bytes(_NUMBER, "little", signed=True), 0)
+        if not self.read_only:
+            os.pwrite(self._lock, seq.to_bytes(_NUMBER, "little", signed=True), 0)
 
 
-def _begun(path: Path) -> int:
-    """Open the lock of a folder, and make both where there are none."""
+def _is_read_only(path: Path) -> bool:
+    """Whether there is a store that this process may not write to."""
+    files = [path / LOCK, *path.glob(f"*{SUFFIX}")] if path.is_dir() else []
+    return any(each.exists() for each in files) and not all(
+        os.access(each, os.W_OK) for each in (path, files[0]) if each.exists()
+    )
+
+
+def _begun(path: Path, *, read_only: bool) -> int:
+    """Open the lock of a folder, and make both where there are none; -1 where there is no lock to open for reading."""
     if sys.platform == "win32":
         raise StoreError("a folder of journals needs the file locks of POSIX")
+    if read_only:
+        return os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC) if (path / LOCK).exists() else -1
     path.mkdir(0o700, parents=True, exist_ok=True)
     lock = path / LOCK
     if not lock.exists() and any(not each.name.endswith(_OURS) for each in path.iterdir() if each.name != LOCK):
@@ -323,6 +355,21 @@ def _read(file: Path, scanner: Scanner, damage: list[Damage]) -> list[_Read]:
             damage.append(each)
         else:
             found.append(_parsed(each, damage))
+    return found
+
+
+def _lost(file: Path, scanner: Scanner) -> list[journal.Lost]:
+    """What stands in the damaged stretches of a file that was read."""
+    if not scanner.lost:
+        return []
+    found: list[journal.Lost] = []
+    rest = _MOST_LOST
+    with file.open("rb") as source:
+        for start, stop in scanner.lost:
+            rest -= stop - start
+            if rest >= 0:
+                source.seek(start)
+                found.append(journal.Lost(f"{file}, bytes {start} to {stop}", source.read(stop - start)))
     return found
 
 

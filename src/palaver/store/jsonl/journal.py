@@ -9,8 +9,9 @@ Rules:
 - A field of a known change that is not readable is damage, and is left out. An entry whose message is not readable
   keeps its place, with a record in place of the message (``store.unreadable``).
 - A change can only be applied in the state that it was made for. Where damage took something before it, ``fitted``
-  gives what of it can still be applied, and tells the rest. An entry whose parent is lost begins a conversation of
-  its own.
+  gives what of it can still be applied, and tells the rest. For an entry that is lost and that others follow, a record
+  stands in its place (``store.unreadable``) with the damaged bytes, so that a path leads on to what stands before it:
+  behind the parent that the damaged bytes name, else behind the last entry of its branch that is there.
 
 Stability: experimental.
 """
@@ -18,10 +19,11 @@ Stability: experimental.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from msgspec import NODEFAULT, Raw
+from msgspec import NODEFAULT, UNSET, Raw, UnsetType
 from msgspec.structs import fields as fields_of
 
 from palaver.core import canonical, jsontext
@@ -203,20 +205,34 @@ _READERS: Final[Mapping[str, Callable[[Raw], Any]]] = {
 # -- after damage --------------------------------------------------------------------------------------------------
 
 
-def fitted(change: Change, tree: Thread | None, place: str) -> tuple[list[Change], list[Damage]]:
-    """What of a change can be applied, when ``tree`` is what is left of its thread; and what cannot."""
+class Lost(NamedTuple):
+    """A damaged stretch of a file: where it is, and its bytes."""
+
+    place: str
+    data: bytes
+
+
+def fitted(
+    change: Change, tree: Thread | None, place: str, lost: Sequence[Lost] = ()
+) -> tuple[list[Change], list[Damage]]:
+    """What of a change can be applied, when ``tree`` is what is left of its thread; and what cannot.
+
+    ``lost`` are damaged stretches, in which entries that are not there may stand.
+    """
     match change:
         case Created() | BlobPut() | BlobsDropped():
             return [change], []
         case Joined():
-            return _fitted_entries(change, tree, place)
+            return _fitted_entries(change, tree, place, lost)
         case Updated() | Deleted():
             if tree is not None:
                 return [change], []
             return [], [Damage("missing", place, "the thread that this changes is not there", change.thread)]
 
 
-def _fitted_entries(change: Joined, tree: Thread | None, place: str) -> tuple[list[Change], list[Damage]]:
+def _fitted_entries(
+    change: Joined, tree: Thread | None, place: str, lost: Sequence[Lost]
+) -> tuple[list[Change], list[Damage]]:
     made: list[Change] = []
     damage: list[Damage] = []
     if tree is None:
@@ -233,12 +249,73 @@ def _fitted_entries(change: Joined, tree: Thread | None, place: str) -> tuple[li
         else:
             reason = f"its parent {entry.parent} is not there"
             damage.append(Damage("missing", place, reason, change.thread, entry.id))
-            entries[entry.id] = Entry(entry.id, None, entry.message)
+            _stand_in(entry.parent, change, tree, entries, place, lost, damage)
+            entries[entry.id] = entry
     heads: dict[str, str | None] = {}
     for name, head in change.branches.items():
-        if head is None or head in tree or head in entries:
-            heads[name] = head
-        else:
+        if head is not None and head not in tree and head not in entries:
             damage.append(Damage("missing", place, f"the head of branch {name!r} is not there", change.thread, head))
+            _stand_in(head, change, tree, entries, place, lost, damage)
+        heads[name] = head
     joined = Joined(thread=change.thread, at=change.at, entries=tuple(entries.values()), branches=heads, key=change.key)
     return [*made, joined], damage
+
+
+_CHAIN: Final = 300
+"""So many entries of one damaged line are followed back."""
+
+
+def _stand_in(  # noqa: PLR0917 (what is known of the change, and what is made of it)
+    entry: str,
+    change: Joined,
+    tree: Thread,
+    entries: dict[str, Entry],
+    place: str,
+    lost: Sequence[Lost],
+    damage: list[Damage],
+) -> None:
+    """Put a record in the place of an entry that is lost, and of those before it that are lost with it."""
+    chain: list[tuple[str, Lost | None]] = []
+    parent: str | None = entry
+    while parent is not None and parent not in tree and parent not in entries and len(chain) < _CHAIN:
+        found = _found(parent, lost)
+        chain.append((parent, found))
+        named = UNSET if found is None else _parent_in(found, parent)
+        if isinstance(named, UnsetType):
+            parent = _last_of(change, tree)
+            break
+        parent = named
+    if parent is not None and parent not in tree and parent not in entries:
+        parent = _last_of(change, tree)
+    shown: set[str] = set()
+    for name, found in reversed(chain):
+        where = place if found is None else found.place
+        reason = "its line is not there" if found is None else "its line was altered"
+        data = b"" if found is None or found.place in shown else found.data  # once, where several stood there
+        shown.add(where)
+        damage.append(Damage("unreadable", where, f"{reason}; a record stands for it", change.thread, name))
+        entries[name] = Entry(name, parent, unreadable(data, f"{where}: {reason}", id=name))
+        parent = name
+
+
+def _found(entry: str, lost: Sequence[Lost]) -> Lost | None:
+    """The damaged stretch in which an entry stands."""
+    token = jsontext.encode(entry)
+    return next((each for each in lost if token in each.data), None)
+
+
+def _parent_in(stretch: Lost, entry: str) -> str | UnsetType | None:
+    """The parent that a damaged stretch names for an entry; unset where that cannot be read."""
+    token = re.escape(jsontext.encode(entry))
+    named = re.search(rb'"id":%b,"parent":(null|"(?:[^"\\]|\\.)*")' % token, stretch.data)
+    try:
+        return UNSET if named is None else _maybe(Raw(jsontext.source(named[1])))
+    except DecodeError:
+        return UNSET
+
+
+def _last_of(change: Joined, tree: Thread) -> str | None:
+    """The last entry that is there of the branch that a change moves; of a new one, the last that joined."""
+    heads = [tree.branches[name] for name in change.branches if tree.branches.get(name) is not None]
+    last = tree.entries[-1].id if len(tree) else None
+    return heads[0] if heads else last

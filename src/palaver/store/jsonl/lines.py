@@ -108,11 +108,13 @@ class Scanner:
     """Finds the lines of one file.
 
     ``ended`` is the byte behind the last line break that came, ``sound`` the one behind the last sound line without it.
+    ``lost`` are the stretches, from byte to byte, that were altered.
     """
 
     def __init__(self, file: str, ledger: Ledger | None = None, *, start: int = 0) -> None:
         """Begin at a byte of a file at which a line begins; ``file`` is its name in what is told."""
         self.ended = self.sound = start
+        self.lost: list[tuple[int, int]] = []
         self._file = file
         self._ledger = Ledger() if ledger is None else ledger
         self._at = start  # the byte of the file at which `_held` begins
@@ -211,6 +213,8 @@ class Scanner:
     def _told(self, kind: DamageKind, gap: str = "") -> Damage:
         reason = "; ".join([*self._bad, *([gap] if gap else [])])
         self._bad = []
+        if kind == "altered":
+            self.lost.append((self._bad_from, self._bad_to))
         return Damage(kind, _place(self._file, self._bad_from, self._bad_to), reason)
 
 

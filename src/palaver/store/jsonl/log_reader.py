@@ -32,6 +32,7 @@ from palaver.store.jsonl.lines import Ledger, Line, Scanner
 from palaver.store.jsonl.log_file import SUFFIX
 from palaver.store.jsonl.log_line import LogLine
 from palaver.store.store import Damage
+from palaver.store.unreadable import unreadable
 from palaver.threads.thread import MAIN, Entry, Thread
 
 _CHUNK: Final = 1 << 18
@@ -126,8 +127,9 @@ class Rebuilt(Struct, frozen=True):
 def threads_of(lines: Iterable[LogLine]) -> Rebuilt:
     """Build the threads that lines tell of (MSG-13).
 
-    An entry whose parent is not there begins a conversation of its own, and an entry that stands there already with
-    another message or parent is passed over; both are told.
+    For a parent that is not there, a record (``store.unreadable``) stands behind the last entry of the branch; where
+    none came before, the entry is the first. An entry that stands there already with another message or parent is
+    passed over. All of these are told.
     """
     threads: dict[str, Thread] = {}
     last: dict[str, str] = {}
@@ -142,11 +144,17 @@ def threads_of(lines: Iterable[LogLine]) -> Rebuilt:
         else:
             entry = Entry(context.entry, context.parent, line.message)
         place = f"{line.file}, byte {line.offset}"
-        if entry.parent is not None and entry.parent not in thread:
-            reason = f"its parent {entry.parent} is not there"
-            damage.append(Damage("missing", place, reason, thread.id, entry.id))
-            entry = Entry(entry.id, None, line.message)
         branch = context.branch or MAIN
+        parent = entry.parent
+        if parent is not None and parent not in thread:
+            reason = f"its parent {parent} is not there"
+            damage.append(Damage("missing", place, reason, thread.id, entry.id))
+            before = thread.branches.get(branch) or last.get(thread.id)
+            if before is None:
+                entry = Entry(entry.id, None, line.message)
+            else:
+                record = unreadable(b"", f"{place}: {reason}", id=parent)
+                thread.add([Entry(parent, before, record)])
         if context.kept is not None and context.kept not in thread.branches:
             thread.fork(context.kept, at=thread.branches.get(branch))
         try:

@@ -31,6 +31,7 @@ from palaver.store.jsonl import journal
 from palaver.store.jsonl.folder import Folder, News, Sync
 from palaver.store.memory import Held, MemoryStore
 from palaver.store.store import Appended, Damage, Freed, Progress, Verified
+from palaver.store.unreadable import is_unreadable
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import Entry
 
@@ -62,7 +63,7 @@ class _Replayed(MemoryStore):
                     self._apply(change)
                 except (KeyError, StoreError):  # what this was made for is lost
                     held = self._held.get(getattr(change, "thread", ""))
-                    fitted, lost = journal.fitted(change, None if held is None else held.tree, step.place)
+                    fitted, lost = journal.fitted(change, None if held is None else held.tree, step.place, news.lost)
                     damage += lost
                     for each in fitted:
                         self._apply(each)
@@ -73,6 +74,15 @@ class _Replayed(MemoryStore):
             self._dead += len(self._held[change.thread].tree)
         self._garbage = self._garbage or isinstance(change, (Deleted, BlobsDropped))
         super()._apply(change)
+
+    def unreadable(self, named: Collection[tuple[str | None, str | None]], place: str) -> list[Damage]:
+        """The records that stand for what could not be read, and that are not named yet: a rewrite kept them."""
+        return [
+            Damage("unreadable", place, "a record stands for it", name, entry.id)
+            for name, held in self._held.items()
+            for entry in held.tree.entries
+            if is_unreadable(entry.message) and (name, entry.id) not in named
+        ]
 
     def whole(self) -> Iterator[list[Change]]:
         """The changes that lead here from nothing, in pieces."""
@@ -107,7 +117,7 @@ class JsonlStore(_Replayed):
         wait: float = 30.0,
         clock: Callable[[], int] = now_ms,
     ) -> None:
-        """Open the store in a folder, and begin it where there is none.
+        """Open the store in a folder, and begin it where there is none; one that cannot be written is for reading only.
 
         Raises ``StoreError`` for a folder that holds other things, or lines of a newer version.
         """
@@ -159,6 +169,7 @@ class JsonlStore(_Replayed):
             self._folder.forget()  # memory is ahead of the disk
 
     def _commit(self, change: Change) -> None:
+        self._folder.check_writable()
         self._made.append(change)
         self._apply(change)
 
@@ -196,11 +207,13 @@ class JsonlStore(_Replayed):
                 if copy is None or (copy.info(), copy.tree.entries) != (held.info(), held.tree.entries):
                     damage.append(Damage("missing", self._name, "the files do not say what they said when read", name))
             found = again.verify(progress=progress)
+            damage += again.unreadable({(each.thread, each.entry) for each in damage}, self._name)
         return Verified(found.threads, found.entries, found.blobs, size, (*damage, *found.damage))
 
     def gc(self, *, progress: Progress | None = None) -> Freed:
         """Remove blobs that no message holds, and all that was deleted, from the disk."""
         with self._lock:
+            self._folder.check_writable()
             freed = super().gc(progress=progress)
             if not (self._garbage or self._folder.left_over()):
                 return freed

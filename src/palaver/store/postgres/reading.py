@@ -37,7 +37,7 @@ _BY_ID: Final = _INFO + "where t.id = %s"
 _BY_NUMBER: Final = _INFO + "where t.thread = any(%s::bigint[]) order by array_position(%s::bigint[], t.thread)"
 _LISTED: Final = """
 select thread from {s}.threads where %s::text is null or tags @> array[%s::text]
-order by changed desc limit %s
+order by updated_at desc, changed desc limit %s
 """
 _PAGE: Final = 200
 
@@ -88,9 +88,9 @@ def info(link: Link, id: str) -> ThreadInfo:
 
 
 def listed(link: Link, tag: str | None, limit: int | None) -> list[int]:
-    """The numbers of threads, those changed last first."""
+    """The numbers of threads, those that went on last first."""
     wanted = None if tag is None else json.dumps(tag)
-    return [row[0] for row in link.rows(_LISTED, wanted, wanted, None if limit is None else min(limit, _MOST))]
+    return [row[0] for row in link.rows(_LISTED, wanted, wanted, None if limit is None else max(min(limit, _MOST), 0))]
 
 
 def pages(numbers: Sequence[int]) -> Iterator[list[int]]:

@@ -129,7 +129,45 @@ create table {s}.blobs (
 alter table {s}.blobs alter column data set storage external;
 """
 
-MIGRATIONS: Final = (Migration(1, "threads, messages, media and words", (_TABLES, *FUNCTIONS)),)
+# jsonb has neither NUL nor a lone surrogate: a text that has them is read with U+FFFD in their place.
+_VIEWS: Final = """
+alter table {s}.bodies alter column data set storage extended;
+
+create function {s}.readable(json bytea) returns jsonb language plpgsql immutable as $$
+begin
+    return convert_from(json, 'UTF8')::jsonb;
+exception when others then
+    begin
+        return regexp_replace(convert_from(json, 'UTF8'), chr(92) || chr(92) || 'u(0000|[dD][89a-fA-F][0-9a-fA-F]{2})',
+            chr(92) || chr(92) || 'ufffd', 'g')::jsonb;
+    exception when others then
+        return null;
+    end;
+end
+$$;
+
+create view {s}.messages as
+select t.id as thread, e.place, e.id, p.id as parent, e.sent_at, j.json ->> 'role' as role, j.json ->> 'agent' as agent,
+    j.json ->> 'model' as model,
+    (select string_agg(part.value ->> 'text', chr(10) order by part.number)
+     from jsonb_array_elements(case when jsonb_typeof(j.json -> 'content') = 'array' then j.json -> 'content' end)
+         with ordinality as part (value, number)
+     where part.value ->> 'type' = 'text') as text, j.json
+from {s}.entries e join {s}.threads t on t.thread = e.thread left join {s}.bodies b on b.body = e.body
+left join {s}.entries p on p.thread = e.thread and p.place = e.parent
+cross join lateral (
+    select case when b.encoding = 0 then {s}.readable(b.data) end as json
+) j;
+
+create view {s}.conversations as
+select id as thread, {s}.readable(convert_to(title, 'UTF8')) #>> '{}' as title,
+    created_at, updated_at, length from {s}.threads;
+"""
+
+MIGRATIONS: Final = (
+    Migration(1, "threads, messages, media and words", (_TABLES, *FUNCTIONS)),
+    Migration(2, "views of messages and conversations", (_VIEWS,)),
+)
 NEWEST: Final = MIGRATIONS[-1].version
 _VERSION: Final = "select coalesce(max(version), 0) from {s}.migrations"
 _RECORDS: Final = """

@@ -27,7 +27,7 @@ from palaver.store import pack, words
 from palaver.store.postgres.database import Link, Row
 from palaver.store.postgres.reading import COLUMNS, blobs, entry_from, parents
 from palaver.store.rows import bound
-from palaver.store.store import Hit, Query
+from palaver.store.store import Hit, Progress, Query
 
 _PARTED: Final = "\n"
 _LONG: Final = 200
@@ -71,8 +71,9 @@ join {{s}}.threads t on t.thread = e.thread left join {{s}}.bodies b on b.body =
 # -- making --------------------------------------------------------------------------------------------------------
 
 
-def catch_up(link: Link) -> None:
-    """Index what is new."""
+def catch_up(link: Link, progress: Progress | None = None) -> int:
+    """Index what is new; give how many bodies it was."""
+    done = 0
     while link.value(_BEHIND):
         with link.transaction():
             link.execute(_SHARED)  # none of the bodies is removed meanwhile
@@ -81,6 +82,10 @@ def catch_up(link: Link) -> None:
             found = [(body, _words_of(*row)) for body, *row in link.rows(_BODIES, taken)]
             link.execute(_TAKE_IN, [body for body, _ in found], [text for _, text in found])
             link.execute(_TAKE_OUT, taken)
+        done += len(taken)
+        if progress is not None:
+            progress(done, None)
+    return done
 
 
 def _portion(fresh: Iterable[Row]) -> list[int]:

@@ -77,7 +77,7 @@ class PostgresStore(Store):
         return self._database.run(lambda link, _: reading.info(link, thread))
 
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
-        """The threads, those changed last first."""
+        """The threads, those that went on last first."""
         numbers = self._database.run(lambda link, _: reading.listed(link, tag, limit))
         for page in reading.pages(numbers):
             yield from self._infos(page)
@@ -167,9 +167,13 @@ class PostgresStore(Store):
             self._database.run(lambda link, _: searching.catch_up(link))
         return self._database.run(lambda link, _: searching.search(link, query))
 
+    def index(self, *, progress: Progress | None = None) -> int:
+        """Index what is new; give how many messages it was."""
+        return self._database.run(lambda link, _: searching.catch_up(link, progress))
+
     def put_blob(self, data: bytes) -> Blob:
         """Keep bytes."""
-        kept = pack.kept(bytes(data))
+        kept = pack.kept(pack.blob_data(data))
         self._database.run(lambda link, _: writing.keep_blob(link, kept))
         return pack.named(kept.digest)
 

@@ -29,6 +29,7 @@ from palaver.store.rows import (
     checked_name,
     checked_tags,
     checked_title,
+    dates,
     frozen_metadata,
     prepare_entry,
 )
@@ -47,7 +48,8 @@ update {s}.threads set
 where thread = %s
 """
 _TOUCH: Final = """
-update {s}.threads set length = length + %s, updated_at = %s, changed = nextval('{s}.changes') where thread = %s
+update {s}.threads set length = length + %s, updated_at = greatest(updated_at, %s),
+    changed = nextval('{s}.changes') where thread = %s
 """
 _PROVE: Final = "update {s}.threads r set proof = {s}.thread_proof(r) where thread = %s"
 _HEAD: Final = """
@@ -123,9 +125,9 @@ def _ascii(metadata: Mapping[str, Any]) -> str:
 # -- threads -------------------------------------------------------------------------------------------------------
 
 
-def create(link: Link, id: str, token: str, given: Details) -> None:
-    """Begin a thread. Raises ``ConflictError``."""
-    values = (given.title, given.tags or [], given.metadata or "{}", now_ms())
+def create(link: Link, id: str, token: str, given: Details, at: int | None = None) -> None:
+    """Begin a thread, now or at a time. Raises ``ConflictError``."""
+    values = (given.title, given.tags or [], given.metadata or "{}", now_ms() if at is None else at)
     if link.value(_BEGIN, id, token, *values) is None:
         raise ConflictError(f"there is a thread {id!r}")
 
@@ -143,7 +145,7 @@ def update(link: Link, id: str, given: Details) -> None:
     with link.transaction():
         thread = locked(link, id).thread
         link.execute(_UPDATE, given.retitled, given.title, given.tags, given.metadata, thread)
-        _touch(link, thread)
+        link.execute(_PROVE, thread)
 
 
 def delete(link: Link, id: str, *, again: bool) -> None:
@@ -157,8 +159,8 @@ def delete(link: Link, id: str, *, again: bool) -> None:
                 link.execute(statement, row[0])
 
 
-def _touch(link: Link, thread: int, added: int = 0) -> None:
-    link.execute(_TOUCH, added, now_ms(), thread)
+def _touch(link: Link, thread: int, at: int, added: int = 0) -> None:
+    link.execute(_TOUCH, added, at, thread)
     link.execute(_PROVE, thread)
 
 
@@ -209,10 +211,11 @@ class _Move(NamedTuple):
 
 
 def _move(link: Link, thread: int, move: _Move) -> None:
-    link.execute(_MOVE, thread, now_ms(), *move)
+    now = now_ms()
+    link.execute(_MOVE, thread, now, *move)
     link.execute(_PROVE_MOVE, move.token)
     _set_head(link, thread, move.branch, move.after)
-    _touch(link, thread)
+    _touch(link, thread, now)
 
 
 def moved_on(thread: str, branch: str, head: str | None) -> ConflictError:
@@ -262,7 +265,8 @@ def add(link: Link, given: Adding) -> int:
         row = link.row(_LOCK, given.thread)
         if row is None:
             with suppress(ConflictError):  # another began it just now
-                create(link, given.thread, uuid7(), details(None, (), {}))
+                begun = dates([row.message for row, _ in given.entries], now_ms())[0]
+                create(link, given.thread, uuid7(), details(None, (), {}), begun)
         known = locked(link, given.thread) if row is None else Known(*row)
         at = _known(link, known, given)
         new = _new(link, known, at, given.entries)
@@ -290,7 +294,8 @@ def add(link: Link, given: Adding) -> int:
         for branch, head in given.branches.items():
             _set_head(link, known.thread, branch, None if head is None else at[head].place)
         if new or given.branches:
-            _touch(link, known.thread, len(new))
+            last = dates([row.message for row, _ in new], now_ms())[1] if new else 0
+            _touch(link, known.thread, last, len(new))
         return len(new)
 
 

@@ -93,6 +93,15 @@ def _label(kind: str, value: str) -> str:
     return blake2b(f"{kind}:{value}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
+def is_behind(db: sqlite3.Connection) -> bool:
+    """Whether there are bodies that the index does not hold."""
+    reach = reach_of(db)
+    return (
+        reach.rules != VERSION
+        or db.execute("SELECT 1 FROM bodies WHERE id > ?", (reach.indexed,)).fetchone() is not None
+    )
+
+
 def next_words(db: sqlite3.Connection) -> tuple[Reach, list[Words]]:
     """Up to where the index reaches, and what comes next."""
     reach = reach_of(db)
@@ -143,12 +152,15 @@ def take_out(db: sqlite3.Connection, gone: Iterable[Words]) -> None:
 # -- asking --------------------------------------------------------------------------------------------------------
 
 
-def search(db: sqlite3.Connection, query: Query) -> list[Hit]:
-    """Find what the index holds. The connection holds a snapshot. Raises ``NotFoundError`` for an unknown thread."""
+def search(db: sqlite3.Connection, query: Query, *, scan: bool = False) -> list[Hit]:
+    """Find what the index holds; with ``scan``, without it, by reading every message.
+
+    The connection holds a snapshot. Raises ``NotFoundError`` for an unknown thread.
+    """
     terms = words.parse(query.text)
-    asked = [] if not query.text else [f"text : ({words.fts5(terms)})"]
+    asked = [] if scan or not query.text else [f"text : ({words.fts5(terms)})"]
     narrow = (("role", query.role), ("agent", query.agent), ("tool", query.tool), ("tag", query.tag))
-    asked += [f'labels : "{_label(kind, value)}"' for kind, value in narrow if value is not None]
+    asked += [f'labels : "{_label(kind, value)}"' for kind, value in narrow if value is not None and not scan]
     source, values = "entries e", list[Any]()
     if asked:
         source = "words JOIN entries e ON e.body = words.rowid"
@@ -167,10 +179,10 @@ def search(db: sqlite3.Connection, query: Query) -> list[Hit]:
         " ORDER BY coalesce(e.sent_at, 0) DESC, e.place DESC",
         values,
     )
-    return _hits(db, rows, query, terms)
+    return _hits(db, rows, query, terms, scan=scan)
 
 
-def _hits(db: sqlite3.Connection, rows: Iterable[Row], query: Query, terms: words.Terms) -> list[Hit]:
+def _hits(db: sqlite3.Connection, rows: Iterable[Row], query: Query, terms: words.Terms, *, scan: bool) -> list[Hit]:
     threads: dict[int, ThreadRow] = {}
     hits: list[Hit] = []
     for number, place in rows:
@@ -184,8 +196,11 @@ def _hits(db: sqlite3.Connection, rows: Iterable[Row], query: Query, terms: word
                 raise DamageError(f"threads {number!r}: missing: entries refer to it")
             threads[number] = checked_thread(row)
         entry = entry_at(db, threads[number], place)
-        if _fits(entry.message, query):
-            hits.append(Hit(threads[number].id, entry, words.excerpt(terms, words.searchable(entry.message))))
+        if not _fits(entry.message, query):
+            continue
+        text = words.searchable(entry.message)
+        if not scan or words.matches(terms, words.normal(text)):
+            hits.append(Hit(threads[number].id, entry, words.excerpt(terms, text)))
     return hits
 
 

@@ -9,24 +9,28 @@ Rules:
   one can still be checked. A sound frame that ends a commit behind one that is not sound proves damage: a writer writes
   a commit behind what is whole. Without one, the end of the log is what a killed writer did not finish.
 - A last commit whose own frame is not sound may be either. It is reported as torn.
+- Other processes may write while the log is read: SQLite begins it anew from the front, under new salts, and what is
+  read then is part old and part new. So damage counts only when the same frames show it again while nobody can write.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, TypeAlias
 
-from palaver.store.sqlite.schema import PAGE
+from palaver.store.sqlite.schema import PAGE, no_writer
 from palaver.store.store import Damage
 
 PAGE_SIZES: Final = frozenset({512, 1024, 2048, 4096, 8192, 16384, 32768, 65536})
 _HEADER: Final = 32
 _FRAME_HEADER: Final = 24
+_SUMS: Final = 8
 _MAGIC: Final = 0x377F0682
 _LOOKS: Final = 4
 
@@ -46,13 +50,15 @@ class Frame(NamedTuple):
 class Log(NamedTuple):
     """What a log says of itself: where its first damaged frame stands, or the commit that was not finished.
 
-    ``end`` is the offset behind the last commit that is known to be one.
+    ``end`` is the offset behind the last commit that is known to be one. ``proof`` is where the frames begin and end
+    that show the damage.
     """
 
     header: bytes = b""
     damaged: int | None = None
     torn: int | None = None
     end: int = 0
+    proof: tuple[int, int] = (_HEADER, _HEADER)
 
     @property
     def damage(self) -> Damage | None:
@@ -64,16 +70,26 @@ class Log(NamedTuple):
         return None
 
 
-def look(path: str) -> Log:
-    """Look at the log of a file that others may write to: what was seen twice is there."""
-    found = _look(path)
+def look(path: str, *, timeout: float = 30.0) -> Log:
+    """Look at the log of the store ``path``, which other processes may write to.
+
+    Damage is looked at again while nobody can write; what is gone then was the work of a writer. Where others keep the
+    file busy for longer than ``timeout``, no damage is reported: SQLite follows their index of the log, and drops
+    nothing.
+    """
+    file = f"{path}-wal"
+    found = read_log(file)
     for _ in range(_LOOKS):
         if found.damage is None:
-            break
-        before, found = found, _look(path)
-        if (before.header, before.damage) == (found.header, found.damage):
-            break
-    return found
+            return found
+        with no_writer(path, timeout=timeout) as alone:
+            if not alone:
+                break
+            again = read_log(file, found.proof)
+        if (again.header, again.damage) == (found.header, found.damage):
+            return found
+        found = read_log(file)
+    return found._replace(damaged=None, torn=None)
 
 
 def newest_pages(path: str, log: Log) -> dict[int, list[bytes]]:
@@ -82,35 +98,42 @@ def newest_pages(path: str, log: Log) -> dict[int, list[bytes]]:
     if not log.end:
         return pages
     with Path(path).open("rb") as file:
-        for frame in _frames(file):
-            if frame.offset >= log.end:
-                break
+        for frame in _frames(file, _HEADER, log.end):
             older = [] if frame.sound else pages.get(frame.number, [])[-1:]
             pages[frame.number] = [*older, frame.page]
     return pages
 
 
-def _look(path: str) -> Log:
-    if not Path(path).exists():
+def read_log(path: str, within: tuple[int, int] | None = None) -> Log:
+    """Read a log, or the frames between two offsets of it, up to where it ends now: it may grow all the while."""
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115 (it is closed below)
+    except FileNotFoundError:
         return Log()
-    with Path(path).open("rb") as file:
+    with file:
+        start, stop = within or (_HEADER, os.fstat(file.fileno()).st_size)
         header = file.read(_HEADER)
         damaged = None if not any(header) or _header_is_sound(header) else 0
         unsound: Frame | None = None
-        torn: int | None = None
+        torn = proof = None
         end = _HEADER
-        for frame in _frames(file):
+        for frame in _frames(file, start, stop):
+            behind = frame.offset + _FRAME_HEADER + len(frame.page)
             if not frame.sound:
                 unsound = unsound or frame
                 if frame.commit and torn is None:
                     torn = frame.offset
             elif frame.commit:
-                end = frame.offset + _FRAME_HEADER + len(frame.page)
+                end = behind
                 if unsound is not None and damaged is None:
-                    damaged = unsound.offset
+                    damaged, proof = unsound.offset, behind
+                proof = proof or behind
         if not any(header):
             damaged = 0 if end > _HEADER else None
-    return Log(header, damaged, None if torn is None or torn < end else torn, end)
+    torn = None if torn is None or torn < end else torn
+    if damaged is None and torn is not None:
+        return Log(header, None, torn, end, (torn, torn + 1))
+    return Log(header, damaged, torn, end, (damaged or _HEADER, proof or _HEADER))
 
 
 def _header_is_sound(header: bytes) -> bool:
@@ -121,8 +144,11 @@ def _header_is_sound(header: bytes) -> bool:
     return magic & ~1 == _MAGIC and size in PAGE_SIZES and _sums(header[:24], order, (0, 0)) == (one, two)
 
 
-def _frames(file: BinaryIO) -> Iterator[Frame]:
-    """The frames of the newest generation. Of a damaged header, what each store of ours has is taken."""
+def _frames(file: BinaryIO, start: int, stop: int) -> Iterator[Frame]:
+    """The frames of the newest generation that begin between two offsets, the first of which is that of a frame.
+
+    Of a damaged header, what each store of ours has is taken.
+    """
     file.seek(0)
     header = file.read(_HEADER)
     if len(header) < _HEADER:
@@ -136,8 +162,14 @@ def _frames(file: BinaryIO) -> Iterator[Frame]:
         if len(first) < _FRAME_HEADER:
             return
         salts = struct.unpack(">2I", first[8:16])
-    offset = _HEADER
-    while True:
+    if start > _HEADER:  # the sum builds on that of the frame before, which ends its header
+        file.seek(start - size - _SUMS)
+        before = file.read(_SUMS)
+        if len(before) < _SUMS:
+            return
+        sums = struct.unpack(">2I", before)
+    offset = start
+    while offset < stop:
         file.seek(offset)
         head, page = file.read(_FRAME_HEADER), b""
         if len(head) < _FRAME_HEADER:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from palaver.store.sqlite.log import PAGE_SIZES, look, newest_pages
+from palaver.store.sqlite.log import PAGE_SIZES, newest_pages, read_log
 from palaver.store.sqlite.schema import PAGE
 
 Value: TypeAlias = int | float | bytes | str | None
@@ -56,7 +56,7 @@ class Pages:
         if file.exists() and file.stat().st_size:
             with file.open("rb") as opened:
                 self._map = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-        self.log = look(path + "-wal")
+        self.log = read_log(path + "-wal")
         self._logged = newest_pages(path + "-wal", self.log)
         self.size = _page_size(self._map[:_HEADER])
         self.numbers = sorted({*range(1, -(-len(self._map) // self.size) + 1), *self._logged})

@@ -22,6 +22,7 @@ from palaver.store import pack
 from palaver.store.rows import entry_of
 from palaver.store.sqlite.columns import check, id_bytes, id_ranges, id_text, typed
 from palaver.store.store import ThreadInfo
+from palaver.store.unreadable import is_unreadable
 from palaver.threads.thread import Entry
 
 Row: TypeAlias = tuple[Any, ...]
@@ -45,8 +46,9 @@ _PATH: Final = (
 _TYPES: Final = frozenset(
     (int, bytes, parent, int, sent_at, bytes, int, bytes, int, bytes, int)
     for parent in (int, NoneType)
-    for sent_at in (int, NoneType)
+    for sent_at in (int, NoneType, float)
 )
+"""``float``: older versions stored the time of a message as it was given, and such a message cannot be decoded."""
 _PARENT: Final = (
     "SELECT e.id, e.parent, e.stamps, e.sent_at, e.seal, b.digest, g.seal FROM entries e"
     " LEFT JOIN bodies b ON b.id = e.body LEFT JOIN entries g ON g.thread = e.thread AND g.place = e.parent"
@@ -242,11 +244,15 @@ def entries_of(db: sqlite3.Connection, thread: ThreadRow, rows: Iterable[Row]) -
             known[parent] = _parent(db, thread, place, parent)
         before, sealed = known[parent]
         entry = id_text(name)
-        if pack.seal(sealed, entry, stamps, sent_at, digest) != seal:
+        if not pack.is_sealed(seal, sealed, entry, stamps, sent_at, digest):
             raise DamageError(f"entries {number} {place}: altered: its seal does not agree")
         known[place] = (entry, seal)
         kept = pack.Kept(digest, encoding, data, size)
-        found.append(entry_of(entry, before, stamps, sent_at, kept, blob, f"bodies {body}"))
+        time = int(sent_at) if type(sent_at) is float else sent_at
+        made = entry_of(entry, before, stamps, time, kept, blob, f"bodies {body}")
+        if time is not sent_at and not is_unreadable(made.message):
+            raise DamageError(f"entries {number} {place}: altered: a column has a value of another type")
+        found.append(made)
     return found
 
 
@@ -259,9 +265,9 @@ def _parent(db: sqlite3.Connection, thread: ThreadRow, place: int, parent: int) 
     name, before, stamps, sent_at, seal, digest, sealed = row
     sealed = pack.first_seal(thread.id) if before is None else sealed
     types = tuple(map(type, (name, stamps, seal, digest, sealed)))
-    if types != (bytes, int, bytes, bytes, bytes) or not isinstance(sent_at, int | None):
+    if types != (bytes, int, bytes, bytes, bytes) or not isinstance(sent_at, int | float | None):
         raise DamageError(f"entries {number} {parent}: altered: a column has a value of another type")
-    if pack.seal(sealed, id_text(name), stamps, sent_at, digest) != seal:
+    if not pack.is_sealed(seal, sealed, id_text(name), stamps, sent_at, digest):
         raise DamageError(f"entries {number} {parent}: altered: its seal does not agree")
     return id_text(name), seal
 

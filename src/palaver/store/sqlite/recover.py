@@ -164,7 +164,7 @@ class _Saving:
                 try:
                     text = pack.restored(body.digest, body.encoding, body.data)
                     message = pack.unpack(text, "", pack.MOVED, None, self._needed_blob)
-                except (PalaverError, TypeError, ValueError):
+                except (PalaverError, TypeError, ValueError, OverflowError):
                     continue
                 made = f"recovered-{body.digest.hex()[:32]}"
                 entries.append(Entry(made, entries[-1].id if entries else None, message))
@@ -258,12 +258,12 @@ class _Saving:
                         id_text(row.id),
                         None if parent is None else parent.id,
                         row.stamps,
-                        row.sent_at,
+                        None if row.sent_at is None else int(row.sent_at),
                         body,
                         self._needed_blob,
                         "",
                     )
-                except (PalaverError, TypeError, ValueError):
+                except (PalaverError, TypeError, ValueError, OverflowError):
                     continue
                 return row, entry
         return candidates[-1], None

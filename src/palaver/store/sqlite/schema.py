@@ -9,6 +9,8 @@ Rules:
   for have a ``mark`` over their values.
 - ``moves`` records each move of a head that was no append, and is only added to.
 - No two tables have rows of the same shape: so that ``recover`` can tell what a row was from the row alone.
+- ``messages`` and ``conversations`` are views for whoever reads the file with SQL; nothing here asks them. They have
+  text where the tables have bytes, and nothing where a body is no JSON.
 - ``words`` is an index without content: text and labels of bodies up to the one that ``states.indexed`` names.
 
 Stability: experimental.
@@ -16,8 +18,11 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -65,7 +70,31 @@ CREATE INDEX uses_blob ON uses (blob);
 CREATE TABLE states (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5 (text, labels, content='', columnsize=0, tokenize='ascii')
 """
-MIGRATIONS: Final[tuple[tuple[int, str, str], ...]] = ((1, "threads, entries, bodies, blobs, words", _FIRST),)
+_ID: Final = """CASE length({0}) WHEN 16 THEN lower(substr(hex({0}), 1, 8) || '-' || substr(hex({0}), 9, 4) || '-' ||
+  substr(hex({0}), 13, 4) || '-' || substr(hex({0}), 17, 4) || '-' || substr(hex({0}), 21))
+  ELSE CAST(substr({0}, 18) AS TEXT) END"""
+_VIEWS: Final = f"""
+CREATE VIEW messages AS
+  SELECT thread, place, id, parent, sent_at, json_extract(body, '$.role') AS role,
+    json_extract(body, '$.agent') AS agent,
+    json_extract(body, '$.model') AS model,
+    (SELECT group_concat(json_extract(part.value, '$.text'), char(10)) FROM json_each(body, '$.content') AS part
+     WHERE json_extract(part.value, '$.type') = 'text') AS text, body AS json
+  FROM (SELECT t.id AS thread, e.place AS place, {_ID.format("e.id")} AS id, {_ID.format("p.id")} AS parent,
+      e.sent_at AS sent_at,
+      CASE WHEN b.encoding = 0 AND json_valid(CAST(b.data AS TEXT)) THEN CAST(b.data AS TEXT) END AS body
+    FROM entries e JOIN threads t ON t.number = e.thread LEFT JOIN bodies b ON b.id = e.body
+    LEFT JOIN entries p ON p.thread = e.thread AND p.place = e.parent);
+CREATE VIEW conversations AS
+  SELECT t.id AS thread,
+    CASE WHEN json_valid(CAST(a.data AS TEXT)) THEN json_extract(CAST(a.data AS TEXT), '$.title') END AS title,
+    t.created_at AS created_at, t.updated_at AS updated_at, t.length AS length
+  FROM threads t LEFT JOIN abouts a ON a.thread = t.number
+"""  # noqa: S608 (constants)
+MIGRATIONS: Final[tuple[tuple[int, str, str], ...]] = (
+    (1, "threads, entries, bodies, blobs, words", _FIRST),
+    (2, "views of messages and conversations", _VIEWS),
+)
 """Number, name, and statements with a semicolon between two."""
 
 NEWEST: Final = MIGRATIONS[-1][0]
@@ -104,8 +133,65 @@ def pace_checkpoints(db: sqlite3.Connection) -> None:
 
 
 def connect_reader(path: str, *, timeout: float) -> sqlite3.Connection:
-    """Open a file for reading. Being the last to close it does not write what the log holds into it."""
-    return _connected(f"{Path(path).as_uri()}?mode=ro", timeout, uri=True)
+    """Open a file for reading. Being the last to close it does not write what the log holds into it.
+
+    Where SQLite cannot have its files beside it, since the folder is read-only, it is read without them. With a log
+    that holds commits it stays closed, as SQLite says.
+    """
+    db = _connected(f"{Path(path).as_uri()}?mode=ro", timeout, uri=True)
+    if writable(path) or holds_commits(path):
+        return db
+    try:
+        db.execute("SELECT 1 FROM sqlite_master").close()
+    except sqlite3.OperationalError as error:
+        db.close()
+        if error.sqlite_errorcode & 0xFF not in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}:
+            raise
+        return _connected(f"{Path(path).as_uri()}?immutable=1", timeout, uri=True)
+    return db
+
+
+def checked_reader(path: str, *, timeout: float) -> None:
+    """Refuse a file that cannot be read as a store. Raises ``StoreError``."""
+    with closing(connect_reader(path, timeout=timeout)) as db:
+        if not _checked(db, path):
+            raise StoreError(f"{path}: there is no store in it yet, and it is open for reading only")
+
+
+@contextmanager
+def no_writer(path: str, *, timeout: float) -> Generator[bool]:
+    """Keep all others from writing, and change nothing; ``False`` when one of them writes for longer than ``timeout``.
+
+    A file that SQLite cannot lock, or that this process may not write, is not kept from anybody.
+    """
+    with ExitStack() as stack:
+        try:
+            if writable(path) and os.stat(path).st_size:  # noqa: PTH116 (beside an empty file, SQLite deletes the log)
+                # The reader is closed last: a writer that closes last takes the log into the file, up to its damage.
+                for mode, statement in (("ro", "SELECT 1 FROM sqlite_master"), ("rw", "BEGIN IMMEDIATE")):
+                    db = _connected(f"{Path(path).as_uri()}?mode={mode}", timeout, uri=True)
+                    stack.enter_context(closing(db))
+                    db.execute(statement).close()
+        except sqlite3.Error as error:
+            alone = getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY
+        except OSError:
+            alone = True
+        else:
+            alone = True
+        yield alone
+
+
+def writable(path: str) -> bool:
+    """Whether this process may write a file that is there, and the files that SQLite puts beside it."""
+    return os.access(path, os.W_OK) and os.access(Path(path).parent, os.W_OK)
+
+
+def holds_commits(path: str) -> bool:
+    """Whether the log of a file holds what the file does not."""
+    try:
+        return os.stat(f"{path}-wal").st_size > 0  # noqa: PTH116 (no path has been made of it)
+    except OSError:
+        return False
 
 
 def _connected(path: str, timeout: float, *, uri: bool = False) -> sqlite3.Connection:

@@ -42,9 +42,9 @@ from palaver.store.rows import (
 from palaver.store.sqlite import index, reading, upkeep, writing
 from palaver.store.sqlite.faults import faults
 from palaver.store.sqlite.log import look
-from palaver.store.sqlite.schema import Sync, connect, connect_reader
+from palaver.store.sqlite.schema import Sync, checked_reader, connect, connect_reader, writable
 from palaver.store.sqlite.verify import verify
-from palaver.store.sqlite.writer import Writer
+from palaver.store.sqlite.writer import NoWriter, Writer
 from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN, Entry
@@ -57,9 +57,10 @@ _LISTED: Final = 100
 class SQLiteStore(Store):
     """Keeps threads in the file ``path``, which is made where there is none.
 
-    ``timeout`` is how long another process is waited for, in seconds. ``clock`` gives Unix milliseconds.
-    Raises ``StoreError`` for a file that is no store or of a newer version, ``UnavailableError`` for one that cannot be
-    opened.
+    A file that this process may not write is open for reading only, as with ``read_only``: then every method that
+    writes raises ``UnavailableError``. ``timeout`` is how long another process is waited for, in seconds. ``clock``
+    gives Unix milliseconds. Raises ``StoreError`` for a file that is no store or of a newer version, and
+    ``UnavailableError`` for one that cannot be opened.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class SQLiteStore(Store):
         *,
         sync: Sync = "full",
         timeout: float = 30.0,
+        read_only: bool = False,
         clock: Callable[[], int] = now_ms,
     ) -> None:
         """Open the file."""
@@ -79,10 +81,16 @@ class SQLiteStore(Store):
         self._timeout = timeout
         self._clock = clock
         self._idle: list[sqlite3.Connection] = []
-        _refuse_damaged_log(self._path)
-        _begin_private(self._path)
+        _refuse_damaged_log(self._path, timeout)
+        why = "read_only is set" if read_only else "this process may not write the file, or beside it"
+        self._read_only = read_only or (os.path.exists(self._path) and not writable(self._path))  # noqa: PTH110 (a string)
         with faults(self._path):
-            self._writer = Writer(connect(self._path, timeout=timeout, sync=sync), self._path)
+            if self._read_only:
+                checked_reader(self._path, timeout=timeout)
+                self._writer: Writer = NoWriter(self._path, why)
+            else:
+                _begin_private(self._path)
+                self._writer = Writer(connect(self._path, timeout=timeout, sync=sync), self._path)
         self._close = weakref.finalize(self, _close, self._writer, self._idle)
 
     @contextmanager
@@ -136,12 +144,12 @@ class SQLiteStore(Store):
             return reading.info_of(db, reading.thread_of(db, thread))
 
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
-        """The threads, those changed last first."""
+        """The threads, those that went on last first."""
         with self._reader() as db:
             numbers = [
                 number for (number,) in db.execute("SELECT number FROM threads ORDER BY updated_at DESC, number DESC")
             ]
-        left = len(numbers) if limit is None else limit
+        left = len(numbers) if limit is None else max(limit, 0)
         for start in range(0, len(numbers), _LISTED):
             with self._reader() as db:
                 infos = list(reading.infos_of(db, numbers[start : start + _LISTED], tag))
@@ -165,14 +173,13 @@ class SQLiteStore(Store):
             "metadata": UNSET if metadata is UNSET else frozen_metadata(metadata),
         }
         changes = {name: value for name, value in given.items() if value is not UNSET}
-        now = self._clock()
 
         def work(db: sqlite3.Connection) -> ThreadInfo:
             found = reading.thread_of(db, thread)
             about = jsontext.encode(dict(reading.about_of(db, found.number)) | changes)
             reading.branches_of(db, found.number)  # raises for what is damaged, before anything is written
             writing.set_about(db, found.number, about)
-            return reading.info_of(db, writing.touch(db, found, now))
+            return reading.info_of(db, found)
 
         return self._writer.run(work)
 
@@ -253,19 +260,20 @@ class SQLiteStore(Store):
     # -- search, media ---------------------------------------------------------------------------------------------
 
     def search(self, query: Query) -> list[Hit]:
-        """Find messages; first, index those that are not yet."""
+        """Find messages; first, index those that are not yet. What is open for reading only is read instead."""
         words.parse(query.text)
-        self.index()
+        if not self._read_only:
+            self.index()
         try:
             with self._reader() as db:
-                return index.search(db, query)
+                return index.search(db, query, scan=self._read_only and index.is_behind(db))
         except NotFoundError:  # its thread
             return []
 
     def index(self, *, progress: Progress | None = None) -> int:
         """Make what was appended since the last time ready for ``search``, which does so too; give how many it was."""
         done = 0
-        while True:
+        while not self._read_only:
             with self._reader() as db:
                 reach, found = index.next_words(db)
             if not found:
@@ -274,10 +282,11 @@ class SQLiteStore(Store):
             done += len(found)
             if progress is not None:
                 progress(done, None)
+        return done
 
     def put_blob(self, data: bytes) -> Blob:
         """Keep bytes."""
-        kept = pack.kept(bytes(data))
+        kept = pack.kept(pack.blob_data(data))
         self._writer.run(writing.put_blob(kept))
         return pack.named(kept.digest)
 
@@ -328,9 +337,9 @@ def _begin_private(path: str) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-def _refuse_damaged_log(path: str) -> None:
+def _refuse_damaged_log(path: str, timeout: float) -> None:
     """Raise ``DamageError`` for what SQLite would drop without a word as soon as it opens the file."""
-    found = look(f"{path}-wal").damage
+    found = look(path, timeout=timeout).damage
     if found is None:
         return
     if found.kind == "torn":

@@ -31,7 +31,9 @@ from palaver.store.store import Damage, DamageKind, Progress, Verified
 
 _STEP: Final = 500
 _TYPES: Final = frozenset(
-    (int, bytes, parent, int, sent_at, int, bytes, bytes) for parent in (int, NoneType) for sent_at in (int, NoneType)
+    (int, bytes, parent, int, sent_at, int, bytes, bytes)
+    for parent in (int, NoneType)
+    for sent_at in (int, NoneType, float)
 )
 _ALTERED: Final = "its mark does not agree"
 
@@ -85,6 +87,9 @@ def verify(path: str | os.PathLike[str], *, timeout: float = 30.0, progress: Pro
     path = os.path.abspath(path)  # noqa: PTH100 (as the store does)
     if not Path(path).exists():
         return Verified(damage=(Damage("missing", path, "there is no such file"),))
+    # SQLite takes a log with a damaged frame for one that was cut off there, and says nothing. It is looked at before
+    # the snapshot is taken: while one is held, SQLite cannot begin the log anew, and it grows with every write.
+    log = look_at_log(path, timeout=timeout).damage
     try:
         with closing(connect_reader(path, timeout=timeout)) as db:
             db.execute("BEGIN")
@@ -96,6 +101,8 @@ def verify(path: str | os.PathLike[str], *, timeout: float = 30.0, progress: Pro
             look.count()
             for part in _PARTS:
                 part(look)
+            if log is not None:
+                look.damage.append(log)
             return look.finish()
     except sqlite3.Error as error:
         return Verified(damage=(Damage("unreadable", path, str(fault(error, path))),))
@@ -142,8 +149,10 @@ def _entries(look: _Look, number: int, name: str, length: int) -> None:
                 continue  # its place and seal are nothing that others can follow
             elif parent not in seals or (parent is not None and parent >= place):
                 look.tell("missing", where, f"entries {number} {parent}, which it follows, is not there", number, entry)
-            elif pack.seal(seals[parent], id_text(entry), stamps, sent_at, digest) != seal:
+            elif not pack.is_sealed(seal, seals[parent], id_text(entry), stamps, sent_at, digest):
                 look.tell("altered", where, "its seal does not agree", number, entry)
+            elif type(sent_at) is float:  # an older version stored it
+                look.tell("unreadable", where, f"its time is no integer but {sent_at}", number, entry)
             seals[place] = seal
     if len(seals) - 1 != length or any(place not in seals for place in range(length)):
         look.tell("missing", f"threads {number}", f"{len(seals) - 1} of {length} entries are there", number)
@@ -244,11 +253,4 @@ def _each_blob(look: _Look) -> Iterator[tuple[int, bytes, int, int, bytes]]:
     yield from look.db.execute("SELECT id, digest, encoding, size, data FROM blobs")
 
 
-def _log(look: _Look) -> None:
-    """SQLite takes a log with a damaged frame for one that was cut off there, and says nothing."""
-    found = look_at_log(f"{look.path}-wal").damage
-    if found is not None:
-        look.damage.append(found)
-
-
-_PARTS: Final[tuple[Callable[[_Look], None], ...]] = (_structure, _threads, _marked, _bodies, _blobs, _log)
+_PARTS: Final[tuple[Callable[[_Look], None], ...]] = (_structure, _threads, _marked, _bodies, _blobs)

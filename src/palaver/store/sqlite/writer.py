@@ -23,7 +23,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
-from palaver.core.errors import StoreError
+from palaver.core.errors import StoreError, UnavailableError
 from palaver.store.sqlite.faults import fault
 from palaver.store.sqlite.schema import pace_checkpoints
 
@@ -96,6 +96,26 @@ class Writer:
                 self._open = False
                 self._queue.put(None)
         self._thread.join()
+
+
+class NoWriter(Writer):
+    """Stands for the writer of a file that is open for reading only: it refuses all work."""
+
+    def __init__(self, path: str, why: str) -> None:
+        """``why`` says why nothing can be written."""
+        self._path = path
+        self._process = os.getpid()
+        self._why = why
+        self._open = True
+
+    def run(self, work: Work[T], *, alone: bool = False) -> T:  # noqa: ARG002 (as a writer's)
+        """Raise ``UnavailableError``."""
+        self.check()
+        raise UnavailableError(f"{self._path}: open for reading only: {self._why}")
+
+    def close(self) -> None:
+        """Nothing waits."""
+        self._open = False
 
 
 def _serve(db: sqlite3.Connection, queue: SimpleQueue[_Job | None], path: str) -> None:

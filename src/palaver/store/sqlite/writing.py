@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 
 from palaver.core.errors import ConflictError, DamageError, NotFoundError, StoreError
 from palaver.store import pack
-from palaver.store.rows import Prepared
+from palaver.store.rows import Prepared, dates
 from palaver.store.sqlite.columns import check, id_bytes, id_text, typed
 from palaver.store.sqlite.reading import Row, ThreadRow, entry_at, head_of, place_of, thread_of
 from palaver.store.sqlite.schema import UNCLEAN
@@ -196,8 +196,9 @@ def add(  # noqa: PLR0917 (the arguments of Store.add)
         heads[name] = None if head is None else _place(db, found, head, places)
         if head is not None and heads[name] is None:
             raise StoreError(f"thread {thread}: the head of branch {name!r} is {head!r}, which is not there")
+    first, last = dates([entry.message for entry, _ in new], now) if new or begun else (now, found.updated_at)
     if begun:
-        found = create(db, thread, None, now)
+        found = create(db, thread, None, first)
     seals: dict[int | None, bytes] = {None: pack.first_seal(thread)}
     for entry, prepared in new:
         parent = None if entry.parent is None else places[entry.parent]
@@ -211,7 +212,7 @@ def add(  # noqa: PLR0917 (the arguments of Store.add)
     for name, place in heads.items():
         move(db, found.number, name, place, now)
     if new or heads:
-        touch(db, found, now, len(new))
+        touch(db, found, last, len(new))
     return len(new)
 
 
