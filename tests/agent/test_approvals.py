@@ -22,7 +22,7 @@ from palaver.agent.permission import CHOICES, Rule
 from palaver.agent.schemas import schema_tool
 from palaver.agent.subagents import subagents
 from palaver.agent.waiting import pending, waiting
-from palaver.core.errors import MessageError
+from palaver.core.errors import MessageError, RunError
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
@@ -76,6 +76,11 @@ async def test_the_decision_matrix(anyio_backend, kind, allowed, way):
         waits = await agent.run("go")
         assert (waits.outcome, ran) == ("waiting", [])
         assert [(each.tool, each.reason, each.choices) for each in waits.pending] == [("send", "it costs", choices)]
+        if not allowed:
+            with pytest.raises(MessageError, match=f"'{kind}' is not allowed for call 'c1' of 'send', but"):
+                await agent.run(thread=waits.thread, decisions=decisions)
+            assert pending(waits.thread) == waits.pending
+            return
         run = await agent.run(thread=waits.thread, decisions=decisions)
     else:
 
@@ -374,19 +379,26 @@ async def test_a_decision_that_was_not_allowed_stays_so_after_a_crash(anyio_back
 
 
 @pytest.mark.anyio
-async def test_a_handler_that_fails_fails_the_run_and_nothing_runs(anyio_backend):
+@pytest.mark.parametrize("how", ["raises", "another call", "no mapping", "no decision"])
+async def test_a_handler_that_fails_leaves_its_calls_pending(anyio_backend, how):
     ran = []
 
-    def broken(requests):
+    async def broken(requests):
         raise ValueError("no screen")
 
-    for decide in (broken, lambda _: {"c9": approve()}, lambda _: None):
-        run = await asked_agent(ran, decide=decide).run("go")
-        assert run.outcome == "failed"
-        assert run.error is not None
-        assert results(run)[0].is_error
-        assert_valid(run.path.messages)
-    assert ran == []
+    given = {"another call": {"c9": approve()}, "no mapping": None, "no decision": {"c1": True}}
+    decide = broken if how == "raises" else lambda _: given[how]
+    agent = asked_agent(ran, decide=decide)
+    run = await agent.run("go")
+    assert (run.outcome, ran, results(run)) == ("waiting", [], [])
+    assert [each.call.id for each in run.pending] == ["c1"]
+    assert run.reason == f"decide: {run.error}"
+    assert isinstance(run.error, ValueError if how == "raises" else MessageError)
+    with pytest.raises(RunError, match="waiting: decide: "):
+        run.check()
+    again = await agent.run(previous=run, decisions={"c1": approve()})
+    assert (again.outcome, len(ran)) == ("completed", 1)
+    assert_valid(again.path.messages)
 
 
 @pytest.mark.anyio
@@ -480,7 +492,7 @@ async def test_another_process_decides_days_later(anyio_backend, tmp_path, reque
     assert done.stderr == ""
     assert done.stdout == "completed [('send', 'ann', 1), ('send', 'eve', 1)]\n"
     with SQLiteStore(str(path)) as store:
-        messages = store.open("trip").messages
+        messages = [entry.message for entry in store.open("trip").path()]
     assert_valid(messages)
     assert len({each.id for each in messages}) == len(messages) == 7
     assert [each.sent_at == monday for each in messages] == [True] * 3 + [False] * 4
@@ -512,3 +524,34 @@ async def test_a_store_is_asked_what_waits(anyio_backend, tmp_path, make):
 def test_a_decision_is_a_value():
     assert approve() == Decision(kind="approve")
     assert json.dumps(dict(edit({"a": 1}).arguments)) == '{"a": 1}'
+
+
+# -- what cannot be decided ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.finding("S-20")
+@pytest.mark.parametrize("choices", [("aprove", "reject"), "approve", (), ("approve", 5)])
+def test_a_rule_refuses_choices_that_nobody_can_make(choices):
+    with pytest.raises(MessageError, match="choices: "):
+        Rule(judgement="ask", choices=choices)
+
+
+@pytest.mark.finding("S-20")
+@pytest.mark.parametrize(
+    "decide",
+    [
+        lambda: Decision(kind="approv"),
+        lambda: edit({"x": float("nan")}),
+        lambda: edit({"x": object()}),
+        lambda: edit({1: 2}),
+        lambda: edit("nojson"),
+        lambda: edit([("x", 1)]),
+        lambda: Decision(kind="edit", arguments={"x": float("inf")}),
+        lambda: reject(5),
+        lambda: answer(None),
+        lambda: answer(["a"]),
+    ],
+)
+def test_what_is_no_decision_is_refused_where_it_is_made(decide):
+    with pytest.raises(MessageError):
+        decide()

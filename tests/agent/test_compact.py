@@ -1,14 +1,18 @@
 """A conversation is compacted because somebody says so, and that is taken back."""
 
+import re
+
 import anyio
 import pytest
 
 import palaver as p
 from palaver.agent import Agent, Compacting, Compaction, approve, compact, undo
-from palaver.agent.events import Warned
+from palaver.agent.events import ContextCompacted, Warned
 from palaver.agent.resuming import left_open
 from palaver.agent.summaries import Summariser
+from palaver.context.contents import contents
 from palaver.context.pipelines import pipeline
+from palaver.context.rewriting import is_record
 from palaver.core.errors import ConflictError, ContextOverflowError, MessageError
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
@@ -248,3 +252,60 @@ async def test_a_result_that_fills_the_window_is_named_and_can_be_cut(store):
     assert (await agent.run("go on", thread=thread)).ok
     await undo(thread)
     assert any(each.role == "tool" and len(each.text) == 250_000 for each in texts(thread))
+
+
+@pytest.mark.anyio
+@pytest.mark.finding("S-15")
+@pytest.mark.parametrize("field", ["to", "window", "keep_last", "branch"])
+async def test_an_argument_of_a_wrong_type_is_named_and_nothing_is_written(store, field):
+    thread = begun(store, long())
+    before = texts(thread)
+    for wrong in ("x", 5.5, True) if field in {"to", "window"} else (5,):
+        with pytest.raises(MessageError, match=f"compact: {field}: expected "):
+            await compact(thread, **{field: wrong})
+    assert texts(thread) == before
+
+
+@pytest.mark.anyio
+@pytest.mark.finding("S-21")
+@pytest.mark.parametrize("rounds", [10, 40])
+async def test_the_note_of_a_compaction_counts_no_more_than_there_was(rounds):
+    thread = Thread()
+    thread.append(p.system("Rules"), p.user("Count the boats."))
+    for number in range(rounds):
+        thread.append(
+            p.assistant(f"answer {number} {'words and more words ' * 60}"), p.user(f"question {number} {'why ' * 80}")
+        )
+    found = await compact(thread, None, to=1500, window=8000)
+    note = next(each.text for each in thread.path().messages if "Partial compaction" in each.text)
+    messages, tokens = (int(each) for each in re.findall(r"\d+", note)[:2])
+    last = found.changes[-1]
+    assert (last.stage, messages) == ("partial", last.messages)
+    assert found.before - found.after <= tokens <= found.before
+
+
+@pytest.mark.anyio
+@pytest.mark.finding("S-21")
+@pytest.mark.parametrize("to", [1_500, 700, 500, 200])
+@pytest.mark.parametrize("talks", [True, False])
+async def test_a_compaction_gives_the_tokens_of_what_is_sent_next(store, talks, to):
+    thread = begun(store, long(20, 40, talks=talks))
+    found = await compact(thread, to=to, window=8_000)
+    sent = contents(thread.path(), thread.path().messages, window=8_000)
+    assert found.changes
+    assert (found.after, found.changes[-1].after) == (sent.tokens, sent.tokens)
+    noted = next(e.message for e in reversed(thread.path()) if is_record(e.message))
+    assert noted.payload["stages"][-1]["after"] == sent.tokens
+
+
+@pytest.mark.anyio
+@pytest.mark.finding("S-21")
+@pytest.mark.parametrize("steps", [20, 29, 38])
+async def test_a_compaction_in_a_run_ends_at_what_the_model_is_sent(steps):
+    thread, heard = begun(None, long(steps, 21, talks=True)), []
+    made = Agent(ScriptedModel([], then="## State\nAll is well."), middleware=[Compacting(window=5_000)], name="A")
+    await made.run("And now?", thread=thread, on_event=heard.append)
+    compacted = [each for each in heard if isinstance(each, ContextCompacted)]
+    assert compacted
+    for each in compacted:
+        assert each.changes[-1].after == each.after

@@ -23,13 +23,15 @@ from palaver.core.errors import ContextOverflowError
 from palaver.models.capabilities import Capabilities
 from palaver.models.language_model import LanguageModel
 from palaver.models.scripted import ScriptedModel
+from palaver.threads.expiry import EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT
 from palaver.threads.thread import Thread
 
 NAME = "scripted/model"
 OTHER = "other/second"
+THIRD = "third/one"
 SUMMARY = "## State\nThey went on, and all is well so far."
 IMAGE = p.Image(p.Inline("iVBORw0KGgo=" * 40), "image/png")
-PROOF = {"signature": "s" * 90, "wire": "anthropic_messages"}
+PROOF: dict[str, Any] = {"signature": "s" * 90, "wire": "anthropic_messages"}
 
 
 class Provider(Struct, frozen=True):
@@ -71,14 +73,18 @@ def conversations(draw: st.DrawFn, provider: Provider, *, reported: bool = True)
     made: list[p.Message] = []
 
     def say(*parts: Any, name: str = NAME) -> None:
-        size = provider.count([*made, p.assistant(*parts)]) - provider.count(made)
-        usage = p.Usage(input=provider.count(made), output=size) if reported else None
+        sent = ReplayView()(thread_of(made).path())
+        size = provider.count([*sent, p.assistant(*parts)]) - provider.count(sent)
+        usage = p.Usage(input=provider.count(sent), output=size) if reported else None
         made.append(p.assistant(*parts, model=name, usage=usage))
 
     for turn in range(draw(st.integers(4, 9))):
         image = [IMAGE] if draw(st.integers(0, 4)) == 0 else []
         made.append(p.user(f"{turn}: " + "and what? " * (draw(SIZES) // 10), *image))
-        name = OTHER if turn and draw(st.integers(0, 4)) == 0 else NAME
+        if draw(st.integers(0, 3)) == 0:
+            brief = draw(st.sampled_from([EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT]))
+            made.append(p.user("for now " * (draw(SIZES) // 8), tags=(brief,), mode="tool"))
+        name = draw(st.sampled_from([NAME, NAME, NAME, OTHER, THIRD])) if turn else NAME
         thought = p.Reasoning("thinking " * (draw(SIZES) // 3), **PROOF)
         if draw(st.booleans()):
             say(thought, p.ToolCall(f"c{turn}", "look", '{"at": 1}'), name=name)
@@ -93,6 +99,10 @@ def model(then: Any, window: int | None = None) -> LanguageModel:
     return ScriptedModel([], then=then, name=NAME, capabilities=Capabilities(window=window, max_output=1))
 
 
+def summary_of(_: Any) -> str:
+    return SUMMARY
+
+
 def thread_of(messages: list[p.Message]) -> Thread:
     thread = Thread()
     thread.append(*messages)
@@ -102,10 +112,8 @@ def thread_of(messages: list[p.Message]) -> Thread:
 def taught(messages: Any, provider: Provider) -> bool:
     """Whether the model that is asked reported a prompt that tells of its tokeniser: no short one, and no images.
 
-    Where another model answered since, what its reasoning adds is a guess.
+    Other models may have answered before and since.
     """
-    if any(each.role == "assistant" and each.model == OTHER for each in messages):
-        return False
     whole = provider.count(messages)
     pictured = next((place for place, each in enumerate(messages) if IMAGE in each.content), len(messages))
     return any(
@@ -129,7 +137,7 @@ def test_after_is_what_is_measured_next_and_what_the_provider_counts(
     data: st.DataObject, provider: Provider, share: float, summed: bool
 ) -> None:
     thread = thread_of(data.draw(conversations(provider)))
-    asked = model(lambda _: SUMMARY)
+    asked = model(summary_of)
     before = ReplayView()(thread.path())
     counted, tells = provider.count(before), taught(before, provider)
 
@@ -231,10 +239,52 @@ def test_a_summary_of_a_summary_counts_all_that_went() -> None:
     thread = thread_of(
         [p.user("Task"), *[m for _ in range(30) for m in (p.assistant("I read it. " * 100), p.user("and? " * 90))]]
     )
-    counts = []
+    counts: list[Any] = []
     for to in (None, 1_000):
         anyio.run(lambda to=to: compact(thread, ScriptedModel(["Gist."]), to=to))
         counts += [m.payload["compaction"] for m in thread.path().messages if m.is_summary and not m.tags]
     first, second = counts
     assert second["messages"] > first["messages"]
     assert second["tokens"] > first["tokens"]
+
+
+LEARNED = Provider(1.0, 0, 1_000)
+
+
+def told(messages: list[p.Message], *parts: Any, name: str = NAME) -> p.Message:
+    """An answer that reports its prompt."""
+    sent = ReplayView()(thread_of(messages).path())
+    size = LEARNED.count([*sent, p.assistant(*parts)]) - LEARNED.count(sent)
+    return p.assistant(*parts, model=name, usage=p.Usage(input=LEARNED.count(sent), output=size))
+
+
+def assert_weighed(messages: list[p.Message]) -> None:
+    """Assert that a run and ``compact`` take the conversation for what the provider counts."""
+    thread = thread_of(messages)
+    counted = LEARNED.count(ReplayView()(thread.path()))
+    found = anyio.run(lambda: compact(thread, model(None), to=1_000_000, trial=True)).before
+    assert abs(found - counted) <= 0.1 * counted, (found, counted)
+
+
+@pytest.mark.finding("F-10")
+@pytest.mark.parametrize("brief", [EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT])
+@pytest.mark.parametrize("image", [False, True])
+def test_what_expired_is_not_counted(brief: str, image: bool) -> None:
+    messages: list[p.Message] = [p.user("Task " * 2_000)]
+    messages.append(told(messages, "Read. " * 300))
+    messages.append(p.user("for now " * 3_000, *([IMAGE] * 3 if image else []), tags=(brief,), mode="tool"))
+    messages.append(p.user("And?"))
+    messages.append(told(messages, "Well. " * 300))
+    assert_weighed([*messages, p.user("And now?")])
+
+
+@pytest.mark.finding("F-10")
+@pytest.mark.parametrize("names", [[OTHER] * 4, [OTHER, THIRD, OTHER], [OTHER, NAME, THIRD, THIRD]])
+def test_what_other_models_thought_in_turns_that_are_over_is_not_counted(names: list[str]) -> None:
+    messages: list[p.Message] = [p.user("Task " * 2_000)]
+    messages.append(told(messages, "Read. " * 300))
+    for name in names:
+        messages.append(p.user("And?"))
+        thought = p.Reasoning("thinking " * 1_500, **PROOF)
+        messages.append(told(messages, thought, "Well. " * 100, name=name))
+    assert_weighed([*messages, p.user("And now?")])

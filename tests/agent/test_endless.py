@@ -38,7 +38,7 @@ def must_hold(provider, thread, run):
     assert len(played) > provider.turns * 0.9, "everything is still in the thread"
     rebased = sum(1 for event in provider.compactions if event.changes)
     assert set(tree.branches) == {"main", *(f"main/before-{n + 1}" for n in range(rebased))}
-    assert any(map(is_record, run.path.messages))
+    assert any(map(is_record, run.path.records))
 
 
 def tree_messages(tree):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import example, given, strategies as st
 
@@ -112,7 +110,5 @@ def test_joining_texts_joins_one_cluster_at_most(one, other):
 
 @pytest.mark.parametrize("text", ["x", "\r\n", "漢", "e\u0301", "🇩", "👨\u200d", "\u1100"])
 def test_a_long_text_costs_its_length(text):
-    long = text * 200_000
-    began = time.perf_counter()
-    graphemes.cut(long, 0, 6000)
-    assert time.perf_counter() - began < 3
+    long = text * 200_000  # quadratic time would run for many minutes
+    assert graphemes.cut(long, 0, 6000)[1] == graphemes.count(long)

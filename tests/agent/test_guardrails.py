@@ -12,7 +12,7 @@ from palaver.agent.guardrails import Guardrail, deny, modify, warn
 from palaver.agent.middleware import Middleware
 from palaver.core.errors import MessageError
 from palaver.core.usage import Usage
-from palaver.models.scripted import ScriptedModel
+from palaver.models.scripted import Broken, ScriptedModel
 from palaver.threads.view import DISCARDED
 
 
@@ -270,3 +270,152 @@ async def test_without_policies_nothing_changes():
     run = await agent([calling(), "3"]).run("x")
     assert run.text == "3"
     assert ran == [(1, 2)]
+
+
+# -- what modify may give, and what is withheld where a guardrail cannot be applied ------------------------------------
+
+KEY = "the key is sk-123"
+
+
+def redacted(message, _context):
+    return modify(message.text.replace("sk-123", "***")) if "sk-" in message.text else None
+
+
+@pytest.mark.finding("S-06")
+@pytest.mark.anyio
+async def test_an_answer_is_modified_by_a_text_that_stands_for_its_texts():
+    said = p.assistant(p.Text("the key "), p.Reasoning("hm"), p.Text("is sk-123"), p.ToolCall("c1", "add", "{}"))
+    made = agent([said, KEY, "bye"], after_model=redacted)
+    run = await made.run("x")
+    first = run.messages[1]
+    assert [type(part) for part in first.content] == [p.Text, p.Reasoning, p.ToolCall]
+    assert (first.text, run.text, run.outcome) == ("the key is ***", "the key is ***", "completed")
+    await made.run("again", previous=run)
+    assert "sk-123" not in repr([prompt.messages for prompt in made.model.asked])
+
+
+@pytest.mark.finding("S-06")
+@pytest.mark.anyio
+@pytest.mark.parametrize("on_error", ["deny", "allow"])
+@pytest.mark.parametrize("value", [None, 5, ["x"], {"a": 1}, p.user("x"), p.Image.from_url("https://x.example/y.png")])
+async def test_an_answer_is_withheld_whose_modification_is_no_answer(value, on_error):
+    made = agent([KEY, "bye"], after_model=[lambda _m, _c: modify(value)], on_error=on_error)
+    run = await made.run("x")
+    assert (run.outcome, run.text, run.answer, run.output, list(run.last_turn)) == ("blocked", "", None, "", [])
+    assert type(value).__name__ in run.reason
+    assert run.messages[-1].tags == (DISCARDED,)
+    await made.run("again", previous=run)
+    assert "sk-123" not in repr(made.model.asked[-1].messages)
+
+
+class Breaks(Middleware):
+    """Raises around the call of the model, behind the guardrail or before it."""
+
+    def __init__(self, error):
+        self.error = error
+
+    async def wrap_model_call(self, prompt, context, call):
+        await call(prompt)
+        raise self.error
+
+
+@pytest.mark.finding("S-06")
+@pytest.mark.anyio
+@pytest.mark.parametrize("outside", [True, False])
+@pytest.mark.parametrize("error", [RuntimeError("no"), MessageError("no")])
+async def test_an_answer_that_a_guardrail_never_passed_is_kept_discarded(error, outside):
+    guard = Guardrail(after_model=lambda _m, _c: None)
+    middleware = [Breaks(error), guard] if outside else [guard, Breaks(error)]
+    made = Agent(ScriptedModel([p.assistant(KEY, p.ToolCall("c1", "add", "{}")), "b"]), middleware=middleware)
+    run = await made.run("x")
+    assert (run.outcome, run.text) == ("failed", "")
+    await Agent(made.model).run("again", thread=run.thread)
+    sent = made.model.asked[-1].messages
+    assert (sent[0].text, sent[-1].text) == ("x", "again")
+    assert KEY not in repr(sent)
+    assert not [each for each in run.thread.path() if each.message.role == "tool"], (
+        "nothing answers a call that nobody is sent"
+    )
+
+
+@pytest.mark.finding("S-06")
+@pytest.mark.anyio
+async def test_a_stream_that_breaks_off_before_a_guardrail_saw_it_is_not_sent_back():
+    made = agent([Broken(p.assistant(KEY)), "fine"], after_model=redacted)
+    run = await made.run("x")
+    assert (run.outcome, run.text) == ("completed", "fine")
+    assert [m.text for m in run.messages if DISCARDED in m.tags] == [KEY]
+    assert "sk-123" not in repr(made.model.asked[-1].messages)
+    assert "Answer again" in made.model.asked[-1].messages[-1].text
+
+
+@pytest.mark.finding("S-06")
+@pytest.mark.anyio
+async def test_an_answer_that_is_cancelled_before_a_guardrail_passed_it_is_kept_discarded():
+    entered = anyio.Event()
+
+    async def stuck(_message, _context):
+        entered.set()
+        await anyio.sleep_forever()
+
+    made = agent([KEY, "fine"], after_model=stuck)
+    async with made.start("x") as running:
+        await entered.wait()
+        running.cancel()
+        await running.wait()
+    assert (running.result.outcome, running.result.text) == ("cancelled", "")
+    await Agent(made.model).run("again", thread=running.result.thread)
+    assert "sk-123" not in repr(made.model.asked[-1].messages)
+
+
+@pytest.mark.finding("S-06")
+@pytest.mark.anyio
+@pytest.mark.parametrize("value", ["text", 5, None, p.user("x")])
+async def test_a_prompt_is_not_sent_whose_modification_is_no_prompt(value):
+    made = agent(["never"], before_model=lambda _p, _c: modify(value))
+    run = await made.run("x")
+    assert (run.outcome, made.model.asked) == ("blocked", [])
+    assert "takes a Prompt" in run.reason
+
+
+@pytest.mark.finding("S-06")
+@pytest.mark.anyio
+@pytest.mark.parametrize("value", ["text", 5, None, [("a", 1)]])
+async def test_a_call_is_not_run_whose_modification_is_no_mapping(value):
+    run = await agent([calling(), "ok"], before_tool=lambda _r, _c: modify(value)).run("x")
+    assert (run.messages[2].is_error, ran) == (True, [])
+    assert "as a mapping" in run.messages[2].text
+    assert run.messages[2].metadata["error_code"] == "denied_by_guardrail"
+
+
+@pytest.mark.finding("S-06")
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("value", "part"),
+    [
+        ("about", p.Text("about")),
+        (5, p.Json.of(5)),
+        (None, p.Text("(no output)")),
+        (p.tool("about", tool_call_id="c1"), p.Text("about")),
+    ],
+)
+async def test_a_result_is_modified_by_whatever_a_tool_may_give_back(value, part):
+    made = agent([calling(), "ok"], after_tool=lambda _o, _c, _r: modify(value))
+    await made.run("x")
+    assert made.model.asked[-1].messages[-1].content == (part,)
+
+
+@pytest.mark.finding("S-06")
+@pytest.mark.anyio
+@pytest.mark.parametrize("value", [object(), p.assistant("x"), float("nan")])
+async def test_a_result_is_withheld_whose_modification_is_no_result(value):
+    run = await agent([calling(), "ok"], after_tool=lambda _o, _c, _r: modify(value)).run("x")
+    assert run.messages[2].is_error
+    assert run.messages[2].metadata["error_code"] == "withheld_by_guardrail"
+
+
+@pytest.mark.finding("S-06")
+@pytest.mark.parametrize("given", ["deny", 5, [5], None])
+def test_what_is_no_policy_is_refused_by_name(given):
+    with pytest.raises(MessageError, match=r"Guardrail: before_tool: .* is no function"):
+        Guardrail(before_tool=given)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 import time
 from typing import Any
 
@@ -289,12 +290,13 @@ async def test_a_run_that_is_cancelled_before_it_begins_asks_no_model(anyio_back
 @pytest.mark.parametrize("where", ["model", "tool", "sync_tool", "hook", "decide"])
 @pytest.mark.parametrize("anyio_backend", BACKENDS)
 @pytest.mark.anyio
-async def test_cancellation_ends_within_a_tenth_of_a_second(anyio_backend, where):
-    reached = anyio.Event()
+async def test_cancellation_waits_for_nothing_that_runs(anyio_backend, where):
+    reached, release = anyio.Event(), threading.Event()
+    waited: list[str] = []
 
     async def stay(*_: Any) -> Any:
         reached.set()
-        await anyio.sleep(30)
+        await anyio.sleep_forever()
 
     async def tool() -> None:
         """Wait."""
@@ -303,7 +305,8 @@ async def test_cancellation_ends_within_a_tenth_of_a_second(anyio_backend, where
     def sync_tool() -> None:
         """Wait in a thread, which nobody can stop."""
         anyio.from_thread.run_sync(reached.set)
-        time.sleep(0.3)
+        release.wait(60)
+        waited.append(where)
 
     class Hook(Middleware):
         async def before_model(self, context: Any) -> None:
@@ -323,11 +326,10 @@ async def test_cancellation_ends_within_a_tenth_of_a_second(anyio_backend, where
     )
     async with agent.start("go") as running:
         await reached.wait()
-        began = time.perf_counter()
         running.cancel("enough")
         run = await running.wait()
-        took = time.perf_counter() - began
-    assert took < 0.1
+        assert waited == []  # nothing was waited for to its end
+        release.set()
     assert run.outcome == "cancelled"
     assert "enough" in run.path.messages[-1].text
     assert all(each.text.startswith(("Not run", "No result")) for each in run.messages if each.role == "tool")

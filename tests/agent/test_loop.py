@@ -14,11 +14,13 @@ from palaver.agent import approvals, events, notes, patience
 from palaver.agent.agent import Agent
 from palaver.agent.approvals import approve, edit, reject
 from palaver.agent.functions import function_tool
+from palaver.agent.guardrails import Guardrail, deny
 from palaver.agent.limits import Limits
 from palaver.agent.middleware import Blocked, Middleware, Step
 from palaver.agent.replay_view import ReplayView
+from palaver.agent.run import Run
 from palaver.agent.tool import ToolContext
-from palaver.core.errors import ConflictError, MessageError, StoreError, UnavailableError
+from palaver.core.errors import ConflictError, DecodeError, MessageError, RunError, StoreError, UnavailableError
 from palaver.core.request import Settings, ToolChoice
 from palaver.core.usage import Usage
 from palaver.models.scripted import Broken, ScriptedModel
@@ -559,7 +561,7 @@ async def test_results_are_cut_behind_six_thousand_characters(length, cut, chara
     (text,) = results(run)
     assert text.count(character) == min(length, 6000)
     assert ("[Result truncated: showing the first 6000 of 6001 characters.]" in text) == cut
-    records = [each for each in run.path.messages if each.source == "result"]
+    records = [each for each in run.path.records if each.source == "result"]
     assert [each.payload["text"] for each in records] == ([character * length] if cut else [])
 
 
@@ -588,6 +590,9 @@ THINKS = p.AssistantMessage(content=(p.Reasoning("hm"),), finish_reason="stop")
 CUT = p.AssistantMessage(content=(p.Text("I was"),), finish_reason="length")
 PAUSES = p.AssistantMessage(content=(p.Text("wait"),), finish_reason="pause")
 FILTERED = p.AssistantMessage(content=(p.Text("I"),), finish_reason="content_filter")
+REFUSES = p.assistant(p.Reasoning("hm"), p.Refusal("I will not."), finish_reason="stop")
+STOPPED = p.assistant("I", finish_reason="refusal")
+FAILS = p.assistant("I will call", finish_reason="error", finish_reason_raw="MALFORMED_FUNCTION_CALL")
 TORN = Broken(p.assistant("It is "), "reset by peer")
 LAST_TORN = Broken(p.assistant("It is "), "the last detail")
 
@@ -598,7 +603,12 @@ ENDS: dict[str, tuple[list[Any], dict[str, Any], str, str, int]] = {
     "nothing at all goes on": ([p.AssistantMessage(), "done"], {}, "completed", "done", 2),
     "a pause goes on": ([PAUSES, "done"], {}, "completed", "done", 2),
     "a pause, for ever": ([PAUSES] * 5, {"iterations": 5}, "max_iterations", "wait", 5),
-    "cut off": ([CUT], {}, "completed", "I was", 1),
+    "cut off": ([CUT], {}, "length", "I was", 1),
+    "cut off for ever": ([CUT] * 4, {"continue_cut": True}, "failed", "I was", 4),
+    "refused": ([REFUSES], {}, "refused", "", 1),
+    "refused by the provider": ([STOPPED], {}, "refused", "I", 1),
+    "failed at the provider": ([FAILS, "done"], {}, "completed", "done", 2),
+    "failed at the provider, four times": ([FAILS] * 4, {}, "failed", "I will call", 4),
     "cut off, and asked to go on": ([CUT, " here"], {"continue_cut": True}, "completed", " here", 2),
     "filtered": ([FILTERED], {}, "blocked", "I", 1),
     "torn once": ([TORN, "the end"], {}, "completed", "the end", 2),
@@ -620,6 +630,60 @@ async def test_how_a_turn_ends(case):
         assert "the last detail" in run.reason
     again = await carried(Agent(ScriptedModel(["later"]), tools=[LOOK]), "again", previous=run)
     assert again.text == "later"
+
+
+@pytest.mark.finding("S-19")
+@pytest.mark.parametrize(
+    ("script", "outcome", "reason"),
+    [
+        ([CUT], "length", "the answer was cut: it is longer than the model may write"),
+        ([REFUSES], "refused", "I will not."),
+        ([STOPPED], "refused", "I"),
+        ([FAILS] * 4, "failed", "the provider says that its answer failed: MALFORMED_FUNCTION_CALL"),
+    ],
+)
+async def test_a_run_without_a_whole_answer_is_not_ok_and_says_why(script, outcome, reason):
+    run = await carried(Agent(ScriptedModel(script)), "go")
+    assert (run.outcome, run.ok, run.reason) == (outcome, False, reason)
+    with pytest.raises(RunError, match=outcome):
+        run.check()
+    assert Run.load(run.dump()).outcome == outcome
+
+
+@pytest.mark.finding("S-19")
+async def test_a_refusal_is_not_asked_for_in_another_form():
+    model = ScriptedModel([REFUSES, '{"a": 1}'])
+    run = await carried(Agent(model, output=dict[str, int]), "go")
+    assert (run.outcome, len(model.asked), run.output) == ("refused", 1, None)
+
+
+@pytest.mark.finding("S-19")
+async def test_an_answer_of_the_right_form_is_whole_wherever_it_was_cut():
+    run = await carried(Agent(ScriptedModel([CUT.replace(content='{"a": 1}')]), output=dict[str, int]), "go")
+    assert (run.outcome, run.output) == ("completed", {"a": 1})
+
+
+@pytest.mark.finding("S-22")
+async def test_a_call_of_the_model_that_was_blocked_before_it_is_not_counted():
+    model = ScriptedModel([calls("a"), "never"])
+    guard = Guardrail(before_model=lambda _p, _c: deny("no") if model.asked else None)
+    run = await carried(Agent(model, tools=[LOOK], middleware=[guard]), "go")
+    assert (run.outcome, run.iterations, len(model.asked)) == ("blocked", 1, 1)
+    first = await carried(
+        Agent(ScriptedModel([]), middleware=[Guardrail(before_model=lambda _p, _c: deny("no"))]), "go"
+    )
+    assert first.iterations == 0
+    answered = await carried(
+        Agent(ScriptedModel(["x"]), middleware=[Guardrail(after_model=lambda _m, _c: deny("no"))]), "go"
+    )
+    assert answered.iterations == 1
+
+
+@pytest.mark.finding("S-22")
+async def test_a_saved_run_with_an_outcome_that_is_none_is_refused():
+    saved = (await carried(Agent(ScriptedModel(["x"])), "go")).dump()
+    with pytest.raises(DecodeError, match="outcome"):
+        Run.load(saved.replace(b'"completed"', b'"waitin"'))
 
 
 @pytest.mark.row("CBF-21")
@@ -663,7 +727,7 @@ async def test_what_is_said_while_a_decision_waits_is_heard_when_the_run_goes_on
     assert "By the way" not in str([each.content for each in run.path.messages])
     for how in ({"decisions": {"a": approve()}}, {"prompt": "Never mind."}):
         thread = Thread()
-        thread.append(*run.path.messages)
+        thread.append(*[each.message for each in run.path])
         again = await carried(agent.replace(model=ScriptedModel(["done"])), thread=thread, **how)
         texts = [each.text for each in again.path.messages if isinstance(each, p.UserMessage)]
         assert sum("By the way." in each for each in texts) == 1

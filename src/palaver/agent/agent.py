@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, U
 import anyio
 
 from palaver.agent import notes
-from palaver.agent.approvals import Decide, Decision, Recorded, checked_decisions
+from palaver.agent.approvals import Decide, Decision, Recorded, checked_choices, checked_decisions
 from palaver.agent.calls import PlannedCall, result
 from palaver.agent.cut_results import READING
 from palaver.agent.driver import Driver
@@ -376,6 +376,7 @@ class Agent(Generic[T]):
         first = _resumed(journal, opened) if prompt is None else _begun(opened, as_messages(prompt))
         known = Recorded() if opened is None or prompt is not None else opened.recorded
         checked_decisions(decisions or {}, known.pending.values())
+        checked_choices(decisions or {}, known.pending.values())
         carry = None if previous is None else previous.carry
         if not isinstance(carry, Carry) or carry.model is not self.model:
             carry = Carry(self.model)

@@ -4,7 +4,8 @@ Rules:
 
 - A decision is ``approve``, ``edit`` (other arguments, checked again like the model's own), ``reject`` (the model is
   told, with the reason), or ``answer`` (a text stands in place of the result). A request says which are allowed;
-  one that is not, or whose arguments do not fit, is a failure of that call. A rejection is none (DAS-25).
+  one that is not is refused at the call that brings it, and what is pending stays so; from ``decide``, within a run,
+  it is a failure of that call, and so are edited arguments that do not fit the tool. A rejection is none (DAS-25).
 - The model's call stays as it was in the thread. What was decided is kept in records: messages without content, with
   the tag ``record``, which no view shows and no wire sends. So a process can stop while something is pending, and
   another one goes on days later. What was decided is never asked again, unless the call may have run half.
@@ -52,6 +53,18 @@ class Decision(Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, Any] | None = None
     text: str = ""
 
+    def __post_init__(self) -> None:
+        """Refuse what is no decision, and what cannot be kept in a thread. Raises ``MessageError``."""
+        kind, arguments, text = cast("tuple[object, object, object]", (self.kind, self.arguments, self.text))
+        if kind not in CHOICES:
+            raise MessageError(f"a decision is one of {', '.join(CHOICES)}, not {excerpt(repr(kind))}")
+        if not isinstance(text, str):
+            raise MessageError(f"{kind}: {excerpt(repr(text))} is not a text")
+        if arguments is not None:
+            if not isinstance(arguments, Mapping):
+                raise MessageError(f"{kind}: {excerpt(repr(arguments))} is no mapping of arguments")
+            jsontext.checked(dict(cast("Mapping[str, Any]", arguments)), "arguments")
+
 
 def approve() -> Decision:
     """Let it run as it is."""
@@ -59,8 +72,9 @@ def approve() -> Decision:
 
 
 def edit(arguments: Mapping[str, Any]) -> Decision:
-    """Let it run with other arguments."""
-    return Decision(kind="edit", arguments=dict(arguments))
+    """Let it run with other arguments. Raises ``MessageError`` for what is no mapping that JSON can say."""
+    given = cast("object", arguments)
+    return Decision(kind="edit", arguments=dict(arguments) if isinstance(given, Mapping) else arguments)
 
 
 def reject(reason: str = "") -> Decision:
@@ -74,7 +88,10 @@ def answer(text: str) -> Decision:
 
 
 Decide: TypeAlias = Callable[[tuple[ApprovalRequest, ...]], Awaitable[Mapping[str, Decision]] | Mapping[str, Decision]]
-"""Decides: requests in, decisions by the id of the call out. What is left out stays pending."""
+"""Decides: requests in, decisions by the id of the call out. What is left out stays pending.
+
+Where it raises, or gives anything else, the run ends as ``waiting`` with that error, and all of it stays pending.
+"""
 
 
 def request(planned: PlannedCall) -> ApprovalRequest:
@@ -204,6 +221,17 @@ def checked_mapping(given: object, where: str) -> Mapping[str, Decision]:
             shown = f"{excerpt(repr(call), 40)}: {excerpt(repr(each), 80)}"
             raise MessageError(f"{where}: {shown} is no decision by the id of a call; such are approve(), reject(…)")
     return cast("Mapping[str, Decision]", given)
+
+
+def checked_choices(decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest]) -> None:
+    """Refuse decisions that are not among the choices of their request. Raises ``MessageError``."""
+    for each in requests:
+        decision = decisions.get(each.call.id)
+        if decision is not None and decision.kind not in each.choices:
+            allowed = ", ".join(each.choices)
+            raise MessageError(
+                f"{decision.kind!r} is not allowed for call {excerpt(each.call.id)!r} of {each.tool!r}, but {allowed}"
+            )
 
 
 def checked_decisions(decisions: Mapping[str, Decision], requests: Iterable[ApprovalRequest]) -> None:

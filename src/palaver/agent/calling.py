@@ -47,17 +47,16 @@ async def call_tool(
     planned: PlannedCall,
     request: ToolRequest,
     run: Callable[[ToolRequest], Awaitable[Output]],
-    characters: int | None,
     *,
     readable: bool = False,
 ) -> Called:
     """Run one call to its end. Raises nothing but cancellation.
 
-    ``characters`` bounds the result where the tool does not; ``readable`` says that ``read_result`` is offered.
+    ``readable`` says that ``read_result`` is offered.
     """
     began = time.perf_counter()
     output, outcome = await run_tool(request, run)
-    seconds, characters = time.perf_counter() - began, request.tool.limit or characters
+    seconds, characters = time.perf_counter() - began, request.limit
     try:
         return _called(planned, output, outcome, seconds, characters, readable=readable)
     except Exception as error:  # noqa: BLE001 (a hand-made output that cannot be kept)

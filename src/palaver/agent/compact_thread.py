@@ -18,11 +18,13 @@ Stability: experimental.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
 
-from palaver.agent.journal import AnyThread, before_name
+from palaver.agent.journal import AnyThread, Journal, before_name
 from palaver.agent.replay_view import ReplayView
 from palaver.agent.resuming import left_open
 from palaver.agent.summaries import Summariser
@@ -34,6 +36,7 @@ from palaver.context.pipelines import DEFAULT
 from palaver.context.plan import Change
 from palaver.context.rewriting import record, rewritten, undone
 from palaver.context.stages import Stage
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, SummaryError
 from palaver.core.messages import DeveloperMessage, Message, SystemMessage
 from palaver.core.request import Settings
@@ -47,6 +50,9 @@ from palaver.store.stored import StoredThread
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import MAIN, Entry
 from palaver.tokens.counter import Counter
+
+if TYPE_CHECKING:
+    from palaver.store.jsonl.log import LogSink
 
 
 class Compaction(Struct, frozen=True, kw_only=True):
@@ -81,6 +87,7 @@ async def compact(
     trial: bool = False,
     cut_results: bool = False,
     counter: Counter | None = None,
+    log: LogSink | None = None,
 ) -> Compaction:
     """Compact a conversation now, to ``to`` tokens.
 
@@ -88,8 +95,10 @@ async def compact(
     ``summariser`` has one of its own; with ``summaries=False`` nobody is asked. ``system`` and ``tools`` are what the
     model is sent besides. ``counter`` counts tokens in place of the estimate. The branch of a ``StoredThread`` is its
     own. A ``trial`` writes nothing. ``cut_results`` cuts large results first, also those that the model has not seen.
-    Raises ``MessageError`` for sizes that are none, and ``StoreError``.
+    ``log`` is the log of the agent's runs, where it has one: what it does not get is missing from it.
+    Raises ``MessageError`` for sizes that are none and for arguments of another type, and ``StoreError``.
     """
+    check_arguments("compact", compact, {"branch": branch, "to": to, "window": window, "keep_last": keep_last})
     for name, size in (("to", to), ("window", window)):
         if size is not None and size < 1:
             raise MessageError(f"{name}: {size}: expected a number of tokens, 1 or more")
@@ -114,39 +123,42 @@ async def compact(
     else:
         found = _unasked(without_model(asking, _NOBODY))
     change = rewritten(head, messages, found.plan)
-    after, kept = measured, None
+    plan, after, kept = found.plan, measured, None
     if change is not None:
-        after = ledger.measure((*found.plan.messages, *every[len(messages) :]), fixed=fixed)
+        after = ledger.measure((*plan.messages, *every[len(messages) :]), fixed=fixed)
+        plan = plan.ending_at(after.tokens)
     if change is not None and not trial:
         stays = [entry.message for entry in path[cut:]]
-        messages = (*change.messages[:-1], *stays, record(path, found.plan, learned=ledger.learned))
+        messages = (*change.messages[:-1], *stays, record(path, plan, learned=ledger.learned))
         onto = path[change.kept - 1].id if change.kept else None
-        kept = await _rebased(thread, on, onto, messages)
+        kept = await _rebased(thread, on, onto, messages, log)
     return Compaction(
         before=measured.tokens,
         after=after.tokens,
         goal=goal,
         capacity=whole.capacity,
-        changes=found.plan.changes,
+        changes=plan.changes,
         failures=found.failures,
         usage=heard.usage,
         kept=kept,
     )
 
 
-async def undo(thread: AnyThread, *, branch: str = MAIN) -> str | None:
+async def undo(thread: AnyThread, *, branch: str = MAIN, log: LogSink | None = None) -> str | None:
     """Take the last compaction of a conversation back; give the branch that has it as it was with the compaction.
 
-    ``None`` where nothing was compacted. The branch of a ``StoredThread`` is its own. Raises ``StoreError``.
+    ``None`` where nothing was compacted. The branch of a ``StoredThread`` is its own. ``log`` is that of
+    ``compact``. Raises ``StoreError``.
     """
     on = thread.branch if isinstance(thread, StoredThread) else branch
     path = thread.path() if isinstance(thread, StoredThread) else thread.path(on)
     found = undone(path)
     if found is None:
         return None
-    return await _rebased(thread, on, found.leaf, found.messages)
+    return await _rebased(thread, on, found.leaf, found.messages, log)
 
 
+_LOGGER: Final = logging.getLogger("palaver.agent")
 _CUT = Stage(shortening.CUT, shortening.cut_results, 1.0)
 _NOBODY = SummaryError("no model may be asked")
 
@@ -182,12 +194,18 @@ def _unasked(found: Compacted) -> Compacted:
     return structs.replace(found, failures=tuple([each for each in found.failures if each.error is not _NOBODY]))
 
 
-async def _rebased(thread: AnyThread, branch: str, onto: str | None, messages: Sequence[Message]) -> str:
-    """Let a branch go on behind another entry; give the branch that has what it was."""
+async def _rebased(
+    thread: AnyThread, branch: str, onto: str | None, messages: Sequence[Message], log: LogSink | None
+) -> str:
+    """Let a branch go on behind another entry, also in the log; give the branch that has what it was."""
     if isinstance(thread, StoredThread):
         keep = before_name(thread.tree, branch)
-        await in_thread(thread.rebase, messages, onto=onto, keep=keep)
+        entries = await in_thread(thread.rebase, messages, onto=onto, keep=keep)
     else:
         keep = before_name(thread, branch)
-        thread.rebase(messages, onto=onto, keep=keep, branch=branch)
+        entries = thread.rebase(messages, onto=onto, keep=keep, branch=branch)
+    journal = Journal(thread, branch, log=log)
+    await journal.rebased(entries, keep)
+    for failure in journal.failures:
+        _LOGGER.warning("the log did not take a compaction: %s", failure)
     return keep

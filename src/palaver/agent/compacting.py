@@ -11,8 +11,8 @@ Rules (law 9; docs/spec/kairo.md#3; D24, D29; issue 6):
 - What left the prompt can be brought back: ``search_history`` finds what a summary stands for, and ``read_result``
   reads it, and results that were cleared, from the branch that has them. Both are offered always; their descriptions
   say so, and the system prompt does not.
-- The results of a turn share half of what is left of the window (``Weighing.share``): a longer one is cut when it
-  comes, and can be read on with the same tool: nothing can be taken out of a result that the model has not seen (I10).
+- The results of a turn share 35 % of what is left of the window (``result_budget``): a longer one is cut when it comes,
+  and can be read on with the same tool: nothing can be taken out of a result that the model has not seen (I10).
 - An answer that was cut because the window was full teaches that, and so does a stream that ends in such an error: what
   was said is kept, and the next prompt is compacted.
 - It stands before other middleware that changes prompts: what it puts into the thread is what the thread had. Where
@@ -31,10 +31,10 @@ from typing import Final, cast
 from msgspec import structs
 
 from palaver.agent.events import ContextCompacted, Warned
-from palaver.agent.limiting import limit, text_of
 from palaver.agent.middleware import CallModel, CallTool, Middleware, RunContext, ToolRequest
 from palaver.agent.reading import READER
 from palaver.agent.recalling import SEARCHER
+from palaver.agent.result_budget import fit
 from palaver.agent.summaries import SECONDS, Summariser
 from palaver.agent.tool import AgentTool, Output
 from palaver.agent.weighing import Weighing
@@ -46,14 +46,12 @@ from palaver.context.rewriting import rewritten
 from palaver.context.shortening import oversized
 from palaver.context.stages import Stage
 from palaver.core.errors import ContextOverflowError, MessageError, StreamError, excerpt
-from palaver.core.messages import Message, ToolMessage
-from palaver.core.parts import ToolPart
+from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.usage import Usage
 from palaver.models.failures import cut_by_window
 from palaver.models.language_model import LanguageModel, Prompt, Reply
 from palaver.threads.ids import now_ms
 from palaver.tokens.counter import Counter
-from palaver.tokens.estimate import estimate
 
 _TOOLS: Final = (READER, SEARCHER)
 _LATEST: Final = 32
@@ -120,6 +118,7 @@ class Compacting(Middleware):
             if isinstance(error.__cause__, ContextOverflowError):
                 known.overflowed(measured)
             raise
+        known.answered(reply.response.message)
         if cut_by_window(reply.response.message):
             known.overflowed(measured)
         known.ledger.heard(measured, reply.response.message)
@@ -128,19 +127,17 @@ class Compacting(Middleware):
     async def wrap_tool_call(self, request: ToolRequest, context: RunContext, call: CallTool) -> Output:
         """Cut a result that would take more than its share of what is left."""
         output = await call(request)
-        known = self._known(context)
-        share = known.share(_together(request, context))
-        if request.tool in _TOOLS or output.whole is not None or share is None:
+        if request.hidden or request.tool in _TOOLS:
             return output
-        size = sum([weight for weight, _ in map(_size, output.content)])
-        known.took(min(size, share))
-        if size <= share:
+        turn = self._known(context).turn(context)
+        share = turn.share(_together(request, context))
+        fitted = fit(output.content, output.whole, share, request.limit)
+        turn.took(fitted.metadata["tool_result_budget_kept_tokens"])
+        output = structs.replace(output, metadata={**output.metadata, **fitted.metadata})
+        cut = fitted.cut
+        if cut.whole is None:
             return output
-        characters = share * sum([length for _, length in map(_size, output.content)]) // size
-        limited = limit(output.content, characters)
-        if limited.whole is None:
-            return output
-        return structs.replace(output, content=limited.with_handle(request.context.call.id), whole=limited.whole)
+        return structs.replace(output, content=cut.with_handle(request.context.call.id), whole=cut.whole)
 
     def _stuck(self, plan: Plan, context: RunContext) -> None:
         """Name what fills the window and may not be touched, and how it can be cut."""
@@ -186,8 +183,10 @@ class Compacting(Middleware):
         found = await self.summariser.drive(
             compacting(plan, self._stages, goal=goal), model, spent=partial(_spend, context)
         )
-        path = context.path()
-        change = rewritten(path, prompt.messages, found.plan, learned=known.ledger.learned)
+        made, path = found.plan, context.path()
+        if made.changes:
+            made = made.ending_at(known.ledger.measure(made.messages, fixed=known.fixed).tokens)
+        change = rewritten(path, prompt.messages, made, learned=known.ledger.learned)
         if change is not None and context.rewrite is not None:
             prompt = prompt.replace(messages=await context.rewrite(*change))
         measured = known.measure(prompt, context)
@@ -199,23 +198,22 @@ class Compacting(Middleware):
                     before=plan.tokens,
                     after=measured.tokens,
                     capacity=plan.capacity,
-                    changes=found.plan.changes,
+                    changes=made.changes,
                     failures=found.failures,
                 )
             )
         return prompt, measured
 
 
-def _together(request: ToolRequest, context: RunContext) -> int:
-    """How many calls stand beside one, with it; 1 where its answer is not whole yet."""
-    calls = () if context.message is None else context.message.tool_calls
-    return len(calls) if any(call is request.context.call for call in calls) else 1
-
-
-def _size(part: ToolPart) -> tuple[int, int]:
-    """The estimated tokens of what can be cut, and its characters."""
-    text = text_of(part)
-    return (0, 0) if text is None else (estimate(ToolMessage(content=(part,))), len(text))
+def _together(request: ToolRequest, context: RunContext) -> int | None:
+    """How many calls stand beside one, with it; ``None`` where its answer is not whole yet."""
+    call, message = request.context.call, context.message
+    if message is None:  # the answer came in an earlier run
+        path = context.path()
+        message = next((e.message for e in reversed(path) if isinstance(e.message, AssistantMessage)), None)
+        return len(message.tool_calls) if message is not None and call in message.tool_calls else None
+    calls = message.tool_calls
+    return len(calls) if any(each is call for each in calls) else None
 
 
 def _same(messages: Sequence[Message], others: Sequence[Message]) -> bool:

@@ -25,6 +25,7 @@ from msgspec import structs
 from palaver.agent import approvals, events, machine, patience, protocol
 from palaver.agent.approvals import Decide, Decision, Recorded
 from palaver.agent.calls import PlannedCall
+from palaver.agent.correlation import Correlation
 from palaver.agent.holding import held_record
 from palaver.agent.middleware import Blocked, Hook, RunContext, Step
 from palaver.agent.model_calls import Carry, ModelCalls
@@ -111,6 +112,7 @@ class Driver:
         )
         self.context.judge, self.context.call_tool = self._tools.judge, self._tools.call
         self.context.toolbox = agent.toolbox
+        self._correlation = Correlation(journal.path)
         self._model = ModelCalls(agent, journal, self.context, self._spending, carry=carry, eager=self._tools.eager)
         self._does: Mapping[type[Any], Callable[[Any], Awaitable[None]]] = {
             protocol.Append: self._append,
@@ -157,7 +159,8 @@ class Driver:
             await self._stop(protocol.Crashed(_alone(error)))
         except BaseException as error:  # noqa: BLE001 (cancellation; raised again below)
             self._cancelled = error
-            await self._stop(protocol.Interrupted(reason=self.cancel_reason))
+            ended = f"The program ended ({type(error).__name__})." if isinstance(error, SystemExit) else ""
+            await self._stop(protocol.Interrupted(reason=self.cancel_reason or ended))
         self.context.ended = run = self._ended(anyio.current_time() - began)
         with CancelScope(shield=True):
             await self._after_agent()
@@ -269,7 +272,8 @@ class Driver:
 
     async def _append(self, command: protocol.Append) -> None:
         name = self.agent.name
-        messages = [each if each.agent is not None else structs.replace(each, agent=name) for each in command.messages]
+        given = [self._correlation.joining(each) for each in command.messages]
+        messages = [each if each.agent is not None else structs.replace(each, agent=name) for each in given]
         if self._watch is not None:
             await self._watch.room()
         entries = await self.journal.append(messages, self._token + 1)

@@ -6,10 +6,11 @@ Rules (docs/spec/kairo.md#2.6, KAI-20):
   ``after_model`` the answer, ``before_tool`` the request of a call, ``after_tool`` the output, and its request as a
   third argument. It gives ``None`` (nothing to say), ``deny(reason)``, ``modify(value)`` or ``warn(text)``.
 - Policies of a place are asked in order. The first ``deny`` ends it, each ``modify`` is what the next one sees.
-- ``modify`` gives a prompt, an answer, the new arguments of a call (a mapping, checked like the model's own), or the
-  new output (or text) of a tool. The model's call stays in the thread as it was; what ran stands in the metadata of the
-  result.
-- A policy that raises denies, unless ``on_error="allow"``; then it is told as ``Warned``, and asked no further.
+- ``modify`` gives a prompt, an answer (or its text: reasoning and calls stay), the new arguments of a call (a mapping,
+  checked like the model's own), or the new output of a tool (or what a tool may give back). The model's call stays in
+  the thread as it was; what ran stands in the metadata of the result.
+- A policy that raises denies, unless ``on_error="allow"``; then it is told as ``Warned``, and asked no further. A
+  ``modify`` with anything else than its place takes denies always: the policy has looked, and wants it changed.
 - A denied model call ends the run as ``blocked``. An answer that is denied is kept with the tag ``discarded``, is never
   sent to a model, and with ``after_model`` policies nobody is shown it: answers are withheld until they have passed. A
   denied call of a tool has an error result: before the tool, that the call was not allowed; after it, that the tool
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import isawaitable
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from msgspec import Struct, structs
 
@@ -31,9 +32,11 @@ from palaver.agent.middleware import Blocked, CallModel, CallTool, Middleware, R
 from palaver.agent.tool import Output
 from palaver.core import jsontext
 from palaver.core.errors import MessageError, excerpt
-from palaver.core.messages import AssistantMessage
-from palaver.core.parts import Text
+from palaver.core.messages import AssistantMessage, ToolMessage
+from palaver.core.parts import AssistantPart, Text
 from palaver.models.language_model import Prompt, Reply
+
+T = TypeVar("T")
 
 DENIED: Final = "denied_by_guardrail"
 """The ``error_code`` of a denied call, in the metadata of its result."""
@@ -83,19 +86,21 @@ class Guardrail(Middleware):
     def __init__(
         self,
         *,
-        before_model: Sequence[ModelPolicy] = (),
-        after_model: Sequence[AnswerPolicy] = (),
-        before_tool: Sequence[CallPolicy] = (),
-        after_tool: Sequence[OutputPolicy] = (),
+        before_model: ModelPolicy | Sequence[ModelPolicy] = (),
+        after_model: AnswerPolicy | Sequence[AnswerPolicy] = (),
+        before_tool: CallPolicy | Sequence[CallPolicy] = (),
+        after_tool: OutputPolicy | Sequence[OutputPolicy] = (),
         on_error: Literal["deny", "allow"] = "deny",
         name: str = "Guardrail",
     ) -> None:
-        """Take the policies. Raises ``MessageError`` for more than 64 at one place."""
-        for place in (before_model, after_model, before_tool, after_tool):
-            if len(place) > POLICIES:
-                raise MessageError(f"{name}: {len(place)} policies at one place; at most {POLICIES}")
-        self._before_model, self._after_model = tuple(before_model), tuple(after_model)
-        self._before_tool, self._after_tool = tuple(before_tool), tuple(after_tool)
+        """Take the policies, one or several at a place.
+
+        Raises ``MessageError`` for more than 64 at one place, and for what is no function.
+        """
+        self._before_model = _policies(before_model, f"{name}: before_model")
+        self._after_model = _policies(after_model, f"{name}: after_model")
+        self._before_tool = _policies(before_tool, f"{name}: before_tool")
+        self._after_tool = _policies(after_tool, f"{name}: after_tool")
         self._on_error, self._name = on_error, name
 
     @property
@@ -111,7 +116,7 @@ class Guardrail(Middleware):
     async def wrap_model_call(self, prompt: Prompt, context: RunContext, call: CallModel) -> Reply:
         """Look at the prompt, and at the answer."""
         try:
-            prompt = await self._passed(self._before_model, prompt, context)
+            prompt = await self._passed(self._before_model, prompt, context, _prompt)
         except _DeniedError as denied:
             raise Blocked(str(denied)) from None
         reply = await call(prompt)
@@ -119,7 +124,7 @@ class Guardrail(Middleware):
             return reply
         message = reply.response.message
         try:
-            passed = await self._passed(self._after_model, message, context)
+            passed = await self._passed(self._after_model, message, context, _answer)
         except _DeniedError as denied:
             raise Blocked(str(denied), message=message) from None
         if passed is message:
@@ -133,8 +138,8 @@ class Guardrail(Middleware):
             for policy in self._before_tool:
                 said = await self._asked(policy, context, request, context)
                 if said is not None:
-                    arguments = said.value
-                    request = _with_arguments(request, said.value)
+                    arguments = self._modified(context, _arguments, request.arguments, said.value)
+                    request = _with_arguments(request, arguments)
         except _DeniedError as denied:
             return _denied(request, denied)
         try:
@@ -156,14 +161,25 @@ class Guardrail(Middleware):
         for policy in self._after_tool:
             said = await self._asked(policy, context, output, context, request)
             if said is not None:
-                output = said.value if isinstance(said.value, Output) else _like(output, said.value)
+                output = self._modified(context, _output, output, said.value)
         return output
 
-    async def _passed(self, policies: Sequence[Callable[..., Any]], value: Any, context: RunContext) -> Any:
+    async def _passed(
+        self, policies: Sequence[Callable[..., Any]], value: T, context: RunContext, take: Callable[[T, Any], T]
+    ) -> T:
         for policy in policies:
             said = await self._asked(policy, context, value, context)
-            value = value if said is None else said.value
+            value = value if said is None else self._modified(context, take, value, said.value)
         return value
+
+    def _modified(self, context: RunContext, take: Callable[[T, Any], T], before: T, value: Any) -> T:
+        """What stands in place of ``before``. Raises ``_DeniedError`` for what has no place there."""
+        try:
+            return take(before, value)
+        except MessageError as error:
+            text = f"{self.name}: {error}"
+            _tell(context, text, error)
+            raise _DeniedError(text) from error
 
     async def _asked(self, policy: Callable[..., Any], context: RunContext, *given: Any) -> Verdict | None:
         """What a policy wants changed. Raises ``_DeniedError``."""
@@ -182,6 +198,19 @@ class Guardrail(Middleware):
             _tell(context, f"{self.name}: {said.text}")
             return None
         return said
+
+
+def _policies(given: object, where: str) -> tuple[Callable[..., Any], ...]:
+    """The policies of a place. Raises ``MessageError``."""
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        given = (given,)
+    policies = tuple(cast("Sequence[object]", given))
+    for each in policies:
+        if not callable(each):
+            raise MessageError(f"{where}: {excerpt(repr(each))} is no function")
+    if len(policies) > POLICIES:
+        raise MessageError(f"{where}: {len(policies)} policies at one place; at most {POLICIES}")
+    return cast("tuple[Callable[..., Any], ...]", policies)
 
 
 def _checked(said: object) -> Verdict | None:
@@ -204,9 +233,48 @@ def _with_arguments(request: ToolRequest, arguments: Mapping[str, Any]) -> ToolR
     return structs.replace(request, arguments=request.tool.check(call), context=context)
 
 
-def _like(output: Output, value: Any) -> Output:
+# -- what modify may give ----------------------------------------------------------------------------------------------
+
+
+def _prompt(before: Prompt, value: Any) -> Prompt:  # noqa: ARG001 (the same for each place)
+    if isinstance(value, Prompt):
+        return value
+    raise MessageError(f"modify in before_model takes a Prompt (prompt.replace(…)), not {type(value).__name__}")
+
+
+def _answer(before: AssistantMessage, value: Any) -> AssistantMessage:
+    if isinstance(value, AssistantMessage):
+        return value
+    if not isinstance(value, str | Text):
+        kind = type(value).__name__
+        raise MessageError(f"modify in after_model takes a text or an answer (message.replace(…)), not {kind}")
+    text = value if isinstance(value, Text) else Text(value)
+    content: list[AssistantPart] = []
+    for part in before.content:
+        if not isinstance(part, Text):
+            content.append(part)
+        elif text not in content:  # at the place of the first text
+            content.append(text)
+    if text not in content:
+        content.append(text)
+    return before.replace(content=content)
+
+
+def _arguments(before: Any, value: Any) -> Mapping[str, Any]:  # noqa: ARG001 (the same for each place)
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, Any]", value)
+    raise MessageError(f"modify in before_tool takes the arguments as a mapping, not {type(value).__name__}")
+
+
+def _output(before: Output, value: Any) -> Output:
     """An output with other content, that failed where the first did."""
-    return structs.replace(outputs.output_of(value), is_error=output.is_error, metadata=output.metadata)
+    made = outputs.output_of(value)
+    if isinstance(value, Output):
+        return made
+    if made.is_error and not (isinstance(value, ToolMessage) and value.is_error):
+        text = "".join([part.text for part in made.content if isinstance(part, Text)])
+        raise MessageError(f"modify in after_tool takes what a tool may give back. {text}")
+    return structs.replace(made, is_error=before.is_error or made.is_error, metadata=before.metadata)
 
 
 def _denied(request: ToolRequest, denied: _DeniedError) -> Output:

@@ -129,6 +129,12 @@ class Journal:
                 self._write(self._log, entries, keep)
             return self.path
 
+    async def rebased(self, entries: Sequence[Entry], keep: str) -> None:
+        """Log entries that replaced the end of the branch; ``keep`` names the branch that has what stood there."""
+        if self._log is not None:
+            await in_thread(self._write, self._log, entries, keep)
+            await self._logging_done()
+
     def _write(self, log: LogSink, entries: Sequence[Entry], keep: str | None = None) -> None:
         """Give entries to the log; ``keep`` names the branch that has what stood in their place."""
         for entry in entries:

@@ -6,9 +6,6 @@ Rules:
   Text and JSON share the limit, in their order; a JSON value that is cut becomes text. Media and opaque parts are kept.
   What the model is not sent is given back whole, so that it can be kept: ``Limited.with_handle`` then tells the model
   how to read the rest.
-- ``share_out`` divides what is left of a context window between the results of a turn (KAI-17): a total of 35 % of it,
-  between 256 and 8192 tokens; each result gets an equal share of that, between 96 and 2048 tokens, and never so much
-  that the shares exceed the total (D26). A token is four code points. Its record has six keys, for the metadata.
 - ``compress`` folds runs of more than three equal lines into one, then cuts the middle out of a long text.
 - Pure: what was cut off is written nowhere here.
 
@@ -17,9 +14,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -97,69 +93,6 @@ def text_of(part: ToolPart) -> str | None:
     if isinstance(part, Text):
         return part.text
     return bytes(part.value_json).decode() if isinstance(part, Json) else None
-
-
-# -- the results of a turn -------------------------------------------------------------------------------------------
-
-PER_TOKEN: Final = 4
-"""Code points of a token, roughly."""
-_PART: Final = 35
-"""Percent of the remaining window that the results of a turn may take."""
-_TOTAL: Final = (256, 8192)
-_EACH: Final = (96, 2048)
-_KEY: Final = "tool_result_budget_"
-
-
-class Shared(Struct, frozen=True):
-    """The results of a turn as the model is sent them, the whole text of each that was cut, and a record of it."""
-
-    contents: tuple[tuple[ToolPart, ...], ...]
-    whole: tuple[str | None, ...]
-    metadata: dict[str, Any]
-
-
-def shares(remaining: int, results: int) -> tuple[int, int]:
-    """Tokens that the results of a turn may take: all of them together, and each; ``remaining`` is the free window."""
-    total = min(max(max(remaining, 0) * _PART // 100, _TOTAL[0]), _TOTAL[1])
-    even = total // max(results, 1)
-    return total, even if even < _EACH[0] else min(even, _EACH[1])
-
-
-def share_out(contents: Sequence[tuple[ToolPart, ...]], remaining: int) -> Shared:
-    """Cut the results of a turn to their shares of ``remaining`` tokens."""
-    _, each = shares(remaining, len(contents))
-    cut = [_shortened(content, each) for content in contents]
-    metadata = {
-        f"{_KEY}applied": any(whole is not None for _, whole, _, _ in cut),
-        f"{_KEY}remaining_tokens": remaining,
-        f"{_KEY}per_result_tokens": each,
-        f"{_KEY}original_tokens": sum(original for _, _, original, _ in cut),
-        f"{_KEY}kept_tokens": sum(kept for _, _, _, kept in cut),
-        f"{_KEY}truncated_count": sum(whole is not None for _, whole, _, _ in cut),
-    }
-    return Shared(tuple([content for content, *_ in cut]), tuple([whole for _, whole, *_ in cut]), metadata)
-
-
-def _shortened(content: tuple[ToolPart, ...], tokens: int) -> tuple[tuple[ToolPart, ...], str | None, int, int]:
-    """The content, its whole text where it was cut, and its tokens before and after."""
-    said = [text for part in content if (text := text_of(part)) is not None]
-    original = -(-sum(map(len, said)) // PER_TOKEN)
-    if original <= tokens:
-        return content, None, original, original
-    note = f"\n...[truncated by ToolResultBudget: originalTokens={original}, keptTokens={tokens}]"
-    kept: list[ToolPart] = []
-    left: int | None = tokens * PER_TOKEN
-    for part in content:
-        text = text_of(part)
-        if text is None:
-            kept.append(part)
-        elif left is not None and len(text) <= left:
-            kept.append(part)
-            left -= len(text)
-        elif left is not None:
-            kept.append(Text(text[:left] + note))
-            left = None
-    return tuple(kept), "\n".join(said), original, tokens
 
 
 # -- one text --------------------------------------------------------------------------------------------------------

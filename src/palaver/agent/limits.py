@@ -28,11 +28,14 @@ Outcome: TypeAlias = Literal[
     "no_progress",
     "budget",
     "context_full",
+    "length",
+    "refused",
     "blocked",
     "invalid_output",
     "failed",
 ]
-"""How a run ended. ``waiting``: somebody must decide something, and then it can go on."""
+"""How a run ended. ``waiting``: somebody must decide something, and then it can go on. ``length``: the last answer was
+cut at the length that the model may write. ``refused``: the model refused."""
 
 
 _Repeats: TypeAlias = Literal["answer", "run"]

@@ -61,7 +61,7 @@ from palaver.agent.protocol import (
 )
 from palaver.agent.state import Phase, State, answer_open, filled, keep_partial, keep_results
 from palaver.core.messages import AssistantMessage, Message, RescueMarker, UserMessage
-from palaver.core.parts import Opaque, Reasoning, Text
+from palaver.core.parts import Opaque, Reasoning, Refusal, Text
 from palaver.threads.view import DISCARDED
 
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
@@ -192,15 +192,34 @@ def _last(state: State) -> Step:
         return _recover(state, notes.go_on(), "the model gave no answer")
     if message.finish_reason == "content_filter":
         return _finished(state, "blocked", reason="the provider's content filter")
+    if message.finish_reason == "error":
+        raw = message.finish_reason_raw
+        reason = f"the provider says that its answer failed{f': {raw}' if isinstance(raw, str) else ''}"
+        return _recover(state, notes.provider_failed(reason), reason)
     if message.finish_reason == "length" and state.limits.continue_cut and state.final is None:
         return _recover(state, notes.go_on(), "the answer is longer than the model may write")
     return _complete(state)
 
 
 def _complete(state: State) -> Step:
-    if state.reads_output and state.message is not None and state.output is None:
-        return structs.replace(state, phase="output"), (ReadOutput(state.message),)
+    message = state.message
+    if message is not None and state.final is None and _refuses(message):
+        said = "".join([part.text for part in message.content if isinstance(part, Refusal)]) or message.text
+        return _finished(state, "refused", reason=said or "the model refused")
+    if state.reads_output and message is not None and state.output is None:
+        return structs.replace(state, phase="output"), (ReadOutput(message),)
+    if message is not None and state.final is None and message.finish_reason == "length":
+        return _finished(state, "length", reason="the answer was cut: it is longer than the model may write")
     return _finished(state, _outcome(state))
+
+
+def _refuses(message: AssistantMessage) -> bool:
+    """Whether an answer is a refusal: the provider says so, or there is nothing else in it."""
+    if message.finish_reason == "refusal":
+        return True
+    said = [part for part in message.content if not isinstance(part, Reasoning | Opaque)]
+    said = [part for part in said if not (isinstance(part, Text) and not part.text.strip())]
+    return bool(said) and all(isinstance(part, Refusal) for part in said)
 
 
 def _outcome(state: State) -> Outcome:
@@ -232,7 +251,8 @@ def _model_failed(state: State, event: ModelFailed) -> Step:
     state = structs.replace(state, now=event.at)
     state, kept = keep_partial(state, event.partial)
     if event.broke and kept:
-        note = notes.stream_broke(str(event.error))
+        seen = event.partial is not None and DISCARDED not in event.partial.tags
+        note = notes.stream_broke(str(event.error), seen=seen)
         return _recover(state, note, str(event.error), *kept, error=event.error)
     return _finished(state, "failed", *kept, error=event.error, reason=str(event.error))
 
@@ -299,7 +319,8 @@ def _decided(state: State, event: Decided) -> Step:
     if any(call.verdict == "ask" for call in event.calls):
         unsaid = (*state.held, *state.steered)
         state = structs.replace(state, phase="done", outcome="waiting", planned=event.calls, steered=(), held=unsaid)
-        return state, (*record, *(_append(held_record(unsaid)) if unsaid else ()), Finish("waiting"))
+        end = Finish("waiting", event.error, "" if event.error is None else f"decide: {event.error}")
+        return state, (*record, *(_append(held_record(unsaid)) if unsaid else ()), end)
     state, commands = _begin_batch(state, event.calls)
     return state, (*record, *commands)
 
@@ -380,6 +401,8 @@ def _steered(state: State, event: Steered) -> Step:
 
 def _blocked(state: State, event: Blocked) -> Step:
     kept: tuple[Command, ...] = ()
+    if not event.asked:
+        state = structs.replace(state, iteration=state.iteration - 1)
     if event.message is not None and state.phase == "review":  # the answer is in the thread already
         kept = (Append((RescueMarker(reason=event.reason, scope="turn"),)),)
     elif event.message is not None:

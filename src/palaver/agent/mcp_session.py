@@ -6,16 +6,21 @@ Rules:
 - A session is over when the server's side of its stream ends. It is then opened anew, once for a call.
 - A call is sent a second time only where that cannot do harm: it was not looked at, or may be repeated.
 - Opening never raises: what went wrong stands in ``error``, with the last line that the server wrote to its stderr.
+- A server sends at most ``LIMIT`` bytes in one answer over HTTP, in one event, and in one line over stdio. One that
+  sends more ends the session; what was asked meanwhile is a ``ToolError`` that says so. Answers are not compressed.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
+import codecs
 import importlib.util
+import os
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar
 from typing import IO, TYPE_CHECKING, Any, Final, Self, TypeAlias, cast, final
 
 import anyio
@@ -24,6 +29,8 @@ from msgspec import Struct
 
 from palaver.agent.linear_patterns import drop_patterns
 from palaver.core.errors import MessageError, ToolError, excerpt
+from palaver.stream.byte_limit import LimitedBytes, LimitedLines
+from palaver.stream.frames import LIMIT
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -33,6 +40,12 @@ if TYPE_CHECKING:
 
 _PAGES: Final = 100
 """A list of tools that has more pages than this never ends."""
+_LAST: Final = 8000
+"""How many bytes of the end of a server's stderr are read for its last line."""
+_SENT_TOO_MUCH: Final = "SSE stream failed"
+"""What the SDK says when a stream of events passes a limit."""
+_LINES: Final = "palaver_mcp_lines"
+"""The encoding of lines over stdio: UTF-8, in lines of at most ``LIMIT`` bytes."""
 _TERMINATED: Final = "Session terminated"
 """What the SDK says when a server does not know the session any more (404): the call was not looked at."""
 
@@ -88,6 +101,7 @@ class McpSession:
         self._lock = anyio.Lock()
         self._client: Client | None = None
         self._over = anyio.Event()
+        self._refused: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -99,7 +113,7 @@ class McpSession:
     async def open(self) -> None:
         """Open it, and list the tools; after ``timeout`` it is given up."""
         ready, scope = anyio.Event(), anyio.CancelScope()
-        self._client, self._over, self.error = None, anyio.Event(), None
+        self._client, self._over, self.error, self._refused = None, anyio.Event(), None, None
         self._tasks.start_soon(self._hold, ready, self._over, scope)
         with anyio.move_on_after(self._timeout):
             await ready.wait()
@@ -114,8 +128,17 @@ class McpSession:
     async def _hold(self, ready: anyio.Event, over: anyio.Event, scope: anyio.CancelScope) -> None:
         from mcp import Client  # noqa: PLC0415 (an extra)
 
-        with tempfile.TemporaryFile("w+", errors="replace") as log, scope:
+        with tempfile.TemporaryFile() as log, scope:
             error = "the session has ended"
+
+            def exceeded(reason: str) -> None:
+                self.error = self._refused = f"the server sent {reason}"
+                over.set()
+                if not ready.is_set():  # nobody waits for the end yet
+                    ready.set()
+                    scope.cancel()
+
+            _EXCEEDED.set(exceeded)
             try:
                 transport = cast("Any", _ending(_transport(self._server, log, self._timeout), over))
                 async with Client(transport, message_handler=self._heard, cache=None) as client:
@@ -124,7 +147,7 @@ class McpSession:
                     ready.set()
                     await self._until(over, client)
             except Exception as failure:  # noqa: BLE001 (whatever a transport raises is the state of the server)
-                error = _told(failure, log)
+                error = self._refused or _told(failure, log)
             if self._over is over:  # nobody has opened another one meanwhile
                 self.error = self.error or error
             over.set()
@@ -174,6 +197,9 @@ class McpSession:
             try:
                 return await client.call_tool(tool, arguments or None, progress_callback=report)
             except MCPError as error:
+                if self._refused is not None or error.message.startswith(_SENT_TOO_MUCH):
+                    reason = self._refused or excerpt(error.message, 200)
+                    raise ToolError(f"The MCP server {self.name!r} was left: {reason}.") from None
                 rejected = error.message == _TERMINATED
                 if error.code != CONNECTION_CLOSED and not rejected:
                     raise ToolError(error.message or "the server answered with an error") from None
@@ -221,15 +247,16 @@ async def _listen(client: Client) -> None:
         return
 
 
-def _told(error: BaseException, log: IO[str] | None = None) -> str:
+def _told(error: BaseException, log: IO[bytes] | None = None) -> str:
     """One sentence: the innermost error, and what the server said last."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseException", error.exceptions[0])
     text = excerpt(str(error) or type(error).__name__, 200)
     if log is None:
         return text
-    log.seek(0)
-    *_, last = ["", *(line for line in log.read()[-2000:].splitlines() if line.strip())]
+    log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST))  # a server may have written gigabytes
+    written = log.read(_LAST).decode(errors="replace")
+    *_, last = ["", *(line for line in written.splitlines() if line.strip())]
     return f"{text} ({excerpt(last.strip(), 200)})" if last else text
 
 
@@ -237,13 +264,15 @@ def _told(error: BaseException, log: IO[str] | None = None) -> str:
 
 
 @asynccontextmanager
-async def _transport(server: McpServer, log: IO[str], connect: float) -> AsyncGenerator[tuple[Any, Any]]:
+async def _transport(server: McpServer, log: IO[bytes], connect: float) -> AsyncGenerator[tuple[Any, Any]]:
     match server:
         case Stdio():
             from mcp import StdioServerParameters, stdio_client  # noqa: PLC0415 (an extra)
 
             env = None if server.env is None else dict(server.env)
-            told = StdioServerParameters(command=server.command, args=list(server.args), env=env, cwd=server.cwd)
+            told = StdioServerParameters(
+                command=server.command, args=list(server.args), env=env, cwd=server.cwd, encoding=_LINES
+            )
             async with stdio_client(told, errlog=cast("Any", log)) as streams:
                 yield streams
         case Http():
@@ -251,11 +280,48 @@ async def _transport(server: McpServer, log: IO[str], connect: float) -> AsyncGe
             from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
 
             limits = httpx2.Timeout(connect, read=None)  # how long a call may take is for the loop to say
+            headers = {"accept-encoding": "identity", **server.headers}
             async with (
-                httpx2.AsyncClient(headers=dict(server.headers), timeout=limits) as client,
-                streamable_http_client(server.url, http_client=client) as streams,
+                httpx2.AsyncClient(headers=headers, timeout=limits, event_hooks={"response": [_limit]}) as client,
+                streamable_http_client(server.url, http_client=client, max_sse_event_size=LIMIT) as streams,
             ):
                 yield streams
+
+
+async def _limit(response: Any) -> None:
+    """Bound an answer of a server over HTTP, before any of it is read."""
+    import httpx2  # noqa: PLC0415 (what the SDK speaks HTTP with)
+
+    class Stream(LimitedBytes, httpx2.AsyncByteStream):
+        pass
+
+    events = response.headers.get("content-type", "").startswith("text/event-stream")
+    if events and response.request.method == "GET":
+        return  # it stays open for as long as the session; its events are bounded
+    packed = response.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}
+    kind = httpx2.SSEError if events else httpx2.StreamError
+
+    def error(reason: str) -> Exception:
+        return kind("a compressed answer, which nobody asked for" if packed else reason)
+
+    response.stream = Stream(response.stream, 0 if packed else LIMIT, error)
+
+
+def _codec(name: str) -> codecs.CodecInfo | None:
+    if name != _LINES:
+        return None
+
+    def decoder(errors: str = "strict") -> LimitedLines:
+        return LimitedLines(errors, LIMIT, _EXCEEDED.get())
+
+    return codecs.CodecInfo(
+        codecs.utf_8_encode, codecs.utf_8_decode, incrementaldecoder=cast("Any", decoder), name=_LINES
+    )
+
+
+_EXCEEDED: Final[ContextVar[Callable[[str], None]]] = ContextVar("palaver.agent.mcp.exceeded")
+"""What the session of the running task does when a line is too long: the SDK makes the decoder, by its name."""
+codecs.register(_codec)
 
 
 @asynccontextmanager

@@ -154,6 +154,10 @@ class ToolRequest(Struct, frozen=True, kw_only=True):
     arguments: Any
     context: ToolContext
     deadline: float = inf
+    limit: int | None = None
+    """Characters at which the loop cuts the text of the result, unless middleware has shortened it."""
+    hidden: bool = False
+    """Whether a script makes the call, and no model is sent the result: then nothing shortens it."""
     state: CallState = field(default_factory=CallState)
 
 

@@ -5,6 +5,7 @@ Rules:
 - An answer is counted when it is whole, also one that a wrapper replaces; of one that breaks off, what it said of
   its usage. One that does not say what it used makes the cost of the run unknown.
 - Each loss is told once in a run.
+- What came of an answer that middleware withholds and did not pass is kept as ``discarded``, like one that is blocked.
 
 Stability: experimental.
 """
@@ -32,6 +33,7 @@ from palaver.core.factories import system
 from palaver.core.messages import AssistantMessage, SystemMessage
 from palaver.core.parts import MalformedToolCall
 from palaver.models.language_model import Answer, Notice, Prompt, Reply
+from palaver.threads.view import DISCARDED
 
 if TYPE_CHECKING:
     from palaver.agent.agent import Agent
@@ -82,6 +84,7 @@ class ModelCalls:
         self._answer: Answer | None = None
         self._told: set[Loss] = set()
         self._uncounted = False
+        self._asked = False
 
     async def call(self, number: int, *, final: bool) -> protocol.Event:
         """Ask the model, for the ``number``-th time in this run; ``final`` without tools."""
@@ -96,10 +99,11 @@ class ModelCalls:
         await (checkpoint() if number % _TURNS == 0 else checkpoint_if_cancelled())
         prompt = await self._prompt(final=final)
         event: protocol.Event
+        self._asked = False
         try:
             reply = await self._ask(prompt)
         except Blocked as blocked:
-            event = protocol.Blocked(blocked.reason, blocked.message)
+            event = protocol.Blocked(blocked.reason, blocked.message, self._asked)
         except StreamError as error:
             event = self._failed(error, error.response.message)
         except PalaverError as error:
@@ -119,6 +123,7 @@ class ModelCalls:
         broke = partial is not None and bool(partial.content)
         if partial is not None:
             self._spent(self._agent.model.name, partial.usage)
+            partial = self._unseen(partial)
         return protocol.ModelFailed(error, anyio.current_time(), partial, broke)
 
     def _answered(self, reply: Reply) -> protocol.Event:
@@ -181,6 +186,7 @@ class ModelCalls:
         return (system(text),) if text else ()
 
     async def _ask_model(self, prompt: Prompt) -> Reply:
+        self._asked = True
         if prompt.tools is self._agent.first_definitions and prompt.tools is not (tools := self._offered()):
             prompt = prompt.replace(tools=tools)  # it was compacted on the way here
         async with self._carry.session.ask(prompt, stream=self._agent.stream, on_notice=self._noticed) as answer:
@@ -234,4 +240,10 @@ class ModelCalls:
         """What came of the answer under way."""
         answer, self._answer = self._answer, None
         so_far = None if answer is None else answer.so_far
-        return None if so_far is None else so_far.message
+        return None if so_far is None else self._unseen(so_far.message)
+
+    def _unseen(self, partial: AssistantMessage) -> AssistantMessage:
+        """What came of an answer, for nobody where middleware did not pass it."""
+        if not self._chain.withholds or DISCARDED in partial.tags:
+            return partial
+        return partial.replace(tags=(*partial.tags, DISCARDED))

@@ -133,12 +133,10 @@ def go_on() -> UserMessage:
     return _note("go_on", "Continue from where you left off.")
 
 
-def stream_broke(reason: str) -> UserMessage:
-    """The stream of the answer broke off; what came of it is in the thread."""
-    return _note(
-        "stream_broke",
-        f"The response was interrupted: {_sentence(reason)} What arrived is above. Continue from where it stops.",
-    )
+def stream_broke(reason: str, *, seen: bool = True) -> UserMessage:
+    """The stream of the answer broke off; what came of it is in the thread, and the model sees it (``seen``)."""
+    further = "What arrived is above. Continue from where it stops." if seen else "Answer again from the beginning."
+    return _note("stream_broke", f"The response was interrupted: {_sentence(reason)} {further}")
 
 
 def provider_failed(reason: str) -> UserMessage:

@@ -14,8 +14,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final, Literal, TypeAlias, get_args
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final, Literal, TypeAlias, cast, get_args
 
 from msgspec import Struct
 
@@ -36,6 +36,13 @@ class Rule(Struct, frozen=True, kw_only=True):
     text: str = ""
     """What the model is told when it is denied, in place of the usual sentence."""
     choices: tuple[DecisionKind, ...] = CHOICES
+
+    def __post_init__(self) -> None:
+        """Refuse choices that nobody can make. Raises ``MessageError``."""
+        given = cast("object", self.choices)
+        listed = cast("Sequence[object]", given) if isinstance(given, tuple | list) else ()
+        if not listed or not all(each in CHOICES for each in listed):
+            raise MessageError(f"choices: {excerpt(repr(self.choices))} is not one or several of {', '.join(CHOICES)}")
 
 
 _ALLOWED: Final = Rule(judgement="allow")

@@ -105,10 +105,14 @@ class Planned(_Event, frozen=True):
 
 
 class Decided(_Event, frozen=True):
-    """What was decided of the calls that were asked; those that nobody decided still ask."""
+    """What was decided of the calls that were asked; those that nobody decided still ask.
+
+    ``error`` is why ``decide`` gave no decision.
+    """
 
     calls: tuple[PlannedCall, ...]
     record: SystemMessage | None = None
+    error: Exception | None = None
 
 
 class Ran(_Event, frozen=True):
@@ -131,10 +135,14 @@ class Steered(_Event, frozen=True):
 
 
 class Blocked(_Event, frozen=True):
-    """A guardrail stopped the run. ``message`` is the answer that nobody may see."""
+    """A guardrail stopped the run. ``message`` is the answer that nobody may see.
+
+    ``asked`` is false where the model was about to be asked, and was not.
+    """
 
     reason: str
     message: AssistantMessage | None = None
+    asked: bool = True
 
 
 class Interrupted(_Event, frozen=True):

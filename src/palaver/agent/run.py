@@ -25,11 +25,11 @@ from palaver.agent.limits import Outcome
 from palaver.agent.notes import TOOL_CALL_ERROR
 from palaver.agent.waiting import pending_at
 from palaver.core.errors import DecodeError, NotFoundError, RunError, StoreError, excerpt
-from palaver.core.messages import AssistantMessage, Message, ToolMessage
+from palaver.core.messages import AssistantMessage, Message, RescueMarker, ToolMessage
 from palaver.core.usage import Usage
 from palaver.store.stored import StoredThread
 from palaver.threads.thread import Entry, Path, Thread
-from palaver.threads.view import RECORD
+from palaver.threads.view import DISCARDED, RECORD
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -90,10 +90,12 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
 
     @property
     def answer(self) -> AssistantMessage | None:
-        """The last answer of this run."""
+        """The last answer of this run; ``None`` where it was blocked."""
         for entry in reversed(self.path[self.start :]):
             if isinstance(entry.message, AssistantMessage):
-                return entry.message
+                return None if DISCARDED in entry.message.tags else entry.message
+            if isinstance(entry.message, RescueMarker):  # the answer before it was blocked by a hook
+                return None
         return None
 
     @property
@@ -106,12 +108,12 @@ class Run(Struct, Generic[T], frozen=True, kw_only=True, weakref=True):
     def last_turn(self) -> Sequence[Message]:
         """The last answers that nobody spoke between, with the results of their calls (docs/spec/codebuff.md#4.4).
 
-        Without records, and without what is tagged as a failed call.
+        Without records, blocked answers, and what is tagged as a failed call.
         """
         turn: list[Message] = []
         for entry in reversed(self.path[self.start :]):
             message = entry.message
-            if RECORD in message.tags or TOOL_CALL_ERROR in message.tags:
+            if not {RECORD, TOOL_CALL_ERROR, DISCARDED}.isdisjoint(message.tags):
                 continue
             if isinstance(message, AssistantMessage | ToolMessage):
                 turn.append(message)

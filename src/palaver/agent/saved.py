@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, structs
 
+from palaver.agent.limits import Outcome
 from palaver.core import canonical, jsontext
 from palaver.core.errors import (
     AuthenticationError,
@@ -65,7 +66,7 @@ class _Head(Struct, kw_only=True):
     thread: str
     branch: str
     start: int
-    outcome: str
+    outcome: Outcome
     output: Any = None
     reason: str = ""
     error: _Error | None = None

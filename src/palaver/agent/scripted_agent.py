@@ -174,7 +174,7 @@ async def _run(tool: AgentTool, call: ToolCall, context: RunContext) -> Output:
     except Exception as error:  # noqa: BLE001 (whatever a tool raises is told to the script)
         return outputs.error_output(error)
     assert context.call_tool is not None  # noqa: S101 (a driver gives it)
-    request = ToolRequest(tool=tool, arguments=arguments, context=_context(call, context))
+    request = ToolRequest(tool=tool, arguments=arguments, context=_context(call, context), hidden=True)
     return (await run_tool(request, context.call_tool))[0]
 
 

@@ -58,7 +58,8 @@ class Spilling(Middleware):
         output = await call(request)
         texts = [text for part in output.content if (text := text_of(part)) is not None]
         whole = "\n".join(texts)
-        if request.tool.name == READ_RESULT or output.whole is not None or len(whole) <= self._characters:
+        shown = request.tool.name != READ_RESULT and not request.hidden
+        if not shown or output.whole is not None or len(whole) <= self._characters:
             return output  # a character has one code point at least
         total = graphemes.count(whole)
         if total <= self._characters:

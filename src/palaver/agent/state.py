@@ -23,6 +23,7 @@ from palaver.agent.loops import Watch
 from palaver.agent.protocol import Append, Command
 from palaver.agent.repetition import Repetition
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
+from palaver.threads.view import DISCARDED
 
 Phase: TypeAlias = Literal["idle", "prepare", "model", "review", "output", "plan", "approval", "tools", "done"]
 
@@ -106,6 +107,8 @@ def keep_partial(state: State, partial: AssistantMessage | None) -> tuple[State,
         return state, ()
     if partial.finish_reason != "error":
         partial = partial.replace(finish_reason="error")
+    if DISCARDED in partial.tags:  # no model is sent it, so nothing answers its calls
+        return state, (Append((partial,)),)
     calls = client_calls(partial)
     answers = [result(PlannedCall(*each), notes.NOT_RUN_INTERRUPTED, is_error=True) for each in enumerate(calls)]
     state = structs.replace(state, message=partial, results=tuple(answers), kept=len(answers))

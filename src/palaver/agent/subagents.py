@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from palaver.store.store import Store
 
 TASK: Final = "task"
-_ANSWERED: Final = ("completed", "max_iterations", "no_progress")
-"""Outcomes of runs whose last answer is a result; the last two asked for it when they had to end."""
+_ANSWERED: Final = ("completed", "length", "max_iterations", "no_progress")
+"""Outcomes of runs whose last answer is a result: whole, cut, or asked for when they had to end."""
 _DESCRIPTION: Final = (
     "Give a task to another agent, which works on it alone and reports back. It sees nothing of this conversation: "
     "say everything that it must know. To have several tasks done at the same time, call this several times at once."

@@ -24,6 +24,7 @@ from palaver.agent.calls import PlannedCall, client_calls
 from palaver.agent.depths import Depths
 from palaver.agent.eager import Eager
 from palaver.agent.idempotency import idempotency_key
+from palaver.agent.invoking import own_exits
 from palaver.agent.limiting import READ_RESULT
 from palaver.agent.middleware import RunContext, ToolRequest
 from palaver.agent.patience import hook_time
@@ -99,16 +100,16 @@ class ToolCalls:
             each.call.id: self._decisions[each.call.id] for each in requests if each.call.id in self._decisions
         }
         left = tuple([each for each in requests if each.call.id not in decisions])
+        failed: Exception | None = None
         if left:
             self._context.emit(events.ApprovalNeeded(agent=self._context.agent, run=self._context.run, requests=left))
             if self._context.decide is not None:
-                given: Any = self._context.decide(left)
-                given = await given if isawaitable(given) else given
-                given = approvals.checked_mapping(given, "decide")
-                approvals.checked_decisions(given, left)
-                decisions |= given
+                try:
+                    decisions.update(await _decisions_of(self._context.decide, left))
+                except Exception as error:  # noqa: BLE001 (whatever it raises, what is pending stays so)
+                    failed = error
         calls = tuple([self._resolved(each, decisions) for each in command.calls])
-        return protocol.Decided(calls, approvals.decided_record(decisions) if decisions else None)
+        return protocol.Decided(calls, approvals.decided_record(decisions) if decisions else None, failed)
 
     def _resolved(self, planned: PlannedCall, decisions: Mapping[str, Decision]) -> PlannedCall:
         decision = decisions.get(planned.call.id)
@@ -162,9 +163,9 @@ class ToolCalls:
             self._context.emit(
                 events.ToolStarted(agent=self._context.agent, run=self._context.run, call=planned.call, tool=tool.name)
             )
-        request = ToolRequest(tool=tool, arguments=planned.arguments, context=context)
-        readable = READ_RESULT in self._toolbox
-        return await call_tool(planned, request, self.call, self._agent.result_limit, readable=readable)
+        limit = tool.limit or self._agent.result_limit
+        request = ToolRequest(tool=tool, arguments=planned.arguments, context=context, limit=limit)
+        return await call_tool(planned, request, self.call, readable=READ_RESULT in self._toolbox)
 
     def _tool(self, planned: PlannedCall) -> AgentTool:
         tool = self._toolbox.find(planned.tool or "")
@@ -185,9 +186,20 @@ class ToolCalls:
         )
 
 
+async def _decisions_of(
+    decide: approvals.Decide, left: tuple[approvals.ApprovalRequest, ...]
+) -> Mapping[str, Decision]:
+    """What a handler decides. Raises what it raises, and ``MessageError`` for what is no mapping of decisions."""
+    given: Any = decide(left)
+    found = approvals.checked_mapping(await given if isawaitable(given) else given, "decide")
+    approvals.checked_decisions(found, left)
+    return found
+
+
 async def _run_tool(request: ToolRequest) -> Output:
     """Run the tool itself, behind all middleware."""
     request.state.started = True
-    output = await request.tool.run(request.arguments, request.context)
+    with own_exits():
+        output = await request.tool.run(request.arguments, request.context)
     request.state.finished = True
     return output

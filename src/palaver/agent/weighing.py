@@ -7,6 +7,7 @@ Rules (D29, KAI-03; issue 6):
 - Of a chain of models, the first is the one that is asked: its window, its settings, its reports. When a prompt was too
   long for the chain, the smallest window in it counts.
 - A run that ends at ``Limits.context_tokens`` has no more room than that.
+- Of what is left, the results of a turn have a budget (``result_budget``).
 - What a provider refused as too long is remembered, in the unit in which it was weighed.
 
 Stability: experimental.
@@ -17,8 +18,10 @@ from __future__ import annotations
 from typing import Final
 
 from palaver.agent.middleware import RunContext
+from palaver.agent.result_budget import TurnBudget
 from palaver.context.budget import capacity
-from palaver.context.ledger import Ledger, Measure
+from palaver.context.ledger import Ledger, Measure, prompt_of, reports
+from palaver.core.messages import AssistantMessage
 from palaver.models.capabilities import Capabilities
 from palaver.models.catalogue import rates_of
 from palaver.models.fallback import Fallback
@@ -26,11 +29,10 @@ from palaver.models.http_model import Model
 from palaver.models.language_model import LanguageModel, Prompt
 from palaver.models.written import merged
 from palaver.tokens.counter import Counter
+from palaver.tokens.estimate import estimate
 
 _OF_OVERFLOW: Final = 0.9
 """How much of a prompt that was too long is taken to fit."""
-_LEAST: Final = 4_000
-"""Tokens that are taken to be left at least: what the budget keeps free besides has room for the half of them."""
 
 
 class Weighing:
@@ -45,8 +47,7 @@ class Weighing:
         self._window = window
         self._head: tuple[object, ...] | None = None
         self._most: int | None = None
-        self._left: int | None = None
-        self._taken = 0
+        self._turn: TurnBudget | None = None
 
     def measure(self, prompt: Prompt, context: RunContext) -> Measure:
         """What a prompt weighs. Costs what is new in it."""
@@ -59,8 +60,7 @@ class Weighing:
             ledger.recall(path, messages, fixed=self.fixed)
         measured = ledger.measure(messages, fixed=self.fixed, anchor=ledger.anchored(path, messages))
         room = self.capacity(prompt, context)
-        self._left = max(round((room - measured.tokens) / ledger.calibration.scale), _LEAST)
-        self._taken = 0
+        self._turn = TurnBudget(room - measured.tokens)
         return measured
 
     # -- what a prompt may weigh -----------------------------------------------------------------------------------
@@ -85,22 +85,24 @@ class Weighing:
 
     # -- what results may take -------------------------------------------------------------------------------------
 
-    def share(self, results: int) -> int | None:
-        """Tokens, as they are estimated, that one of so many results of a turn may take; ``None``: nothing is known.
+    def answered(self, message: AssistantMessage) -> None:
+        """Count the answer to the prompt that was measured last: its calls have less of the window."""
+        if self._turn is not None:
+            self._turn.answered(round(estimate(message) * self.ledger.calibration.scale))
 
-        The results of a turn together have half of what is left (KAI-17: the shares never exceed the total), and one
-        alone half of that. Where their number is not known yet (reads that begin early), each has a quarter of what
-        those before it left.
-        """
-        if self._left is None:
-            return None
-        if results > 1:
-            return self._left // 2 // results
-        return (self._left - self._taken) // 4
+    def turn(self, context: RunContext) -> TurnBudget:
+        """The budget of the results that the model is sent next."""
+        if self._turn is None:
+            self._turn = TurnBudget(self.capacity(Prompt(messages=()), context) - self._read(context))
+        return self._turn
 
-    def took(self, tokens: int) -> None:
-        """A result of so many tokens came."""
-        self._taken += tokens
+    def _read(self, context: RunContext) -> int:
+        """Tokens of the conversation, where calls are run whose answer came in an earlier run."""
+        path = context.path()
+        last = next((e.message for e in reversed(path) if isinstance(e.message, AssistantMessage)), None)
+        if last is not None and last.usage is not None and reports(last):
+            return prompt_of(last.usage) + (last.usage.output or 0)
+        return round(sum(map(estimate, context.messages())) * self.ledger.calibration.scale)
 
 
 def _flat(model: LanguageModel | None) -> tuple[LanguageModel, ...]:
