@@ -4,7 +4,7 @@ Each was a turn that hung, a session that could not be used any more, or a value
 """
 
 import asyncio
-import time
+import threading
 
 import anyio
 import pytest
@@ -23,13 +23,28 @@ from tests.swarm.slow import Callers, Slow as SlowModel
 pytestmark = pytest.mark.anyio
 
 
-class Slow(SQLiteStore):
-    """A store on a slow disk."""
+class Halting(SQLiteStore):
+    """A store whose disk can be halted: writes wait until it goes on."""
 
-    seconds = 0.0
+    def __init__(self, path):
+        super().__init__(path)
+        self._reached, self._goes_on = threading.Event(), threading.Event()
+        self._goes_on.set()
+
+    def halt(self):
+        self._reached.clear()
+        self._goes_on.clear()
+
+    async def reached(self):
+        """Wait until a write waits."""
+        assert await anyio.to_thread.run_sync(self._reached.wait, 60)
+
+    def go_on(self):
+        self._goes_on.set()
 
     def append(self, *arguments, **named):
-        time.sleep(self.seconds)
+        self._reached.set()
+        assert self._goes_on.wait(60)
         return super().append(*arguments, **named)
 
 
@@ -60,14 +75,21 @@ def nothing() -> str:
 
 
 async def test_a_turn_that_begins_while_a_change_is_kept_has_an_answer(tmp_path):
-    with Slow(tmp_path / "shop.db") as store:
-        async with at_work(agent("A", echo), agent("B", echo), store=store, deadline=5) as it:
-            store.seconds = 0.1
+    answers = []
+
+    async def complete(session):
+        answers.append(await session.complete("hi"))
+
+    with Halting(tmp_path / "shop.db") as store:
+        async with at_work(agent("A", echo), agent("B", echo), store=store, deadline=60) as it:
+            store.halt()
             async with anyio.create_task_group() as group:
                 group.start_soon(it.session.change_to, "B")
-                await anyio.sleep(0.02)
-                with anyio.fail_after(3):
-                    assert await it.session.complete("hi") == ""
+                await store.reached()
+                group.start_soon(complete, it.session)
+                await anyio.wait_all_tasks_blocked()
+                store.go_on()
+            assert answers == [""]
             assert await it.session.complete("again") == "echo:again"
 
 
@@ -255,16 +277,17 @@ async def test_a_task_that_asyncio_cancels_while_a_store_writes_leaves_what_a_re
     cart = State("cart", [])
 
     async def begin_and_cancel(work):
+        store.halt()
         task = asyncio.ensure_future(work)
-        await asyncio.sleep(0.03)
+        await store.reached()
         task.cancel()
+        store.go_on()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    with Slow(tmp_path / "shop.db") as store:
+    with Halting(tmp_path / "shop.db") as store:
         how = {"store": store, "states": [cart]}
         async with at_work(agent("A"), agent("B"), **how) as it:
-            store.seconds = 0.1
             await begin_and_cancel(it.session.state(cart).set(["pear"]))
             await begin_and_cancel(it.session.commit_user("hello"))
             await begin_and_cancel(it.session.change_to("B"))
@@ -277,14 +300,15 @@ async def test_a_task_that_asyncio_cancels_while_a_store_writes_leaves_what_a_re
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_change_of_agent_that_was_cancelled_before_it_began_can_be_made(tmp_path):
-    with Slow(tmp_path / "shop.db") as store:
+    with Halting(tmp_path / "shop.db") as store:
         async with at_work(agent("A"), agent("B"), store=store) as it, anyio.create_task_group() as group:
-            store.seconds = 0.1
+            store.halt()
             group.start_soon(it.session.commit_user, "hello")
-            await anyio.sleep(0.02)
+            await store.reached()
             task = asyncio.ensure_future(it.session.change_to("B"))
-            await anyio.sleep(0.02)
+            await anyio.wait_all_tasks_blocked()
             task.cancel()
+            store.go_on()
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert await it.session.change_to("B")
@@ -554,13 +578,14 @@ async def test_a_hand_over_whose_turn_was_cancelled_leaves_the_next_turn_alone(t
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_text_that_was_kept_is_given_when_asyncio_cancels_whoever_emitted_it(tmp_path):
-    with Slow(tmp_path / "shop.db") as store:
+    with Halting(tmp_path / "shop.db") as store:
         async with at_work(agent("A", SlowModel()), store=store) as it:
             asking = asyncio.ensure_future(it.session.complete("hi"))
-            await anyio.sleep(0.05)
-            store.seconds = 0.1
+            await anyio.wait_all_tasks_blocked()
+            store.halt()
             emitting = asyncio.ensure_future(it.session.emit("one moment"))
-            await anyio.sleep(0.03)
+            await store.reached()
             emitting.cancel()
+            store.go_on()
             assert await asking == "one moment"
             assert it.log[-1] == 'assistant"one moment"'

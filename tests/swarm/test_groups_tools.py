@@ -7,7 +7,6 @@ import pytest
 
 import palaver as p
 from palaver.core.errors import TurnError
-from palaver.core.tools import Tool
 from palaver.store.jsonl import JsonlStore
 from palaver.swarm import Call, Hooks, Swarm, navigation, tool, triage
 from tests.swarm.scripts import PLACEHOLDER, agent, asked, at_work, branching, calling, last
@@ -127,7 +126,7 @@ async def test_toolcall_a_tool_may_be_called_otherwise_at_each_place():
     """The name, too, may be given when it is offered; the model calls it by that."""
 
     async def described(place, tool):
-        return Tool(f"look_up_for_{place.client}", "Look it up.", tool.parameters)
+        return tool.replace(name=f"look_up_for_{place.client}", description="Look it up.")
 
     ran = []
     script = branching(go=calling("look_up_for_ann"))
@@ -138,10 +137,10 @@ async def test_toolcall_a_tool_may_be_called_otherwise_at_each_place():
     assert ran == ["look_up"]
 
 
-async def test_toolcall_two_tools_of_one_name_are_one():
+async def test_toolcall_a_tool_of_a_source_does_not_replace_one_of_the_same_name():
     ran = []
-    tools = [recording("a", ran), recording("a", ["other"])]
-    a = agent("A", branching(go=calling("a")), tools=tools, sources=[lambda _: [recording("a", ["third"])]])
+    tools = [recording("a", ran)]
+    a = agent("A", branching(go=calling("a")), tools=tools, sources=[lambda _: [recording("a", ["other"])]])
     async with at_work(a) as it:
         assert await it.session.complete("go") == "answer:fin"
     assert [each.name for each in a.model.asked[0].tools] == ["a"]

@@ -104,13 +104,14 @@ async def test_equal_ids_are_found_before_the_list_is_cut(way):
     assert ran == []
 
 
-@pytest.mark.parametrize("first", ["plain", "navigation"])
-async def test_of_two_tools_with_a_name_the_first_is_offered(first):
+async def test_a_tool_that_has_the_name_of_a_navigation_is_called_and_the_navigation_renamed():
     ran = []
-    tools = [recording("to_b", ran), navigation("B")]
-    a = agent("A", branching(go=calling("to_b")), tools=tools if first == "plain" else tools[::-1])
+    a = agent("A", branching(go=calling("to_b")), tools=[recording("to_b", ran), navigation("B")])
     async with at_work(a, agent("B", lambda _: "from B")) as it:
-        assert await it.session.complete("go") == ("answer:fin" if first == "plain" else "from B")
+        assert await it.session.complete("go") == "answer:fin"
+    assert [each.name for each in a.model.asked[0].tools] == ["to_b_2", "to_b"]
+    with pytest.raises(p.MessageError, match="two tools are called 'to_b'"):
+        agent("A", branching(), tools=[navigation("B"), recording("to_b", ran)])
 
 
 # -- ASK-10: which calls win ----------------------------------------------------------------------------------------

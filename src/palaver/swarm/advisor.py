@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from palaver.core import jsontext
 from palaver.core.errors import SwarmError
@@ -22,12 +22,24 @@ from palaver.core.factories import system, user
 from palaver.core.messages import Message
 from palaver.core.request import Request
 from palaver.models.language_model import LanguageModel, complete
+from palaver.swarm.cell import named
 from palaver.swarm.place import called, watched
 
 
 async def chat(model: LanguageModel, messages: Iterable[Message]) -> str:
     """Ask a model once, and give the text of its answer. Raises what the model raises."""
     return (await complete(model, Request(tuple(messages)))).response.message.text
+
+
+class AdvisorChanges(TypedDict, total=False):
+    """What ``Advisor.replace`` changes: the fields of ``Advisor``."""
+
+    name: str
+    answer: Callable[[Any], Awaitable[str] | str] | None
+    model: LanguageModel | None
+    prompt: str
+    on_chat: Callable[[Any], Any] | None
+    on_result: Callable[[Any, str], Any] | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -47,13 +59,12 @@ class Advisor:
     on_result: Callable[[Any, str], Any] | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``SwarmError`` without a name, and for what can answer in two ways, or in none."""
-        if not self.name:
-            raise SwarmError("an advisor needs a name")
+        """Raise ``SwarmError`` without a name, for a field of the wrong type, and for two ways to answer, or none."""
+        named("advisor", self)
         if (self.answer is None) == (self.model is None):
             raise SwarmError(f"the advisor {self.name!r} needs a function, or a model in its place")
 
-    def replace(self, **changes: Any) -> Advisor:
+    def replace(self, **changes: Unpack[AdvisorChanges]) -> Advisor:
         """Give an edited copy."""
         return replace(self, **changes)
 

@@ -22,25 +22,27 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from itertools import count
+from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
 
+from palaver.agent.tool_names import legal, normalized
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, excerpt
-from palaver.core.messages import AssistantMessage, Message
+from palaver.core.messages import AssistantMessage, Message, Scope
 from palaver.core.parts import ToolCall
 from palaver.core.request import Settings
+from palaver.models.language_model import LanguageModel
 from palaver.swarm.output import not_empty
 from palaver.swarm.place import Place
 from palaver.swarm.rescue import PLACEHOLDERS, Flush, Rescue
+from palaver.swarm.state import State
+from palaver.swarm.storage import Storage
 from palaver.swarm.tool import AnySwarmTool, SwarmTool, as_tool
 from palaver.threads.agent_view import KEEP
 
-if TYPE_CHECKING:
-    from palaver.core.messages import Scope
-    from palaver.models.language_model import LanguageModel
-
-Text: TypeAlias = "str | Callable[[Place], str | Awaitable[str]]"
-Source: TypeAlias = "Callable[[Place], Awaitable[Sequence[AnySwarmTool]] | Sequence[AnySwarmTool]]"
-Operator: TypeAlias = "Callable[[Place, str], Awaitable[str]]"
+Text: TypeAlias = str | Callable[[Place], str | Awaitable[str]]
+Source: TypeAlias = Callable[[Place], Awaitable[Sequence[AnySwarmTool]] | Sequence[AnySwarmTool]]
+Operator: TypeAlias = Callable[[Place, str], Awaitable[str]]
 OnModelError: TypeAlias = Literal["raise", "placeholder"]
 
 MAX_TOOL_CALLS: Final = 1
@@ -102,6 +104,45 @@ class Hooks:
         """The session ends, or another agent took over."""
 
 
+class AgentOptions(TypedDict, total=False):
+    """What an agent may be given besides its name and who answers: the keywords of ``SwarmAgent``."""
+
+    prompt: Text
+    system: Iterable[str]
+    dynamic: Callable[[Place], Iterable[str] | Awaitable[Iterable[str]]] | None
+    flags: Iterable[str]
+    tools: Iterable[AnySwarmTool]
+    sources: Iterable[Source]
+    keep: int | None
+    where: Callable[[Message], bool] | None
+    max_tool_calls: int
+    map: Callable[[AssistantMessage], Any] | None
+    map_calls: Callable[[Sequence[ToolCall]], Any] | None
+    transform: Callable[[str], Any] | None
+    validate: Callable[[str], Any]
+    rescue: Rescue
+    rescue_scope: Scope
+    placeholders: Sequence[str]
+    on_model_error: OnModelError
+    hooks: Hooks | None
+    operator_timeout: float | None
+    states: Iterable[State[Any] | str]
+    storages: Iterable[Storage[Any] | str]
+    depends_on: Iterable[str]
+    settings: Settings
+    provider: Mapping[str, Mapping[str, Any]] | None
+    stream: bool
+    description: str
+
+
+class AgentChanges(AgentOptions, total=False):
+    """What ``SwarmAgent.replace`` changes."""
+
+    name: str
+    model: LanguageModel | None
+    operator: Operator | None
+
+
 class SwarmAgent:
     """What an agent of a swarm is. Changing one is a copy: ``agent.replace(keep=30)``."""
 
@@ -130,8 +171,8 @@ class SwarmAgent:
         hooks: Hooks | None = None,
         operator: Operator | None = None,
         operator_timeout: float | None = None,
-        states: Iterable[Any] = (),
-        storages: Iterable[Any] = (),
+        states: Iterable[State[Any] | str] = (),
+        storages: Iterable[Storage[Any] | str] = (),
         depends_on: Iterable[str] = (),
         settings: Settings = Settings(),  # noqa: B008 (frozen)
         provider: Mapping[str, Mapping[str, Any]] | None = None,
@@ -143,23 +184,19 @@ class SwarmAgent:
         ``states`` and ``storages`` are what its tools may use, by description or by name; ``depends_on`` names the
         agents that it may hand over to, for drawings. With ``stream`` the text of an answer is told as it comes, in
         events ``agent delta``: for agents whose answers nothing changes. ``operator_timeout`` is in seconds; after it
-        the answer is ``""``. Raises ``MessageError`` for an agent with neither a model nor an operator, with one that
-        cannot be called, without a name, or with a limit below 0.
+        the answer is ``""``. Raises ``MessageError`` for an argument of the wrong type, for an agent with neither a
+        model nor an operator, with one that cannot be called, without a name, with a limit below 0, or with a tool that
+        can never be called since another has its name.
         """
-        self._given = {key: value for key, value in locals().items() if key != "self"}
-        if not name:
-            raise MessageError("an agent needs a name")
-        if (model is None) == (operator is None):
-            raise MessageError(f"the agent {name!r} needs a model, or an operator in its place")
+        self._given: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
+        whose = f"the agent {name!r}"
         if operator is not None and not callable(operator):
             raise MessageError(f"the operator of {name!r} cannot be called: {excerpt(repr(operator))}")
-        if (keep or 0) < 0 or max_tool_calls < 0:
-            raise MessageError(f"the agent {name!r} has less than none: keep {keep}, max_tool_calls {max_tool_calls}")
-        if not placeholders:
-            raise MessageError(f"the agent {name!r} needs a placeholder")
+        check_arguments(whose, SwarmAgent.__init__, self._given)
+        _check_limits(self._given)
         self.name, self.model, self.prompt, self.description = name, model, prompt, description
         self.system, self.dynamic, self.flags = tuple(system), dynamic, tuple(flags)
-        self.tools: tuple[SwarmTool, ...] = tuple([as_tool(each) for each in tools])
+        self.tools: tuple[SwarmTool, ...] = _distinct(name, tools)
         self.sources = tuple(sources)
         self.keep, self.where, self.max_tool_calls = keep, where, max_tool_calls
         self.map, self.map_calls, self.transform, self.validate = map, map_calls, transform, validate
@@ -171,15 +208,72 @@ class SwarmAgent:
         self.states = frozenset(_names(states))
         self.storages = frozenset(_names(storages))
         self.depends_on = tuple(depends_on)
+        read: AgentChanges = {
+            "system": self.system,
+            "flags": self.flags,
+            "tools": self.tools,
+            "sources": self.sources,
+            "placeholders": self.placeholders,
+            "states": tuple(self.states),
+            "storages": tuple(self.storages),
+            "depends_on": self.depends_on,
+        }
+        self._given |= read  # what could be read only once was read
+        check_arguments(whose, SwarmAgent.__init__, self._given)
         self.settings, self.provider, self.stream = settings, dict(provider or {}), stream
 
-    def replace(self, **changes: Any) -> SwarmAgent:
-        """Give an edited copy."""
-        return SwarmAgent(**{**self._given, **changes})
+    def replace(self, **changes: Unpack[AgentChanges]) -> SwarmAgent:
+        """Give an edited copy. Raises as the constructor does."""
+        given: dict[str, Any] = {**self._given, **changes}
+        return SwarmAgent(**given)
 
     def __repr__(self) -> str:
         """Show the name and the tools."""
         return f"SwarmAgent({self.name!r}, tools={[each.name for each in self.tools]})"
+
+
+def _check_limits(given: Mapping[str, Any]) -> None:
+    """Check what the types of the arguments do not say. Raises ``MessageError``."""
+    name, keep, calls = given["name"], given["keep"], given["max_tool_calls"]
+    if not name:
+        raise MessageError("an agent needs a name")
+    if (given["model"] is None) == (given["operator"] is None):
+        raise MessageError(f"the agent {name!r} needs a model, or an operator in its place")
+    if (keep or 0) < 0 or calls < 0:
+        raise MessageError(f"the agent {name!r} has less than none: keep {keep}, max_tool_calls {calls}")
+    if not given["placeholders"]:
+        raise MessageError(f"the agent {name!r} needs a placeholder")
+
+
+def _distinct(agent: str, given: Iterable[AnySwarmTool]) -> tuple[SwarmTool, ...]:
+    """Give the tools of an agent, each once. Raises ``MessageError`` for one that another of its name always hides.
+
+    Of navigation tools to agents whose names differ in signs alone, the later ones get a number.
+    """
+    tools = [as_tool(each) for each in {id(each): each for each in given}.values()]
+    taken = {tool.name for tool in tools}
+    found: dict[str, SwarmTool] = {}
+    made: list[SwarmTool] = []
+    for tool in tools:
+        before = found.get(tool.name)
+        if before is not None and before.target != tool.target and _is_named_by_target(tool):
+            tool = _numbered(tool, taken)  # noqa: PLW2901 (it is the same tool)
+            before = None
+        if before is not None and before.available is None and before.describe is None:
+            raise MessageError(f"the agent {agent!r}: two tools are called {tool.name!r}")
+        found.setdefault(tool.name, tool)
+        made.append(tool)
+    return tuple(made)
+
+
+def _is_named_by_target(tool: SwarmTool) -> bool:
+    return tool.target is not None and tool.name == f"to_{normalized(tool.target)}"
+
+
+def _numbered(tool: SwarmTool, taken: set[str]) -> SwarmTool:
+    name = next(each for number in count(2) if (each := f"{tool.name}_{number}") not in taken)
+    taken.add(name)
+    return tool.replace(definition=tool.definition.replace(name=legal(name)))
 
 
 def _names(given: Iterable[Any]) -> list[str]:

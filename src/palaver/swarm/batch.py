@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from msgspec import Struct, structs
 
+from palaver.agent.invoking import own_exits
 from palaver.agent.outputs import error_output
 from palaver.core.errors import TurnError, excerpt
 from palaver.core.messages import AssistantMessage
@@ -227,7 +228,8 @@ class Batch:
         before.set()
         tool = planned.tool
         try:
-            value = await tool.run(call, planned.arguments)
+            with own_exits():
+                value = await tool.run(call, planned.arguments)
             if tool.returns and not call.committed:
                 await call.commit_own(value)
             await watched("on_after_call", tool.on_after_call, self._place, planned.call)

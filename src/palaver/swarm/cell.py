@@ -17,6 +17,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import fields
 from inspect import isawaitable
 from math import isfinite
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
@@ -24,6 +25,7 @@ from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 import anyio
 import msgspec
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import SwarmError
 from palaver.core.jsontext import Number
 from palaver.swarm.events import SHARED, Event
@@ -115,10 +117,15 @@ class Cell:
         )
 
 
-def named(source: str, name: str) -> None:
-    """Raise ``SwarmError`` for a description without a name."""
+def named(source: str, description: Any) -> None:
+    """Raise ``SwarmError`` for a description, a dataclass, without a name or with a field of the wrong type."""
+    name = description.name
+    whose = f"{source} {name!r}"
+    given = {each.name: getattr(description, each.name) for each in fields(description)}
+    cls: Callable[..., Any] = description.__class__
+    check_arguments(whose, cls, given, SwarmError)
     if not name:
-        raise SwarmError(f"a {source} needs a name")
+        raise SwarmError(f"{'an' if source[0] in 'aeiou' else 'a'} {source} needs a name")
 
 
 def plain(what: str, value: Any) -> Any:

@@ -19,7 +19,8 @@ from typing import Any, Final, Self
 
 import anyio
 
-from palaver.core.errors import ClosedError
+from palaver.core.argument_types import check_arguments
+from palaver.core.errors import ClosedError, SwarmError
 from palaver.swarm.live import LiveSwarm
 from palaver.swarm.place import watched
 from palaver.swarm.said import Content
@@ -45,6 +46,7 @@ class Chats:
         on_close: Callable[[str], Any] | None = None,
     ) -> None:
         """Stand before a swarm. ``on_close`` gets the client's name."""
+        check_arguments("Chats", Chats.__init__, locals(), SwarmError)
         self.live, self._idle, self._check, self._on_close = live, idle, check, on_close
         self._used: dict[str, float] = {}
         self._group = anyio.create_task_group()

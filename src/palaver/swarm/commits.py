@@ -36,14 +36,13 @@ from palaver.core.parts import Text, ToolCall
 from palaver.swarm.batch import call_id
 from palaver.swarm.place import CALL, watched
 from palaver.swarm.said import Content, checked_text, said
+from palaver.swarm.session_events import SessionEvents
 from palaver.threads.view import DISCARDED, RECORD
 
 if TYPE_CHECKING:
     from palaver.swarm.call import Call
-    from palaver.swarm.log import Log
     from palaver.swarm.place import Place
     from palaver.swarm.seat import Seat
-    from palaver.swarm.turn import Turn
 
 
 _Spoken: TypeAlias = UserMessage | AssistantMessage | SystemMessage | DeveloperMessage
@@ -53,11 +52,8 @@ def _trimmed(text: object) -> tuple[Text]:
     return (Text(checked_text(text, "text").strip()),)
 
 
-class Commits:
+class Commits(SessionEvents):
     """The part of a session that writes to the log, and reads it."""
-
-    log: Log
-    turn: Turn | None
 
     # -- what a session gives -----------------------------------------------------------------------------------------
 
@@ -76,10 +72,6 @@ class Commits:
     @abstractmethod
     def payload(self) -> Any:
         """What came with the message of the turn that the running code belongs to."""
-
-    @abstractmethod
-    def tell(self, source: str, type: str, agent: str | None = None, **more: Any) -> None:
-        """Publish an event."""
 
     @abstractmethod
     async def keep(self, *messages: Message) -> None:

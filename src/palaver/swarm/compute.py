@@ -45,7 +45,7 @@ class Compute(Generic[T]):
 
     def __post_init__(self) -> None:
         """Raise ``SwarmError`` without a name, and when a value of all clients depends on a state of one."""
-        named("compute", self.name)
+        named("compute", self)
         for state in self.depends_on:
             if self.shared and not state.shared:
                 raise SwarmError(f"compute {self.name!r} is shared, and state {state.name!r} is not")

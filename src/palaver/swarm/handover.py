@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias
 from palaver.agent.invoking import invoker
 from palaver.agent.parameters import Parameters, parameters_of
 from palaver.agent.tool_names import legal, normalized
+from palaver.core.argument_types import check_arguments
 from palaver.core.parts import ToolCall
 from palaver.core.tools import Tool
 from palaver.swarm.call import Call
@@ -45,7 +46,7 @@ CHANGED_TOPIC: Final = (
 )
 """What the default agent is told by ``triage``."""
 
-Text: TypeAlias = "str | Callable[[Call], Any]"
+Text: TypeAlias = str | Callable[[Call], Any]
 
 
 async def _text(given: Text, call: Call) -> str:
@@ -69,9 +70,12 @@ def navigation(
 ) -> SwarmTool:
     """Make the tool that hands over to the agent ``to``; its name is ``to_<agent>`` where none is given.
 
+    Where another navigation of the same agent has that name already, a number stands behind it.
+
     A swarm is checked for the agent ``to`` when it is made; a tool of a source raises ``NavigationError`` when it is
     called. The other agent is told ``execute``; with ``emit`` the client is told that instead, and no model is asked.
     """
+    check_arguments("navigation", navigation, locals())
 
     async def run(call: Call, _: Any) -> None:
         session = call.session
@@ -121,6 +125,7 @@ def triage(
     Where the conversation is there already, or was, the model is told so and goes on with ``execute``; with
     ``flush_message`` the circle is ended.
     """
+    check_arguments("triage", triage, locals())
 
     async def run(call: Call, _: Any) -> None:
         session = call.session
@@ -188,6 +193,7 @@ def commit_action(
     the result, and the model goes on with ``failure``; else with ``success``. ``fallback`` is told what was raised.
     Raises ``MessageError`` as ``tool`` does.
     """
+    check_arguments("commit_action", commit_action, locals())
 
     async def run(call: Call, arguments: dict[str, Any]) -> None:
         wrong: Any = None if validate is None else await called(validate, arguments)
@@ -225,6 +231,7 @@ def fetch_info(
     ``validate`` gives what is wrong with the arguments, or ``None``; what is wrong is the result, and nothing is looked
     up. Raises ``MessageError`` as ``tool`` does.
     """
+    check_arguments("fetch_info", fetch_info, locals())
 
     async def run(call: Call, arguments: dict[str, Any]) -> None:
         wrong: Any = None if validate is None else await called(validate, arguments)

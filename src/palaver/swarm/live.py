@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, Any, Self
 import anyio
 from anyio.abc import TaskGroup
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import ClosedError, SwarmError
+from palaver.store.store import Store
 from palaver.swarm.bus import Bus
 from palaver.swarm.events import SHARED, Event
 from palaver.swarm.local_bus import LocalBus
@@ -35,7 +37,6 @@ from palaver.threads.thread import Thread
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from palaver.store.store import Store
     from palaver.swarm.swarm import Swarm
 
 
@@ -44,6 +45,7 @@ class LiveSwarm:
 
     def __init__(self, swarm: Swarm, *, store: Store | None = None, bus: Bus | None = None) -> None:
         """Stand ready; ``async with`` begins."""
+        check_arguments(f"the swarm {getattr(swarm, 'name', '')!r}", LiveSwarm.__init__, locals(), SwarmError)
         self.swarm, self.store = swarm, store
         self._own_bus = bus is None
         self.bus: Bus = LocalBus() if bus is None else bus
@@ -100,8 +102,11 @@ class LiveSwarm:
 
     @asynccontextmanager
     async def alone(self, client: str) -> AsyncGenerator[None]:
-        """Wait until nobody else in here has this client: one after the other, in the order of asking."""
-        lock, waiting = self._alone.get(client, (anyio.Lock(), 0))
+        """Wait until nobody else in here has this client: one after the other, in the order of asking.
+
+        Raises ``TypeError`` for what is no text.
+        """
+        lock, waiting = self._alone.get(checked_client_id(client), (anyio.Lock(), 0))
         self._alone[client] = (lock, waiting + 1)
         try:
             async with lock:
@@ -114,8 +119,8 @@ class LiveSwarm:
                 self._alone[client] = (lock, waiting - 1)
 
     def get(self, client: str) -> Session | None:
-        """The session that a client has just now."""
-        return self._sessions.get(client)
+        """The session that a client has just now. Raises ``TypeError`` for what is no text."""
+        return self._sessions.get(checked_client_id(client))
 
     @property
     def clients(self) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 from anyio.abc import TaskGroup
 from msgspec import structs
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import ClosedError, SwarmError
 from palaver.core.messages import MESSAGE_CLASSES
 from palaver.swarm.bus import Since, Where
@@ -44,6 +45,7 @@ class LocalBus(ListeningBus):
 
         ``grace`` is how many seconds the end of the bus waits for handlers that are still busy.
         """
+        check_arguments("LocalBus", LocalBus.__init__, locals(), SwarmError)
         super().__init__(grace)
         if history < 0:
             raise SwarmError(f"a bus cannot keep {history} events")

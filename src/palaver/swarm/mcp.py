@@ -25,6 +25,7 @@ from msgspec import structs
 
 from palaver.agent.mcp import McpTools
 from palaver.agent.tool import AgentTool
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import SwarmError
 from palaver.swarm.place import Place, called, watched
 from palaver.swarm.session import Session
@@ -49,6 +50,7 @@ class McpSource:
         on_update: Callable[[str | None], Any] | None = None,
     ) -> None:
         """Stand before ``tools``, which outlive the swarm."""
+        check_arguments("McpSource", McpSource.__init__, locals(), SwarmError)
         self._tools, self._prefix = tools, prefix
         self._on_list, self._on_update = on_list, on_update
         self._kept: WeakKeyDictionary[Session, tuple[Sequence[AgentTool], str | None]] = WeakKeyDictionary()

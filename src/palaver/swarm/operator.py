@@ -19,6 +19,7 @@ from typing import Any, Final, final
 
 import anyio
 
+from palaver.core.argument_types import check_arguments
 from palaver.swarm.place import Place, called
 from palaver.threads.ids import uuid7
 
@@ -74,6 +75,7 @@ class Operator:
         self, *, timeout: float | None = TIMEOUT, on_question: Callable[[Question], Any] | None = None
     ) -> None:
         """Stand ready. ``timeout`` is in seconds; ``None`` waits as long as the turn does."""
+        check_arguments("Operator", Operator.__init__, locals())
         self._timeout, self._on_question = timeout, on_question
         self._open: dict[tuple[str, str, str], Question] = {}
         self._waiting: dict[str, Question] = {}

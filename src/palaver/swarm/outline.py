@@ -15,11 +15,12 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from msgspec import Struct
 
 from palaver.agent.structured import OutputError, Structured
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import SwarmError
 from palaver.core.factories import assistant, system, user
 from palaver.core.messages import MESSAGE_CLASSES, Message
@@ -68,6 +69,25 @@ class _WrongError(Exception):
     """What is wrong with an answer."""
 
 
+class OutlineChanges(TypedDict, total=False):
+    """What ``Outline.replace`` changes: the arguments of ``Outline``."""
+
+    name: str
+    model: LanguageModel
+    form: Any
+    history: Callable[..., Any] | None
+    prompt: str | Callable[..., Any]
+    system: Iterable[str]
+    flags: Iterable[str]
+    validations: Iterable[Callable[..., Any]]
+    attempts: int
+    settings: Settings
+    on_attempt: Callable[[Attempt], Any] | None
+    on_document: Callable[[Result], Any] | None
+    on_valid_document: Callable[[Result], Any] | None
+    on_invalid_document: Callable[[Result], Any] | None
+
+
 class Outline:
     """A form, and how a model is asked for it. Changing one is a copy: ``outline.replace(attempts=2)``."""
 
@@ -94,9 +114,15 @@ class Outline:
         ``form`` is a type or a JSON Schema, as for ``palaver.agent.Agent(output=…)``. ``history`` gets an ``Attempt``
         and the parameters, and gives messages or texts of the user; without it the parameters are the texts. A
         ``prompt`` may be a function of the parameters. ``validations`` get the data and the parameters. Raises
-        ``SwarmError`` without a name or attempts, and ``MessageError`` for a form that cannot be described.
+        ``SwarmError`` without a name or attempts and for arguments of the wrong type, and ``MessageError`` for a form
+        that cannot be described.
         """
-        self._given = {key: value for key, value in locals().items() if key != "self"}
+        self._given: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
+        whose = f"the outline {name!r}"
+        check_arguments(whose, Outline.__init__, self._given, SwarmError)
+        for each in ("system", "flags", "validations"):
+            self._given[each] = tuple(self._given[each])  # what can be read only once is read here
+        check_arguments(whose, Outline.__init__, self._given, SwarmError)
         if not name:
             raise SwarmError("an outline needs a name")
         if attempts < 1:
@@ -105,14 +131,15 @@ class Outline:
         self.form = Structured(form, model.capabilities)
         self._settings = self.form.asked(settings)
         self._prompt, self._history = prompt, history
-        self._system = (*system, *flags)
-        self._validations = tuple(validations)
+        self._system: tuple[str, ...] = (*self._given["system"], *self._given["flags"])
+        self._validations: tuple[Callable[..., Any], ...] = self._given["validations"]
         self._on_attempt, self._on_document = on_attempt, on_document
         self._on_valid, self._on_invalid = on_valid_document, on_invalid_document
 
-    def replace(self, **changes: Any) -> Outline:
-        """Give an edited copy."""
-        return Outline(**{**self._given, **changes})
+    def replace(self, **changes: Unpack[OutlineChanges]) -> Outline:
+        """Give an edited copy. Raises as the constructor does."""
+        given: dict[str, Any] = {**self._given, **changes}
+        return Outline(**given)
 
     async def run(self, *params: Any) -> Result:
         """Ask until the answer is right, or there were enough attempts. Raises what the model raises."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 from palaver.core.errors import NavigationError
 from palaver.swarm.cell import named
@@ -22,6 +22,17 @@ from palaver.swarm.place import LOGGER, called, watched
 from palaver.swarm.session import Session
 
 T = TypeVar("T")
+
+
+class PipelineChanges(TypedDict, Generic[T], total=False):
+    """What ``Pipeline.replace`` changes: the fields of ``Pipeline``."""
+
+    name: str
+    function: Callable[[Session, Any], Awaitable[T] | T]
+    agent: str | None
+    on_start: Callable[[Session, Any], Any] | None
+    on_error: Callable[[Session, Any, Exception], Any] | None
+    on_end: Callable[[Session, Any, bool], Any] | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -41,10 +52,10 @@ class Pipeline(Generic[T]):
     on_end: Callable[[Session, Any, bool], Any] | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``SwarmError`` without a name."""
-        named("pipeline", self.name)
+        """Raise ``SwarmError`` without a name, and for a field of the wrong type."""
+        named("pipeline", self)
 
-    def replace(self, **changes: Any) -> Pipeline[T]:
+    def replace(self, **changes: Unpack[PipelineChanges[T]]) -> Pipeline[T]:
         """Give an edited copy."""
         return replace(self, **changes)
 

@@ -46,8 +46,8 @@ class Policy:
     on_unban: Observer | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``SwarmError`` without a name."""
-        named("policy", self.name)
+        """Raise ``SwarmError`` without a name, and for a field of the wrong type."""
+        named("policy", self)
 
 
 class PolicyCell:

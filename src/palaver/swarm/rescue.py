@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.messages import AssistantMessage
 from palaver.swarm.place import Place
 
@@ -50,12 +51,20 @@ class Recomplete(Struct, frozen=True):
 
     prompt: str = RECOMPLETE
 
+    def __post_init__(self) -> None:
+        """Raise ``MessageError`` for a prompt that is no text."""
+        check_arguments("Recomplete", Recomplete, {"prompt": self.prompt})
+
 
 class Custom(Struct, frozen=True):
     """Ask a function for the answer; what it raises is the error of the turn."""
 
     answer: Callable[[Place, str], str | AssistantMessage | Awaitable[str | AssistantMessage]]
     """Gets the place and the reason."""
+
+    def __post_init__(self) -> None:
+        """Raise ``MessageError`` for what is no function."""
+        check_arguments("Custom", Custom, {"answer": self.answer})
 
 
 Rescue: TypeAlias = Flush | Recomplete | Custom

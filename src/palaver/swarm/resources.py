@@ -49,8 +49,12 @@ class Shared:
 
 async def open_shared(swarm: Swarm, store: Store | None, publish: Callable[[Event], None]) -> Shared:
     """Open what belongs to all clients; a thread is begun only where something is shared. Raises ``StoreError``."""
-    described = (*swarm.states.values(), *swarm.storages.values(), *swarm.computes.values())
-    needed = bool(swarm.policies) or any(each.shared for each in described)
+    shared = [
+        *[each.shared for each in swarm.states.values()],
+        *[each.shared for each in swarm.storages.values()],
+        *[each.shared for each in swarm.computes.values()],
+    ]
+    needed = bool(swarm.policies) or any(shared)
     place = store if store is not None and needed else MemoryStore()
     values = await SharedRecords.load(place, client_thread(swarm.realm, SHARED))
     return Shared(swarm, values, publish)

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import final
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError
 from palaver.models.capabilities import Capabilities
 from palaver.models.language_model import Answer, LanguageModel, OnNotice, Prompt, Session
@@ -27,7 +28,9 @@ class RoundRobin(LanguageModel):
 
     def __init__(self, models: Iterable[LanguageModel]) -> None:
         """Hold the models, in their order."""
+        check_arguments("RoundRobin", RoundRobin.__init__, {"models": models})
         self.models = tuple(models)
+        check_arguments("RoundRobin", RoundRobin.__init__, {"models": self.models})
         if not self.models:
             raise MessageError("models that take turns: there must be one at least")
         self._next = 0

@@ -47,6 +47,7 @@ from palaver.swarm.offered import offered_tools
 from palaver.swarm.place import LOGGER, Place, called, watched
 from palaver.swarm.rescue import START, Custom, Recomplete, placeholder
 from palaver.swarm.said import Said, said
+from palaver.swarm.shown import delta_input
 from palaver.swarm.tool import SwarmTool
 from palaver.swarm.turn import Turn
 from palaver.threads.view import DISCARDED, PLACEHOLDER
@@ -397,9 +398,10 @@ class Seat:
         )
         async with model.ask(prompt, stream=agent.stream) as answer:
             if agent.stream:
+                unchecked = delta_input(self.session.swarm, agent)
                 async for event in answer:
                     if isinstance(event, TextDelta) and not self.gone:
-                        self.session.tell("agent", "delta", agent.name, output={"text": event.text})
+                        self.session.tell("agent", "delta", agent.name, input=unchecked, output={"text": event.text})
             message = (await answer.finish()).response.message
         await watched("on_completion", agent.hooks.on_completion, place, messages, message)
         message = message.replace(agent=agent.name, mode=message.mode or "tool")

@@ -18,7 +18,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple
 from weakref import ReferenceType
@@ -29,12 +29,13 @@ from palaver.core.errors import ClosedError, NavigationError, StoreError, SwarmE
 from palaver.core.messages import AssistantMessage, Message, Mode
 from palaver.core.parts import Text
 from palaver.swarm.agent import SwarmAgent
+from palaver.swarm.background import Background
 from palaver.swarm.commits import Commits
-from palaver.swarm.events import SOURCES, Event
+from palaver.swarm.events import SOURCES
 from palaver.swarm.named import TURN, NamedTurns
 from palaver.swarm.names import checked_run, name_of_agent
 from palaver.swarm.navigator import Navigator
-from palaver.swarm.place import CALL, CURRENT, LOGGER, STRAY, Place, is_cancelled, watched
+from palaver.swarm.place import CALL, CURRENT, LOGGER, Place, watched
 from palaver.swarm.records import Records
 from palaver.swarm.resources import Resources
 from palaver.swarm.said import Content, Said, checked_text, said
@@ -70,7 +71,7 @@ class Session(Commits, SessionResources):
         self._waiting = 0
         self._seats: dict[str, Seat] = {}
         self._views: dict[str, AgentView] = {}
-        self._scopes: set[anyio.CancelScope] = set()
+        self._background = Background(live, client)
         self._over = False
         self._open = False
 
@@ -127,8 +128,7 @@ class Session(Commits, SessionResources):
             turn.claim()
             turn.give("")  # also where somebody has the answer, and does not come to giving it any more
         self._drop()
-        for scope in tuple(self._scopes):
-            scope.cancel()
+        self._background.cancel()
         return True
 
     @property
@@ -543,22 +543,6 @@ class Session(Commits, SessionResources):
         self.named.take(message)
         self.tell("history", "push", message.agent, input={"message": message})
 
-    def tell(self, source: str, type: str, agent: str | None = None, **more: Any) -> None:
-        """Publish an event of this session. Costs next to nothing where nobody listens, and never raises."""
-        turn = self.turn
-        self.live.publish(
-            Event(
-                source=source,
-                type=type,
-                client=self.client,
-                swarm=self.swarm.name,
-                agent=agent,
-                thread=self.log.id,
-                run=None if turn is None else turn.id,
-                **more,
-            )
-        )
-
     def publish(self, topic: str, payload: Any = None) -> None:
         """Publish an event of the application's own, under a topic. Raises ``SwarmError`` for a reserved one."""
         self._check()
@@ -568,31 +552,5 @@ class Session(Commits, SessionResources):
 
     def spawn(self, turn: Turn | None, function: Callable[[*P], Awaitable[Any]], *arguments: *P) -> None:
         """Run something beside the turn, until the session closes; what it raises is logged, and ends its turn."""
-        if self._over:
-            return
-        scope = anyio.CancelScope()  # known from here on: what has not begun can be cancelled too
-        kept = (self._scopes,) if turn is None else (self._scopes, turn.scopes)
-        for each in kept:
-            each.add(scope)
-        self.live.spawn(self._kept, scope, turn, function, arguments)
-
-    async def _kept(
-        self,
-        scope: anyio.CancelScope,
-        turn: Turn | None,
-        function: Callable[..., Awaitable[Any]],
-        arguments: Iterable[Any],
-    ) -> None:
-        kept = (self._scopes,) if turn is None else (self._scopes, turn.scopes)
-        with scope:
-            try:
-                await function(*arguments)
-            except (Exception, anyio.get_cancelled_exc_class()) as error:  # nobody else is told
-                if not isinstance(error, Exception) and is_cancelled():
-                    raise
-                LOGGER.exception("what ran for the client %r failed", self.client)
-                if turn is not None:
-                    turn.fail(error if isinstance(error, Exception) else TurnError(STRAY))
-            finally:
-                for each in kept:
-                    each.discard(scope)
+        if not self._over:
+            self._background.spawn(turn, function, *arguments)

@@ -51,8 +51,8 @@ class State(Generic[T]):
     on_write: Observer | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``SwarmError`` without a name."""
-        named("state", self.name)
+        """Raise ``SwarmError`` without a name, and for a field of the wrong type."""
+        named("state", self)
 
 
 class StateCell(Cell, Generic[T]):

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import builtins
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
@@ -79,8 +79,10 @@ class Storage(Generic[T]):
     on_search: Observer | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``SwarmError`` without a name, or without room to embed in."""
-        named("storage", self.name)
+        """Raise ``SwarmError`` without a name, without room to embed in, and for a field of the wrong type."""
+        if not callable(self.default) and isinstance(self.default, Iterator):
+            object.__setattr__(self, "default", tuple(self.default))  # every client begins with these items
+        named("storage", self)
         if self.pool < 1:
             raise SwarmError(f"storage {self.name!r}: at least one text must be embedded at once")
 

@@ -16,11 +16,16 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import SwarmError
 from palaver.swarm.agent import SwarmAgent
+from palaver.swarm.compute import Compute
 from palaver.swarm.live import LiveSwarm
+from palaver.swarm.policy import Policy
+from palaver.swarm.state import State
+from palaver.swarm.storage import Storage
 from palaver.swarm.turn import NESTED
 
 if TYPE_CHECKING:
@@ -29,6 +34,28 @@ if TYPE_CHECKING:
 
 DEADLINE: Final = 300.0
 """Seconds that a turn may take, where nothing else is said."""
+
+
+class SwarmChanges(TypedDict, total=False):
+    """What ``Swarm.replace`` changes: the arguments of ``Swarm``."""
+
+    name: str
+    agents: Iterable[SwarmAgent]
+    default: str | None
+    instructions: Iterable[str]
+    policies: Iterable[Policy]
+    states: Iterable[State[Any]]
+    storages: Iterable[Storage[Any]]
+    computes: Iterable[Compute[Any]]
+    realm: str | None
+    deadline: float
+    nested: int
+    recursion: Literal["raise", "refuse"]
+    on_open: Callable[..., Any] | None
+    on_close: Callable[..., Any] | None
+    on_execute: Callable[..., Any] | None
+    on_emit: Callable[..., Any] | None
+    on_agent_changed: Callable[..., Any] | None
 
 
 class Swarm:
@@ -41,10 +68,10 @@ class Swarm:
         *,
         default: str | None = None,
         instructions: Iterable[str] = (),
-        policies: Iterable[Any] = (),
-        states: Iterable[Any] = (),
-        storages: Iterable[Any] = (),
-        computes: Iterable[Any] = (),
+        policies: Iterable[Policy] = (),
+        states: Iterable[State[Any]] = (),
+        storages: Iterable[Storage[Any]] = (),
+        computes: Iterable[Compute[Any]] = (),
         realm: str | None = None,
         deadline: float = DEADLINE,
         nested: int = NESTED,
@@ -58,21 +85,25 @@ class Swarm:
         """Describe a swarm; the first agent is the default one where no other is named.
 
         The hooks get the session first, and only look on. Raises ``SwarmError`` naming what refers to nothing, is
-        there twice, or is less than nothing.
+        there twice, is less than nothing, or is of the wrong type.
         """
-        self._given = {key: value for key, value in locals().items() if key != "self"}
-        listed = list(agents)
-        self._given["agents"] = listed
+        self._given: dict[str, Any] = {key: value for key, value in locals().items() if key != "self"}
+        whose = f"the swarm {name!r}"
+        check_arguments(whose, Swarm.__init__, self._given, SwarmError)
+        for each in ("agents", "instructions", "policies", "states", "storages", "computes"):
+            self._given[each] = tuple(self._given[each])  # what can be read only once is read here
+        check_arguments(whose, Swarm.__init__, self._given, SwarmError)
+        listed: tuple[SwarmAgent, ...] = self._given["agents"]
         self.name, self.realm = name, realm or name
-        self.agents: Mapping[str, SwarmAgent] = _by_name(f"the swarm {name!r}", "agents", listed)
+        self.agents: Mapping[str, SwarmAgent] = _by_name(whose, "agents", listed)
         if not listed:
             raise SwarmError(f"the swarm {name!r} has no agents")
         self.default = default or listed[0].name
-        self.instructions = tuple(instructions)
-        self.policies = tuple(policies)
-        self.states: Mapping[str, Any] = _by_name(f"the swarm {name!r}", "states", states)
-        self.storages: Mapping[str, Any] = _by_name(f"the swarm {name!r}", "storages", storages)
-        self.computes: Mapping[str, Any] = _by_name(f"the swarm {name!r}", "computes", computes)
+        self.instructions: tuple[str, ...] = self._given["instructions"]
+        self.policies: tuple[Policy, ...] = self._given["policies"]
+        self.states: Mapping[str, State[Any]] = _by_name(whose, "states", self._given["states"])
+        self.storages: Mapping[str, Storage[Any]] = _by_name(whose, "storages", self._given["storages"])
+        self.computes: Mapping[str, Compute[Any]] = _by_name(whose, "computes", self._given["computes"])
         self.deadline, self.nested, self.recursion = deadline, nested, recursion
         self.on_open, self.on_close, self.on_execute = on_open, on_close, on_execute
         self.on_emit, self.on_agent_changed = on_emit, on_agent_changed
@@ -117,9 +148,10 @@ class Swarm:
             ]
         return found
 
-    def replace(self, **changes: Any) -> Swarm:
-        """Give an edited copy."""
-        return Swarm(**{**self._given, **changes})
+    def replace(self, **changes: Unpack[SwarmChanges]) -> Swarm:
+        """Give an edited copy. Raises as the constructor does."""
+        given: dict[str, Any] = {**self._given, **changes}
+        return Swarm(**given)
 
     def start(self, *, store: Store | None = None, bus: Bus | None = None) -> LiveSwarm:
         """Bring it to life: ``async with swarm.start() as live``.

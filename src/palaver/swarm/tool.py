@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal, TypeAlias, overload
+from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack, overload
 
 from msgspec import Struct, structs
 
@@ -27,6 +27,7 @@ from palaver.agent.invoking import invoker
 from palaver.agent.parameters import parameters_of
 from palaver.agent.tool import AgentTool
 from palaver.agent.tool_names import legal
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError
 from palaver.core.parts import ToolCall
 from palaver.core.tools import Tool
@@ -65,16 +66,54 @@ class SwarmTool(Struct, frozen=True, kw_only=True):
         """The name that the model calls."""
         return self.definition.name
 
-    def replace(self, **changes: Any) -> SwarmTool:
-        """Give an edited copy."""
+    def replace(self, **changes: Unpack[ToolChanges]) -> SwarmTool:
+        """Give an edited copy. Raises ``MessageError`` for a field of the wrong type."""
+        check_arguments(f"the tool {self.name!r}", SwarmTool, changes)
         return structs.replace(self, **changes)
 
+    def __post_init__(self) -> None:
+        """Raise ``MessageError`` for a field of the wrong type."""
+        check_arguments(f"the tool {getattr(self.definition, 'name', '')!r}", SwarmTool, structs.asdict(self))
+
+
+class ToolOptions(TypedDict, total=False):
+    """What a tool may be given besides its function: fields of ``SwarmTool``."""
+
+    kind: Kind
+    defers: bool
+    target: str | None
+    available: Callable[[Place], bool | Awaitable[bool]] | None
+    validate: Callable[[Place, Any], bool | Awaitable[bool]] | None
+    describe: Callable[[Place, Tool], Tool | Awaitable[Tool]] | None
+    on_validate: Hook | None
+    on_before_call: Hook | None
+    on_after_call: Hook | None
+    on_call_error: Hook | None
+
+
+class NamedToolOptions(ToolOptions, total=False):
+    """What a tool made of a function may be given: also another name and description than the function's."""
+
+    name: str | None
+    description: str | None
+
+
+class ToolChanges(ToolOptions, total=False):
+    """What ``SwarmTool.replace`` changes: the fields of ``SwarmTool``."""
+
+    definition: Tool
+    check: Callable[[ToolCall], Any]
+    run: Callable[[Call, Any], Awaitable[Any]]
+    returns: bool
+
 
 @overload
-def tool(function: Callable[..., Any], /, **options: Any) -> SwarmTool: ...
+def tool(function: Callable[..., Any], /, **options: Unpack[NamedToolOptions]) -> SwarmTool: ...
 @overload
-def tool(*, name: str | None = None, description: str | None = None, **options: Any) -> Callable[..., SwarmTool]: ...
-def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+def tool(**options: Unpack[NamedToolOptions]) -> Callable[[Callable[..., Any]], SwarmTool]: ...
+def tool(
+    function: Callable[..., Any] | None = None, /, **options: Unpack[NamedToolOptions]
+) -> SwarmTool | Callable[[Callable[..., Any]], SwarmTool]:
     """Make a tool that speaks of a function with a parameter of type ``Call``, as a call or as a decorator.
 
     The other parameters are the model's, as for ``palaver.agent.function_tool``. Options are the fields of
@@ -87,7 +126,11 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def _speaking(
-    function: Callable[..., Any], *, name: str | None = None, description: str | None = None, **options: Any
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **options: Unpack[ToolOptions],
 ) -> SwarmTool:
     name = legal(str(name or getattr(function, "__name__", "")))
     parameters = parameters_of(function, name, context=Call)
@@ -103,7 +146,7 @@ def _speaking(
     return SwarmTool(definition=Tool(name, said, parameters.schema), check=parameters.read, run=run, **options)
 
 
-def returning(given: AgentTool | Callable[..., Any], **options: Any) -> SwarmTool:
+def returning(given: AgentTool | Callable[..., Any], **options: Unpack[ToolOptions]) -> SwarmTool:
     """Make a tool of one that returns its result. Raises ``MessageError`` as ``function_tool`` does."""
     inner = given if isinstance(given, AgentTool) else function_tool(given)
 
@@ -113,7 +156,7 @@ def returning(given: AgentTool | Callable[..., Any], **options: Any) -> SwarmToo
     return SwarmTool(definition=inner.definition, check=inner.check, run=run, returns=True, **options)
 
 
-AnySwarmTool: TypeAlias = "SwarmTool | AgentTool | Callable[..., Any]"
+AnySwarmTool: TypeAlias = SwarmTool | AgentTool | Callable[..., Any]
 
 
 def as_tool(given: AnySwarmTool) -> SwarmTool:

@@ -5,6 +5,7 @@ from contextlib import ExitStack, suppress
 
 import anyio
 import pytest
+from websockets.asyncio.client import connect
 
 from palaver.swarm.front import connections
 from palaver.swarm.front.connections import Connections, most_connections
@@ -154,3 +155,23 @@ def test_files_are_left_for_other_things():
 
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert 0 < most_connections() <= min(connections.MOST, files)
+
+
+async def test_a_web_socket_is_not_a_body_that_is_still_to_come(short):
+    ended = []
+
+    async def echo(scope, receive, send):
+        if scope["type"] != "websocket":
+            await app(scope, receive, send)
+            return
+        await receive()
+        await send({"type": "websocket.accept"})
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": message["text"]})
+        ended.append(message["type"])
+
+    async with served(echo, http=Connections) as (url, _), connect(url.replace("http", "ws"), proxy=None) as ws:
+        await anyio.sleep(0.5)  # longer than a head or a body may take
+        assert ended == []
+        await ws.send("still here")
+        assert await ws.recv() == "still here"

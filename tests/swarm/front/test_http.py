@@ -279,6 +279,24 @@ async def test_a_body_that_is_too_long_is_refused(office, content):
         )  # fmt: skip
 
 
+@pytest.mark.finding("S-15")
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        (b'{"text": "\\ud800"}', "text: it holds half of a surrogate pair"),
+        (b'{"text": "hi", "payload": {"a": ["\\udc00 x"]}}', "payload: it holds half of a surrogate pair"),
+        (b'{"text": 5}', "$.text"),
+        (b'{"text": "hi', "truncated"),
+    ],
+)
+async def test_a_body_that_cannot_be_read_is_refused_with_the_field(office, body, where):
+    async with office() as o:
+        refused = await o.http.post("/v1/clients/ann/messages", content=body, headers=JSON)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "decode")
+        assert where in refused.json()["error"]["message"]
+        assert not (await o.http.get("/v1/clients/ann/messages")).json()["messages"]
+
+
 async def test_an_answer_that_takes_too_long_is_found_by_its_run(office, held):
     async with office(held=held, limits=Limits(timeout=0.05)) as o:
         late = await o.post("ann", "to person", run="r1")

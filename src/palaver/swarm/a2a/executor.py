@@ -40,6 +40,7 @@ from palaver.swarm.bus import Where
 from palaver.swarm.events import Event
 from palaver.swarm.names import is_name
 from palaver.swarm.place import LOGGER
+from palaver.swarm.shown import for_client, is_shown
 from palaver.threads.ids import uuid7
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Executor(AgentExecutor):
     ) -> None:
         await updater.start_work()
         run = message.message_id if is_name(message.message_id) else uuid7()
-        where = Where(client=client, run=run, swarm=self._swarm)
+        where = Where(client=client, run=run, swarm=self._swarm, test=is_shown)
         error: Exception | None = None
         answer = ""
         speech = _Speech(updater)
@@ -164,7 +165,7 @@ class _Speech:
 async def _hear(events: Subscription, running: _Running, speech: _Speech) -> None:
     async for event in events:
         running.begun.set()
-        await _learn(event, running, speech)
+        await _learn(for_client(event), running, speech)
 
 
 async def _learn(event: Event, running: _Running, speech: _Speech) -> None:

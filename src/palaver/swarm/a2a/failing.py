@@ -11,7 +11,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import httpx
 
@@ -35,6 +35,7 @@ from palaver.swarm.a2a.driver import (
     TaskStatus,
 )
 from palaver.swarm.a2a.parts import said
+from palaver.swarm.work.desk import WorkerFailedError
 
 WIRE: Final = "a2a"
 CODE: Final = "palaver.error_code"
@@ -64,14 +65,18 @@ def state_of(error: Exception) -> TaskState:
 
 def reason_of(error: Exception) -> str:
     """What the other side is told; of an error that is none of ours, nothing but that."""
-    return str(error) if isinstance(error, PalaverError) else "the server failed; its log says why"
+    return str(error) if _is_ours(error) else "the server failed; its log says why"
 
 
 def metadata_of(error: Exception) -> dict[str, Any]:
     """What stands beside it."""
-    if not isinstance(error, PalaverError):
+    if not _is_ours(error):
         return {CODE: "internal", RETRYABLE: False}
     return {CODE: error.error_code, RETRYABLE: error.retryable}
+
+
+def _is_ours(error: Exception) -> TypeGuard[PalaverError]:
+    return isinstance(error, PalaverError) and not isinstance(error, WorkerFailedError)
 
 
 def ended(state: TaskState, status: TaskStatus, metadata: dict[str, Any]) -> ProviderError:

@@ -10,7 +10,8 @@ Rules:
   text cannot carry is told by the event ``a2a``, with its receipt.
 - A turn that ends early cancels the task there. A task that was cancelled there is an empty answer; one that is still
   under way when nothing more comes is an error, and what came of it no answer.
-- Errors are ``ProviderError`` and ``TransportError`` as a model's are.
+- Errors are ``ProviderError`` and ``TransportError`` as a model's are. An answer or stream of more than ``LIMIT`` bytes
+  is one of them; a client that was given as ``http`` sets limits of its own.
 
 On asyncio alone: the SDK knows no other event loop.
 
@@ -22,12 +23,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import anyio
 import httpx
 
 from palaver.core.errors import PalaverError, TransportError
+from palaver.stream.byte_limit import LimitedBytes
+from palaver.stream.frames import LIMIT
 from palaver.swarm.a2a import failing
 from palaver.swarm.a2a.driver import (
     A2ACardResolver,
@@ -48,9 +51,10 @@ from palaver.swarm.a2a.driver import (
     UnsupportedOperationError,
 )
 from palaver.swarm.a2a.parts import KEY, Said, parts_of, said
-from palaver.swarm.agent import SwarmAgent
+from palaver.swarm.agent import AgentOptions, SwarmAgent
 from palaver.swarm.names import joined
 from palaver.swarm.place import LOGGER, Place
+from palaver.swarm.shown import delta_input
 from palaver.threads.ids import uuid7
 
 TIMEOUT: Final = 300.0
@@ -72,7 +76,7 @@ def a2a_agent(
     headers: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT,  # of the network, not of the turn
     http: httpx.AsyncClient | None = None,
-    **options: Any,
+    **options: Unpack[AgentOptions],
 ) -> SwarmAgent:
     """Make an agent of the A2A agent whose card is below ``url``.
 
@@ -107,7 +111,9 @@ class Remote:
         if self._http is not None:
             yield await self._client(self._http)
             return
-        async with httpx.AsyncClient(timeout=self._timeout) as http:
+        headers = {"accept-encoding": "identity"}
+        hooks = {"response": [_limit]}
+        async with httpx.AsyncClient(timeout=self._timeout, headers=headers, event_hooks=hooks) as http:
             yield await self._client(http)
 
     async def _client(self, http: httpx.AsyncClient) -> Client:
@@ -128,11 +134,13 @@ class Remote:
             parts=parts_of(text, place.payload),
         )
         heard = _Heard()
+        swarm = place.session.swarm
+        unchecked = delta_input(swarm, swarm.agents[place.agent])
         context = ClientCallContext(service_parameters=self._headers)
         try:
             async for response in client.send_message(SendMessageRequest(message=message), context=context):
                 for spoken in heard.take(response):
-                    place.session.tell("agent", "delta", place.agent, output={"text": spoken})
+                    place.session.tell("agent", "delta", place.agent, input=unchecked, output={"text": spoken})
         except anyio.get_cancelled_exc_class():
             await _cancel(client, heard.task, context)
             raise
@@ -147,6 +155,21 @@ class Remote:
         if answer.losses:
             place.session.publish(KEY, {"parts": list(answer.kept), "losses": answer.receipt})
         return answer.text
+
+
+class _Stream(LimitedBytes, httpx.AsyncByteStream):
+    """The bytes of an answer, up to the limit."""
+
+
+async def _limit(response: httpx.Response) -> None:
+    """Bound an answer, before any of it is read."""
+    packed = response.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}
+
+    def error(reason: str) -> Exception:
+        return httpx.ReadError("a compressed answer, which nobody asked for" if packed else reason)
+
+    if isinstance(response.stream, httpx.AsyncByteStream):
+        response.stream = _Stream(response.stream, 0 if packed else LIMIT, error)
 
 
 def _name(place: Place, text: str) -> str:

@@ -53,7 +53,8 @@ class Access:
 
         ``token`` is shown for any client, ``tokens`` are those of single clients, by the client's name. ``hosts`` are
         names without a port; the default is any with a token, none without. ``origins`` are written as browsers send
-        them, ``https://app.example``. Raises ``SwarmError`` for a token that is empty, and for an origin that is none.
+        them, ``https://app.example``. Raises ``SwarmError`` for a token that is empty or
+        that of two, and for an origin that is none.
         """
         if isinstance(hosts, str) or isinstance(origins, str):
             raise SwarmError("hosts and origins are lists of names, not one text")
@@ -61,6 +62,7 @@ class Access:
             _checked_token(token, "token")
         for client, each in (tokens or {}).items():
             _checked_token(each, f"the token of {client!r}")
+        _check_distinct(token, tokens or {})
         for origin in origins:
             if not _ORIGIN.fullmatch(origin):
                 raise SwarmError(f"an origin is written as “https://app.example”, not {origin!r}")
@@ -162,3 +164,14 @@ def _same(shown: bytes | None, token: str | None) -> bool:
     if shown is None or token is None:
         return False
     return hmac.compare_digest(shown, token.encode(errors="surrogateescape"))
+
+
+def _check_distinct(token: str | None, tokens: Mapping[str, str]) -> None:
+    """Raise ``SwarmError``, which never shows a token, where one token reads more than its client."""
+    owners: dict[str, str] = {}
+    for client, each in tokens.items():
+        if each == token:
+            raise SwarmError(f"the token of {client!r} is also the one for all clients")
+        if each in owners:
+            raise SwarmError(f"the clients {owners[each]!r} and {client!r} have the same token")
+        owners[each] = client

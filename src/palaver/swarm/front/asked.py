@@ -11,7 +11,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import Any, Final
+import json
+from typing import Any, Final, cast
 
 import anyio
 import msgspec
@@ -41,9 +42,26 @@ def said(data: bytes | str) -> Said:
     try:
         made = _SAID.decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        if (field := _with_half_a_character(data)) is not None:
+            raise DecodeError("it holds half of a surrogate pair", path=field, source="request") from error
         raise DecodeError(str(error), source="request") from error
     checked(made.run, "run")
     return made
+
+
+def _with_half_a_character(data: bytes | str) -> str | None:
+    r"""The field with an escape such as a lone ``\ud800``, which msgspec reports as an end of the input."""
+    try:
+        found = json.loads(data)
+        fields = cast("dict[str, object]", found) if isinstance(found, dict) else {}
+    except (ValueError, RecursionError):
+        return None
+    for name, value in fields.items():
+        try:
+            json.dumps([name, value], ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            return name.encode("utf-8", "replace").decode()
+    return None
 
 
 async def body_of(request: Request, limits: Limits) -> bytes:

@@ -4,7 +4,7 @@ Rules:
 
 - ``uvicorn.Config(front, http=Connections, limit_concurrency=1000)``. uvicorn itself waits for headers for ever.
 - A head has ``HEAD`` seconds from the first byte it could come, a body ``BODY``, however they are cut. Then the
-  connection is closed. Between requests uvicorn's ``timeout_keep_alive`` counts.
+  connection is closed. Between requests uvicorn's ``timeout_keep_alive`` counts. A WebSocket has no such limit.
 - Of more than ``limit_concurrency`` connections the one goes that has waited longest for its head to be whole; when all
   have sent theirs, the new one. So connections that say nothing cannot keep out those that ask, before anybody is
   known.
@@ -78,6 +78,9 @@ class Connections(H11Protocol):
 
     def _watch(self) -> None:
         """Let the timer run while something of a request is still to come; never anew for the same."""
+        if self.transport.get_protocol() is not self:  # it is a WebSocket now, and h11 sees no end of its head
+            self._stop()
+            return
         state = self.conn.their_state
         idle = self.timeout_keep_alive_task is not None  # uvicorn's timer runs
         if idle or state not in _PATIENCE or self.transport.is_closing():

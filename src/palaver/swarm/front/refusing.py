@@ -19,6 +19,7 @@ from starlette.responses import Response
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
 from palaver.swarm.place import LOGGER
+from palaver.swarm.work.desk import WorkerFailedError
 
 STATUSES: Final = {
     "authentication": 502,
@@ -73,7 +74,7 @@ def refusal(error: Exception, run: str | None = None) -> Refused:
             return error
         case TimeoutError():
             return Refused(504, "timed_out", "no answer yet; ask again by the same run", run=run)
-        case PalaverError():
+        case PalaverError() if not isinstance(error, WorkerFailedError):
             status = STATUSES.get(error.error_code, 500)
             after = getattr(error, "retry_after", None) or (_SOON if status in _AGAIN else None)
             return Refused(status, error.error_code, str(error), retry_after=after and max(1, round(after)), run=run)

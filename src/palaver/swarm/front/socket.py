@@ -31,6 +31,7 @@ from palaver.swarm.front.asked import Said, said, too_large
 from palaver.swarm.front.http import cancels, since_of
 from palaver.swarm.front.refusing import refusal
 from palaver.swarm.front.turns import Turns
+from palaver.swarm.shown import for_client
 
 SLOW: Final = 1013
 """The close code of RFC 6455's registry for “try again later”."""
@@ -79,7 +80,7 @@ class Socket:
             async with self._turns.events(self._client, since=self._since, fail=True) as events:
                 task_status.started()
                 async for event in events:
-                    await self._say(_framed(event))
+                    await self._say(_framed(for_client(event)))
         except BusyError:
             self.leave(SLOW, f"slow reader: {self._turns.limits.events} events waited")
 

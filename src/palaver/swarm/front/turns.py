@@ -5,7 +5,7 @@ Rules:
 - Whoever goes away has cancelled nothing, unless it was asked for: then the turn is cancelled if it is under way.
 - What is shown of a turn comes before its answer, as far as it came: the bus is waited for, ``GRACE`` seconds at most.
   What a slow reader has lost is told by ``lost``.
-- Events of ``SHOWN``, and those under topics of the application, are shown; states and storages are not.
+- What a client sees of events stands in ``palaver.swarm.shown``.
 
 Stability: experimental.
 """
@@ -22,18 +22,17 @@ from msgspec import Struct
 
 from palaver.core.errors import ClosedError
 from palaver.swarm.bus import Since, Where
-from palaver.swarm.events import SOURCES, Event
+from palaver.swarm.events import Event
 from palaver.swarm.front.asked import Said
 from palaver.swarm.front.limits import Gate, Limits
 from palaver.swarm.front.speakers import Speaker, Speakers
+from palaver.swarm.shown import for_client, is_shown
 
 if TYPE_CHECKING:
     from palaver.swarm.bus import Subscription
     from palaver.swarm.work import Desk
 
 GRACE: Final = 1.0
-SHOWN: Final = frozenset({"agent", "execution", "session", "swarm"})
-"""The sources of the swarm's own events that are shown."""
 
 
 class Answer(Struct, frozen=True):
@@ -109,7 +108,7 @@ class Turns:
     ) -> Subscription:
         """What happens to a client, or in one of its turns. With ``fail``, a slow reader ends it."""
         return self.desk.bus.subscribe(
-            Where(client=client, run=run, swarm=self._swarm, test=_is_shown),
+            Where(client=client, run=run, swarm=self._swarm, test=is_shown),
             since=since,
             size=self.limits.events,
             overflow="fail" if fail else "drop_oldest",
@@ -142,10 +141,6 @@ async def _show(events: Subscription, sink: Sink, ended: anyio.Event) -> None:
         if events.dropped > told:
             await sink.lost(events.dropped - told)
             told = events.dropped
-        await sink.event(event)
+        await sink.event(for_client(event))
         if event.type == "commit-execution-end" and event.agent is None:
             ended.set()
-
-
-def _is_shown(event: Event) -> bool:
-    return event.source in SHOWN or event.source not in SOURCES

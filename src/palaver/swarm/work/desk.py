@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import anyio
 
-from palaver.core.errors import ClosedError
+from palaver.core.errors import ClosedError, TurnError
 from palaver.swarm.work.lanes import IDLE, MOST, Lane, Lanes
 from palaver.threads.ids import uuid7
 
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
     from palaver.swarm.bus import Bus
     from palaver.swarm.live import LiveSwarm
+
+
+class WorkerFailedError(TurnError):
+    """A worker's turn ended with an error that is none of Palaver's. Its text is for operators, not for clients."""
 
 
 class Desk(Protocol):

@@ -23,7 +23,7 @@ import anyio
 
 from palaver.core.errors import BusyError, ClosedError, TurnError
 from palaver.swarm.bus import Listener, Where
-from palaver.swarm.work.desk import Desk, Reply
+from palaver.swarm.work.desk import Desk, Reply, WorkerFailedError
 from palaver.swarm.work.lanes import MOST
 from palaver.swarm.work.queue import PARTITIONS, Asked, TurnQueue
 from palaver.swarm.work.worker import ANSWER
@@ -112,7 +112,8 @@ class QueueDesk(Desk):
         if reply is None or reply.given:
             return
         if "error" in event.output:
-            reply.fail(TurnError(f"{event.output.get('code')}: {event.output['error']}"))
+            failed = WorkerFailedError if event.output.get("internal") else TurnError
+            reply.fail(failed(f"{event.output.get('code')}: {event.output['error']}"))
         else:
             reply.give(str(event.output.get("result", "")))
 

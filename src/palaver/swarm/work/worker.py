@@ -392,8 +392,10 @@ async def _complete(session: Session, asked: Asked) -> Mapping[str, Any]:
 
 
 def _told(error: Exception) -> dict[str, Any]:
-    code = error.error_code if isinstance(error, PalaverError) else type(error).__name__
-    return {"error": str(error) or type(error).__name__, "code": code}
+    text = str(error) or type(error).__name__
+    if isinstance(error, PalaverError):
+        return {"error": text, "code": error.error_code}
+    return {"error": text, "code": type(error).__name__, "internal": True}
 
 
 def _fence(lease: Lease | None) -> int | None:

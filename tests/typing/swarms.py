@@ -1,0 +1,60 @@
+"""What type checkers must see of swarms, stores and formats. Never run: pyright and mypy read it in strict mode."""
+
+from typing import assert_type
+
+from palaver.agent.agent import Agent
+from palaver.dialects.conversation import Transcript
+from palaver.dialects.dialect import Dialect
+from palaver.dialects.writing import Written
+from palaver.models.language_model import LanguageModel
+from palaver.store.location import open_store
+from palaver.store.store import Store
+from palaver.swarm.a2a import a2a_agent
+from palaver.swarm.agent import SwarmAgent
+from palaver.swarm.outline import Outline
+from palaver.swarm.session import Session
+from palaver.swarm.state import State
+from palaver.swarm.swarm import Swarm
+from palaver.swarm.tool import SwarmTool, returning, tool
+
+
+def weather(city: str) -> str:
+    """Give the weather."""
+    return city
+
+
+def described(model: LanguageModel) -> None:
+    agent = SwarmAgent("a", model, keep=3, states=[State("s", 1), "t"])
+    assert_type(agent.replace(keep=None, prompt="Be brief."), SwarmAgent)
+    assert_type(Swarm("s", [agent]).replace(default="a"), Swarm)
+    assert_type(returning(weather, available=lambda place: place.client == "ann"), SwarmTool)
+    assert_type(tool(weather, name="w"), SwarmTool)
+    assert_type(a2a_agent("https://example.org", name="b", keep=3), SwarmAgent)
+    assert_type(Outline("o", model, str).replace(attempts=2), Outline)
+
+
+def opened(dialect: Dialect, transcript: Transcript) -> None:
+    assert_type(open_store("palaver.db", sync="normal", timeout=1.0), Store)
+    assert_type(dialect.write(transcript, history="user", branch="main", carry=False), Written)
+    assert_type(dialect.write_many([transcript], losses="raise"), Written)
+
+
+# Each line below is an error for both checkers, and an ignore that is not needed is one too. So the
+# ignores are the tests; the reason stands behind each.
+
+
+def refused(model: LanguageModel, agent: SwarmAgent, session: Session, dialect: Dialect, said: Transcript) -> None:
+    SwarmAgent("a", model, kep=3)  # type: ignore[call-arg]  # misspelt
+    SwarmAgent("a", model, system=[5])  # type: ignore[list-item]  # no text
+    agent.replace(kep=3)  # type: ignore[call-arg]  # misspelt
+    agent.replace(keep="3")  # type: ignore[arg-type]  # no number
+    Swarm("s", [agent], policies=["p"])  # type: ignore[list-item]  # no policy
+    returning(weather, avaliable=None)  # type: ignore[call-arg]  # misspelt
+    returning(weather, kind="x")  # type: ignore[arg-type]  # no such kind
+    a2a_agent("https://example.org", name="b", model=model)  # type: ignore[call-arg]  # it has an operator
+    session.tell("agent", "x", outptu={})  # type: ignore[call-arg]  # misspelt
+    open_store("palaver.db", syn="full")  # type: ignore[call-arg]  # misspelt
+    open_store("palaver.db", timeout="1")  # type: ignore[arg-type]  # no number
+    dialect.write(said, cary=True)  # type: ignore[call-arg]  # misspelt
+    dialect.write(said, history="some")  # type: ignore[arg-type]  # no such history
+    Agent(model, instrutions="x")  # type: ignore[call-arg]  # misspelt
