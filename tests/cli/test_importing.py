@@ -15,11 +15,12 @@ from palaver.cli import importing
 from palaver.dialects.opening import beginning
 from palaver.dialects.unpacking import zstd
 from palaver.dialects.writing import is_record
-from palaver.store import Query
+from palaver.store import Query, open_store
 from palaver.store.archive import export_thread
 from palaver.store.jsonl.log import JsonlLog
 from palaver.store.jsonl.log_line import LogContext
 from palaver.store.memory import MemoryStore
+from palaver.store.sqlite import SQLiteStore
 from palaver.threads import for_agent
 
 CHAT = [p.system("be brief"), p.user("\n  Is it raining?  \nIn Husum."), p.assistant("yes"), p.user("and now?")]
@@ -397,3 +398,90 @@ def test_a_rescue_of_the_original_hides_all_that_stands_before_it(run, tmp_path,
     path = kept(lambda store: store.path(only(store).id))
     assert [entry.message.scope for entry in path if entry.message.role == "rescue"] == ["thread"]
     assert [message.text for message in for_agent(path, "triage")] == ["go on"]
+
+
+# -- search, dates -----------------------------------------------------------------------------------------------------
+
+SESSION = """{"type":"session","version":3,"id":"%s","timestamp":"2024-05-01T10:00:00.000Z","cwd":"/w"}
+{"type":"message","id":"a1","parentId":null,"timestamp":"2024-05-01T10:00:01.000Z","message":%s}
+{"type":"message","id":"a2","parentId":"a1","timestamp":"2024-05-01T10:00:09.000Z","message":%s}
+"""
+
+
+@pytest.fixture
+def session(tmp_path):
+    """Write a session of an agent, of May 2024."""
+
+    def session_(number=0):
+        begun = 1_714_557_601_000 + number * 86_400_000
+        said = {"role": "user", "content": f"ebb {number}", "timestamp": begun}
+        answer = {"role": "assistant", "content": [{"type": "text", "text": "At 19:04."}], "timestamp": begun + 8000}
+        answer |= {"api": "x", "provider": "y", "model": "m", "stopReason": "stop"}
+        name = f"0192f0c4-0000-7000-8000-{number:012}"
+        file = tmp_path / f"session-{number}.jsonl"
+        file.write_text(SESSION % (name, json.dumps(said), json.dumps(answer)))
+        return file
+
+    return session_
+
+
+@pytest.mark.finding("F-78")
+@pytest.mark.parametrize("least", [1, 3, 10_000])
+def test_an_import_leaves_nothing_to_index(run, session, monkeypatch, tmp_path, least):
+    monkeypatch.setattr(importing, "_UNINDEXED", least)
+    took = []
+    index = SQLiteStore.index
+    monkeypatch.setattr(SQLiteStore, "index", lambda self, **_: took.append(index(self)) or took[-1])
+    done = run("import", *[session(number) for number in range(3)])
+    assert done.code == 0, done.err
+    assert sum(took) >= 6
+    assert len(took) == {1: 4, 3: 2, 10_000: 1}[least] - (least == 1)
+    took.clear()
+    with open_store(str(tmp_path / "palaver.db")) as store:
+        assert len(store.search(Query(text="ebb"))) == 3
+    assert took == [0]
+
+
+@pytest.mark.finding("F-07")
+def test_an_imported_session_has_the_dates_of_its_conversation(run, session):
+    run("import", session(1))
+    run("import", session(0))
+    lines = [json.loads(line) for line in run("threads", "--json").out.splitlines()]
+    begun = 1_714_557_601_000
+    assert [(each["created_at"], each["updated_at"]) for each in lines] == [
+        (begun - 1000, begun + day + 8000) for day in (86_400_000, 0)
+    ]
+    assert "2024-05-0" in run("threads").out
+
+
+@pytest.mark.finding("S-02")
+@pytest.mark.parametrize("harm", ["edited", "cut", "damaged", "marked"])
+def test_a_copy_of_a_session_takes_nothing_from_the_branches_of_the_original(run, tmp_path, kept, harm):
+    def turn(id, parent, kind, says):
+        fields = {"parentUuid": parent, "uuid": id, "type": kind, "message": {"role": kind, "content": says}}
+        return {**fields, "sessionId": "s1", "isSidechain": False, "cwd": "/p", "version": "2.0.14"}
+
+    turns = [turn("a1", None, "user", "question"), turn("a2", "a1", "user", "left"), turn("a3", "a1", "user", "right")]
+    data = "".join(json.dumps(each) + "\n" for each in turns).encode()
+    copies = {
+        "edited": data.replace(b"question", b"QUESTION"),
+        "cut": data[:-60],
+        "damaged": data.replace(b"question", b"que\xffstion"),
+        "marked": b"\xef\xbb\xbf" + data,
+    }
+    (tmp_path / "good.jsonl").write_bytes(data)
+    (tmp_path / "copy.jsonl").write_bytes(copies[harm])
+    run("import", "good.jsonl")
+    before = kept(only).branches
+    assert set(before) == {"main", "branch-1"}
+    first = run("import", "copy.jsonl").out.splitlines()[0]
+    assert before.items() <= kept(only).branches.items()
+    assert ("branch" in first) == (harm != "marked")
+    assert all(name in first for name in kept(only).branches if name.startswith("import-"))
+    assert run("export", kept(only).id, "--as", "claude_code").out.encode() == data
+    after = kept(only).branches
+    (tmp_path / "again.jsonl").write_bytes(data)
+    assert "3 messages, 0 new" in run("import", "again.jsonl").out
+    assert kept(only).branches == after
+    found = run("search", "question", "--json").out.splitlines()
+    assert len(found) == (2 if harm == "edited" else 1)

@@ -1,10 +1,11 @@
 """What goes wrong is one line and an exit code, never a traceback."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
-import time
+import termios
 
 import pytest
 
@@ -143,7 +144,11 @@ def test_ctrl_c_is_quiet():
         # A shell starts what it puts in the background deaf to Ctrl-C, and its children inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads here)
     )
-    time.sleep(1.5)
+    running.stdin.write(b"{")
+    running.stdin.flush()
+    left = b"\x01"
+    while any(left):  # until it reads, and so is past its imports
+        left = fcntl.ioctl(running.stdin, termios.FIONREAD, bytes(4))
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=20)
     assert (running.returncode, err.strip()) == (130, b"")

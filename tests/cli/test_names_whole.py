@@ -67,3 +67,28 @@ def test_wires_and_dialects_are_listed_as_json(run):
     listed = [json.loads(line) for line in run("dialects", "--json").out.splitlines()]
     assert [each["name"] for each in listed] == list(dialects.names())
     assert [json.loads(line)["name"] for line in run("dialects", "codex", "--json").out.splitlines()] == ["codex"]
+
+
+@pytest.mark.finding("S-13")
+@pytest.mark.parametrize("columns", ["0", "1", "5", "8", "20", "39"])
+def test_no_width_hides_what_there_is_or_cuts_a_name(run, monkeypatch, location, columns):
+    with open_store(location) as store:
+        store.open(LONG).append(user("rain"))
+        store.create("0192f0c4-0000-7000-8000-0000deadbeef")
+    monkeypatch.setenv("COLUMNS", columns)
+    column = "".join(line.split()[0] for line in run("threads").out.splitlines() if line.split())
+    assert LONG in column
+    assert "deadbeef" in column
+    for command in (
+        ["show", LONG],
+        ["show", LONG, "--branches"],
+        ["search", "rain"],
+        ["context", LONG, "--model", "demo"],
+    ):
+        shown = joined(run(*command).out)
+        assert LONG in shown, command
+        assert "rain" in shown or command[0] == "context", command
+    shown = run("dialects").out
+    assert all(name in shown for name in dialects.names())
+    shown = run("wires").out
+    assert all(name in shown for name in wires.names())

@@ -123,6 +123,14 @@ def test_one_process_answers_over_http_and_websocket(served, swarm, tmp_path):
     assert running.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.finding("S-14")
+def test_the_folder_of_the_default_store_is_made(served, swarm, tmp_path):
+    running = served(swarm, "--port", 0, PALAVER_STORE="", XDG_DATA_HOME=str(tmp_path / "data"))
+    running.until(r"^conversations: .*palaver\.db$")
+    assert running.end(signal.SIGTERM) == 0
+    assert (tmp_path / "data" / "palaver" / "palaver.db").exists()
+
+
 def test_names_cannot_steer_the_terminal(served, tmp_path):
     file = tmp_path / "shop.toml"
     file.write_text('name = "sh\\u001bop"\nrealm = "r"\n[agents."a\\u001b[2J"]\nmodel = "openai/gpt-5.2"\n')
@@ -293,6 +301,7 @@ def test_a_port_that_is_taken_is_one_line(run, swarm):
     assert (ran.code, ran.err) == (1, f"palaver: 127.0.0.1:{port}: address already in use\n")
 
 
+@pytest.mark.finding("S-14")
 @pytest.mark.parametrize("name", ["starlette", "uvicorn"])
 def test_a_missing_extra_is_one_line(run, swarm, monkeypatch, name):
     from palaver.cli import shared
@@ -300,7 +309,8 @@ def test_a_missing_extra_is_one_line(run, swarm, monkeypatch, name):
     real = shared.find_spec
     monkeypatch.setattr(shared, "find_spec", lambda asked: None if asked == name else real(asked))
     ran = run("serve", swarm)
-    assert (ran.code, ran.err) == (1, f"palaver: {name}: it is not installed: pip install 'palaver[serve]'\n")
+    how = "pip install 'palaver[serve]', or pip install -e '.[serve]' in a clone"
+    assert (ran.code, ran.err) == (1, f"palaver: {name}: it is not installed: {how}\n")
 
 
 @pytest.fixture

@@ -417,7 +417,7 @@ def test_the_store_may_be_a_postgresql_database(run, saved, chat):
     server = os.environ.get("PALAVER_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
     name = f"test_{uuid.uuid4().hex}"
     try:
-        link = psycopg.connect(server, autocommit=True, connect_timeout=5)
+        link = psycopg.connect(server, autocommit=True, connect_timeout=30)
     except psycopg.OperationalError as error:
         pytest.skip(f"no PostgreSQL: {str(error).splitlines()[0]}")
     with link:

@@ -5,6 +5,7 @@ import base64
 import pytest
 
 from palaver import wires
+from palaver.testing.tables import row
 from tests.cli import streams
 
 HI = {"role": "user", "content": "hi"}
@@ -31,7 +32,7 @@ def exchange(stream):
 
 @pytest.mark.parametrize("wire", streams.STREAMS)
 def test_a_stream_of_every_wire_is_shown(run, stream, wire):
-    done = run("show", stream(streams.STREAMS[wire]))
+    done = run("show", stream(row(streams.STREAMS, wire, "STREAMS in tests/cli/streams.py")))
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(f"{wire} · response")
     assert "│ I look." in done.out
@@ -39,10 +40,10 @@ def test_a_stream_of_every_wire_is_shown(run, stream, wire):
 
 @pytest.mark.parametrize("wire", streams.STREAMS)
 def test_a_stream_of_every_wire_is_converted(run, stream, wire):
-    done = run("convert", stream(streams.STREAMS[wire]), "--to", "palaver")
+    done = run("convert", stream(row(streams.STREAMS, wire, "STREAMS in tests/cli/streams.py")), "--to", "palaver")
     assert (done.code, done.err) == (0, f"{wire} → palaver: a response, nothing lost\n")
     answer = wires.get(wire).stream_decoder()
-    answer.feed(streams.STREAMS[wire])
+    answer.feed(row(streams.STREAMS, wire, "STREAMS in tests/cli/streams.py"))
     assert done.json["message"]["finish_reason"] == answer.finish().finish_reason
     assert (
         done.json["message"]["content"][0] == {"type": "text", "text": "I look."} | done.json["message"]["content"][0]

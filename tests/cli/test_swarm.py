@@ -304,7 +304,7 @@ def test_one_message_at_a_terminal_is_answered_there_too(terminal, clinic):
 def test_an_answer_that_came_too_late_is_told(terminal, saved):
     saved(CLINIC.replace("TIMEOUT", "1"), "clinic.py")
     at = terminal(file="clinic.py").expect("nurse> ").line("help").expect("as doctor: ")
-    time.sleep(1.5)
+    time.sleep(4)
     at.line("here I am").expect("nobody waits for that answer any more").expect("no answer").expect("doctor> ")
 
 

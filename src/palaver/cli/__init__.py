@@ -35,7 +35,7 @@ _COMMANDS: Final = {
     "convert": ("palaver.cli.convert", "Convert a file to another wire."),
     "show": ("palaver.cli.show", "Show the conversation in a file, or in a thread of the store."),
     "import": ("palaver.cli.importing", "Import conversations into a store, each once."),
-    "threads": ("palaver.cli.threads", "List the threads of a store, those changed last first."),
+    "threads": ("palaver.cli.threads", "List the threads of a store, those that went on last first."),
     "search": ("palaver.cli.search", "Find messages, the newest first."),
     "context": ("palaver.cli.context", "Say what fills a model's window, by kind."),
     "compact": ("palaver.cli.compact", "Make a conversation shorter, or take that back."),

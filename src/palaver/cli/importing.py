@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from palaver.dialects import Dialect, Drift
 
 _logger: Final = logging.getLogger(__name__)
+_UNINDEXED: Final = 2_000
+"""New messages after which they are indexed while further files wait."""
 _FEW: Final = 10
 """From more conversations of one file on, one line says what became of all of them."""
 _NOTES: Final = 12
@@ -77,7 +79,8 @@ class _Line(Struct, frozen=True):
     thread: str
     messages: int
     new: int
-    branch: str = MAIN
+    branches: tuple[str, ...] = ()
+    """The branches that were made or moved, where they are not the thread's own."""
     notes: tuple[str, ...] = ()
     threads: tuple[str, ...] = ()
     """Further threads of which this says the sum."""
@@ -134,6 +137,8 @@ def command(names: tuple[str, ...], location: str | None, spoken: str | None) ->
                 dialect = taking.message_dialect(group)
                 for each in (group.names,) if dialect else [(name,) for name in group.names]:
                     _take(taking, each, tally, dialect)
+                    taking.index(tally.new, _UNINDEXED)
+            taking.index(tally.new)
     except KeyboardInterrupt:
         echo(f"stopped; {tally.summary(walk.passed)}; import again to go on", err=True)
         raise
@@ -150,7 +155,8 @@ def _take(taking: _Taking, names: Sequence[str], tally: _Tally, dialect: Dialect
     try:
         for line in taking.take(names[0]) if dialect is None else taking.take_messages(names, dialect, tally):
             tally.add(line)
-            where = "" if line.branch == MAIN else f", branch {safe(line.branch)}"
+            branches = ", ".join(map(safe, line.branches))
+            where = f", {'branch' if len(line.branches) == 1 else 'branches'} {branches}" if branches else ""
             thread = safe(stores.short(line.thread))
             about = f"thread {thread}{where}" if line.more == 0 else count(line.more, "thread")
             echo(f"{shown}: {count(line.messages, 'message')}, {line.new:,} new, {about}")
@@ -224,6 +230,13 @@ class _Taking:
         self._intake: Intake | None = None
         self._filing: Filing | None = None
         self.meter = meter
+        self._indexed = 0
+
+    def index(self, new: int, least: int = 1) -> None:
+        """Make new messages ready for search, when there are so many since the last time: no search waits for it."""
+        if new - self._indexed >= least:
+            self._store.index()
+            self._indexed = new
 
     def take(self, name: str) -> Iterator[_Line]:
         """Take a file in, whatever it is; give a line for each conversation."""
@@ -304,7 +317,8 @@ class _Taking:
         taken = filing.take(with_messages(steps_of(dialect, file, name, told=told)), state, digest.hexdigest)
         for each in taken:
             if isinstance(each, Filed):
-                lines.append(_Line(each.thread, each.messages, each.new, each.branch or MAIN))
+                branches = (each.branch, *each.more_branches) if each.branch else ()
+                lines.append(_Line(each.thread, each.messages, each.new, branches))
             else:
                 drift = each
         if not lines:
@@ -357,7 +371,8 @@ class _Taking:
             metadata = self._store.info(taken.thread).metadata
             if metadata.get(REQUEST) != request:
                 self._store.update(taken.thread, metadata={**metadata, REQUEST: request})
-        return _Line(taken.thread, len(messages), taken.new, taken.branch, notes)
+        branches = () if taken.branch == MAIN else (taken.branch,)
+        return _Line(taken.thread, len(messages), taken.new, branches, notes)
 
 
 def _limited(lines: Sequence[_Line]) -> Iterator[_Line]:
@@ -371,6 +386,7 @@ def _limited(lines: Sequence[_Line]) -> Iterator[_Line]:
         lines[0].thread,
         sum(line.messages for line in lines),
         sum(line.new for line in lines),
+        branches=tuple(dict.fromkeys(branch for line in lines for branch in line.branches)),
         notes=notes,
         threads=threads,
     )

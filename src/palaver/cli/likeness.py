@@ -29,7 +29,6 @@ _ROWS: Final = (
     (frozenset(("observations", "name")), "a trace of Langfuse"),
     (frozenset(("traceId", "observations")), "a trace of Langfuse"),
     (frozenset(("projectId", "timestamp", "input")), "a trace of Langfuse"),
-    (frozenset(("instruction", "output")), "instructions for training"),
 )
 
 

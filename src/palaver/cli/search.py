@@ -75,7 +75,7 @@ def _once(store: Store, query: Query) -> list[Hit]:
     asks = query
     while True:
         hits = store.search(asks)
-        found: dict[tuple[str, object], Hit] = {}
+        found: dict[tuple[str, object, object], Hit] = {}  # an edited copy of a session has its ids too
         texts: dict[tuple[str, object], bool] = {}  # whether the newest that says it is a copy, without its original
         for hit in hits:
             message = hit.entry.message
@@ -85,7 +85,7 @@ def _once(store: Store, query: Query) -> list[Hit]:
             texts[what] = copied and not again
             if again:
                 continue
-            found.setdefault((hit.thread, message.id or hit.entry.id), hit)
+            found.setdefault((*what, message.id or hit.entry.id), hit)
         if len(hits) < asks.limit or len(found) >= query.limit:
             return list(found.values())
         asks = structs.replace(asks, limit=asks.limit * 2)

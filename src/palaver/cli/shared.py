@@ -33,4 +33,6 @@ def check_extra(extra: str, *modules: str) -> None:
     """Raise ``click.ClickException`` unless the packages of an extra are there."""
     for name in modules:
         if find_spec(name) is None:
-            bad_input(name, f"it is not installed: pip install 'palaver[{extra}]'")
+            bad_input(
+                name, f"it is not installed: pip install 'palaver[{extra}]', or pip install -e '.[{extra}]' in a clone"
+            )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @stores.option
 def command(tag: str | None, limit: int, location: str | None, *, as_json: bool) -> None:
-    """List the threads of a store, those changed last first."""
+    """List the threads of a store, those that went on last first."""
     with stores.opened(location) as store:
         found = list(store.threads(tag=tag, limit=limit + 1))
     infos, more = found[:limit], len(found) > limit

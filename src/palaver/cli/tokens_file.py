@@ -22,6 +22,7 @@ def read(file: str) -> Mapping[str, str]:
         bad_input(file, (error.strerror or str(error)).lower())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
         bad_input(file, 'lines of CLIENT = "token" are expected, in TOML')
+    owners: dict[str, str] = {}
     for client, token in found.items():
         try:
             checked_client(client)
@@ -29,6 +30,9 @@ def read(file: str) -> Mapping[str, str]:
             bad_input(file, f"{client!r}: {error.reason}")
         if not isinstance(token, str) or not token.strip():
             bad_input(file, f"{client}: a token is a text that is not empty")
+        if token in owners:
+            bad_input(file, f"{owners[token]} and {client} have the same token: each reads the other")
+        owners[token] = client
     if not found:
         bad_input(file, "it holds no token")
     return found
