@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 from hypothesis import given, strategies as st
-from msgspec import Raw, Struct, structs
+from msgspec import UNSET, Raw, Struct, structs
 
 import palaver
 from palaver import (
@@ -28,9 +28,10 @@ from palaver import (
     tool_call,
     user,
 )
-from palaver.core import canonical, jsontext, typed
+from palaver.core import canonical, changes, jsontext, typed
 from palaver.core.errors import EncodeError, PalaverError
 from palaver.core.messages import MESSAGE_CLASSES
+from palaver.core.value import Value
 from palaver.testing import ill_typed
 from palaver.threads import Thread
 
@@ -150,6 +151,11 @@ def test_every_field_of_every_class_is_among_them():
                 assert f"{type(part).__name__}.{name}" in named
 
 
+def _values_of(cls):
+    """The classes made of a class of values."""
+    return [cls, *[each for under in cls.__subclasses__() for each in _values_of(under)]]
+
+
 def _structs(value, found=()):
     """A message, and all that stands in it, each with how it is put back into its message."""
     yield value
@@ -179,8 +185,10 @@ def test_what_a_constructor_or_replace_takes_is_refused_by_dumps_or_comes_back_e
     fields = {name: getattr(sample, name) for name in cls.__struct_fields__}
     values = [*ill_typed.WRONG, Raw(b'"x"'), *[value for _, value in ill_typed.odd_values()]]
     taken = 0
-    for name, wrong in itertools.product(fields, values):
-        builds = [lambda name=name, wrong=wrong: cls(**{**fields, name: wrong})]
+    views = [name.removesuffix("_json") for name in fields if name.endswith("_json")]
+    values = [*values, {"a": "b"}, UNSET]
+    for name, wrong in itertools.product([*fields, *views], values):
+        builds = [] if name in views else [lambda name=name, wrong=wrong: cls(**{**fields, name: wrong})]
         if hasattr(cls, "replace"):
             builds.append(lambda name=name, wrong=wrong: sample.replace(**{name: wrong}))
         for made in filter(None, map(_built, builds)):
@@ -232,6 +240,29 @@ def test_deep_values_are_refused_where_they_are_given(depth):
 def test_depth_is_found_whatever_stands_in_strings(text, most):
     line = jsontext.encode([text, {text: [[text]]}])
     assert jsontext.is_deep(line, most) == (most < 4)
+
+
+@pytest.mark.finding("F-01")
+@pytest.mark.parametrize("cls", [cls for cls in _values_of(Value) if hasattr(cls, "replace")])
+def test_replace_has_written_keywords_which_are_the_fields(cls):
+    """An editor completes them, and a type checker checks them: ``**changes: Any`` would say neither."""
+    names = cls.__struct_fields__
+    expected = {*names, *[name.removesuffix("_json") for name in names]}
+    annotation = inspect.signature(cls.replace).parameters["changes"].annotation
+    written = getattr(changes, annotation.removeprefix("Unpack[").removesuffix("]")).__annotations__
+    assert set(written) == expected
+
+
+@pytest.mark.finding("F-01")
+def test_views_are_replaced_by_python_values():
+    call = tool_call("f", {}, id="1").replace(arguments={"a": 1})
+    assert (call.arguments_json, call.arguments) == ('{"a":1}', {"a": 1})
+    assert user(payload=1).replace(payload=UNSET) == user()
+    for wrong in (lambda: call.replace(arguments=[1]), lambda: call.replace(arguments=UNSET)):
+        with pytest.raises(MessageError, match="arguments"):
+            wrong()
+    with pytest.raises(MessageError, match="value_json: expected JSON text"):
+        Json.of(1).replace(value=UNSET)
 
 
 @pytest.mark.finding("F-01")

@@ -99,3 +99,10 @@ palaver.user("a").model  # type: ignore[attr-defined]   # noqa: B018 (no such fi
 
 class Mine(UserMessage, frozen=True):  # type: ignore[misc]  # final
     pass
+
+
+assert_type(Text("a").replace(text="b"), Text)
+assert_type(palaver.assistant().replace(content=["a"], tags=["t"], metadata={"k": 1}, model="m"), AssistantMessage)
+# What cannot be changed, or not to that, is an error where it is written.
+palaver.user().replace(model="m")  # type: ignore[call-arg]
+Text("a").replace(text=3)  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ from palaver.core.messages import (
     SystemMessage,
     UserMessage,
 )
-from palaver.core.parts import MalformedToolCall, ToolCall, UserPart
+from palaver.core.parts import AnyPart, MalformedToolCall, ToolCall, UserPart
 from palaver.core.request import Settings
 from palaver.core.tools import AnyTool, ProviderTool
 from palaver.models.catalogue import prices_of
@@ -405,7 +405,9 @@ def as_messages(prompt: object) -> tuple[Message, ...]:
         return tuple(found)
     if found:
         raise MessageError("a prompt is messages, or the parts of one: not both")
-    return (UserMessage(mode="user", tags=(notes.USER_PROMPT,)).replace(content=items),)
+    return (
+        UserMessage(mode="user", tags=(notes.USER_PROMPT,)).replace(content=cast("tuple[str | AnyPart, ...]", items)),
+    )
 
 
 def _behind(previous: Run[Any]) -> tuple[AnyThread, str]:

@@ -22,7 +22,7 @@ from palaver.agent.functions import function_tool
 from palaver.agent.tool import AgentTool
 from palaver.core.errors import ToolError
 from palaver.core.factories import assistant, tool_call
-from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from palaver.core.messages import AssistantMessage, FinishReason, Message, ToolMessage, UserMessage
 from palaver.core.parts import Reasoning
 from palaver.core.request import Response, Settings
 from palaver.core.usage import Usage
@@ -88,7 +88,7 @@ def demo_model(*, pause: float = 0.02) -> Model:
 async def _pieces(message: AssistantMessage, pause: float) -> AsyncIterator[bytes]:
     encoder = wires.get(_WIRE).stream_encoder()
     usage = Usage(input=400, output=len(message.text) // 4 + 20)
-    reason = "tool_calls" if message.tool_calls else "stop"
+    reason: FinishReason = "tool_calls" if message.tool_calls else "stop"
     said = message.replace(model="script", usage=usage, finish_reason=reason, response_id="msg_demo")
     for event in narrate(Response(said), size=8):
         yield encoder.feed(event)

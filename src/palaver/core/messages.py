@@ -20,7 +20,7 @@ Stability: stable.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal, Self, TypeAlias, cast, final, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, Unpack, cast, final, get_args
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
@@ -41,6 +41,9 @@ from palaver.core.parts import (
 from palaver.core.typed import Checked
 from palaver.core.usage import Usage
 from palaver.core.value import Value, mapping
+
+if TYPE_CHECKING:
+    from palaver.core.changes import AssistantChanges, MarkerChanges, MessageChanges, ToolMessageChanges
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "rescue", "flush"]
 Mode: TypeAlias = Literal["user", "tool"]
@@ -82,17 +85,15 @@ class _Message(Value, frozen=True, kw_only=True, tag_field="role", metaclass=Che
         """The role: the tag of the class."""
         return cast("Role", type(self).__struct_config__.tag)
 
-    def replace(self, **changes: Any) -> Self:
+    def __replace__(self, **changes: object) -> Self:
         """Give a copy with some fields changed; ``content`` takes what the factories take.
 
         Raises ``MessageError`` for a field that does not exist, and for a part that this role
         cannot hold.
         """
         if "content" in changes:
-            changes["content"] = parts_of(type(self), changes["content"])
-        return super().replace(**changes)
-
-    __replace__ = replace
+            changes["content"] = parts_of(type(self), cast("Iterable[object]", changes["content"]))
+        return super().__replace__(**changes)
 
     @property
     def payload(self) -> Any:
@@ -145,6 +146,10 @@ class SystemMessage(_Message, frozen=True, kw_only=True, tag="system"):
 
     content: tuple[TextPart, ...] = ()
 
+    def replace(self, **changes: Unpack[MessageChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
+
 
 @final
 class DeveloperMessage(_Message, frozen=True, kw_only=True, tag="developer"):
@@ -152,12 +157,20 @@ class DeveloperMessage(_Message, frozen=True, kw_only=True, tag="developer"):
 
     content: tuple[TextPart, ...] = ()
 
+    def replace(self, **changes: Unpack[MessageChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
+
 
 @final
 class UserMessage(_Message, frozen=True, kw_only=True, tag="user"):
     """What the user, or the runtime in the user's place, says."""
 
     content: tuple[UserPart, ...] = ()
+
+    def replace(self, **changes: Unpack[MessageChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
 
 
 @final
@@ -174,6 +187,10 @@ class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
     finish_reason_raw: str | UnsetType | None = UNSET
     response_id: str | None = None
 
+    def replace(self, **changes: Unpack[AssistantChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
+
 
 @final
 class ToolMessage(_Message, frozen=True, kw_only=True, tag="tool"):
@@ -186,6 +203,10 @@ class ToolMessage(_Message, frozen=True, kw_only=True, tag="tool"):
     tool_call_id: str | None = None
     tool_name: str | None = None
     is_error: bool = False
+
+    def replace(self, **changes: Unpack[ToolMessageChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
 
 
 @final
@@ -200,6 +221,10 @@ class RescueMarker(_Message, frozen=True, kw_only=True, tag="rescue"):
     reason: str = ""
     scope: Scope | None = None
 
+    def replace(self, **changes: Unpack[MarkerChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
+
 
 @final
 class FlushMarker(_Message, frozen=True, kw_only=True, tag="flush"):
@@ -212,6 +237,10 @@ class FlushMarker(_Message, frozen=True, kw_only=True, tag="flush"):
     content: tuple[()] = ()
     reason: str = ""
     scope: Scope | None = None
+
+    def replace(self, **changes: Unpack[MarkerChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
 
 
 Message: TypeAlias = Annotated[

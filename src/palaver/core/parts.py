@@ -18,7 +18,7 @@ from __future__ import annotations
 import binascii
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, Unpack, cast, final
 
 from msgspec import UNSET, Raw, UnsetType, field
 
@@ -30,6 +30,19 @@ from palaver.core.value import Record, Value
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+
+    from palaver.core.changes import (
+        FileChanges,
+        JsonChanges,
+        MalformedToolCallChanges,
+        MediaChanges,
+        RawChanges,
+        ReasoningChanges,
+        RefusalChanges,
+        ServerToolResultChanges,
+        TextChanges,
+        ToolCallChanges,
+    )
 
 
 class Part(Value, frozen=True, tag_field="type", metaclass=Checked):
@@ -138,6 +151,10 @@ class Text(Part, frozen=True, tag="text"):
     text: str
     citations: tuple[Citation, ...] = field(default=(), name="citations")
 
+    def replace(self, **changes: Unpack[TextChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
+
 
 @final
 class Reasoning(Part, frozen=True, tag="reasoning"):
@@ -151,12 +168,20 @@ class Reasoning(Part, frozen=True, tag="reasoning"):
     encrypted: str | None = None
     wire: str | None = None
 
+    def replace(self, **changes: Unpack[ReasoningChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
+
 
 @final
 class Refusal(Part, frozen=True, tag="refusal"):
     """The model's own words for declining."""
 
     text: str
+
+    def replace(self, **changes: Unpack[RefusalChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
 
 
 # -- media -----------------------------------------------------------------------------------------
@@ -167,6 +192,10 @@ class Media(Part, frozen=True):
 
     source: MediaSource
     media_type: str | None = None
+
+    def replace(self, **changes: Unpack[MediaChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
 
     @classmethod
     def from_bytes(cls, data: bytes, media_type: str | None = None) -> Self:
@@ -233,6 +262,11 @@ class File(Media, frozen=True, tag="file"):
 
     name: str | None = None
 
+    # pyright takes the keywords that are added for other ones; mypy compares them.
+    def replace(self, **changes: Unpack[FileChanges]) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
+
 
 # -- tools -----------------------------------------------------------------------------------------
 
@@ -257,6 +291,10 @@ class ToolCall(Part, frozen=True, tag="tool_call"):
     arguments_json: str = ""
     custom: bool = False
     provider_executed: bool = False
+
+    def replace(self, **changes: Unpack[ToolCallChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -317,6 +355,10 @@ class MalformedToolCall(Part, frozen=True, tag="malformed_tool_call"):
     name: str | None = None
     id: str | None = None
 
+    def replace(self, **changes: Unpack[MalformedToolCallChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
+
 
 def settled(call: ToolCall) -> ToolCall | MalformedToolCall:
     """Judge a call that is whole: with arguments that are no JSON, it is malformed (C23)."""
@@ -339,6 +381,10 @@ class ServerToolResult(Part, frozen=True, tag="server_tool_result"):
     tool_name: str | None = None
     is_error: bool = False
 
+    def replace(self, **changes: Unpack[ServerToolResultChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
+
     @property
     def output(self) -> Any:
         """The provider's result block, parsed and frozen."""
@@ -350,6 +396,10 @@ class Json(Part, frozen=True, tag="json"):
     """A JSON value that a tool gave back."""
 
     value_json: Raw = field(name="value")
+
+    def replace(self, **changes: Unpack[JsonChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
 
     @classmethod
     def of(cls, value: object) -> Self:
@@ -370,6 +420,10 @@ class Opaque(Part, frozen=True, tag="opaque"):
 
     wire: str
     raw_json: Raw = field(name="raw")
+
+    def replace(self, **changes: Unpack[RawChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
 
     @property
     def raw(self) -> Any:

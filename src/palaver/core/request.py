@@ -14,7 +14,7 @@ Stability: stable.
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack, final
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
@@ -28,6 +28,7 @@ from palaver.core.value import Record, Value, short_repr
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from palaver.core.changes import OutputFormatChanges, RequestChanges, ResponseChanges
     from palaver.core.usage import Usage
 
 
@@ -60,6 +61,10 @@ class OutputFormat(Value, frozen=True, tag_field="type", tag="output_format", me
     name: str | None = None
     description: str | None = None
     strict: bool | None = None
+
+    def replace(self, **changes: Unpack[OutputFormatChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
 
     def __post_init__(self) -> None:
         """Refuse a word that no wire could say."""
@@ -113,11 +118,13 @@ class Request(Value, frozen=True, tag_field="type", tag="request", metaclass=Che
     settings: Settings = Settings()
     origin: str | None = None
 
-    def replace(self, **changes: Any) -> Self:
-        """Give an edited copy, which has no ``origin`` any more."""
-        return super().replace(**{"origin": None, **changes})
+    def replace(self, **changes: Unpack[RequestChanges]) -> Self:
+        """Give an edited copy, which has no ``origin`` any more. Raises ``MessageError``."""
+        return self.__replace__(**changes)
 
-    __replace__ = replace
+    def __replace__(self, **changes: object) -> Self:
+        """Give an edited copy, which has no ``origin`` any more."""
+        return super().__replace__(**{"origin": None, **changes})
 
     def append(self, *messages: Message) -> Self:
         """Give a copy with messages at the end."""
@@ -152,11 +159,13 @@ class Response(Value, frozen=True, tag_field="type", tag="response", metaclass=C
         """The provider's id of the answer."""
         return self.message.response_id
 
-    def replace(self, **changes: Any) -> Self:
-        """Give an edited copy, which has no ``origin`` any more."""
-        return super().replace(**{"origin": None, **changes})
+    def replace(self, **changes: Unpack[ResponseChanges]) -> Self:
+        """Give an edited copy, which has no ``origin`` any more. Raises ``MessageError``."""
+        return self.__replace__(**changes)
 
-    __replace__ = replace
+    def __replace__(self, **changes: object) -> Self:
+        """Give an edited copy, which has no ``origin`` any more."""
+        return super().__replace__(**{"origin": None, **changes})
 
 
 LossKind: TypeAlias = Literal["dropped", "converted", "approximated"]

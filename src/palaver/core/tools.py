@@ -5,13 +5,16 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self, TypeAlias, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, Unpack, final
 
 from msgspec import UNSET, Raw, UnsetType, field
 
 from palaver.core import jsontext
 from palaver.core.typed import Checked
 from palaver.core.value import Value
+
+if TYPE_CHECKING:
+    from palaver.core.changes import RawChanges, ToolChanges
 
 
 @final
@@ -29,6 +32,10 @@ class Tool(Value, frozen=True, tag_field="type", tag="function", metaclass=Check
     parameters_json: Raw | UnsetType = field(default=UNSET, name="parameters")
     strict: bool | None = None
     custom: bool = False
+
+    def replace(self, **changes: Unpack[ToolChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
 
     @classmethod
     def of(
@@ -62,6 +69,10 @@ class ProviderTool(Value, frozen=True, tag_field="type", tag="provider", metacla
 
     wire: str
     raw_json: Raw = field(name="raw")
+
+    def replace(self, **changes: Unpack[RawChanges]) -> Self:
+        """Give a copy with some fields changed. Raises ``MessageError``."""
+        return self.__replace__(**changes)
 
     @property
     def raw(self) -> Any:

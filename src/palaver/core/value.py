@@ -105,8 +105,8 @@ class Value(Record, frozen=True, kw_only=True):
         """Fields that only one wire understands: ``provider["openai_chat"]["logprobs"]``."""
         return mapping(self.provider_json, "provider")
 
-    def replace(self, **changes: Any) -> Self:
-        """Give a copy with some fields changed.
+    def __replace__(self, **changes: object) -> Self:
+        """Give a copy with some fields changed: what ``copy.replace`` calls, and ``replace`` of each class.
 
         ``metadata=``, ``payload=`` and the like take Python values.
 
@@ -119,12 +119,18 @@ class Value(Record, frozen=True, kw_only=True):
             if name in names:
                 made[name] = typed.checked(cls, name, new) if typed.is_checked(cls) else _tupled(new)
             elif f"{name}_json" in names:
-                made[f"{name}_json"] = new if new is UNSET else json_text(new, name)
+                made[f"{name}_json"] = self._text(name, new)
             else:
                 raise MessageError(f"{cls.__name__} has no field {name!r}")
         return structs.replace(self, **made)
 
-    __replace__ = replace
+    def _text(self, name: str, new: object) -> object:
+        """The JSON text of a Python value, as the field holds it: as a string where it is the model's own text."""
+        key = f"{name}_json"
+        if new is UNSET:
+            return typed.checked(type(self), key, new)
+        text = json_text(new, name)
+        return bytes(text).decode() if isinstance(getattr(self, key), str) else text
 
 
 def _tupled(item: object) -> object:
@@ -132,7 +138,7 @@ def _tupled(item: object) -> object:
     return tuple(cast("list[object]", item)) if type(item) is list else item
 
 
-_OBJECTS = frozenset({"metadata", "provider"})
+_OBJECTS = frozenset({"arguments", "metadata", "provider"})
 
 
 def json_text(item: object, name: str) -> Raw:

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, cast
 from msgspec import UNSET, UnsetType
 
 from palaver.core import jsontext
+from palaver.core.changes import MessageChanges
 from palaver.core.errors import ConflictError, DecodeError, MessageError, StoreError
 from palaver.core.messages import Message
 from palaver.store import pack
@@ -80,7 +81,7 @@ def repeats(earlier: Sequence[Entry], rows: Sequence[Prepared], thread: str, key
 
 def _as_given(entry: Entry, row: Prepared) -> Message:
     """The message of an earlier entry, without the stamps that the new one got too."""
-    changes: dict[str, None] = {}
+    changes: MessageChanges = {}
     if row.stamps & pack.STAMPED_ID:
         changes["id"] = None
     if row.stamps & pack.STAMPED_TIME:

@@ -245,8 +245,7 @@ def _medium(kind: str, fields: Fields, wire: str | None) -> AnyPart | None:
     if source is None:
         if text is None:
             return None
-        part: AnyPart = File.from_bytes(text.encode("utf-8", "surrogatepass"), mime or "text/plain")
-        return part.replace(name=name)
+        return File.from_bytes(text.encode("utf-8", "surrogatepass"), mime or "text/plain").replace(name=name)
     return trusted.File(source, mime, name) if cls is File else cls(source, mime)
 
 
