@@ -168,8 +168,8 @@ async def test_what_no_policy_can_mean_allows_nothing(anyio_backend):
         with pytest.raises(MessageError, match="a policy says allow, ask, deny, or a Rule; not"):
             asked_agent([], policy=policy)
     ran = []
-    for said in (None, "yes", Rule(judgement="maybe")):
-        run = await asked_agent(ran, policy=lambda _, said=said: said).run("go")
+    for policy in (lambda _: None, lambda _: "yes", lambda _: Rule(judgement="maybe")):
+        run = await asked_agent(ran, policy=policy).run("go")
         assert run.outcome == "failed"
         assert isinstance(run.error, MessageError)
     assert ran == []
@@ -532,7 +532,7 @@ def test_a_decision_is_a_value():
 @pytest.mark.finding("S-20")
 @pytest.mark.parametrize("choices", [("aprove", "reject"), "approve", (), ("approve", 5)])
 def test_a_rule_refuses_choices_that_nobody_can_make(choices):
-    with pytest.raises(MessageError, match="choices: "):
+    with pytest.raises(MessageError, match="choices"):
         Rule(judgement="ask", choices=choices)
 
 

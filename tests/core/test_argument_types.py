@@ -31,6 +31,11 @@ class Known:
     pass
 
 
+class Asking:
+    def ask(self) -> str:
+        return ""
+
+
 def door(
     *,
     text: str = "",
@@ -69,6 +74,7 @@ def door(
         ({"by_name": []}, r"door: by_name: expected a mapping or None, got list \[\]"),
         ({"known": Known}, "door: known: expected Known or None, got type"),
         ({"asks": "a name"}, "door: asks: expected Asks or None, got str 'a name'"),
+        ({"asks": Known()}, "door: asks: expected Asks or None, got Known"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_by_its_name(given, said):
@@ -88,7 +94,7 @@ def test_a_value_of_the_right_type_is_taken():
         functions=[len],
         by_name={"a": {"b": 1}},
         known=Known(),
-        asks=Known(),
+        asks=Asking(),
         unseen=5,
         alias=5,
         anything=object(),

@@ -18,6 +18,7 @@ from typing import Literal
 
 from palaver.agent.middleware import CallModel, Middleware, RunContext
 from palaver.context.marks import STEP, Bridges, CachePlan, StableMarks, turn_marks
+from palaver.core.argument_types import check_arguments
 from palaver.models.language_model import Prompt, Reply
 from palaver.wires.marking import no_places
 
@@ -31,6 +32,7 @@ class Caching(Middleware):
 
     def __init__(self, marks: Where | None = "stable", *, step: int = STEP) -> None:
         """Keep the choice. Raises ``MessageError`` for a ``step`` below 1."""
+        check_arguments("Caching", Caching.__init__, locals())
         StableMarks(step=step)
         self._marks, self._step = marks, step
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, structs
 
+from palaver.agent.given import check_log
 from palaver.agent.journal import AnyThread, Journal, before_name
 from palaver.agent.replay_view import ReplayView
 from palaver.agent.resuming import left_open
@@ -98,7 +99,8 @@ async def compact(
     ``log`` is the log of the agent's runs, where it has one: what it does not get is missing from it.
     Raises ``MessageError`` for sizes that are none and for arguments of another type, and ``StoreError``.
     """
-    check_arguments("compact", compact, {"branch": branch, "to": to, "window": window, "keep_last": keep_last})
+    check_arguments("compact", compact, locals())
+    check_log(log)
     for name, size in (("to", to), ("window", window)):
         if size is not None and size < 1:
             raise MessageError(f"{name}: {size}: expected a number of tokens, 1 or more")
@@ -150,6 +152,8 @@ async def undo(thread: AnyThread, *, branch: str = MAIN, log: LogSink | None = N
     ``None`` where nothing was compacted. The branch of a ``StoredThread`` is its own. ``log`` is that of
     ``compact``. Raises ``StoreError``.
     """
+    check_arguments("undo", undo, locals())
+    check_log(log)
     on = thread.branch if isinstance(thread, StoredThread) else branch
     path = thread.path() if isinstance(thread, StoredThread) else thread.path(on)
     found = undone(path)

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from operator import is_
-from typing import Final, cast
+from typing import Final
 
 from msgspec import structs
 
@@ -45,7 +45,8 @@ from palaver.context.plan import Item, Plan
 from palaver.context.rewriting import rewritten
 from palaver.context.shortening import oversized
 from palaver.context.stages import Stage
-from palaver.core.errors import ContextOverflowError, MessageError, StreamError, excerpt
+from palaver.core.argument_types import check_arguments
+from palaver.core.errors import ContextOverflowError, MessageError, StreamError
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.usage import Usage
 from palaver.models.failures import cut_by_window
@@ -82,8 +83,7 @@ class Compacting(Middleware):
         (``palaver.tokens``: ``Tiktoken``, ``HuggingFace``), by default the estimate does. Raises ``MessageError`` for a
         window that is none.
         """
-        if window is not None and (isinstance(window, bool) or not isinstance(cast("object", window), int)):
-            raise MessageError(f"window: {excerpt(repr(window))} is no whole number of tokens")
+        check_arguments("Compacting", Compacting.__init__, locals())
         if window is not None and window < 1:
             raise MessageError(f"window: {window}: a window has at least one token")
         self._stages, self._window, self._keep_last = tuple(stages), window, frozenset(keep_last)

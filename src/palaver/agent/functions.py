@@ -23,6 +23,7 @@ from palaver.agent.outputs import output_of
 from palaver.agent.parameters import parameters_of
 from palaver.agent.tool import TIMEOUT, AgentTool, Effect, Output, ToolContext
 from palaver.agent.tool_names import check_names, legal
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError
 from palaver.core.parts import ToolCall
 from palaver.core.tools import Tool
@@ -72,6 +73,7 @@ def function_tool(
     ``timeout`` is in seconds, ``limit`` in characters; ``repairs`` names parameters whose value a model may write
     without quotes (CBF-17). Raises ``MessageError`` for a function that a model cannot call.
     """
+    check_arguments("function_tool", function_tool, locals())
     made = functools.partial(
         _made,
         name=name,

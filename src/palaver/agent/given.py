@@ -33,6 +33,8 @@ def check_kinds(model: object, tools: object, middleware: object) -> None:
     """Say of what is easily given for another thing what it should be. Raises ``MessageError``."""
     if isinstance(model, str):
         raise MessageError(f"model: {excerpt(repr(model))} is a name; palaver.models.model(…) makes a model of it")
+    if not callable(getattr(model, "session", None)):
+        raise MessageError(f"model: {excerpt(repr(model))} is no model; palaver.models.model(…) makes one")
     for name, given, kind in (("tools", tools, "tools or functions"), ("middleware", middleware, "Middleware")):
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise MessageError(f"{name}: {excerpt(repr(given))} is no list of {kind}")
@@ -94,6 +96,10 @@ def check_fields(fields: Mapping[str, object]) -> None:
     said = fields.get("instructions", "")
     if not isinstance(said, str | SystemMessage | DeveloperMessage) and not callable(said):
         raise MessageError(f"instructions: {excerpt(repr(said))} is not a text, a system message or a function")
+    for name in ("polling", "observers"):
+        given = fields.get(name, ())
+        if not isinstance(given, Sequence):
+            raise MessageError(f"{name}: {excerpt(repr(given))} is no list")
     for index, each in enumerate(cast("Sequence[object]", fields.get("observers", ()))):
         if not callable(each):
             raise MessageError(f"observers[{index}]: {excerpt(repr(each))} is no function")

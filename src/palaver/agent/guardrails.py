@@ -31,6 +31,7 @@ from palaver.agent import events, outputs
 from palaver.agent.middleware import Blocked, CallModel, CallTool, Middleware, RunContext, ToolRequest
 from palaver.agent.tool import Output
 from palaver.core import jsontext
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, ToolMessage
 from palaver.core.parts import AssistantPart, Text
@@ -53,9 +54,14 @@ class Verdict(Struct, frozen=True):
     text: str = ""
     value: Any = None
 
+    def __post_init__(self) -> None:
+        """Refuse values of another type. Raises ``MessageError``, which names the field."""
+        check_arguments("Verdict", Verdict, structs.asdict(self))
+
 
 def deny(reason: str) -> Verdict:
     """Do not let it pass."""
+    check_arguments("deny", deny, locals())
     return Verdict("deny", reason)
 
 
@@ -66,6 +72,7 @@ def modify(value: Any) -> Verdict:
 
 def warn(text: str) -> Verdict:
     """Let it pass, and tell whoever watches."""
+    check_arguments("warn", warn, locals())
     return Verdict("warn", text)
 
 
@@ -97,6 +104,7 @@ class Guardrail(Middleware):
 
         Raises ``MessageError`` for more than 64 at one place, and for what is no function.
         """
+        check_arguments("Guardrail", Guardrail.__init__, locals())
         self._before_model = _policies(before_model, f"{name}: before_model")
         self._after_model = _policies(after_model, f"{name}: after_model")
         self._before_tool = _policies(before_tool, f"{name}: before_tool")

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, get_args
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, excerpt
 
 Outcome: TypeAlias = Literal[
@@ -82,6 +83,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse a limit that lets nothing happen, and a word that means nothing."""
+        check_arguments("Limits", Limits, structs.asdict(self))
         for name, kinds in _KINDS.items():
             given: object = getattr(self, name)
             if given is not None and (isinstance(given, bool) or not isinstance(given, kinds)):

@@ -28,7 +28,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from palaver.agent.approvals import Decide
 from palaver.agent.limits import Limits, Spent
@@ -40,6 +40,7 @@ from palaver.agent.spending import Spend
 from palaver.agent.tool import AgentTool, Output, ToolContext
 from palaver.agent.tool_names import Toolbox
 from palaver.agent.watching import Watch
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.parts import ToolCall
@@ -67,6 +68,10 @@ class Step(Struct, frozen=True, kw_only=True):
     jump: Jump | None = None
     error: Exception | None = None
     """Ends the run as ``failed``, with the messages that are injected; for a hook that has something to say first."""
+
+    def __post_init__(self) -> None:
+        """Refuse values of another type. Raises ``MessageError``, which names the field."""
+        check_arguments("Step", Step, structs.asdict(self))
 
 
 class Blocked(PalaverError):  # noqa: N818 (it is raised as a word, not as a fault)

@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, Literal, TypeAlias, cast, get_args
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, excerpt
 from palaver.core.parts import ToolCall
 
@@ -39,6 +40,7 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse choices that nobody can make. Raises ``MessageError``."""
+        check_arguments("Rule", Rule, structs.asdict(self))
         given = cast("object", self.choices)
         listed = cast("Sequence[object]", given) if isinstance(given, tuple | list) else ()
         if not listed or not all(each in CHOICES for each in listed):

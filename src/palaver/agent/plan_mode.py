@@ -17,6 +17,7 @@ from typing import Final
 from palaver.agent.middleware import CallTool, Middleware, RunContext, ToolRequest
 from palaver.agent.permission import Rule
 from palaver.agent.tool import AgentTool, Output
+from palaver.core.argument_types import check_arguments
 from palaver.core.parts import Text, ToolCall
 
 PLAN_MODE: Final = "plan_mode"
@@ -28,6 +29,7 @@ class PlanMode(Middleware):
 
     def __init__(self, *, allow: Sequence[str] = ()) -> None:
         """Take the names of tools that are allowed in any mode."""
+        check_arguments("PlanMode", PlanMode.__init__, locals())
         self._allow = frozenset(allow)
 
     async def rule(self, call: ToolCall, tool: AgentTool, context: RunContext) -> Rule | None:  # noqa: ARG002 (a hook)

@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from palaver.agent import loose
 from palaver.agent.approvals import ApprovalRequest, Decision, answer
 from palaver.agent.permission import Rule
 from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import ToolError
 from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
@@ -51,6 +52,10 @@ class Question(Struct, frozen=True):
     choices: tuple[str, ...] = ()
     required: bool = True
 
+    def __post_init__(self) -> None:
+        """Refuse values of another type. Raises ``MessageError``, which names the field."""
+        check_arguments("Question", Question, structs.asdict(self))
+
 
 class Answers(Struct, frozen=True):
     """What the user said: an answer for each question, in order; several choices are a sequence."""
@@ -58,6 +63,10 @@ class Answers(Struct, frozen=True):
     answers: tuple[str | Sequence[str] | None, ...] = ()
     cancelled: bool = False
     error: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values of another type. Raises ``MessageError``, which names the field."""
+        check_arguments("Answers", Answers, structs.asdict(self))
 
 
 def parse_questions(given: Any) -> tuple[Question, ...]:
@@ -173,6 +182,7 @@ def ask_user_tool(
 
     Without ``ask``, the run waits for a decision: ``answered(request, "…")``.
     """
+    check_arguments("ask_user_tool", ask_user_tool, locals())
 
     async def run(questions: tuple[Question, ...], context: ToolContext) -> Output:
         if ask is None:

@@ -29,6 +29,7 @@ from palaver.agent.outputs import output_of
 from palaver.agent.tool import TIMEOUT, AgentTool, Effect, Output, ToolContext
 from palaver.agent.tool_names import check_names, legal
 from palaver.core import jsontext
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import DecodeError, MessageError, excerpt
 from palaver.core.parts import ToolCall
 from palaver.core.tools import Tool
@@ -57,6 +58,7 @@ def schema_tool(
     ``timeout`` is in seconds, ``limit`` in characters; ``repairs`` names parameters whose value a model may write
     without quotes (CBF-17). Raises ``MessageError`` for a schema that is none.
     """
+    check_arguments("schema_tool", schema_tool, locals())
     if custom and parameters is not None:
         raise MessageError(f"the tool {name!r}: a free-text tool has no parameters")
     schema = UNSET if custom else _text_of(parameters, name)

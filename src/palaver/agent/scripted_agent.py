@@ -27,6 +27,7 @@ from palaver.agent.middleware import CallModel, Middleware, RunContext, Step, To
 from palaver.agent.tool import AgentTool, Output, ToolContext
 from palaver.agent.tool_names import Toolbox
 from palaver.core import jsontext
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.core.factories import assistant
 from palaver.core.messages import ToolMessage
@@ -67,6 +68,7 @@ Script: TypeAlias = Generator[_Step | Called, Stepped, None]
 
 def call_of(tool: str, arguments: Mapping[str, Any] | None = None, *, hidden: bool = False) -> Called:
     """A call for a script to yield. Raises ``MessageError`` for arguments that are not JSON."""
+    check_arguments("call_of", call_of, locals())
     text = bytes(jsontext.checked(dict(arguments or {}), "arguments")).decode()
     return Called(ToolCall(f"script_{uuid7()}", tool, text), hidden)
 
@@ -87,6 +89,7 @@ class Scripted(Middleware):
 
     def __init__(self, script: Callable[[RunContext], Script], tools: Sequence[AgentTool] = ()) -> None:
         """Take the generator function, and tools; the agent has them too."""
+        check_arguments("Scripted", Scripted.__init__, locals())
         self._script, self._toolbox = script, Toolbox(tools)
 
     @property

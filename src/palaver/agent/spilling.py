@@ -22,6 +22,7 @@ from palaver.agent.limiting import CHARACTERS, READ_RESULT, text_of
 from palaver.agent.middleware import CallTool, Middleware, RunContext, ToolRequest
 from palaver.agent.reading import READER
 from palaver.agent.tool import AgentTool, Output
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError
 from palaver.core.parts import Text
 
@@ -41,6 +42,7 @@ class Spilling(Middleware):
 
         By default the head is two thirds of it, and the tail a quarter. Raises ``MessageError`` when they are longer.
         """
+        check_arguments("Spilling", Spilling.__init__, locals())
         self._characters = characters
         self._head = characters * 2 // 3 if head is None else head
         self._tail = characters // 4 if tail is None else tail

@@ -34,6 +34,7 @@ from palaver.agent.permission import Rule
 from palaver.agent.tool import AgentTool, Effect, InvalidArgumentsError, Output, ToolContext
 from palaver.agent.tool_names import check_names
 from palaver.agent.watching import Watch
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
@@ -163,6 +164,7 @@ def subagents(
     ``read`` lets children run at the same time, ``write`` one after the other. ``timeout`` is in seconds. Raises
     ``MessageError`` for no agents, two of one name, and one that has a tool of that name.
     """
+    check_arguments("subagents", subagents, locals())
     return Subagents(agents, about=about or {}, name=name, effect=effect, timeout=timeout)
 
 

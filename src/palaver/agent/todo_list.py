@@ -18,6 +18,7 @@ from palaver.agent.events import ValuesChanged
 from palaver.agent.middleware import CallTool, Middleware, RunContext, Step, ToolRequest
 from palaver.agent.todos import TODOS, WRITE_TODOS, last_todos, todo_tool
 from palaver.agent.tool import AgentTool, Output
+from palaver.core.argument_types import check_arguments
 
 INSTRUCTIONS: Final = (
     f"For a task of several steps, keep a list with {WRITE_TODOS}: write it before you begin, have one item in "
@@ -30,6 +31,7 @@ class TodoList(Middleware):
 
     def __init__(self, instructions: str = INSTRUCTIONS) -> None:
         """Set what the model is told of the list."""
+        check_arguments("TodoList", TodoList.__init__, locals())
         self._instructions, self._tool = instructions, todo_tool()
 
     @property

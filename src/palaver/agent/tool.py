@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from palaver.agent.permission import Rule
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import ToolError
 from palaver.core.parts import ToolCall, ToolPart
 from palaver.core.tools import Tool
@@ -45,6 +46,10 @@ class Output(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] = {}
     whole: str | None = None
     """All of its text, where ``content`` is a shortened form of it: kept beside the result, in a record."""
+
+    def __post_init__(self) -> None:
+        """Refuse values of another type. Raises ``MessageError``, which names the field."""
+        check_arguments("Output", Output, structs.asdict(self))
 
 
 class ToolContext(Struct, frozen=True, kw_only=True, weakref=True):
@@ -89,6 +94,10 @@ class AgentTool(Struct, frozen=True, kw_only=True):
     """What this tool demands, whatever the policy says: one that asks the user can only be answered."""
     scope: str | None = None
     """Where it comes from: the name of an MCP server, of a middleware."""
+
+    def __post_init__(self) -> None:
+        """Refuse values of another type. Raises ``MessageError``, which names the field."""
+        check_arguments("AgentTool", AgentTool, structs.asdict(self))
 
     @property
     def name(self) -> str:

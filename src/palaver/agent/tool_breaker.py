@@ -24,6 +24,7 @@ from palaver.agent.middleware import CallTool, Middleware, RunContext, ToolReque
 from palaver.agent.permission import Rule
 from palaver.agent.tool import AgentTool, Output
 from palaver.context.breaker import Breaker
+from palaver.core.argument_types import check_arguments
 from palaver.core.parts import Text, ToolCall
 
 FAILURES: Final = 3
@@ -37,6 +38,7 @@ class ToolBreaker(Middleware):
 
     def __init__(self, failures: int = FAILURES, seconds: float = SECONDS, *, polling: Sequence[str] = ()) -> None:
         """Set the number of failures in a row, and how long a tool is left alone."""
+        check_arguments("ToolBreaker", ToolBreaker.__init__, locals())
         self._closed, self._polling = Breaker(most=failures, seconds=seconds), frozenset(polling)
 
     async def rule(self, call: ToolCall, tool: AgentTool, context: RunContext) -> Rule | None:  # noqa: ARG002 (a hook)

@@ -28,6 +28,7 @@ import anyio
 from palaver.agent.limiting import text_of
 from palaver.agent.middleware import CallModel, CallTool, Middleware, RunContext, Step, ToolRequest
 from palaver.agent.tool import Output
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import PalaverError, excerpt
 from palaver.core.messages import AssistantMessage, Message, ToolMessage
 from palaver.core.parts import Reasoning, Text, ToolCall
@@ -71,6 +72,7 @@ class Tracing(Middleware):
 
     def __init__(self, tracer: Tracer | None = None, *, content: bool = False) -> None:
         """Take the tracer. Raises ``ImportError`` without the extra ``otel``."""
+        check_arguments("Tracing", Tracing.__init__, locals())
         from opentelemetry import trace  # noqa: PLC0415 (an extra)
 
         self._trace = trace

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from palaver.agent.approvals import PENDING, ApprovalRequest
+from palaver.agent.journal import AnyThread
 from palaver.agent.resuming import left_open
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import NotFoundError
 from palaver.core.messages import AssistantMessage
-from palaver.store.store import Query
+from palaver.store.store import Query, Store
 from palaver.store.stored import StoredThread
 from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from palaver.agent.journal import AnyThread
-    from palaver.store.store import Store
     from palaver.threads.thread import Entry
 
 _END: Final = 32
@@ -46,6 +46,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
 def pending(thread: AnyThread, branch: str = MAIN) -> tuple[ApprovalRequest, ...]:
     """What must be decided before a run can go on in a thread. The branch of a ``StoredThread`` is its own."""
+    check_arguments("pending", pending, locals())
     return pending_at(thread.path() if isinstance(thread, StoredThread) else thread.path(branch))
 
 
@@ -55,6 +56,7 @@ def waiting(store: Store, *, since: int | None = None, limit: int = 10_000) -> t
     ``since`` (Unix milliseconds) leaves out what was asked before; at most ``limit`` requests are looked at, the
     newest. Raises as ``Store.search`` does.
     """
+    check_arguments("waiting", waiting, locals())
     hits = store.search(Query(tag=PENDING, since=since, limit=limit))
     return tuple([each for thread in dict.fromkeys(hit.thread for hit in hits) for each in _of(store, thread)])
 

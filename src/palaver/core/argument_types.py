@@ -5,7 +5,8 @@ Rules:
 - A value of the wrong type raises one error that names the argument, what it got and what it takes.
 - ``True`` is no number. A whole number is taken where a number is. Text is no list of texts.
 - Items of lists, tuples and mappings are checked; what can be read only once is left for its reader.
-- A protocol takes every object that is no plain value. A name that exists for type checkers only takes everything.
+- A protocol takes every object that has its members and is no plain value. A name that exists for type checkers only
+  takes everything.
 
 Stability: experimental.
 """
@@ -61,7 +62,16 @@ def check_arguments(
             raise error(f"{whose}: {wrong.place}: expected {wrong.expected}, got {_shown(wrong.value)}")
 
 
-class _Unknown:
+class _Unseen(type):
+    """The class of ``_Unknown``, for ``module.Class`` where the module was imported for type checkers only."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return cls
+
+
+class _Unknown(metaclass=_Unseen):
     """Stands for a class that was imported for type checkers only."""
 
     def __class_getitem__(cls, _: object) -> Any:
@@ -117,8 +127,19 @@ def _derived(cls: type, base: type) -> bool:
 
 def _instance(cls: type) -> _Kind:
     if getattr(cls, "_is_protocol", False):
-        return _simple(lambda value: not isinstance(value, _PLAIN), cls.__name__)
+        return _protocol(cls)
     return _simple(lambda value: isinstance(value, cls), cls.__name__)
+
+
+def _protocol(cls: type) -> _Kind:
+    """A value with the methods and properties that a protocol asks for."""
+    bases = [each for each in cls.__mro__ if getattr(each, "_is_protocol", False)]
+    names = [name for each in bases for name in vars(each) if not name.startswith("_")]
+
+    def fits(value: object) -> bool:
+        return not isinstance(value, _PLAIN) and all(hasattr(value, name) for name in names)
+
+    return _simple(fits, cls.__name__)
 
 
 def _many(cls: type, args: tuple[Any, ...]) -> _Kind:

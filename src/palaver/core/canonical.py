@@ -45,6 +45,7 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 from msgspec import Raw, structs
 
 from palaver.core import careful, codec, jsontext, schema as json_schema, typed
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import DecodeError, EncodeError, MessageError
 from palaver.core.messages import MESSAGE_CLASSES, Message
 from palaver.core.request import Request, Response
@@ -73,10 +74,16 @@ def encode(value: Record) -> bytes:
     Raises ``EncodeError`` for what JSON cannot say, and for a message that would not come back
     as it is: with values of wrong types, or nested too deeply.
     """
+    if not isinstance(value, Record):  # pyright: ignore[reportUnnecessaryIsInstance] (not every caller has a type checker)
+        raise EncodeError(f"value: expected a message, part, tool, usage, request or response, got {_kind(value)}")
     line = codec.encode(value)
     if isinstance(value, MESSAGE_CLASSES):
         _check(value)
     return line
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
 
 
 def _check(message: Message) -> None:
@@ -133,6 +140,8 @@ def _is_blank(line: bytes | str) -> bool:
 def _lines(data: JSONText) -> Sequence[bytes | str]:
     if isinstance(data, str):
         return data.removeprefix("\ufeff").split("\n")
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise DecodeError(f"data: expected a text or bytes, got {_kind(data)}", source=careful.WIRE)
     body = data if isinstance(data, bytes) else bytes(data)
     return body.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
 
@@ -146,7 +155,9 @@ def _on_line(error: DecodeError, number: int) -> DecodeError:
 
 
 def dump_conversation(request: Request) -> bytes:
-    """Write a whole conversation: a header line, then one message a line."""
+    """Write a whole conversation: a header line, then one message a line. Raises ``EncodeError``."""
+    if not isinstance(request, Request):  # pyright: ignore[reportUnnecessaryIsInstance] (as above)
+        raise EncodeError(f"request: expected a Request, got {_kind(request)}")
     header = codec.encode(structs.replace(request, messages=()))
     start = _HEADER_START + header.removeprefix(_REQUEST_START)
     return start + b"\n" + codec.encode_lines(list(request.messages))
@@ -189,7 +200,12 @@ def _header(line: bytes | str) -> Request | None:
 
 
 def content_hash(message: Message) -> str:
-    """Hash what the message says, and nothing of its envelope: ``palaver1:sha256:…``."""
+    """Hash what the message says, and nothing of its envelope: ``palaver1:sha256:…``.
+
+    Raises ``MessageError`` for what is no message.
+    """
+    if not isinstance(message, MESSAGE_CLASSES):
+        raise MessageError(f"message: expected a message, got {_kind(message)}")
     import hashlib  # noqa: PLC0415 (OpenSSL takes longer to load than all of this)
 
     cls = type(message)
@@ -203,6 +219,7 @@ def hash_chain(payloads: Iterable[str | bytes], *, previous: str = "GENESIS") ->
 
     It is the chain of Kairo's event log (docs/spec/kairo.md#5). ``previous`` is the last hash of a chain that goes on.
     """
+    check_arguments("hash_chain", hash_chain, locals())
     import hashlib  # noqa: PLC0415 (as above)
 
     hashes: list[str] = []

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from palaver.core.argument_types import check_arguments
 from palaver.wires.speech import MEDIA_KINDS, MediaKind
 
 Missing: TypeAlias = Literal["drop", "refuse"]
@@ -36,3 +37,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     prefill: bool = False
     window: int | None = None
     max_output: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values of another type. Raises ``MessageError``, which names the field."""
+        check_arguments("Capabilities", Capabilities, structs.asdict(self))

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.usage import Usage
 
 _CACHE_READ: Final = 0.10
@@ -36,6 +37,10 @@ class Prices(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cache_write: float | None = None
     over: int | None = None
     long: Prices | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values of another type. Raises ``MessageError``, which names the field."""
+        check_arguments("Prices", Prices, structs.asdict(self))
 
 
 def cost(usage: Usage | None, prices: Prices | None) -> float | None:

@@ -16,6 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import final
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import AuthenticationError
 from palaver.models.endpoint import Credentials, HttpCall
 
@@ -40,6 +41,7 @@ class ApiKey(Credentials):
         needed: bool = True,
     ) -> None:
         """Hold the key, or where to look for it. ``provider`` is named when it is missing."""
+        check_arguments("ApiKey", ApiKey.__init__, locals())
         self._key = key
         self._provider = provider
         self._variables = tuple(variables)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, final
 
 from msgspec import Struct, structs
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import (
     AuthenticationError,
     CapabilityError,
@@ -90,6 +91,7 @@ class Fallback(LanguageModel):
         goes_on: Mapping[type[PalaverError], Hop] = GOES_ON,
     ) -> None:
         """Hold the models, in the order in which they are asked."""
+        check_arguments("Fallback", Fallback.__init__, locals())
         self.models = tuple(models)
         if not self.models:
             raise MessageError("a chain needs a model")

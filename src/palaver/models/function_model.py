@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, final
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage
 from palaver.core.request import Response
@@ -46,6 +47,7 @@ class FunctionModel(LanguageModel):
         ``text_calls`` names the format in which its texts hold calls and reasoning (``palaver.stream.local``). Raises
         ``MessageError`` for no function, and ``UnknownNameError`` for a format that there is not.
         """
+        check_arguments("FunctionModel", FunctionModel.__init__, locals())
         if text_calls is not None:
             local.get(text_calls)
         if not callable(function):

@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, final
 
 import anyio
 from anyio.lowlevel import RunVar
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import DecodeError, MessageError, PalaverError, TimedOutError, TransportError, excerpt
 from palaver.models.endpoint import HttpCall
 from palaver.models.masking import shown_url
@@ -70,6 +71,10 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     idle: float = 60.0
     whole: float = 600.0
 
+    def __post_init__(self) -> None:
+        """Refuse values of another type. Raises ``MessageError``, which names the field."""
+        check_arguments("Timeouts", Timeouts, structs.asdict(self))
+
 
 class Sender(Protocol):
     """What a model sends through: an ``Http``, or something that hears or answers what would go through one."""
@@ -89,6 +94,7 @@ class Http(Sender):
 
     def __init__(self, client: httpx.AsyncClient | None = None, *, http2: bool = True) -> None:
         """Hold the settings; nothing is opened before it is entered."""
+        check_arguments("Http", Http.__init__, locals())
         self._given = client
         self._client = client
         self._http2 = http2

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from palaver import wires
+from palaver.core.argument_types import check_arguments
 from palaver.core.request import Settings
 from palaver.models.answer import HttpAnswer
 from palaver.models.capabilities import Capabilities, Missing
@@ -46,6 +47,10 @@ class Model(Struct, frozen=True, kw_only=True):
     clock: Clock = Clock()
     text_calls: str | None = None
     metadata: Collection[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Refuse values of another type. Raises ``MessageError``, which names the field."""
+        check_arguments("Model", Model, structs.asdict(self))
 
     def session(self) -> Session:
         """Begin a conversation. Raises ``UnknownNameError`` for a wire or a format that there is not."""

@@ -26,6 +26,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypedDict, Unpack
 
 from msgspec import Struct, structs
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.events import Event
 from palaver.core.messages import DeveloperMessage, Message, SystemMessage
 from palaver.core.request import Loss, Request, Response, Settings
@@ -164,6 +165,7 @@ class LanguageModel(Protocol):
 
 async def complete(model: LanguageModel, request: Request, *, stream: bool = False) -> Reply:
     """Ask once, and wait for the whole answer. Raises as the module says; ``request.model`` is not looked at."""
+    check_arguments("complete", complete, locals())
     prompt = Prompt(
         messages=request.messages, tools=request.tools, settings=request.settings, provider=request.provider
     )

@@ -22,6 +22,7 @@ import anyio
 from msgspec import Struct, structs
 
 from palaver import wires
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import UnknownNameError
 from palaver.core.request import Settings
 from palaver.models import providers
@@ -157,6 +158,7 @@ def model(
     may be sent to the provider (``{"session_id"}``). Raises ``UnknownNameError`` for a name, provider, wire or format
     that there is not.
     """
+    check_arguments("model", model, locals())
     if text_calls is not None:
         local.get(text_calls)
     found = find(name, key=key, url=url, wire=wire)

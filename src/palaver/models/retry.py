@@ -25,8 +25,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, PalaverError, ProviderError
 
 
@@ -45,6 +46,7 @@ class Retry(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
+        check_arguments("Retry", Retry, structs.asdict(self))
         if self.attempts < 1 or min(self.first, self.factor, self.cap, self.longest) < 0 or not 0 <= self.jitter <= 1:
             raise MessageError(f"no retry policy: {self}")
 

@@ -22,6 +22,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, StreamError, excerpt
 from palaver.core.events import Event, Finish
 from palaver.core.factories import assistant
@@ -63,6 +64,9 @@ class ScriptedModel(LanguageModel):
         capabilities: Capabilities = Capabilities(),  # noqa: B008 (frozen)
     ) -> None:
         """Hold the script."""
+        check_arguments("ScriptedModel", ScriptedModel.__init__, locals())
+        if not isinstance(cast("object", script), Iterable) or isinstance(script, str):
+            raise MessageError(f"script: {excerpt(repr(script))} is no list of turns")
         self._script = iter(script)
         self._name = name
         self._then = then

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Final, cast
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.messages import (
     AssistantMessage,
     FlushMarker,
@@ -65,6 +66,7 @@ class AgentView(ModelsView):
         where: Callable[[Message], bool] | None = None,
     ) -> None:
         """See as ``agent`` does."""
+        check_arguments("AgentView", AgentView.__init__, locals())
         super().__init__()
         self.agent = agent
         self._keep = checked_keep(keep)

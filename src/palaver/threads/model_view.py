@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.messages import FlushMarker, Message, RescueMarker, ToolMessage
 from palaver.threads.growing import Beginning
 from palaver.threads.thread import Entry
@@ -33,6 +34,7 @@ class ModelView(ModelsView):
 
     def __init__(self, *, keep: int | None = None) -> None:
         """See everything, or the last ``keep`` messages."""
+        check_arguments("ModelView", ModelView.__init__, locals())
         super().__init__()
         self._keep = checked_keep(keep)
 

@@ -32,6 +32,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeGuard, cast
 
+from palaver.core.argument_types import check_arguments
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -77,6 +78,7 @@ class _Call(NamedTuple):
 
 def repair(messages: Sequence[Message], *, unanswered: Unanswered = "answer", orphans: Orphans = "tell") -> Repaired:
     """Make every tool pair whole, and leave out what a broken turn left behind that cannot be replayed."""
+    check_arguments("repair", repair, {"unanswered": unanswered, "orphans": orphans})
     if is_whole(messages):
         return Repaired(messages, ())
     given = messages

@@ -26,6 +26,7 @@ from typing import Final, cast
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from palaver.core import typed
+from palaver.core.argument_types import check_arguments
 from palaver.core.errors import ConflictError, MessageError, NotFoundError, StoreError
 from palaver.core.messages import MESSAGE_CLASSES, Message
 from palaver.core.value import short_repr
@@ -109,6 +110,7 @@ class Thread:
 
     def __init__(self, id: str | None = None, *, clock: Callable[[], int] = now_ms) -> None:
         """Begin an empty thread."""
+        check_arguments("Thread", Thread.__init__, locals())
         self.id = uuid7() if id is None else id
         self._clock = clock
         self._entries: list[Entry] = []
