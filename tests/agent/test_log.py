@@ -5,7 +5,7 @@ import anyio.lowlevel
 import pytest
 
 from palaver import MessageError, assistant, tool_call
-from palaver.agent import Agent, Compacting
+from palaver.agent import Agent, Compacting, compact, undo
 from palaver.agent.subagents import subagents
 from palaver.context import SUMMARISE
 from palaver.models.scripted import ScriptedModel
@@ -36,6 +36,55 @@ def test_a_log_has_what_compaction_made_and_what_it_left_behind(make, tmp_path):
     assert list(again.path()) == list(tree.path())
     marks = [line.context.kept for line in read_log(tmp_path) if line.context.kept is not None]
     assert sorted(marks) == sorted(set(tree.branches) - {"main"}), "each compaction names the branch that it left"
+
+
+@pytest.mark.finding("F-02")
+@pytest.mark.row("DAS-21")
+@pytest.mark.parametrize("make", [Thread, lambda: MemoryStore().open("t")])
+def test_a_log_has_what_compact_and_undo_wrote(make, tmp_path):
+    thread = make()
+    tree = thread if isinstance(thread, Thread) else thread.tree
+    log = JsonlLog(tmp_path)
+    agent = Agent(ScriptedModel([], then="a" * 900), log=log)
+    for _ in range(4):
+        agent.run_sync("u" * 900, thread=thread)
+    anyio.run(lambda: compact(thread, to=300, log=log))
+    rebuilt = threads_of(read_log(tmp_path))
+    assert rebuilt.damage == ()
+    assert dict(rebuilt.threads[thread.id].branches) == dict(tree.branches)
+    assert list(rebuilt.threads[thread.id].path()) == list(tree.path())
+
+    agent.run_sync("behind it", thread=thread)
+    anyio.run(lambda: undo(thread, log=log))
+    rebuilt = threads_of(read_log(tmp_path))
+    assert rebuilt.damage == ()
+    assert dict(rebuilt.threads[thread.id].branches) == dict(tree.branches)
+    assert list(rebuilt.threads[thread.id].path()) == list(tree.path())
+
+
+@pytest.mark.row("DAS-21")
+def test_a_log_knows_where_a_branch_went_on_after_an_undo(tmp_path):
+    """An undo with nothing behind the compaction adds no message, so the next message tells of it."""
+    thread, log = Thread(), JsonlLog(tmp_path)
+    agent = Agent(ScriptedModel([], then="a" * 900), log=log)
+    for _ in range(4):
+        agent.run_sync("u" * 900, thread=thread)
+    anyio.run(lambda: compact(thread, to=300, log=log))
+    anyio.run(lambda: undo(thread, log=log))
+    agent.run_sync("on", thread=thread)
+    again = threads_of(read_log(tmp_path)).threads[thread.id]
+    assert list(again.path()) == list(thread.path())
+    assert {each.id for each in again.entries} == {each.id for each in thread.entries}
+
+
+@pytest.mark.row("DAS-21")
+def test_a_log_that_fails_stops_no_compaction_and_is_warned_of(caplog):
+    thread = Thread()
+    Agent(ScriptedModel(["a" * 900])).run_sync("u" * 9000, thread=thread)
+    Agent(ScriptedModel(["b" * 900])).run_sync("u" * 9000, thread=thread)
+    done = anyio.run(lambda: compact(thread, to=300, log=AsyncSink(OSError("disk full"))))
+    assert done.kept is not None
+    assert "the log did not take a compaction: disk full" in caplog.text
 
 
 @pytest.mark.finding("F-02")

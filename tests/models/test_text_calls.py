@@ -9,8 +9,10 @@ import pytest
 from palaver.agent import Agent
 from palaver.core.errors import StreamError, UnknownNameError
 from palaver.core.events import Finish, TextDelta
+from palaver.core.factories import user
 from palaver.core.parts import Reasoning, Text, ToolCall
-from palaver.models import model
+from palaver.core.tools import Tool
+from palaver.models import Prompt, model
 from palaver.stream import local
 from palaver.stream.assembler import Assembler
 from tests.models.asking import at, told
@@ -98,3 +100,21 @@ def test_a_model_by_name_takes_every_format():
 def test_a_format_that_there_is_not_raises():
     with pytest.raises(UnknownNameError, match="no format 'lfm3'"):
         model("local/m", url="http://127.0.0.1:1", text_calls="lfm3")
+
+
+@pytest.mark.row("DAS-18")
+@pytest.mark.parametrize("name", ["gemma3", "gemma4", "lfm2"])
+async def test_gemma_is_sent_schemas_that_its_template_reads(anyio_backend, name):
+    parameters = {"type": "object", "properties": {"city": {"type": ["null", "string"]}, "days": {"type": "integer"}}}
+    tools = (Tool.of("weather", parameters=parameters), Tool.of("ask", parameters={"type": "object", "properties": {}}))
+    with serve(says(whole("Hi")), says(whole("Hi"))) as server:
+        session = at(server.url, text_calls=name).session()
+        for _ in range(2):
+            async with session.ask(Prompt(messages=(user("a"),), tools=tools), stream=False) as answer:
+                reply = await answer.finish()
+            sent = json.loads(server.asked[-1].body)["tools"]
+            city = sent[0]["function"]["parameters"]["properties"]["city"]
+            assert city == {"type": "string" if name != "lfm2" else ["null", "string"]}
+            assert sent[1]["function"]["parameters"] == {"type": "object", "properties": {}}
+            lost = [(loss.kind, loss.what) for loss in reply.losses]
+            assert lost == ([("converted", "the schema of weather")] if name != "lfm2" else [])

@@ -6,6 +6,7 @@ Rules:
   the text arrives and in the whole answer alike. Other parts stay as they are.
 - Calls get ids that no other answer has. An answer that stopped with calls has the finish reason ``tool_calls``.
 - What a broken answer holds is read, too.
+- Templates of Gemma fail on schemas in which a node has no single type: tools are sent with such schemas (DAS-18).
 
 Stability: experimental.
 """
@@ -13,7 +14,7 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, cast, final
@@ -25,14 +26,13 @@ from palaver.core.errors import StreamError
 from palaver.core.events import CitationDelta, Event, Finish, PartEnd, PartStart, TextDelta
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import AssistantPart, Reasoning, Text, ToolCall
-from palaver.core.request import Response
+from palaver.core.request import Loss, Response
+from palaver.core.tools import AnyTool, Tool
 from palaver.models.language_model import Answer, OnNotice, Prompt, Reply, Session
 from palaver.stream import local
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from palaver.core.tools import AnyTool
 
 _NOT_TEXT: Final = -1
 
@@ -161,6 +161,14 @@ def _moved(event: Any, index: int) -> Event:
     return moved
 
 
+def _with_schema(tool: AnyTool, schema: Callable[[Mapping[str, Any]], dict[str, Any]]) -> AnyTool:
+    """A tool with a schema that the model's template can read; the same tool where it has one."""
+    if not isinstance(tool, Tool) or not isinstance(tool.parameters, Mapping):
+        return tool
+    plain = schema(cast("Mapping[str, Any]", tool.parameters))
+    return tool if plain == tool.parameters else tool.replace(parameters=plain)
+
+
 @final
 class TextCallSession(Session):
     """A conversation whose answers are read by a format of ``palaver.stream.local``."""
@@ -169,21 +177,39 @@ class TextCallSession(Session):
         """Take the conversation, and the format's name. Raises ``UnknownNameError`` for a format that there is not."""
         local.get(format)
         self._session, self._format = session, format
+        self._tools: tuple[AnyTool, ...] = ()
+        self._plain: tuple[AnyTool, ...] = ()
+        self._losses: tuple[Loss, ...] = ()
 
     def ask(
         self, prompt: Prompt, *, stream: bool = True, on_notice: OnNotice | None = None
     ) -> AbstractAsyncContextManager[Answer]:
-        """Send a prompt; the answer's texts are read."""
-        asked = self._session.ask(prompt, stream=stream, on_notice=on_notice)
-        return _Answer(asked, _Reader(self._format, prompt.tools))
+        """Send a prompt; the answer's texts are read.
+
+        Where the model's template reads some schemas only, tools are sent with such, and the receipt names them.
+        """
+        schema = local.FORMATS[self._format].schema
+        if schema is not None and prompt.tools is not self._tools:
+            self._tools = prompt.tools
+            self._plain = tuple([_with_schema(each, schema) for each in prompt.tools])
+            self._losses = tuple(
+                [
+                    Loss("converted", f"the schema of {plain.name}", f"rewritten for the template of {self._format}")
+                    for tool, plain in zip(prompt.tools, self._plain, strict=True)
+                    if isinstance(plain, Tool) and plain is not tool
+                ]
+            )
+        sent = prompt.replace(tools=self._plain) if self._losses else prompt
+        asked = self._session.ask(sent, stream=stream, on_notice=on_notice)
+        return _Answer(asked, _Reader(self._format, prompt.tools), self._losses)
 
 
 @final
 class _Answer(Answer):
     """One answer, read as it arrives."""
 
-    def __init__(self, asked: AbstractAsyncContextManager[Answer], reader: _Reader) -> None:
-        self._asked, self._reader = asked, reader
+    def __init__(self, asked: AbstractAsyncContextManager[Answer], reader: _Reader, losses: tuple[Loss, ...]) -> None:
+        self._asked, self._reader, self._losses = asked, reader, losses
         self._answer: Answer | None = None
         self._events: deque[Event] = deque()
 
@@ -224,7 +250,8 @@ class _Answer(Answer):
         except StreamError as error:
             error.response = self._reader.response(error.response)
             raise
-        return structs.replace(reply, response=self._reader.response(reply.response))
+        response = self._reader.response(reply.response)
+        return structs.replace(reply, response=response, losses=(*reply.losses, *self._losses))
 
     @property
     def so_far(self) -> Response | None:

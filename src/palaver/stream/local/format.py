@@ -84,6 +84,7 @@ class Format:
 
     ``marks`` are tags that say nothing by themselves. ``prefilled``: the prompt ends with the opening tag of reasoning.
     ``calls_in_reasoning``: blocks are looked for in reasoning too, which then goes on behind them.
+    ``schema`` gives the form of a tool's schema that the templates of these models can read.
     """
 
     blocks: tuple[Block, ...] = ()
@@ -92,3 +93,4 @@ class Format:
     bare: Bare | None = None
     prefilled: bool = False
     calls_in_reasoning: bool = False
+    schema: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None

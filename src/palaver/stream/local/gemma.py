@@ -55,8 +55,6 @@ def read_code(text: str, schemas: Schemas) -> Read:
 
 _FENCE: Final = "```"
 
-GEMMA3: Final = Format(blocks=(Block("```tool_code", ends=(_FENCE,), read=read_code),))
-
 
 # -- Gemma 4 ---------------------------------------------------------------------------------------
 
@@ -137,12 +135,6 @@ def read_notation(text: str, _schemas: Schemas) -> Read:
     return found
 
 
-GEMMA4: Final = Format(
-    blocks=(Block("<|tool_call>", ends=("<tool_call|>",), yields_to=("<|tool_call>",), read=read_notation),),
-    reasoning=REASONING["channel"],
-)
-
-
 # -- schemas ---------------------------------------------------------------------------------------
 
 _FROM_BRANCH: Final = ("properties", "items", "enum", "required")
@@ -201,3 +193,13 @@ def _first_type(node: Mapping[str, Any]) -> str | None:
 def _branches(union: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(union, (list, tuple)):
         yield from (each for each in cast("list[Any]", union) if isinstance(each, Mapping))
+
+
+# -- the formats -----------------------------------------------------------------------------------
+
+GEMMA3: Final = Format(blocks=(Block("```tool_code", ends=(_FENCE,), read=read_code),), schema=plain_schema)
+GEMMA4: Final = Format(
+    blocks=(Block("<|tool_call>", ends=("<tool_call|>",), yields_to=("<|tool_call>",), read=read_notation),),
+    reasoning=REASONING["channel"],
+    schema=plain_schema,
+)
