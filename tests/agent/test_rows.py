@@ -95,8 +95,8 @@ def test_any_altered_byte_of_a_log_is_found(logged, tmp_path):
 
 def altered(value):
     """A value with its last byte changed."""
-    if isinstance(value, int):
-        return value ^ 1
+    if value is None or isinstance(value, int):
+        return (value or 0) ^ 1
     return value[:-1] + bytes([value[-1] ^ 1])
 
 
@@ -104,7 +104,16 @@ def altered(value):
 @pytest.mark.row("D35")
 @pytest.mark.parametrize(
     ("table", "column"),
-    [("entries", "id"), ("entries", "stamps"), ("entries", "seal"), ("bodies", "digest"), ("bodies", "data")],
+    [
+        ("entries", "id"),
+        ("entries", "parent"),
+        ("entries", "stamps"),
+        ("entries", "sent_at"),
+        ("entries", "body"),
+        ("entries", "seal"),
+        ("bodies", "digest"),
+        ("bodies", "data"),
+    ],
 )
 def test_one_altered_byte_of_any_message_of_a_run_is_found(file, tmp_path, table, column):
     for row in range(4):
