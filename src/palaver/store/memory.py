@@ -37,7 +37,7 @@ from palaver.store.rows import (
 )
 from palaver.store.store import Appended, Damage, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified
 from palaver.threads.ids import now_ms, uuid7
-from palaver.threads.thread import MAIN, Entry, Thread
+from palaver.threads.thread import MAIN, Entry, Thread, verified
 
 
 class Held:
@@ -196,7 +196,7 @@ class MemoryStore(Store):
         key: str | None = None,
     ) -> Appended:
         """Let messages join."""
-        given = list(messages)
+        given = verified(messages)
         with self._lock:
             held = self._known(thread)
             if key is not None and checked_name(key, "key") in held.keys:

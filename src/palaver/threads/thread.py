@@ -92,7 +92,10 @@ def stamped(message: Message, entry: str, now: int) -> Message:
 
 def verified(messages: Iterable[Message]) -> list[Message]:
     """Check messages that somebody gives to be kept. Raises ``MessageError`` naming the message and the field."""
-    given: list[object] = [messages] if isinstance(messages, (str, Struct)) else list(messages)
+    several: object = messages
+    if isinstance(several, (str, bytes, Struct)) or not isinstance(several, Iterable):
+        raise MessageError(f"messages: expected a list of messages, got {type(several).__name__}")
+    given = list(cast("Iterable[object]", several))
     for index, message in enumerate(given):
         if not isinstance(message, MESSAGE_CLASSES):
             raise MessageError(f"messages[{index}]: expected a message, got {type(message).__name__}")

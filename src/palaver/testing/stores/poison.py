@@ -50,6 +50,9 @@ def what_cannot_be_read_back_is_refused(place: Place) -> None:
                 store.create("other", title=title, tags=tags)  # type: ignore[arg-type]
             with raises(PalaverError):
                 store.update("t", title=title, tags=tags)  # type: ignore[arg-type]
+        for wrong in ("text", b"text", user("a"), 7, None, [user("a"), "b"], [user("a"), None]):
+            with raises(MessageError):
+                store.append("t", wrong)  # type: ignore[arg-type]
         for name in (7, None, b"t"):
             with raises(PalaverError):
                 store.append("t", [user("a")], key=name) if name is not None else store.append("t", ["a"])  # type: ignore[arg-type,list-item]
