@@ -82,6 +82,7 @@ DOORS: list[tuple[Any, dict[str, Any]]] = [
 ANYTHING = {
     ("Agent", "output"),  # whatever pydantic or msgspec reads
     ("Http", "client"),  # of httpx, which is loaded late
+    ("Output", "content"),  # whatever a tool gives back
     ("ScriptedModel", "then"),  # whatever a turn may be
     ("Tracing", "tracer"),  # of an extra
     ("Verdict", "value"),  # what passes in the place of another thing

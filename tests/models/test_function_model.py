@@ -81,7 +81,7 @@ async def test_what_is_no_answer_is_refused_by_its_kind(given):
 
 
 async def test_what_is_no_function_is_refused():
-    with pytest.raises(MessageError, match="function: 'x' is no function"):
+    with pytest.raises(MessageError, match="function: expected a function, got str 'x'"):
         FunctionModel("x")
 
 

@@ -48,8 +48,12 @@ class Output(Struct, frozen=True, kw_only=True):
     """All of its text, where ``content`` is a shortened form of it: kept beside the result, in a record."""
 
     def __post_init__(self) -> None:
-        """Refuse values of another type. Raises ``MessageError``, which names the field."""
-        check_arguments("Output", Output, structs.asdict(self))
+        """Refuse values of another type. Raises ``MessageError``, which names the field.
+
+        ``content`` is made of whatever a tool gives, when the call ends.
+        """
+        given = {"is_error": self.is_error, "metadata": self.metadata, "whole": self.whole}
+        check_arguments("Output", Output, given)
 
 
 class ToolContext(Struct, frozen=True, kw_only=True, weakref=True):

@@ -4,7 +4,8 @@ Rules:
 
 - A value of the wrong type raises one error that names the argument, what it got and what it takes.
 - ``True`` is no number. A whole number is taken where a number is. Text is no list of texts.
-- Items of lists, tuples and mappings are checked; what can be read only once is left for its reader.
+- A list is taken where a tuple is, and a set where a frozen set is. Items of lists, tuples and mappings are checked;
+  what can be read only once is left for its reader.
 - A protocol takes every object that has its members and is no plain value. A name that exists for type checkers only
   takes everything.
 
@@ -144,10 +145,11 @@ def _protocol(cls: type) -> _Kind:
 
 def _many(cls: type, args: tuple[Any, ...]) -> _Kind:
     item = _kind(args[0]) if args else _ANYTHING
+    taken = _TAKEN.get(cls, cls)
     expected = "a list" if item is _ANYTHING else f"a list, each {item.expected}"
 
     def check(value: object, place: str) -> _Wrong | None:
-        if isinstance(value, str | bytes | bytearray) or not isinstance(value, cls):
+        if isinstance(value, str | bytes | bytearray) or not isinstance(value, taken):
             return _Wrong(place, expected, value)
         if isinstance(value, list | tuple | set | frozenset):
             items = enumerate(cast("Iterable[object]", value))
@@ -207,6 +209,8 @@ def _shown(value: object) -> str:
     return f"{kind} {excerpt(repr(cast('object', value)), 60)}" if isinstance(value, _PLAIN) else kind
 
 
+_TAKEN: Final[Mapping[type, tuple[type, ...]]] = {tuple: (tuple, list), frozenset: (frozenset, set)}
+"""What is taken where a frozen collection is: nobody means another thing by a list."""
 _CALLABLE: Final[object] = Callable
 _PLAIN: Final = (str, bytes, bool, int, float, NoneType, list, tuple, dict, set)
 _ANYTHING: Final = _simple(lambda _: True, "")

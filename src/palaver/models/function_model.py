@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias, final
 
 from palaver.core.argument_types import check_arguments
-from palaver.core.errors import MessageError, excerpt
+from palaver.core.errors import MessageError
 from palaver.core.messages import AssistantMessage
 from palaver.core.request import Response
 from palaver.models.capabilities import Capabilities
@@ -50,8 +50,6 @@ class FunctionModel(LanguageModel):
         check_arguments("FunctionModel", FunctionModel.__init__, locals())
         if text_calls is not None:
             local.get(text_calls)
-        if not callable(function):
-            raise MessageError(f"function: {excerpt(repr(function))} is no function")
         self._function, self._name, self._capabilities = function, name, capabilities
         self._text_calls = text_calls
 
