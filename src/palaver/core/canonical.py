@@ -140,7 +140,7 @@ def _is_blank(line: bytes | str) -> bool:
 def _lines(data: JSONText) -> Sequence[bytes | str]:
     if isinstance(data, str):
         return data.removeprefix("\ufeff").split("\n")
-    if not isinstance(data, bytes | bytearray | memoryview):
+    if not isinstance(data, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance] (as above)
         raise DecodeError(f"data: expected a text or bytes, got {_kind(data)}", source=careful.WIRE)
     body = data if isinstance(data, bytes) else bytes(data)
     return body.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
@@ -204,7 +204,7 @@ def content_hash(message: Message) -> str:
 
     Raises ``MessageError`` for what is no message.
     """
-    if not isinstance(message, MESSAGE_CLASSES):
+    if not isinstance(message, MESSAGE_CLASSES):  # pyright: ignore[reportUnnecessaryIsInstance] (as above)
         raise MessageError(f"message: expected a message, got {_kind(message)}")
     import hashlib  # noqa: PLC0415 (OpenSSL takes longer to load than all of this)
 

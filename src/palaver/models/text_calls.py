@@ -163,10 +163,11 @@ def _moved(event: Any, index: int) -> Event:
 
 def _with_schema(tool: AnyTool, schema: Callable[[Mapping[str, Any]], dict[str, Any]]) -> AnyTool:
     """A tool with a schema that the model's template can read; the same tool where it has one."""
-    if not isinstance(tool, Tool) or not isinstance(tool.parameters, Mapping):
+    given: object = tool.parameters if isinstance(tool, Tool) else None
+    if not isinstance(tool, Tool) or not isinstance(given, Mapping):
         return tool
-    plain = schema(cast("Mapping[str, Any]", tool.parameters))
-    return tool if plain == tool.parameters else tool.replace(parameters=plain)
+    plain = schema(cast("Mapping[str, Any]", given))
+    return tool if plain == given else tool.replace(parameters=plain)
 
 
 @final

@@ -92,7 +92,7 @@ def stamped(message: Message, entry: str, now: int) -> Message:
 
 def verified(messages: Iterable[Message]) -> list[Message]:
     """Check messages that somebody gives to be kept. Raises ``MessageError`` naming the message and the field."""
-    several: object = messages
+    several = cast("object", messages)
     if isinstance(several, (str, bytes, Struct)) or not isinstance(several, Iterable):
         raise MessageError(f"messages: expected a list of messages, got {type(several).__name__}")
     given = list(cast("Iterable[object]", several))
