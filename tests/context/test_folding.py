@@ -11,7 +11,8 @@ import pytest
 import palaver as p
 from palaver import wires
 from palaver.context import labels, plan_of
-from palaver.context.folding import Count, collapse, partial, partial_up_to, stands_for
+from palaver.context.folding import SOURCE, Count, collapse, partial, partial_up_to, stands_for
+from palaver.context.plan import Item
 from palaver.context.stages import Summarise
 from palaver.context.summary import summarising
 from palaver.core.errors import MessageError
@@ -266,3 +267,15 @@ def test_where_nothing_was_thought_or_the_turn_is_over_no_note_is_needed() -> No
     for after in (plain, over):
         assert after.changes
         assert labels.GO_ON not in [message.text for message in after.messages]
+
+
+@pytest.mark.finding("F-17")
+def test_a_note_that_stands_for_others_counts_all_that_went():
+    earlier = Count("partial")
+    earlier.add(Item(p.user("a" * 400, id="m1"), 100))
+    earlier.add(Item(p.assistant("b" * 200, id="m2"), 50))
+    note = p.UserMessage(content=(p.Text("2 messages"),), id="m3", source=SOURCE, payload_json=earlier.payload)
+    later = Count("partial")
+    later.add(Item(note, 7))
+    later.add(Item(p.user("c", id="m4"), 3))
+    assert (later.messages, later.tokens) == (3, 153)
