@@ -21,7 +21,7 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, Raw, Struct, structs
 
 from palaver import wires
 from palaver.core import canonical, jsontext, mediatypes
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
     from palaver.core.parts import AnyPart
     from palaver.core.request import Encoded, OutputFormat, Request
-    from palaver.core.tools import AnyTool
     from palaver.core.value import Value
 
 __all__ = ["check_receipt"]
@@ -123,6 +122,17 @@ class _Body:
         """All objects, with their keys folded."""
         return {_folded(each) for each in _objects(self._body)}
 
+    def _holds(self, schema: Any) -> bool:
+        """Whether an object has all fields of a schema: most wires want a ``type`` beside them."""
+        if not isinstance(schema, dict):
+            return False
+        asked = {key: _folded(each) for key, each in cast("dict[str, Any]", schema).items()}
+        return any(
+            asked.items() <= {key: _folded(value) for key, value in each.items()}.items()
+            for each in _objects(self._body)
+            if asked.keys() <= each.keys()
+        )
+
     def says(self, said: _Said) -> bool:
         """Whether a value of the request stands in the body."""
         if said.json:
@@ -130,6 +140,7 @@ class _Body:
                 _normal(said.value) in self.values
                 or _written(said.value) in self.texts
                 or (said.what == "output" and _folded(said.value) in self.folded)
+                or (said.what == "tool parameters" and self._holds(said.value))
             )
         text = str(said.value)
         if text in self.texts:
@@ -250,6 +261,9 @@ _TOGETHER: Final = {
     "tool_choice": ("tool name", "tools"),
     "strict": ("tools", "tool_choice"),
     "tool name": ("tool", "tools", "tool_choice"),
+    "tool parameters": ("parameters", "tool", "tools", "tool_choice"),
+    "custom tool": ("tool", "tools", "tool_choice"),
+    "provider tool": ("tool", "tools", "tool_choice"),
     "tool": ("tools", "tool_choice"),
 }
 """Losses that account for another value too: a wire may have to leave the tools out."""
@@ -268,6 +282,7 @@ def _of_request(request: Request, name: str) -> Iterator[_Said]:
     for word in request.settings.stop or ():
         yield _Said("stop", word)
     yield from _of_tools(request)
+    yield from _own_fields(request, name, None, None, request)
     yield from _of_output(request.settings.output, wire)
     for index, message in enumerate(request.messages):
         if isinstance(message, RescueMarker | FlushMarker):
@@ -290,6 +305,12 @@ def _of_tools(request: Request) -> Iterator[_Said]:
                 yield _Said("tool", tool.description)
             if tool.strict:
                 yield _Said("strict", tool.strict, json=True)
+            if tool.custom:
+                yield _Said("custom tool", "custom", json=True)
+            if tool.parameters_json is not UNSET:
+                yield _Said("tool parameters", _value(tool.parameters_json), json=True)
+        else:
+            yield _Said("provider tool", _value(tool.raw_json), json=True)
     choice = request.settings.tool_choice
     declared = {tool.name for tool in request.tools if isinstance(tool, Tool)}
     for word in () if choice is None or choice.mode == "none" else choice.names:
@@ -301,7 +322,7 @@ def _of_output(output: OutputFormat | None, wire: str) -> Iterator[_Said]:
     if output is None or output.kind != "json_schema":
         return
     if output.schema_json is not UNSET:
-        yield _Said("output", jsontext.value(output.schema_json), json=True)
+        yield _Said("output", _value(output.schema_json), json=True)
     for key in ("name", "description"):
         if getattr(output, key):
             yield _Said(f"output {key}", sayable(getattr(output, key)))
@@ -313,13 +334,29 @@ _ENFORCING: Final = frozenset({"bedrock_converse"})
 """Wires that enforce every schema and have no word for it."""
 
 
+_UNSPOKEN: Final = frozenset(
+    {
+        ("anthropic_messages", "parallel_tool_calls", True),
+        *((wire, "stream", asked) for wire in ("google_generate", "bedrock_converse") for asked in (True, False)),
+    }
+)
+"""Settings that a body says by saying nothing: what the wire does anyway, and streams that have an address."""
+
+
 def _unheard(request: Request, name: str, encoded: Encoded) -> list[str]:
     """Settings of one word each, which are not looked up but left out: the body must differ, or a loss name them."""
-    settings, silent = request.settings, list[str]()
+    wire, settings, silent = name.partition(":")[0], request.settings, list[str]()
     choice, output = settings.tool_choice, settings.output
+    functions = any(isinstance(each, Tool) for each in request.tools)
     asked = {
-        "tool_choice": choice is not None and choice.mode != "auto" and any(_is_tool(each) for each in request.tools),
+        "tool_choice": choice is not None and choice.mode != "auto" and functions,
         "output": output is not None and output.kind != "text",
+    }
+    asked |= {
+        key: (value := getattr(settings, key)) is not None
+        and (wire, key, value) not in _UNSPOKEN
+        and (key != "parallel_tool_calls" or (functions and (choice is None or choice.mode != "none")))
+        for key in ("parallel_tool_calls", "effort", "reasoning_tokens", "stream")
     }
     for key, held in asked.items():
         if held and not any(loss.message is None and loss.what.partition(" ")[0] == key for loss in encoded.losses):
@@ -327,10 +364,6 @@ def _unheard(request: Request, name: str, encoded: Encoded) -> list[str]:
             if wires.get(name).encode_request(without).body == encoded.body:
                 silent.append(f"request: {key} {_short(getattr(settings, key))} changes nothing and has no loss")
     return silent
-
-
-def _is_tool(tool: AnyTool) -> bool:
-    return isinstance(tool, Tool)
 
 
 def _of_part(part: AnyPart, wire: str) -> Iterator[_Said]:
@@ -359,6 +392,11 @@ def _of_part(part: AnyPart, wire: str) -> Iterator[_Said]:
             yield _of_media(part)
             if isinstance(part, File) and part.name and wire not in {"cohere_chat", "ollama_chat"}:
                 yield _Said("file name", part.name)
+
+
+def _value(raw: Raw) -> Any:
+    """A value as a body can say it: U+FFFD for halves of characters."""
+    return json.loads(sayable_json(bytes(raw).decode()))
 
 
 def _json_said(what: str, text: str) -> _Said:
@@ -392,7 +430,7 @@ def _vendor(message: Value, wire: str) -> str | None:
     return None if hint is None else jsontext.text(hint)
 
 
-def _own_fields(value: Value, name: str, index: int, part: int | None, message: Value) -> Iterator[_Said]:
+def _own_fields(value: Value, name: str, index: int | None, part: int | None, message: Value) -> Iterator[_Said]:
     """Fields of the wire itself, which it takes back."""
     wire, _, accent = name.partition(":")
     vendor = _vendor(message, wire)
@@ -400,7 +438,7 @@ def _own_fields(value: Value, name: str, index: int, part: int | None, message: 
         return
     for key, raw in reading.visible(reading.native(value, wire)).items():
         if not vendors.says_nothing(raw) and reading.named(key, raw) is not None:
-            yield from (_Said(key, each, index, part, json=True) for each in _within(jsontext.value(raw)))
+            yield from (_Said(key, each, index, part, json=True) for each in _within(_value(raw)))
 
 
 def _within(node: Any) -> list[Any]:
@@ -479,10 +517,15 @@ def _empties_of(wire: str, request: Request) -> set[str]:
     output = request.settings.output
     if output is not None:
         values.append(output)
+        texts += ['""' for each in (output.name, output.description) if each == ""]
         texts += [] if output.schema_json is UNSET else [bytes(output.schema_json).decode()]
     for message in request.messages:
         if alike or not isinstance(message, AssistantMessage):
             values += [message, *message.content]
+        else:
+            for value in (message, *message.content):
+                fields = reading.visible(reading.native(value, wire)).values()
+                texts += [bytes(raw).decode() for raw in fields if not vendors.says_nothing(raw)]
         if isinstance(message, ToolMessage) and not message.content:
             texts.append('""')
         for part in message.content:

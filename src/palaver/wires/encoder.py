@@ -19,7 +19,7 @@ from __future__ import annotations
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from palaver.core import jsontext, trusted
 from palaver.core.messages import (
@@ -35,9 +35,9 @@ from palaver.core.pairs import REPAIR, TIED, Placed, client_calls, complete, nam
 from palaver.core.parts import Text, ToolCall
 from palaver.core.request import Encoded
 from palaver.core.surrogates import sayable_json
-from palaver.wires import metadata
+from palaver.wires import metadata, reading
 from palaver.wires.context import Context, Options
-from palaver.wires.handover import HALVES, fit, fit_settings
+from palaver.wires.handover import HALVES, fit, fit_settings, lose_fields
 from palaver.wires.mark_transfer import carried_tools
 
 if TYPE_CHECKING:
@@ -223,10 +223,19 @@ class RequestEncoder:
             if self._leading and len(fitted) == 1 and isinstance(fitted[0].message, SystemMessage) and not placed:
                 system = fitted[0].message
                 if self._writer.hoists(system, self._kept):
+                    if not self._own and system.provider_json is not UNSET:
+                        self._lose_fields(system, index)
                     self._system.append(system)
                     continue
             placed += fitted
         return placed
+
+    def _lose_fields(self, system: SystemMessage, index: int) -> None:
+        """Name the fields of a hoisted message that have no place in the head."""
+        wire, taken = self._context.wire, self._speech.head_fields
+        held = [key for each in self._system for key in reading.native(each, wire)]
+        left = {key: raw for key, raw in reading.native(system, wire).items() if not taken or key in held}
+        lose_fields(left, "a field of a message, which the head is not", self._kept, index)
 
     def _grow(self, placed: Sequence[Placed]) -> None:
         """Take fitted messages in; seal every turn that a later one follows."""

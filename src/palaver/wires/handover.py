@@ -55,6 +55,7 @@ from palaver.wires.vendors import fit_fields, says_nothing
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from palaver.core.jsontext import Fields
     from palaver.core.request import OutputFormat, Settings
     from palaver.wires.context import Context
     from palaver.wires.speech import MediaKind, MediaRule
@@ -98,10 +99,15 @@ def _says(fitted: Message, given: Message, context: Context, index: int) -> bool
     rest = reading.visible(reading.native(fitted, context.wire))
     if isinstance(fitted, AssistantMessage) and not context.speech.says.isdisjoint(rest):
         return True
-    for key, raw in rest.items():
-        if not says_nothing(raw) and (path := reading.named(key, raw)) is not None:
-            context.lose("dropped", path, "the message has nothing else to say, and is left out", index)
+    lose_fields(rest, "the message has nothing else to say, and is left out", context, index)
     return False
+
+
+def lose_fields(fields: Fields, why: str, context: Context, index: int | None) -> None:
+    """Name the fields of a message that have no place; hints and fields that say nothing are no loss."""
+    for key, raw in reading.visible(fields).items():
+        if not says_nothing(raw) and (path := reading.named(key, raw)) is not None:
+            context.lose("dropped", path, why, index)
 
 
 def _list_foreign_fields(
@@ -119,18 +125,27 @@ def _list_foreign_fields(
 
 
 def _system(message: SystemMessage | DeveloperMessage, context: Context, index: int, *, leading: bool) -> list[Message]:
-    if not message.content:  # a record of a runtime, say: there is nothing that could be lost
-        return []
+    if not message.content:  # a record of a runtime, say; what it keeps for the wire is named by ``_says``
+        return [message]
     content = _parts(enumerate(message.content), context, index, {})
     speech = context.speech
     if not leading and not speech.later_system:
         context.lose("converted", "system message", "only leading ones are taken; sent as user text", index)
+        lose_fields(reading.native(message, context.wire), "a field of a system message", context, index)
         told = system_as_user(message.replace(content=content))
         return [] if told is None else [told]
     if isinstance(message, DeveloperMessage) and not speech.developer:
         context.lose("converted", "developer message", "the wire has no such role; sent as system", index)
         texts = cast("tuple[Text | Opaque, ...]", content)
-        return [trusted.SystemMessage(content=texts, id=message.id, tags=message.tags, agent=message.agent)]
+        return [
+            trusted.SystemMessage(
+                content=texts,
+                id=message.id,
+                tags=message.tags,
+                agent=message.agent,
+                provider_json=message.provider_json,
+            )
+        ]
     return [message.replace(content=content)]
 
 

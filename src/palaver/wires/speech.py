@@ -73,6 +73,8 @@ class Speech(Struct, frozen=True, kw_only=True):
     """The body must name the model."""
     later_system: bool = True
     """A system message may stand behind other messages."""
+    head_fields: bool = False
+    """Where leading system messages stand in the head, fields of theirs stand beside their text."""
     developer: bool = True
     """There is a developer role."""
     blank_text: bool = True

@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw
 
 from palaver.core import jsontext, trusted
 from palaver.core.errors import DecodeError
-from palaver.core.tools import AnyTool, ProviderTool
+from palaver.core.tools import AnyTool, ProviderTool, Tool
 from palaver.wires import reading
 from palaver.wires.handover import declared_name
 from palaver.wires.reading import hint, is_hint, native, nested, provider, visible
@@ -54,6 +54,12 @@ def read_tool(raw: Raw, wire: str, *, kinds: tuple[str, ...] = ("function",), st
         raise error.within(kind) from None
 
 
+def lose_parameters(tool: Tool, context: Context) -> None:
+    """Name the schema of a free-text tool, which takes none."""
+    if tool.parameters_json is not UNSET:
+        context.lose("dropped", "parameters", f"{tool.name!r} takes free text")
+
+
 def write_tool(tool: AnyTool, context: Context, *, strict: bool = False, needs_parameters: bool = False) -> object:
     """Write a definition; ``None`` for one that belongs to another wire.
 
@@ -72,13 +78,20 @@ def write_tool(tool: AnyTool, context: Context, *, strict: bool = False, needs_p
     if tool.description is not None:
         inner["description"] = tool.description
     schema = tool.parameters_json
-    if isinstance(schema, Raw) and (context.own or not needs_parameters or jsontext.kind(schema) == "an object"):
+    if context.own:
+        if schema is not UNSET:
+            inner["parameters"] = schema
+    elif tool.custom:
+        lose_parameters(tool, context)
+        if key == "function":
+            context.lose("converted", "custom tool", "declared as a function with one text argument, “input”")
+            rest.pop("custom", None)
+            inner["parameters"] = _INPUT
+    elif schema is not UNSET and (not needs_parameters or jsontext.kind(schema) == "an object"):
         inner["parameters"] = schema
-    elif tool.custom and key == "function":
-        context.lose("converted", "custom tool", "declared as a function with one text argument, “input”")
-        rest.pop("custom", None)
-        inner["parameters"] = _INPUT
-    elif needs_parameters and not context.own:
+    elif needs_parameters:
+        if schema is not UNSET:
+            context.lose("dropped", "parameters", f"the schema of {tool.name!r} is no object")
         inner["parameters"] = {"type": "object", "properties": {}}
     if tool.strict is not None and strict:
         inner["strict"] = tool.strict

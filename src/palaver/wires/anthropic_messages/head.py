@@ -41,6 +41,7 @@ from palaver.wires.anthropic_messages.marks import MARK, MOST_MARKS, TOO_MANY, a
 from palaver.wires.anthropic_messages.repairs import Standing, declares, is_new
 from palaver.wires.handover import declared_name, fitting_name
 from palaver.wires.reading import is_hint, native, visible
+from palaver.wires.tools import lose_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -251,6 +252,7 @@ _OBJECT: Final = Raw(b'"object"')
 def _schema(tool: Tool, context: Context) -> Raw:
     """Give the schema of the arguments, which must be an object."""
     if tool.custom:
+        lose_parameters(tool, context)
         context.lose("converted", "custom tool", f'{tool.name!r} takes {{"input": text}}')
         return _TEXT_INPUT
     raw = tool.parameters_json
@@ -291,8 +293,6 @@ def _put_system(fields: dict[str, Any], system: Sequence[SystemMessage], context
         moved = not context.own and is_hint(native(message, WIRE), "place", "messages")
         if moved:
             context.lose("converted", "system message", "may not stand before the first user message; sent in `system`")
-            for key in visible(native(message, WIRE)):
-                context.lose("dropped", key, "a field of a message, which `system` is not")
         for part in message.content:
             if isinstance(part, Text):
                 blocks.append(text_block(part))

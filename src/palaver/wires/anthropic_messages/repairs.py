@@ -35,7 +35,7 @@ from palaver.core.parts import (
 from palaver.core.tools import ProviderTool, Tool
 from palaver.wires.anthropic_messages.forms import PDF, WIRE
 from palaver.wires.anthropic_messages.marks import MOST_MARKS, head_marks, thinned
-from palaver.wires.handover import fitting_name, system_as_user
+from palaver.wires.handover import fitting_name, lose_fields, system_as_user
 from palaver.wires.reading import native
 
 if TYPE_CHECKING:
@@ -327,6 +327,7 @@ def _noted(placed: list[Placed], context: Context) -> list[Placed]:
             out.append(item)
             continue
         context.lose("converted", "system message", "not taken at this place; sent as user text", item.index)
+        lose_fields(native(item.message, WIRE), "a field of a system message", context, item.index)
         for part in item.message.content:
             if isinstance(part, Opaque):
                 context.lose("dropped", "opaque block", "not taken in a user message", item.index)

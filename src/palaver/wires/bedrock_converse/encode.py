@@ -45,6 +45,7 @@ from palaver.wires.handover import declared_name, fitting_name
 from palaver.wires.marking import Marking
 from palaver.wires.reading import hint, is_hint, native, visible
 from palaver.wires.speech import IdRule, MediaRule, MetadataRule, Speech
+from palaver.wires.tools import lose_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -240,6 +241,7 @@ def _tool(tool: AnyTool, context: Context) -> Any:
 def _schema(tool: Tool, context: Context) -> object:
     """Write the schema of the arguments, which must be one of an object."""
     if tool.custom:
+        lose_parameters(tool, context)
         context.lose("converted", "tools", f"{tool.name!r} takes free text; declared with an object around it")
         return {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
     schema = tool.parameters_json

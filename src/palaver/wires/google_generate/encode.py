@@ -49,6 +49,7 @@ SPEECH: Final = Speech(
     names_model=False,
     loose_base64=True,
     later_system=False,
+    head_fields=True,
     developer=False,
     media={"image": _ANY, "audio": _ANY, "video": _ANY, "file": _ANY},
     result_media={

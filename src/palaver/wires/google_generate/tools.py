@@ -20,6 +20,7 @@ from palaver.wires.google_generate import spelling
 from palaver.wires.google_generate.forms import WIRE, json_schema
 from palaver.wires.handover import declared_name
 from palaver.wires.reading import hint, native, provider
+from palaver.wires.tools import lose_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,6 +130,7 @@ def _write_declaration(tool: Tool, rest: Fields, context: Context) -> dict[str, 
     form = rest.pop("@@parameters", None)
     schema: Raw | UnsetType = tool.parameters_json
     if tool.custom:
+        lose_parameters(tool, context)
         why = "declared as a function with one text argument, “input”"
         context.lose("converted", "custom tool", why)
         fields["parametersJsonSchema"] = _INPUT

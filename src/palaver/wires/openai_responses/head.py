@@ -34,6 +34,7 @@ from palaver.wires.openai_responses.forms import (
     write_tool_choice,
 )
 from palaver.wires.reading import is_hint, native, visible
+from palaver.wires.tools import lose_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,8 +152,10 @@ def _tool(tool: AnyTool, context: Context) -> object:
             fields["strict"] = tool.strict
         elif "@@strict" not in rest:
             fields["strict"] = False
-    elif tool.strict is not None:
-        context.lose("dropped", "strict", f"{tool.name!r} takes free text")
+    else:
+        lose_parameters(tool, context)
+        if tool.strict is not None:
+            context.lose("dropped", "strict", f"{tool.name!r} takes free text")
     return {**fields, **visible(rest)}
 
 
