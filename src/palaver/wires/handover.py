@@ -103,11 +103,11 @@ def _says(fitted: Message, given: Message, context: Context, index: int) -> bool
     return False
 
 
-def lose_fields(fields: Fields, why: str, context: Context, index: int | None) -> None:
-    """Name the fields of a message that have no place; hints and fields that say nothing are no loss."""
+def lose_fields(fields: Fields, why: str, context: Context, index: int | None, part: int | None = None) -> None:
+    """Name the fields of a message or part that have no place; hints and fields that say nothing are no loss."""
     for key, raw in reading.visible(fields).items():
         if not says_nothing(raw) and (path := reading.named(key, raw)) is not None:
-            context.lose("dropped", path, why, index)
+            context.lose("dropped", path, why, index, part)
 
 
 def _list_foreign_fields(
@@ -262,6 +262,8 @@ def _parts(
             fitted = _part(bare, context, index, position, media)
             if fitted is not None:
                 kept.append(fitted)
+                if not context.speech.part_fields and not isinstance(fitted, (ToolCall, MalformedToolCall)):
+                    lose_fields(reading.native(bare, context.wire), "a field of a part", context, index, position)
         if mark is not None:
             put(kept, mark, context, index, position)
     return tuple(kept)
@@ -289,21 +291,30 @@ def _part(
             )
             return None
         case ServerToolResult() | Opaque():
-            if part.wire == context.wire:
-                return part
             what = "server tool result" if isinstance(part, ServerToolResult) else "opaque block"
-            context.lose("dropped", what, f"belongs to {part.wire}", index, position)
+            if part.wire == context.wire and what in context.speech.own_blocks:
+                return part
+            why = "the wire has no such part" if part.wire == context.wire else f"belongs to {part.wire}"
+            context.lose("dropped", what, why, index, position)
             return None
         case Refusal():
             if not part.text:
                 context.lose("dropped", "refusal", "it says nothing", index, position)
                 return None
             if context.speech.refusal:
-                return part
+                return _said_refusal(part, context, index, position)
             context.lose("converted", "refusal", "the wire has no such part; sent as text", index, position)
             return _text(trusted.Text(part.text), context, index, position)
         case _:
             return medium(part, context, index, position, media)
+
+
+def _said_refusal(part: Refusal, context: Context, index: int, position: int) -> Refusal:
+    said = sayable(part.text)
+    if said == part.text:
+        return part
+    context.lose("converted", "refusal", HALVES, index, position)
+    return part.replace(text=said)
 
 
 def _text(part: Text, context: Context, index: int, position: int) -> Text | None:
@@ -363,13 +374,18 @@ def _reasoning(part: Reasoning, context: Context, index: int, position: int) -> 
 
 def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCall | None:
     speech = context.speech
-    if part.provider_executed:
-        if context.wire in part.provider:
-            return part
+    if part.provider_executed and context.wire not in part.provider:
         context.lose("dropped", "server tool call", "the provider that ran it is another", index, position)
         return None
     if part.custom and not _is_string(part.arguments_json):
         part = structs.replace(part, arguments_json=jsontext.encode(part.arguments_json).decode())
+    said = sayable_json(part.arguments_json)
+    if said != part.arguments_json:
+        context.lose("converted", "arguments", HALVES, index, position)
+        part = part.replace(arguments_json=said)
+    broken = bool(part.arguments_json.strip()) and not jsontext.is_json(part.arguments_json)
+    if part.provider_executed and not (broken and speech.object_arguments):
+        return part
     if part.custom and not speech.custom_calls:
         context.lose("converted", "custom tool call", 'sent as {"input": text}', index, position)
         part = structs.replace(part, custom=False, arguments_json=f'{{"input":{part.arguments_json}}}')
@@ -383,14 +399,10 @@ def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCa
             position,
         )
         part = part.replace(name=name)
-    said = sayable_json(part.arguments_json)
-    if said != part.arguments_json:
-        context.lose("converted", "arguments", HALVES, index, position)
-        part = part.replace(arguments_json=said)
     text = part.arguments_json
     if not text.strip():
         return part if not speech.object_arguments else part.replace(arguments_json="{}")
-    if not jsontext.is_json(text):
+    if broken:
         context.lose("converted", "arguments", "not JSON; sent inside a JSON object", index, position)
         return part.replace(arguments_json=jsontext.encode({"INVALID_JSON": text}).decode())
     if speech.object_arguments and not part.custom and jsontext.kind(text.encode()) != "an object":

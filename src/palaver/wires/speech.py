@@ -98,6 +98,12 @@ class Speech(Struct, frozen=True, kw_only=True):
     """A tool result can be marked as an error; else its text gets a prefix."""
     custom_calls: bool = True
     """Free-text calls exist; else they become ``{"input": text}``."""
+    own_blocks: frozenset[Literal["opaque block", "server tool result"]] = frozenset(
+        {"opaque block", "server tool result"}
+    )
+    """Blocks of the wire's own that messages can hold, by the word that a loss has for them."""
+    part_fields: bool = True
+    """Parts are objects, which can hold fields of the wire's own."""
     object_arguments: bool = False
     """Arguments go out as a JSON object; else as text, which must still be JSON."""
     refusal: bool = True

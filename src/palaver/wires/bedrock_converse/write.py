@@ -41,7 +41,7 @@ from palaver.core.parts import (
 from palaver.wires.bedrock_converse.blocks import cited_text
 from palaver.wires.bedrock_converse.forms import FORMATS, KINDS, WIRE, WORDS
 from palaver.wires.bedrock_converse.settings import family
-from palaver.wires.handover import blank_result
+from palaver.wires.handover import blank_result, lose_fields
 from palaver.wires.reading import is_hint, native, visible
 
 if TYPE_CHECKING:
@@ -107,7 +107,10 @@ def written(part: AnyPart, context: Context, index: int, position: int | None) -
     rest = native(part, WIRE)
     match part:
         case Text():
-            return _text(part, rest)
+            block = _text(part, rest)
+            if block.kind == "text" and not context.own:
+                lose_fields(rest, "a text is no object here", context, index, position)
+            return block
         case Reasoning():
             return _reasoning(part, rest, context, index, position)
         case ToolCall():

@@ -64,6 +64,7 @@ SPEECH: Final = Speech(
     developer=False,
     error_flag=False,
     custom_calls=False,
+    own_blocks=frozenset({"opaque block"}),
     refusal=False,
     interleaving=False,
     silent_answers=False,

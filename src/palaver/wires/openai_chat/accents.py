@@ -40,6 +40,7 @@ _MARKS: Final = Marking(
 """https://openrouter.ai/docs/features/prompt-caching: on text parts; other models keep prefixes by themselves."""
 
 SPEECH: Final = Speech(
+    own_blocks=frozenset({"opaque block"}),
     cache_key="prompt_cache_key",
     answer_fields=frozenset({"name"}),
     says=frozenset({"audio"}),
