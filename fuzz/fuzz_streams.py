@@ -20,6 +20,7 @@ with atheris.instrument_imports(include=["palaver"]):
     from palaver.stream.assembler import Assembler
     from palaver.stream.narrate import narrate
     from palaver.stream.repair import repair
+    from palaver.testing.receipts import check_receipt
 
     for _name in wires.names():
         wires.get(_name).stream_decoder()
@@ -49,6 +50,9 @@ def _try_stream(wire: str, size: int, data: bytes, *, others: bool) -> None:
     written = b"".join([encoder.feed(event) for event in events]) + encoder.finish()
     if isinstance(answer, p.Response) and not _headless(answer, events):
         assert encoder.losses or _turned(events) or _said(_read(wire, [written])[1]) == _said(answer)
+    spoken = answer if isinstance(answer, p.Response) else answer[1]
+    for other in wires.names() if others else (wire,):
+        _try_sent_on(other, spoken.message)
     for other in wires.names() if others else ():
         told = wires.get(other).stream_encoder()
         told_bytes = b"".join([told.feed(event) for event in events]) + told.finish()
@@ -57,6 +61,13 @@ def _try_stream(wire: str, size: int, data: bytes, *, others: bool) -> None:
             body = wires.get(other).encode_response(answer)
             assert isinstance(found, p.Response)
             assert _said(found) == _said(wires.get(other).decode_response(body.body))
+
+
+def _try_sent_on(wire: str, answer: p.AssistantMessage) -> None:
+    """Send an answer in the next request: the body and its receipt account for all of it."""
+    request = p.Request(messages=(p.user("q"), answer, p.user("on")), model="m")
+    found = check_receipt(wire, request, wires.get(wire).encode_request(request))
+    assert found == [], found
 
 
 def _said(answer: p.Response | tuple[str, p.Response]) -> object:

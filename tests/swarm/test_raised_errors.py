@@ -57,7 +57,7 @@ async def test_what_a_tool_raises_is_logged_with_its_traceback(raising, caplog):
     assert any("'pay'" in record.getMessage() for record in caplog.records)
 
 
-@pytest.mark.parametrize("kind", ["a tool that speaks", "a tool that returns", "an action", "a fetch"])
+@pytest.mark.parametrize("kind", RAISING)
 async def test_a_tool_error_is_published_with_the_name_of_the_tool(kind):
     async with at_work(agent("A", calls_pay, tools=[RAISING[kind]])) as shop:
         await shop.session.complete("hi")

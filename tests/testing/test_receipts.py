@@ -12,6 +12,7 @@ from msgspec import Raw
 
 import palaver as p
 from palaver import wires
+from palaver.core import canonical
 from palaver.testing import strategies
 from palaver.testing.receipts import check_receipt
 from tests.corpus import Exchange
@@ -136,16 +137,51 @@ def test_a_field_of_the_form_of_the_answer_that_vanished_is_found(field: str):
 @pytest.mark.finding("S-04")
 @pytest.mark.parametrize(
     "settings",
-    [{"tool_choice": p.ToolChoice("required")}, {"output": p.OutputFormat("json")}],
-    ids=["tool_choice", "output"],
+    [
+        {"tool_choice": p.ToolChoice("required")},
+        {"output": p.OutputFormat("json")},
+        {"parallel_tool_calls": False},
+        {"effort": "low"},
+        {"reasoning_tokens": 512},
+        {"stream": True},
+    ],
+    ids=str,
 )
 def test_a_word_among_the_settings_that_changes_nothing_is_found(settings: dict[str, Any]):
     request = said(p.user("hello"), tools=TOOLS, settings=p.Settings(**settings))
-    whole, bare = (
-        wires.get("openai_chat").encode_request(each) for each in (request, said(p.user("hello"), tools=TOOLS))
-    )
-    assert check_receipt("openai_chat", request, whole) == []
-    assert len(check_receipt("openai_chat", request, bare)) == 1
+    for wire in wires.names():
+        if settings == {"stream": True} and wire in {"google_generate", "bedrock_converse"}:  # their address says it
+            continue
+        whole, bare = (wires.get(wire).encode_request(each) for each in (request, said(p.user("hello"), tools=TOOLS)))
+        assert check_receipt(wire, request, whole) == []
+        named = {loss.what for loss in whole.losses} & settings.keys()
+        assert len(check_receipt(wire, request, p.Encoded(bare.chunks))) >= (1 if not named else 0), wire
+
+
+@pytest.mark.finding("S-04")
+@pytest.mark.parametrize("part", ["name", "description", "parameters"])
+def test_what_a_tool_says_is_compared(part: str):
+    tool = {"name": "search", "description": "Find things.", "parameters": TOOLS[0].parameters}
+    whole = {**chat(USER), "tools": [{"type": "function", "function": tool}]}
+    assert checked(said(p.user("hello"), tools=TOOLS), whole) == []
+    tool[part] = {} if part == "parameters" else "x"
+    assert len(checked(said(p.user("hello"), tools=TOOLS), whole)) == 1
+
+
+@pytest.mark.finding("S-04")
+@pytest.mark.parametrize(
+    "tool", [p.Tool("f", custom=True), p.ProviderTool("openai_chat", Raw(b'{"type":"web_search"}'))], ids=str
+)
+def test_a_tool_of_another_kind_that_vanished_is_found(tool: Any):
+    body = {**chat(USER), "tools": [{"type": "function", "function": {"name": "f"}}]}
+    assert len(checked(said(p.user("hello"), tools=(tool,)), body)) == 1
+
+
+@pytest.mark.finding("S-04")
+def test_a_field_of_the_request_that_vanished_is_found():
+    request = said(p.user("hello")).replace(provider={"openai_chat": {"user": "ann"}})
+    assert checked(request, {**chat(USER), "user": "ann"}) == []
+    assert len(checked(request, chat(USER))) == 1
 
 
 @pytest.mark.finding("S-04")
@@ -244,6 +280,55 @@ def test_a_word_that_no_wire_has_is_refused_where_it_is_made(cls: Any, word: str
         cls(word)
 
 
+HALF = "a\ude00x"
+
+
+def _odd(wire: str) -> list[tuple[str, p.Message]]:
+    """Messages with something that the wire itself has no place for, or can hardly write; and what that is called."""
+    own: dict[str, Any] = {"provider": {wire: {"x": 1}}}
+    block = Raw(b'{"type":"none"}')
+    return [
+        ("x", p.system(**own)),
+        ("x", p.system("one", **own)),
+        ("x", p.developer("one", **own)),
+        ("x", p.user(p.Text("one").replace(**own))),
+        ("refusal", p.assistant(p.Refusal(HALF))),
+        ("block", p.assistant("a", p.Opaque(wire, block))),
+        ("server tool result", p.assistant("a", p.ServerToolResult("r", block, wire, "n"))),
+        *(
+            ("call", p.assistant("a", p.ToolCall("i", "n", text, ours, free).replace(provider={wire: {}})))
+            for text in ("", "cut {", f'"{HALF}"', "[1]")
+            for ours in (False, True)
+            for free in (False, True)
+        ),
+    ]
+
+
+@pytest.mark.finding("S-04")
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_a_wire_has_no_place_for_is_accounted_for(target: str):
+    for what, message in _odd(target.partition(":")[0]):
+        for before in ((), (p.user("q"),)):
+            request = said(*before, message, p.user("on"))
+            encoded = wires.get(target).encode_request(request)
+            json.loads(encoded.body)
+            assert check_receipt(target, request, encoded) == [], what
+            if what == "x":
+                named = [loss for loss in encoded.losses if loss.what == "x" and loss.message == len(before)]
+                assert (b'"x":1' in encoded.body) != bool(named), before
+            if what == "refusal":
+                assert b"\\ude00" not in encoded.body
+
+
+@pytest.mark.finding("S-04")
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_schema_of_a_free_text_tool_is_accounted_for(target: str):
+    tool = p.Tool("f", None, Raw(b'{"type":"object"}'), custom=True)
+    encoded = wires.get(target).encode_request(said(p.user("q"), tools=(tool,)))
+    assert "parameters" in [loss.what for loss in encoded.losses]
+    assert check_receipt(target, said(p.user("q"), tools=(tool,)), encoded) == []
+
+
 @pytest.mark.finding("F-30")
 @given(messages=histories(), name=st.sampled_from(TARGETS))
 def test_generated_histories_are_accounted_for(messages: tuple[p.Message, ...], name: str):
@@ -253,6 +338,17 @@ def test_generated_histories_are_accounted_for(messages: tuple[p.Message, ...], 
 @given(request=strategies.requests(), name=st.sampled_from(TARGETS))
 def test_generated_requests_are_accounted_for(request: p.Request, name: str):
     assert complaints(name, request.replace()) == []
+
+
+@given(request=strategies.requests(), name=st.sampled_from(TARGETS))
+def test_generated_requests_with_data_of_the_wire_itself_are_accounted_for(request: p.Request, name: str):
+    own = f'"{name.partition(":")[0]}"'.encode()
+    written = canonical.encode(request.replace()).replace(b'"google_generate"', own)
+    try:
+        there = canonical.decode(written, p.Request)
+    except p.DecodeError:  # one value has data of both wires: a name stands there twice
+        return
+    assert complaints(name, there) == []
 
 
 def _some(exchange: Exchange) -> list[str]:

@@ -362,16 +362,21 @@ class Seat:
             arguments = tool.check(call)
         except Exception as error:  # noqa: BLE001 (a check that raises has refused)
             LOGGER.warning("the tool %r of %r does not take its arguments: %s", tool.name, self.agent.name, error)
-            named = {"toolId": call.id, "toolName": tool.name}
-            told = {"error": f"{type(error).__name__}: {error}"}
-            self.session.tell("agent", "tool-error", self.agent.name, input=named, output=told)
+            self._tell_tool_error(call, error)
             return error
         try:
             passes = tool.validate is None or await called(tool.validate, place, arguments)
         except Exception as error:  # noqa: BLE001 (as above)
-            self._log_error(f"the validation of {tool.name!r}", error)
+            LOGGER.error("the validation of %r of the agent %r raised", tool.name, self.agent.name, exc_info=error)
+            self._tell_tool_error(call, error)
             return None
         return (arguments,) if passes else None
+
+    def _tell_tool_error(self, call: ToolCall, error: Exception) -> None:
+        """Publish what a check raised, with the name of the tool."""
+        named = {"toolId": call.id, "toolName": call.name}
+        told = {"error": f"{type(error).__name__}: {error}"}
+        self.session.tell("agent", "tool-error", self.agent.name, input=named, output=told)
 
     # -- the model -------------------------------------------------------------------------------------------------
 

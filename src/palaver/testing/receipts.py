@@ -48,6 +48,7 @@ from palaver.core.surrogates import sayable, sayable_json
 from palaver.core.tools import ProviderTool, Tool
 from palaver.testing.tables import row
 from palaver.wires import reading, vendors
+from palaver.wires.thinking import DYNAMIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -162,10 +163,8 @@ def _standard(data: str) -> str:
 
 def _recoded(data: str) -> str:
     """Base64 of the same bytes as it is written today: old writers leave bits set behind the last byte."""
-    try:
-        return b64encode(Inline(data).bytes).decode().rstrip("=")
-    except PalaverError:
-        return data
+    source = Inline(data)
+    return b64encode(source.bytes).decode().rstrip("=") if source.valid else data
 
 
 def _decoded(data: str) -> str:
@@ -368,6 +367,8 @@ def _unheard(request: Request, name: str, encoded: Encoded) -> list[str]:
         and (key != "parallel_tool_calls" or (functions and (choice is None or choice.mode != "none")))
         for key in ("parallel_tool_calls", "effort", "reasoning_tokens", "stream")
     }
+    if settings.effort is not None and settings.reasoning_tokens == DYNAMIC:  # a word leaves the number to the model
+        asked["reasoning_tokens"] = False
     for key, held in asked.items():
         if held and not any(loss.message is None and loss.what.partition(" ")[0] == key for loss in encoded.losses):
             without = request.replace(settings=structs.replace(settings, **{key: None}))
@@ -577,7 +578,9 @@ def _data_of(part: AnyPart) -> list[str]:
 
 def _unsaid_texts(request: Request, body: _Body) -> list[str]:
     """Texts of a body that stand nowhere in the request; asked only where nothing was converted."""
-    known = "\n".join(_texts(json.loads(canonical.encode(request))))
+    parts: list[AnyPart] = [part for message in request.messages for part in message.content]
+    media = [_recoded(str(_of_media(part).value)) for part in parts if isinstance(part, Media)]
+    known = "\n".join([*_texts(json.loads(canonical.encode(request))), *media])
     return [
         f"the body says {key}: {_short(text)}, and nobody did"
         for key, text in body.leaves

@@ -353,6 +353,8 @@ def all_settings(*, newer: bool = False) -> st.SearchStrategy[Settings]:
         top_k=count,
         stop=_maybe(st.lists(odd_text(), max_size=2).map(tuple)),
         seed=_maybe(st.integers()),
+        frequency_penalty=share,
+        presence_penalty=share,
         tool_choice=_maybe(choice),
         parallel_tool_calls=_maybe(st.booleans()),
         output=_maybe(output),
