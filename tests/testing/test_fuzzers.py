@@ -22,7 +22,7 @@ def fuzzer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_
     """A fuzzer, imported without its instruments."""
     monkeypatch.syspath_prepend(str(FUZZ))
     instruments = SimpleNamespace(instrument_imports=lambda **_: nullcontext())
-    monkeypatch.setitem(sys.modules, "atheris", instruments)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "atheris", instruments)
     monkeypatch.setenv("PALAVER_SCRATCH", str(tmp_path))
     monkeypatch.delenv("PALAVER_FINDINGS", raising=False)
     monkeypatch.delenv("PALAVER_FUZZ", raising=False)

@@ -285,13 +285,13 @@ HALF = "a\ude00x"
 
 def _odd(wire: str) -> list[tuple[str, p.Message]]:
     """Messages with something that the wire itself has no place for, or can hardly write; and what that is called."""
-    own: dict[str, Any] = {"provider": {wire: {"x": 1}}}
+    own = {wire: {"x": 1}}
     block = Raw(b'{"type":"none"}')
     return [
-        ("x", p.system(**own)),
-        ("x", p.system("one", **own)),
-        ("x", p.developer("one", **own)),
-        ("x", p.user(p.Text("one").replace(**own))),
+        ("x", p.system(provider=own)),
+        ("x", p.system("one", provider=own)),
+        ("x", p.developer("one", provider=own)),
+        ("x", p.user(p.Text("one").replace(provider=own))),
         ("refusal", p.assistant(p.Refusal(HALF))),
         ("block", p.assistant("a", p.Opaque(wire, block))),
         ("server tool result", p.assistant("a", p.ServerToolResult("r", block, wire, "n"))),

@@ -142,6 +142,8 @@ def _said(value: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize("wire", JOINS)
 def test_parts_keep_their_fields_and_media_when_messages_are_joined(wire: str) -> None:
     marked = p.user(p.Text("one").replace(provider={wire: {"cache_control": {"type": "ephemeral"}}}))
+    if wire == "ollama_chat":  # a text is no object there
+        marked = p.user("one")
     items = sent(wire, marked, p.user("two", PICTURE))
     if wire == "ollama_chat":
         assert items == [{"role": "user", "content": "one"}, {"role": "user", "content": "two", "images": ["aGk="]}]

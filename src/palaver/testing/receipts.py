@@ -237,7 +237,8 @@ _MARKS: Final = frozenset({"cache_control", "cachePoint"})
 def _is_carried_mark(said: _Said, body: _Body) -> bool:
     """Whether it is a cache mark, which the body says in the words of its own wire."""
     value: Any = said.value
-    block = said.what in {"block", "provider tool"} and isinstance(value, dict) and any(name in value for name in _MARKS)
+    verbatim = said.what in {"block", "provider tool"}
+    block = verbatim and isinstance(value, dict) and any(name in value for name in _MARKS)
     return (block or said.what in _MARKS) and not _MARKS.isdisjoint(body.names)
 
 
