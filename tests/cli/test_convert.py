@@ -251,3 +251,12 @@ def test_a_file_of_no_known_format_is_described(run, tmp_path, text, like):
     done = run("convert", path, "--to", "palaver")
     assert (done.code, done.out) == (1, "")
     assert like in done.err
+
+
+@pytest.mark.finding("F-72")
+def test_events_of_ag_ui_in_a_list_are_no_messages_even_when_they_are_named_so(run, tmp_path):
+    path = tmp_path / "file.json"
+    path.write_text(json.dumps([{"type": "RUN_STARTED"}, {"type": "TEXT_MESSAGE_START", "role": "assistant"}]))
+    done = run("convert", "--from", "ag_ui", "--to", "openai_messages", str(path))
+    assert (done.code, done.out) == (1, "")
+    assert "RUN_STARTED: events are read one to a line, not in a list" in done.err

@@ -202,6 +202,15 @@ def test_what_a_constructor_or_replace_takes_is_refused_by_dumps_or_comes_back_e
     assert taken > 0
 
 
+@pytest.mark.finding("F-92")
+@pytest.mark.parametrize("factory", [*FACTORIES, palaver.flush], ids=lambda factory: factory.__name__)
+def test_a_factory_takes_every_field_of_its_class(factory):
+    cls = next(each for each in MESSAGE_CLASSES if each.__struct_config__.tag == factory.__name__)
+    fields = {name.removesuffix("_json") for name in cls.__struct_fields__} - {"content", "extra"}
+    missing = fields - inspect.signature(factory).parameters.keys()
+    assert missing == set(), f"add {', '.join(sorted(missing))} to {factory.__name__} in src/palaver/core/factories.py"
+
+
 @pytest.mark.finding("F-01")
 @pytest.mark.parametrize("factory", [*FACTORIES, palaver.flush], ids=lambda factory: factory.__name__)
 def test_what_a_factory_takes_comes_back_equal(factory):

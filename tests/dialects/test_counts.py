@@ -8,9 +8,11 @@ from collections import Counter
 
 import pytest
 
+import palaver as p
 from palaver import dialects
 from palaver.core.messages import ToolMessage
 from palaver.core.parts import Media, Reasoning, Text, ToolCall
+from palaver.dialects.conversation import transcript_of
 from palaver.dialects.writing import chosen_history, is_record
 from tests.corpus import CORPUS
 from tests.dialects.samples import FILES, IDS, origin
@@ -67,3 +69,21 @@ def test_what_is_fewer_is_on_the_receipt(name, path):
             silent = {kind: (count, found[kind]) for kind, count in given.items() if found[kind] < count}
             silent = {kind: each for kind, each in silent.items() if not any(word in named for word in WORDS[kind])}
             assert silent == {}, (target, silent, written.losses)
+
+
+@pytest.mark.law(5)
+@pytest.mark.parametrize("target", [*BOTH, "hf_sts"])
+@pytest.mark.parametrize("empty", [p.user(), p.assistant()], ids=["user", "assistant"])
+def test_a_message_without_content_is_written_or_on_the_receipt(target, empty):
+    said = [p.user("a"), p.assistant("b"), empty, p.user("c"), p.assistant("d")]
+    timed = [each.replace(sent_at=1_767_323_045_000 + place) for place, each in enumerate(said)]
+    dialect = dialects.get(target)
+    written = dialect.write(transcript_of(timed))
+    if any(loss.message == 2 for loss in written.losses):
+        return
+    assert dialect.reading is None or [
+        entry.message.role
+        for each in dialect.read(written.body)
+        for entry in each.thread.entries
+        if not is_record(entry)
+    ] == [each.role for each in said]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver import assistant, dialects, system, tool, user
+from palaver import Request, assistant, dialects, system, tool, user, wires
 from palaver.core.messages import AssistantMessage, DeveloperMessage, FlushMarker, SystemMessage, ToolMessage
 from palaver.core.parts import (
     Audio,
@@ -337,3 +337,22 @@ def test_a_marker_that_joins_removes_everything():
 )
 def test_detection(data, sure):
     assert (DIALECT.detect(data) is not None) is sure
+
+
+@pytest.mark.finding("F-71")
+@pytest.mark.parametrize("provider", ["google_genai", "anthropic", "openai"])
+def test_a_result_in_the_form_of_langchain_is_of_no_wire(provider):
+    """A provider would refuse it as its own, and its call is not sent either."""
+    blocks = [
+        {"type": "server_tool_call", "id": "s", "name": "web_search", "args": {"q": "tide"}},
+        {"type": "server_tool_result", "tool_call_id": "s", "status": "success", "output": {"n": 1}},
+        {"type": "text", "text": "Done."},
+    ]
+    held = {"content": blocks, "type": "ai", "response_metadata": {"model_provider": provider, "output_version": "v1"}}
+    lines = [{"type": "human", "data": {"content": "hi", "type": "human"}}, {"type": "ai", "data": held}]
+    (transcript,) = DIALECT.read(json.dumps(lines).encode())
+    for name in wires.names():
+        encoded = wires.get(name).encode_request(Request(transcript.thread.path().messages, model="m"))
+        assert b'"n":1' not in encoded.body
+        assert "server tool result" in [loss.what for loss in encoded.losses]
+        assert wires.get(name).decode_request(encoded.body).messages[-1].text == "Done."

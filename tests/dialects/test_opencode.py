@@ -264,7 +264,7 @@ def test_what_no_model_is_sent_is_shown_only():
 def test_without_the_slot_nothing_is_carried():
     found, losses = written(*TALK, FlushMarker(reason="x"), user("b"), history="all", carry=False)
     assert "palaver" not in json.dumps(found)
-    assert [loss.what for loss in losses] == ["flush"]
+    assert [loss.what for loss in losses] == ["flush", "reason"]
 
 
 def test_the_same_conversation_gives_the_same_file():

@@ -59,6 +59,19 @@ def test_every_part_arrives_or_is_on_the_receipt(target: str, messages: tuple[p.
             assert shown not in body, "reported as dropped, and sent"
 
 
+@pytest.mark.law(5)
+@pytest.mark.finding("F-71")
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("empty", [p.user(), p.assistant(), p.system(), p.developer()], ids=lambda each: each.role)
+def test_a_message_without_content_is_on_the_receipt(target: str, empty: p.Message) -> None:
+    said = (p.user("a"), p.assistant("b"), empty, p.user("c"))
+    losses = wires.get(target).encode_request(p.Request(messages=said, model="m")).losses
+    named = [(each.kind, each.what, each.message) for each in losses if each.message == 2]
+    assert named == [("dropped", f"{empty.role} message", 2)]
+    marked = (*said[:2], p.flush(), p.rescue(), said[3])  # markers are never sent, and lose nothing
+    assert len(wires.get(target).encode_request(p.Request(messages=marked, model="m")).losses) == len(losses) - 1
+
+
 @pytest.mark.row("MSG-12")
 @pytest.mark.finding("F-05")
 @pytest.mark.parametrize("target", TARGETS)

@@ -110,7 +110,9 @@ def deliver(
         spoken.report(place, source.spoken.drift)
     lost = tuple([loss for each in made.values() for loss in each.losses])
     about = f"{source.wire} → {target}: {count(len(made), 'file')}, " + (
-        count(len(lost), "thing") + " not carried as it was" if lost else "nothing lost"
+        count(len(lost), "thing") + f" not carried as {'it was' if len(lost) == 1 else 'they were'}"
+        if lost
+        else "nothing lost"
     )
     if losses == "raise" and lost:
         echo(f"{about}; nothing was written", err=True)

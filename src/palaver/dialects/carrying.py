@@ -10,6 +10,7 @@ Rules (docs/spec/dialects.md#17.4):
 - The hash is of values: a program that writes them otherwise (``1`` for ``1.0``, other spaces) has changed nothing.
 - The records of the dialect that a message came from are not carried: they would double the file.
 - What is carried is no loss for us, but for the program whose file it is: the receipt says ``converted``.
+- Where nothing is to be carried, ``lacking`` gathers what would have been, for the receipt.
 
 Stability: experimental.
 """
@@ -17,21 +18,28 @@ Stability: experimental.
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
+from contextvars import ContextVar
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from msgspec import UNSET, structs
 
 from palaver.core import canonical, jsontext, trusted
 from palaver.core.errors import PalaverError
 from palaver.core.messages import BOOKKEEPING
+from palaver.core.usage import Usage
 from palaver.dialects.kept import sum_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Iterator, Sequence
+
+    from msgspec import Struct
 
     from palaver.core.messages import Message
     from palaver.core.parts import AnyPart
+
+T = TypeVar("T")
 
 SLOT: Final = "palaver"
 """The key under which a record carries what it cannot say."""
@@ -43,6 +51,8 @@ def carried(messages: Sequence[Message], plain: Sequence[Message]) -> dict[str, 
     said = [without_records(each) for each in plain]
     if len(light) == len(said) and sum_of(light) == sum_of(said):
         return None
+    if (found := _LACKING.get()) is not None:
+        found += _differences(messages, said)
     known = Known([part for each in said for part in each.content])
     return {"sum": _sum_of_values(said), "messages": [_written(each, known) for each in light]}
 
@@ -66,6 +76,59 @@ def restored(plain: Sequence[Message], slot: Any) -> tuple[Message, ...] | None:
     except (PalaverError, KeyError, TypeError, IndexError, ValueError):
         return None
     return tuple(made)
+
+
+@contextmanager
+def lacking() -> Generator[list[tuple[Message, str]]]:
+    """Gather each message of which ``carried`` carries something, with the name of every field that is carried."""
+    found: list[tuple[Message, str]] = []
+    token = _LACKING.set(found)
+    try:
+        yield found
+    finally:
+        _LACKING.reset(token)
+
+
+_LACKING: Final[ContextVar[list[tuple[Message, str]] | None]] = ContextVar("lacking", default=None)
+
+
+def _differences(messages: Sequence[Message], said: Sequence[Message]) -> Iterator[tuple[Message, str]]:
+    """The fields of messages, and of their parts, that hold something else than what the record says.
+
+    Each is held against what the record says of its kind: the first tool result against the first, and so on.
+    """
+    others = _by_kind(said)
+    parts = _by_kind([part for each in said for part in each.content])
+    for message in messages:
+        light = without_records(message)
+        names = dict.fromkeys(_differing(light, next(others.get(type(light), iter(())), type(light)())))
+        names.pop("id", None)  # what is written is the id of the entry
+        names.pop("content", None)
+        for part in light.content:
+            other = next(parts.get(type(part), iter(())), None)
+            tag = str(part.__struct_config__.tag).replace("_", " ")
+            names |= dict.fromkeys((tag,) if other is None else _differing(part, other))
+        for name in names:
+            yield message, name
+
+
+def _by_kind(values: Sequence[T]) -> dict[type[T], Iterator[T]]:
+    found: dict[type[T], list[T]] = {}
+    for each in values:
+        found.setdefault(type(each), []).append(each)
+    return {kind: iter(several) for kind, several in found.items()}
+
+
+def _differing(value: Struct, other: Struct) -> Iterator[str]:
+    for field in structs.fields(value):
+        held, instead = getattr(value, field.name), getattr(other, field.name)
+        if held in (instead, field.default):
+            continue
+        name = field.name.removesuffix("_json").replace("_", " ")
+        if isinstance(held, Usage) and isinstance(instead, Usage):
+            yield from (f"{name} {each}" for each in _differing(held, instead))
+        else:
+            yield name
 
 
 def _sum_of_values(messages: Sequence[Message]) -> str:

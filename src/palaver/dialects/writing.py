@@ -29,7 +29,7 @@ from palaver.core.messages import DeveloperMessage, SystemMessage, ToolMessage
 from palaver.core.pairs import TIED, client_calls, names_no_call, tied
 from palaver.core.parts import ToolCall
 from palaver.core.request import Loss
-from palaver.dialects import documents, kept
+from palaver.dialects import carrying, documents, kept
 from palaver.dialects.conversation import session_of
 from palaver.dialects.fields import NO_JSON
 from palaver.dialects.left_out import left_out
@@ -54,6 +54,7 @@ OnLoss: TypeAlias = Literal["report", "raise"]
 
 _CARRIES: Final = re.compile(rb'"palaver\\*"\s*:\s*\{\s*\\*"sum\\*"')
 """What a record holds that carries messages (``carrying.carried``), as text in JSON too."""
+_LISTED: Final = re.compile(", | and ")
 _NEW: Final = 1
 _OLD: Final = 0
 
@@ -97,6 +98,8 @@ class Writing:
         self.options = options
         self.native = native
         self.beside: dict[str, bytes] = {}
+        self.unwritten: set[str] = set()
+        """The first entries of groups that have no record of their own."""
         self.whole = False
         """Whether the rendering of a record is all that there is to say, so that it keeps no key of the old one."""
         self._title_written = False
@@ -304,6 +307,9 @@ def _drafted(
         writing.lose("dropped", "columns", f"{', '.join(columns)}: beside the messages of the record, in none of them")
     rendering: Rendering = make(writing)
     placed = _placed(dialect, writing, rendering, lines=framing != "document")
+    if not options.carry:
+        full = Writing(dialect, transcript, entries, structs.replace(options, carry=True), native=native)
+        writing.add(list(_not_carried(writing, full, make(full))))
     document = any(each.at == documents.TAIL for each in placed) or (not native and rendering.tail(None) is not None)
     as_lines = framing == "lines" or (framing == "either" and not document)
     return _Draft(writing, rendering, placed, native, as_lines, () if native else transcript.unread)
@@ -432,6 +438,8 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering, *, lines: bool
             olds = [] if pieces is None else [_body(piece.raw) for piece in pieces]
             before = writing.count
             raws = list(rendering.render(group, olds))
+            if not raws:
+                writing.unwritten.add(group[0].id)
             if writing.options.carry and any(_CARRIES.search(raw) for raw in raws):
                 writing.carry(before)
             _note_arguments(writing, group, raws)
@@ -454,6 +462,29 @@ def _placed(dialect: str, writing: Writing, rendering: Rendering, *, lines: bool
             number += 1
             placed[at, _NEW, number] = _Placed(at, _NEW, number, each)
     return [placed[place] for place in sorted(placed)]
+
+
+def _not_carried(writing: Writing, full: Writing, rendering: Rendering) -> Iterator[Loss]:
+    """What records would carry if they were to: ``rendering`` writes them so for ``full``, and for nobody to read.
+
+    Names that the receipt of ``writing`` has already, of the message or of all, are left out.
+    """
+    named = {(loss.message, name) for loss in writing.losses for name in _LISTED.split(loss.what.replace("_", " "))}
+    left_out = {(loss.message, loss.what) for loss in writing.losses if loss.kind == "dropped"}
+    elsewhere = {(loss.message, loss.what) for loss in writing.losses if loss.kind == "approximated"}
+    places = {entry.id: place for place, entry in enumerate(writing.entries)}
+    for group, pieces in _continued(_groups(full.dialect, full.entries, rendering), rendering):
+        if pieces is not None and kept.untouched(full.dialect, [entry.message for entry in group]):
+            continue
+        with carrying.lacking() as found:
+            list(rendering.render(group, [_body(piece.raw) for piece in pieces or ()]))
+        for message, name in found:
+            same = (each for each in group if each.message is message or (message.id or "") == each.message.id)
+            place = places[next(same, group[0]).id]
+            if (place, message.role) in (left_out | elsewhere if group[0].id in writing.unwritten else left_out):
+                continue
+            if named.isdisjoint(((place, name), (None, name))):
+                yield Loss("dropped", name, "the format has no place for it, and nothing was to be carried", place)
 
 
 def _carried(loss: Loss) -> Loss:

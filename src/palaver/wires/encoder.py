@@ -56,6 +56,8 @@ UNNAMED: Final = "unspecified"
 BEGIN = "(The conversation begins.)"
 CONTINUE = "Continue."
 NONE_TO_SEND = "none to send; a fixed user text was added"
+EMPTY = "it has no content"
+"""Why a message is left out that never said anything: an answer that was cancelled before its first word, say."""
 
 
 class Writer(Protocol):
@@ -220,6 +222,8 @@ class RequestEncoder:
                 self._kept.lose("converted", "tool result", TIED, index)
             item = Placed(index, message)
             fitted = [item] if self._own else fit(item, self._kept, leading=self._leading)
+            if not fitted and not message.content and not isinstance(message, (RescueMarker, FlushMarker)):
+                self._kept.lose("dropped", f"{message.role} message", EMPTY, index)
             if self._leading and len(fitted) == 1 and isinstance(fitted[0].message, SystemMessage) and not placed:
                 system = fitted[0].message
                 if self._writer.hoists(system, self._kept):

@@ -181,7 +181,7 @@ def test_max_tokens_is_required() -> None:
 def test_blank_text_is_left_out() -> None:
     sent, lost = _sent(p.user("", "Hi."), p.assistant("  "), p.user(), p.user("You?"))
     assert sent["messages"] == [said("user", "Hi."), said("user", "You?")]
-    assert len(lost) == 2
+    assert len(lost) == 3
 
 
 def test_a_cache_mark_keeps_no_blank_text() -> None:

@@ -89,7 +89,7 @@ def test_blank_texts_are_left_out_and_no_message_is_empty() -> None:
         p.user("x", " "),
         p.assistant(),
         p.user(),
-        told=("dropped text", "dropped text"),
+        told=("dropped text", "dropped text", "dropped assistant message", "dropped user message"),
     )
     assert sent == [user(text("q"), text("x"))]
     bare = p.Reasoning("r", wire="bedrock_converse")

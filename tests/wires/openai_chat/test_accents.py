@@ -10,8 +10,9 @@ from msgspec import Raw, structs
 
 import palaver as p
 from palaver import wires
+from palaver.core.parts import AssistantPart
 from palaver.stream.narrate import narrate
-from palaver.testing import rules
+from palaver.testing import rules, tables
 from palaver.wires import openai_chat
 from palaver.wires.openai_chat import accents
 from palaver.wires.openai_chat.accents import Accent, row
@@ -43,7 +44,7 @@ def answered(accent: str, message: dict[str, Any], **fields: Any) -> p.Response:
     return wires.get("openai_chat", accent).decode_response({"id": "r", "model": "m", "choices": [choice], **fields})
 
 
-def thought(accent: str, *parts: p.Part, **message: Any) -> p.AssistantMessage:
+def thought(accent: str, *parts: AssistantPart, **message: Any) -> p.AssistantMessage:
     """An answer of the vendor with reasoning in it, and more parts behind."""
     read = answered(accent, message).message
     return read.replace(content=(*read.content, *parts))
@@ -430,6 +431,7 @@ READS = {
     **dict.fromkeys(("groq", "openrouter", "cerebras", "ollama"), ("reasoning",)),
     **dict.fromkeys(("deepseek", "xai", "zai"), ("reasoning_content",)),
     "mistral": (),
+    **dict.fromkeys(("", "compatible", "huggingface", "moonshot", "vllm"), TEXTS),
 }
 """Fields that are read, by docs/spec/wires.md#2.9; all where the vendor is not known, or changed the name."""
 
@@ -443,7 +445,7 @@ def test_a_vendors_row_says_which_field_is_reasoning_and_any_other_is_kept(
 ):
     wire = wires.get("openai_chat", accent)
     message = read(wire, streamed, **{field: "because"})
-    if field in READS.get(accent or "", TEXTS):
+    if field in tables.row(READS, accent or "", "READS in tests/wires/openai_chat/test_accents.py"):
         assert (message.reasoning, kept(message)) == ("because", {})
     else:
         assert (message.reasoning, kept(message)) == (None, {field: "because"})

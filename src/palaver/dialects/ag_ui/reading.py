@@ -193,10 +193,11 @@ class Reading:
             yield from self._passed(main, found.tail)
 
     def _item(self, talk: _Talk, item: Record, fields: Fields) -> Iterator[Step]:
-        role = string(fields, "role") or ""
-        known = ROLES.get(role)
+        role, kind = string(fields, "role") or "", string(fields, "type") or ""
+        known = None if kind in EVENTS and kind else ROLES.get(role)  # the start of a message has a role, too
         if known is None:
-            self._watch.note("unread", f"a message of role {role}")
+            what = f"a message of role {role}" if not kind else f"{kind}: events are read one to a line, not in a list"
+            self._watch.note("unread", what)
             yield from self._passed(talk, item)
             return
         self._watch.keys(fields, known, role)

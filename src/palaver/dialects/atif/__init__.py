@@ -114,7 +114,7 @@ class Trajectories(Dialect, frozen=True, kw_only=True):
 
         def rendering(writing: Writing) -> Rendering:
             made.append(Rendering(writing, embedded, dropped, named))
-            return made[0]
+            return made[-1]
 
         dialect = structs.replace(self, rendering=rendering)
         history, branch, carry = options.history, options.branch, options.carry

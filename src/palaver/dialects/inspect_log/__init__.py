@@ -129,7 +129,7 @@ class Logs(Dialect, frozen=True, kw_only=True):
 
         def rendering(writing: Writing) -> Rendering:
             made.append(Rendering(writing, dropped))
-            return made[0]
+            return made[-1]
 
         dialect = structs.replace(self, rendering=rendering)
         history, branch, carry = options.history, options.branch, options.carry

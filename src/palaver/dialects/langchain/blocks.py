@@ -101,7 +101,8 @@ class Blocks:
             output = fields.get("output", jsontext.NULL)
             failed = string(fields, "status") == "error"
             call, name = string(fields, "tool_call_id") or "", string(fields, "name")
-            return [ServerToolResult(call, jsontext.own(output), self._wire or NAME, name, failed)]
+            # in the form of LangChain, whoever ran it: no wire takes that as its own
+            return [ServerToolResult(call, jsontext.own(output), NAME, name, failed)]
         if kind in _READ:
             return [_READ[kind](fields, self._wire)]
         return [trusted.Opaque(NAME, jsontext.own(raw))]

@@ -23,7 +23,7 @@ from msgspec import structs
 from palaver import wires
 from palaver.core import jsontext, trusted
 from palaver.core.errors import PalaverError
-from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, ToolMessage, UserMessage
+from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, ToolMessage
 from palaver.core.parts import MalformedToolCall, ServerToolResult, ToolCall
 from palaver.dialects import carrying
 from palaver.dialects.conversation import session_of
@@ -115,7 +115,8 @@ class Rendering:
                 self._writing.lose("dropped", f"item {kind}", "the SDK has no such item", entry)
         items = [item for item in items if not strict or string(item, "type") in TYPES]
         if not items:
-            self._writing.lose("dropped", "message", "it says nothing that an item can hold", entry)
+            if message.content:  # the wire names a message without any
+                self._writing.lose("dropped", "message", "it says nothing that an item can hold", entry)
             return []
         self._carry(message, items, entry)
         return items
@@ -123,8 +124,7 @@ class Rendering:
     def _encoded(self, entry: Entry) -> list[Raw]:
         """The wire's items of one message: a call stands before a result, and results behind calls, and go again."""
         message = entry.message
-        # the wire joins neighbouring user messages
-        before: list[Message] = [] if isinstance(message, UserMessage) else [_FIRST]
+        before: list[Message] = [_FIRST]
         first = len(before)
         after: list[Message] = []
         calls: tuple[ToolCall, ...] = ()
