@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from msgspec import Struct
@@ -36,6 +35,7 @@ from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
 from palaver.threads.thread import Entry
 from palaver.threads.view import RECORD, is_sent, scope_of
+from palaver.wires.creation import iso
 
 SEARCH_HISTORY: Final = "search_history"
 """The tool's name."""
@@ -157,7 +157,7 @@ def _line(hit: Hit, words: Sequence[str]) -> str:
     message = hit.message
     who = f"result of {message.tool_name}" if isinstance(message, ToolMessage) else message.role
     sent = message.sent_at
-    when = "" if sent is None else f", {datetime.fromtimestamp(sent // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    when = "" if sent is None else f", {iso(sent)}"
     return f"- {hit.handle} ({who}{when}): {_excerpt(hit.text, words)}"
 
 

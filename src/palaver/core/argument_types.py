@@ -206,7 +206,10 @@ def _simple(fits: Callable[[object], bool], expected: str) -> _Kind:
 
 def _shown(value: object) -> str:
     kind = type(value).__name__
-    return f"{kind} {excerpt(repr(cast('object', value)), 60)}" if isinstance(value, _PLAIN) else kind
+    try:
+        return f"{kind} {excerpt(repr(cast('object', value)), 60)}" if isinstance(value, _PLAIN) else kind
+    except (ValueError, RecursionError):  # Python writes neither any number of digits nor any depth
+        return kind
 
 
 _TAKEN: Final[Mapping[type, tuple[type, ...]]] = {tuple: (tuple, list), frozenset: (frozenset, set)}

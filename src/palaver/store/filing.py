@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import count
+from functools import cached_property
+from itertools import count, takewhile
 from typing import Any, Final
 
 import msgspec
@@ -242,18 +243,21 @@ class _Taking:
         left = _left(begun.metadata)
         moves: dict[str, str | None] = {}
         parted: dict[str, str] = {}
-        covered = {entry for head in heads.values() for entry in _up(head, self._parents)}
+        covered: set[str] = set()
+        for head in heads.values():
+            covered.update(takewhile(lambda entry: entry not in covered, _up(head, self._parents)))
+        tree = _Tree(self._store, self._thread)
         for name, head in sorted(heads.items(), key=lambda each: each[0] != MAIN):
             stands = begun.branches.get(name)
             if head == stands or (name in begun.branches and head is None):
                 left[name] = head
             elif stands is None or (
-                stands == left.get(name) and (stands in covered or self._is_written_on(stands, head))
+                stands == left.get(name) and (stands in covered or tree.is_written_on(stands, head))
             ):
                 moves[name] = left[name] = head
             elif head is not None:
                 parted[name] = head
-        asides = self._aside(parted, moves, left, begun) if parted else {}
+        asides = _aside(tree, parted, moves, left, begun) if parted else {}
         if moves:
             self._store.add(self._thread, (), branches=moves)
         own = MAIN not in parted  # else the file is another version, and the thread keeps what it says of itself
@@ -265,37 +269,104 @@ class _Taking:
         )
         return filed, _Described(self._thread, title, {**told, HEADS: left}, begun.metadata)
 
-    def _is_written_on(self, stands: str, head: str | None) -> bool:
-        """Whether what stands there ends in records that the file has written on since: a torn line, half an answer."""
-        if head is None:
-            return False
-        before, now = self._store.path(self._thread, stands), self._store.path(self._thread, head)
-        same = next((at for at, (one, other) in enumerate(zip(before, now, strict=False)) if one != other), len(now))
-        written = _written([entry.message for entry in before[same:]])
-        return written != b"" and _written([entry.message for entry in now[same:]]).startswith(written)
 
-    def _aside(
-        self, parted: Mapping[str, str], moves: dict[str, str | None], left: dict[str, str | None], begun: ThreadInfo
-    ) -> dict[str, str]:
-        """Put heads that may not move their branch on branches of their own; give the names of those, by branch."""
-        known = {each.id: each.parent for each in self._store.read(self._thread)}
-        heads = {**begun.branches, **moves}
-        holds = {name: set(_up(head, known)) for name, head in heads.items()}
-        found: dict[str, str] = {}
-        for name, head in parted.items():
-            if head in holds.get(name, ()):
-                continue  # the file ends before the thread does
-            holder = next((each for each, entries in holds.items() if head in entries), None)
-            if holder is None:
-                path = set(_up(head, known))
-                ours = (each for each, stands in heads.items() if _is_aside(each) and stands == left.get(each))
-                holder = next((each for each in ours if heads[each] in path), None)
-                holder = holder or next(each for each in map("import-{}".format, count(2)) if each not in heads)
-                moves[holder] = left[holder] = heads[holder] = head
-                holds[holder] = path
-            if _is_aside(holder):
-                found[name] = holder
-        return found
+class _Tree:
+    """The entries of a thread, to be asked who follows whom; read when that is asked first.
+
+    Walks over all branches together take a few steps for each entry. When they are spent, nothing more is found by
+    them, and a head gets a branch of its own.
+    """
+
+    def __init__(self, store: Store, thread: str) -> None:
+        self._store, self._thread = store, thread
+
+    @cached_property
+    def _entries(self) -> dict[str, Entry]:
+        return {each.id: each for each in self._store.read(self._thread)}
+
+    @cached_property
+    def _steps(self) -> Iterator[int]:
+        return iter(range(_LEAST_STEPS + _STEPS * len(self._entries)))
+
+    @cached_property
+    def _spans(self) -> dict[str, tuple[int, int]]:
+        """For each entry, where it and all that follow it stand when what follows an entry stands behind it."""
+        sizes = dict.fromkeys(self._entries, 1)
+        for entry in reversed(self._entries.values()):
+            if entry.parent is not None:
+                sizes[entry.parent] += sizes[entry.id]
+        free: dict[str | None, int] = {None: 0}
+        spans: dict[str, tuple[int, int]] = {}
+        for entry in self._entries.values():
+            start = free[entry.parent]
+            free[entry.parent] = start + sizes[entry.id]
+            free[entry.id] = start + 1
+            spans[entry.id] = start, start + sizes[entry.id]
+        return spans
+
+    def up(self, entry: str | None) -> Iterator[str]:
+        """An entry and all that it follows, back to the first."""
+        while entry is not None:
+            yield entry
+            entry = self._entries[entry].parent
+
+    def walk(self, entry: str | None) -> Iterator[str]:
+        """The same, as long as there are steps left."""
+        return (each for each, _ in zip(self.up(entry), self._steps, strict=False))
+
+    def leads_to(self, entry: str, leaf: str | None) -> bool:
+        """Whether an entry stands on the way to a leaf."""
+        start, stop = self._spans[entry]
+        return leaf is not None and start <= self._spans[leaf][0] < stop
+
+    def is_written_on(self, stands: str, head: str | None) -> bool:
+        """Whether what stands there ends in records that the file has written on since: a torn line, half an answer."""
+        written = self._beside(stands, head)
+        return written != b"" and self._beside(head, stands).startswith(written)
+
+    def _beside(self, leaf: str | None, other: str | None) -> bytes:
+        """The bytes of the records between a leaf and the way to another; none when there are too many of them."""
+        messages: list[Message] = []
+        for entry in self.walk(leaf):
+            if self.leads_to(entry, other):
+                return _written(messages[::-1])
+            messages.append(self._entries[entry].message)
+        return b"" if leaf is None or next(self._steps, None) is None else _written(messages[::-1])
+
+
+_LEAST_STEPS: Final = 10_000
+_STEPS: Final = 20
+
+
+def _aside(
+    tree: _Tree, parted: Mapping[str, str], moves: dict[str, str | None], left: dict[str, str | None], begun: ThreadInfo
+) -> dict[str, str]:
+    """Put heads that may not move their branch on branches of their own; give the names of those, by branch."""
+    heads = {**begun.branches, **moves}
+    holders: dict[str, str] = {}  # a branch on which an entry is
+    ours: dict[str, str] = {}  # entries at which such a branch stands, left there by a file
+    fresh = (each for each in map("import-{}".format, count(2)) if each not in heads)
+
+    def place(name: str, head: str | None) -> None:
+        holders.update(dict.fromkeys(takewhile(lambda each: each not in holders, tree.up(head)), name))
+        if head is not None and _is_aside(name) and head == left.get(name):
+            ours.setdefault(head, name)
+
+    for name, head in heads.items():
+        place(name, head)
+    found: dict[str, str] = {}
+    for name, head in parted.items():
+        if tree.leads_to(head, heads.get(name)):
+            continue  # the file ends before the thread does
+        holder = holders.get(head)
+        if holder is None:
+            stands = next((each for each in tree.walk(head) if each in ours), None)
+            holder = next(fresh) if stands is None else ours.pop(stands)
+            moves[holder] = left[holder] = heads[holder] = head
+            place(holder, head)
+        if _is_aside(holder):
+            found[name] = holder
+    return found
 
 
 def _is_aside(branch: str) -> bool:

@@ -53,10 +53,11 @@ def _milliseconds(value: object) -> int | None:
     return int(value * 1000) if isinstance(value, int | float) and 0 < value < _LATEST else None
 
 
+_LAST: Final = 253_402_300_799
 _LATEST: Final = 1e11
 """Seconds beyond any calendar."""
 
 
 def iso(milliseconds: int) -> str:
-    """Write a time as ISO 8601, in whole seconds of UTC."""
-    return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """Write a time as ISO 8601, in whole seconds of UTC; one before 1970 or after 9999 as the nearest within."""
+    return datetime.fromtimestamp(min(max(milliseconds // 1000, 0), _LAST), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, ca
 from msgspec import Raw, Struct, structs
 
 from palaver.core import jsontext
+from palaver.core.errors import excerpt
 from palaver.core.jsontext import Fields
 from palaver.wires import reading
 
@@ -331,13 +332,13 @@ def _on(effort: str | None, budget: int | None, way: Thinking, context: Context)
 def _with_budget(effort: str | None, budget: int, way: Thinking, context: Context) -> tuple[str | None, int | None]:
     """Fit a number of tokens: into the range, else to an effort, else to a mere switch."""
     if budget < DYNAMIC:
-        context.lose("dropped", "reasoning_tokens", f"{budget} is no number of tokens")
+        context.lose("dropped", "reasoning_tokens", f"{_shown(budget)} is no number of tokens")
         return effort, None
     if way.budgets is not None:
         least, most = way.budgets
         nearest = min(max(budget, least), most)
         if nearest != budget:
-            why = f"{budget} is not within {least} to {most}; {nearest} was sent"
+            why = f"{_shown(budget)} is not within {least} to {most}; {nearest} was sent"
             context.lose("approximated", "reasoning_tokens", why)
         return effort, nearest
     if effort is not None and way.efforts:
@@ -345,13 +346,21 @@ def _with_budget(effort: str | None, budget: int, way: Thinking, context: Contex
         return effort, DYNAMIC if way.dynamic else None
     if way.efforts:
         effort = nearest_effort(effort_of(budget), way.efforts)
-        context.lose("approximated", "reasoning_tokens", f"{budget} tokens are sent as the effort {effort!r}")
+        context.lose("approximated", "reasoning_tokens", f"{_shown(budget)} tokens are sent as the effort {effort!r}")
         return effort, None
     if way.dynamic:
         context.lose("approximated", "reasoning_tokens", "thinking can only be switched on")
         return effort, DYNAMIC
     context.lose("dropped", "reasoning_tokens", "the wire has no such setting")
     return effort, None
+
+
+def _shown(budget: int) -> str:
+    """A budget in words; Python writes no decimal number of any length."""
+    return str(budget) if budget.bit_length() <= _LONG else excerpt(hex(budget), 24)
+
+
+_LONG: Final = 64
 
 
 def _with_effort(effort: str, budget: int | None, way: Thinking, context: Context) -> tuple[str | None, int | None]:

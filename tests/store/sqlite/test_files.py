@@ -538,7 +538,6 @@ def test_messages_are_read_with_sql(tmp_path):
         ).entries
         store.add("copy", [Entry("no uuid", None, p.user("x", id="x", sent_at=7))])
     with closing(sqlite3.connect(tmp_path / "a.db")) as db:
-        db.text_factory = lambda data: data.decode("utf-8", "surrogatepass")
         columns = "place, id, parent, role, agent, model, sent_at"
         rows = db.execute(f"SELECT {columns} FROM messages WHERE thread = 't' ORDER BY place").fetchall()
         assert rows == [
@@ -550,7 +549,8 @@ def test_messages_are_read_with_sql(tmp_path):
             (f"{long}\nand more",),
             ("x",),
         ]
-        (json,) = db.execute("SELECT json FROM messages WHERE place = 2").fetchone()
+        (text, json) = db.execute("SELECT text, json FROM messages WHERE place = 2").fetchone()
+        assert text == "nul \ufffd, half \\ud800, \u2028"
         assert p.loads(json).text == odd
         assert db.execute("SELECT id FROM messages WHERE thread = 'copy'").fetchall() == [("no uuid",)]
         assert db.execute("SELECT thread, title, length FROM conversations ORDER BY thread").fetchall() == [
@@ -558,3 +558,43 @@ def test_messages_are_read_with_sql(tmp_path):
             ("t", "About \u00fc", 3),
         ]
         assert db.execute("SELECT updated_at FROM conversations WHERE thread = 'copy'").fetchone() == (7,)
+
+
+@pytest.mark.finding("F-07")
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b'{"role":"user","content":["plain"]}', None),
+        (b'{"role":"user","content":"plain"}', None),
+        (b'{"role":"user","content":[["x"],{"type":"text","text":"seen"},null]}', "seen"),
+        (b'{"role":"user","content":{"type":"text"}}', None),
+        (b'{"role":"user","content":[{"type":"text","text":"back \\\\ud800 \\uD83d"}]}', "back \\ud800 \\uD83d"),
+        (b'["x"]', None),
+        (b'"x"', None),
+        (b"no json", None),
+        (b"{" * 5000, None),
+    ],
+    ids=range(9),
+)
+def test_a_bad_body_closes_no_view(tmp_path, monkeypatch, body, text):
+    with SQLiteStore(tmp_path / "a.db") as store:
+        store.create("t", title="half \udfff")
+        store.append("t", [p.user("first")])
+        with monkeypatch.context() as patched:
+            patched.setattr("palaver.store.pack.canonical.encode", lambda _: body)
+            store.append("t", [p.user("bad")])
+        store.append("t", [p.user("last")])
+    with closing(sqlite3.connect(tmp_path / "a.db")) as db:
+        assert db.execute("SELECT text FROM messages").fetchall() == [("first",), (text,), ("last",)]
+        assert len(db.execute("SELECT * FROM messages").fetchall()) == 3
+        assert db.execute("SELECT title FROM conversations").fetchall() == [("half \\udfff",)]
+
+
+def test_the_views_of_an_earlier_schema_are_replaced(tmp_path):
+    SQLiteStore(tmp_path / "a.db").close()
+    with closing(sqlite3.connect(tmp_path / "a.db")) as db:
+        db.executescript("DROP VIEW messages; CREATE VIEW messages AS SELECT 1; DELETE FROM migrations WHERE number > 2")
+        db.execute("PRAGMA user_version = 2")
+    SQLiteStore(tmp_path / "a.db").close()
+    with closing(sqlite3.connect(tmp_path / "a.db")) as db:
+        assert db.execute("SELECT text FROM messages").fetchall() == []

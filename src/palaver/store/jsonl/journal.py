@@ -212,13 +212,54 @@ class Lost(NamedTuple):
     data: bytes
 
 
+class LostLines:
+    """The damaged stretches of all files, to be asked for many entries, mostly in the order in which they stand."""
+
+    def __init__(self, stretches: Sequence[Lost] = ()) -> None:
+        """Look into none of them yet."""
+        self._stretches = stretches
+        self._last = 0
+        self._left = _SEARCHED
+        self._shown: set[str] = set()
+
+    def find(self, entry: str) -> Lost | None:
+        """The stretch in which an entry stands. The next is always looked at, all others as long as that is cheap."""
+        token, count = jsontext.encode(entry), len(self._stretches)
+        for step in range(count):
+            at = (self._last + step) % count
+            found = self._stretches[at]
+            if step >= _NEAR:
+                self._left -= len(found.data) + _A_LOOK
+                if self._left < 0:
+                    return None
+            if token in found.data:
+                self._last = at
+                return found
+        return None
+
+    def bytes_of(self, stretch: Lost) -> bytes:
+        """The bytes of a stretch, once: of several entries that stand in it, the first has them."""
+        if stretch.place in self._shown:
+            return b""
+        self._shown.add(stretch.place)
+        return stretch.data
+
+
+_NEAR: Final = 2
+_SEARCHED: Final = 1 << 30
+"""So many bytes are searched for entries that do not stand where the last one stood, or behind it."""
+_A_LOOK: Final = 256
+"""What a look into a short stretch costs, in bytes."""
+
+
 def fitted(
-    change: Change, tree: Thread | None, place: str, lost: Sequence[Lost] = ()
+    change: Change, tree: Thread | None, place: str, lost: LostLines | None = None
 ) -> tuple[list[Change], list[Damage]]:
     """What of a change can be applied, when ``tree`` is what is left of its thread; and what cannot.
 
     ``lost`` are damaged stretches, in which entries that are not there may stand.
     """
+    lost = lost or LostLines()
     match change:
         case Created() | BlobPut() | BlobsDropped():
             return [change], []
@@ -231,7 +272,7 @@ def fitted(
 
 
 def _fitted_entries(
-    change: Joined, tree: Thread | None, place: str, lost: Sequence[Lost]
+    change: Joined, tree: Thread | None, place: str, lost: LostLines
 ) -> tuple[list[Change], list[Damage]]:
     made: list[Change] = []
     damage: list[Damage] = []
@@ -271,14 +312,14 @@ def _stand_in(  # noqa: PLR0917 (what is known of the change, and what is made o
     tree: Thread,
     entries: dict[str, Entry],
     place: str,
-    lost: Sequence[Lost],
+    lost: LostLines,
     damage: list[Damage],
 ) -> None:
     """Put a record in the place of an entry that is lost, and of those before it that are lost with it."""
     chain: list[tuple[str, Lost | None]] = []
     parent: str | None = entry
     while parent is not None and parent not in tree and parent not in entries and len(chain) < _CHAIN:
-        found = _found(parent, lost)
+        found = lost.find(parent)
         chain.append((parent, found))
         named = UNSET if found is None else _parent_in(found, parent)
         if isinstance(named, UnsetType):
@@ -287,21 +328,13 @@ def _stand_in(  # noqa: PLR0917 (what is known of the change, and what is made o
         parent = named
     if parent is not None and parent not in tree and parent not in entries:
         parent = _last_of(change, tree)
-    shown: set[str] = set()
     for name, found in reversed(chain):
         where = place if found is None else found.place
         reason = "its line is not there" if found is None else "its line was altered"
-        data = b"" if found is None or found.place in shown else found.data  # once, where several stood there
-        shown.add(where)
+        data = b"" if found is None else lost.bytes_of(found)
         damage.append(Damage("unreadable", where, f"{reason}; a record stands for it", change.thread, name))
         entries[name] = Entry(name, parent, unreadable(data, f"{where}: {reason}", id=name))
         parent = name
-
-
-def _found(entry: str, lost: Sequence[Lost]) -> Lost | None:
-    """The damaged stretch in which an entry stands."""
-    token = jsontext.encode(entry)
-    return next((each for each in lost if token in each.data), None)
 
 
 def _parent_in(stretch: Lost, entry: str) -> str | UnsetType | None:

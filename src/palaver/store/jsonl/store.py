@@ -53,6 +53,7 @@ class _Replayed(MemoryStore):
     def take(self, news: News) -> list[Damage]:
         """Follow what happened; give the damage."""
         damage = list(news.damage)
+        stretches = journal.LostLines(news.lost)
         if news.anew:
             self._held.clear()
             self._blobs.clear()
@@ -63,7 +64,7 @@ class _Replayed(MemoryStore):
                     self._apply(change)
                 except (KeyError, StoreError):  # what this was made for is lost
                     held = self._held.get(getattr(change, "thread", ""))
-                    fitted, lost = journal.fitted(change, None if held is None else held.tree, step.place, news.lost)
+                    fitted, lost = journal.fitted(change, None if held is None else held.tree, step.place, stretches)
                     damage += lost
                     for each in fitted:
                         self._apply(each)
