@@ -194,3 +194,10 @@ def test_what_was_flushed_is_not_found():
     )
     assert [hit.handle for hit in found_in(thread.entries, ["key"])] == ["u2"]
     assert [hit.handle for hit in found_in(thread_of(*thread.path().messages[:1]).entries, ["key"])] == ["u1"]
+
+
+@pytest.mark.anyio
+async def test_a_hit_may_have_any_time():
+    thread = Thread(clock=lambda: 2**63)
+    thread.append(p.user("The harbour master is Ilse", id="u1", sent_at=2**70))
+    assert "9999-12-31T23:59:59Z" in await searched(thread, find="harbour")

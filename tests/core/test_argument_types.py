@@ -122,3 +122,9 @@ def test_a_dataclass_is_checked_by_its_fields_and_the_error_is_chosen():
     check_arguments("box", Box, {"item": object(), "size": 1}, StoreError)
     with pytest.raises(StoreError, match="box: size"):
         check_arguments("box", Box, {"item": object(), "size": "1"}, StoreError)
+
+
+@pytest.mark.parametrize("value", [10**5000, [10**5000]], ids=["number", "list"])
+def test_a_number_that_python_does_not_write_is_shown_by_its_type(value):
+    with pytest.raises(MessageError, match=f"got {type(value).__name__}"):
+        door(maybe=value)

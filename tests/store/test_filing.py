@@ -10,6 +10,7 @@ from msgspec import structs
 import palaver as p
 from palaver import dialects
 from palaver.dialects.conversation import transcript_of
+from palaver.store import filing
 from palaver.store.filing import Filed, FileState, Filing
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
@@ -233,3 +234,40 @@ def test_a_thread_that_was_deleted_is_taken_in_again(store):
     store.delete(HEADER["id"])
     assert filing.unchanged(state, str) is None
     assert take(store, data, filing, state).new == 1
+
+
+@pytest.mark.finding("F-109")
+def test_an_edited_file_with_many_branches_takes_steps_in_proportion(monkeypatch):
+    taken = []
+    up = filing._Tree.up
+
+    def counted(self, entry):
+        for each in up(self, entry):
+            taken.append(each)
+            yield each
+
+    monkeypatch.setattr(filing._Tree, "up", counted)
+    spent = {}
+    for many in (100, 200):
+        with MemoryStore() as store:
+            for end in ("", " edited"):
+                chain = [line(number, "talk") for number in range(2 * many)]
+                forks = [line(1000 + number, f"fork{end}", parent=f"e{2 * number}") for number in range(many)]
+                taken.clear()
+                take(store, file_of(*chain, *forks))
+            assert len(store.info(HEADER["id"]).branches) == 2 * many + 1
+            spent[many] = len(taken)
+    assert 0 < spent[200] < 3 * spent[100]
+    assert spent[200] < 3000
+
+
+@pytest.mark.finding("F-109")
+def test_when_the_steps_are_spent_a_head_gets_a_branch_of_its_own(store, monkeypatch):
+    monkeypatch.setattr(filing, "_LEAST_STEPS", 0)
+    monkeypatch.setattr(filing, "_STEPS", 0)
+    take(store, file_of(line(0, "one"), line(1, "two")))
+    take(store, file_of(line(0, "one"), line(1, "TWO")))
+    assert take(store, file_of(line(0, "one"), line(1, "TWO"), line(2, "three"))).branch == "import-3"
+    assert said(store) == ["one", "two"]
+    assert said(store, "import-2") == ["one", "TWO"]
+    assert said(store, "import-3") == ["one", "TWO", "three"]

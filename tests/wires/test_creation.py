@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from palaver import wires
+from palaver import Response, assistant, wires
 
 _MESSAGE: Final = {"role": "assistant", "content": "x"}
 _CHOICE: Final = {"index": 0, "message": _MESSAGE, "finish_reason": "stop"}
@@ -46,3 +46,11 @@ def test_a_time_that_cannot_be_read_breaks_no_answer(value: object) -> None:
         body = {**ANSWERS["openai_chat"], "created": value}
     answer = wires.get("openai_chat" if "created" in body else "ollama_chat").decode_response(body)
     assert json.loads(wires.get("openai_responses").encode_response(answer).body)["created_at"] in {0, 1700000001}
+
+
+@pytest.mark.finding("F-102")
+@pytest.mark.parametrize("time", [-1, -(2**63), 253_402_300_800_000, 2**53, 2**63, 2**70, 10**400], ids=range(7))
+def test_a_time_that_no_calendar_holds_is_written_as_the_nearest(time: int) -> None:
+    answer = Response(message=assistant("x", sent_at=time))
+    made = json.loads(wires.get("ollama_chat").encode_response(answer).body)["created_at"]
+    assert made == ("1970-01-01T00:00:00Z" if time < 0 else "9999-12-31T23:59:59Z")

@@ -239,3 +239,12 @@ def test_an_edit_keeps_where_a_setting_stood() -> None:
 def test_a_wire_has_a_row(wire: str) -> None:
     assert wire in thinking.ROWS, f"add a row for {wire} to palaver.wires.thinking.ROWS"
     assert thinking.ROWS[wire][-1].models is None, "the last row holds for models that no row names"
+
+
+@pytest.mark.finding("F-102")
+@pytest.mark.parametrize("budget", [10**5000, -(10**5000)], ids=["much", "negative"])
+@pytest.mark.parametrize("wire", wires.names())
+def test_a_budget_of_any_length_is_a_line_on_the_receipt(wire: str, budget: int) -> None:
+    request = p.Request((p.user("x"),), model="m", settings=p.Settings(reasoning_tokens=budget))
+    losses = wires.get(wire).encode_request(request).losses
+    assert any(loss.what == "reasoning_tokens" and len(loss.why) < 200 for loss in losses)

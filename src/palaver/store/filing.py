@@ -310,6 +310,10 @@ class _Tree:
             yield entry
             entry = self._entries[entry].parent
 
+    def parent(self, entry: str) -> str | None:
+        """The entry that an entry follows."""
+        return self._entries[entry].parent
+
     def walk(self, entry: str | None) -> Iterator[str]:
         """The same, as long as there are steps left."""
         return (each for each, _ in zip(self.up(entry), self._steps, strict=False))
@@ -345,10 +349,12 @@ def _aside(
     heads = {**begun.branches, **moves}
     holders: dict[str, str] = {}  # a branch on which an entry is
     ours: dict[str, str] = {}  # entries at which such a branch stands, left there by a file
+    clear: set[str] = set()  # entries with none of those above them; none comes, as all that they follow is held
     fresh = (each for each in map("import-{}".format, count(2)) if each not in heads)
 
     def place(name: str, head: str | None) -> None:
-        holders.update(dict.fromkeys(takewhile(lambda each: each not in holders, tree.up(head)), name))
+        for entry in takewhile(lambda each: each not in holders, tree.up(head)):
+            holders[entry] = name
         if head is not None and _is_aside(name) and head == left.get(name):
             ours.setdefault(head, name)
 
@@ -360,7 +366,11 @@ def _aside(
             continue  # the file ends before the thread does
         holder = holders.get(head)
         if holder is None:
-            stands = next((each for each in tree.walk(head) if each in ours), None)
+            passed = list(takewhile(lambda each: each not in ours and each not in clear, tree.walk(head)))
+            above = tree.parent(passed[-1]) if passed else head
+            stands = above if above in ours else None
+            if stands is None:
+                clear.update(passed)
             holder = next(fresh) if stands is None else ours.pop(stands)
             moves[holder] = left[holder] = heads[holder] = head
             place(holder, head)

@@ -20,10 +20,10 @@ from msgspec import UNSET, UnsetType
 
 from palaver.core import jsontext
 from palaver.core.changes import MessageChanges
-from palaver.core.errors import ConflictError, DecodeError, MessageError, StoreError
+from palaver.core.errors import ConflictError, DamageError, DecodeError, MessageError, StoreError
 from palaver.core.messages import Message
 from palaver.store import pack
-from palaver.store.unreadable import unreadable
+from palaver.store.unreadable import is_unreadable, unreadable
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import Entry, stamped, verified
 
@@ -70,7 +70,13 @@ def prepare_entry(entry: Entry) -> Prepared:
 
 
 def repeats(earlier: Sequence[Entry], rows: Sequence[Prepared], thread: str, key: str) -> None:
-    """Check that a key which was used before comes with the same messages. Raises ``ConflictError``."""
+    """Check that a key which was used before comes with the same messages. Raises ``ConflictError``.
+
+    Raises ``DamageError`` where one of them cannot be read any more.
+    """
+    for entry in earlier:
+        if is_unreadable(entry.message):
+            raise DamageError(f"thread {thread}: entry {entry.id}: {entry.message.payload['reason']}")
     same = len(earlier) == len(rows) and all(
         pack.pack(_as_given(entry, row)).body.digest == row.packed.body.digest
         for entry, row in zip(earlier, rows, strict=True)
@@ -97,16 +103,23 @@ def entry_of(  # noqa: PLR0917 (one argument a column)
     body: pack.Kept,
     blob: Callable[[bytes], bytes],
     place: str,
+    *,
+    strict: bool = False,
 ) -> Entry:
-    """Read an entry back. Raises ``DamageError``, naming the place, for what is not as it was written.
+    """Read an entry back; with a record (``unreadable``) for a body that is no message, or not as it was written.
 
-    What is as it was written, and no message, is an entry of a record (``unreadable``).
+    ``strict``: raises ``DamageError``, naming the place, for what is not as it was written.
     """
-    text = pack.restored(body.digest, body.encoding, body.data, place)
+    text = body.data
     try:
+        text = pack.restored(body.digest, body.encoding, body.data, place)
         return Entry(id, parent, pack.unpack(text, id, stamps, sent_at, blob))
     except DecodeError as error:
         return Entry(id, parent, unreadable(text, f"{place}: {error}", id=id, sent_at=sent_at))
+    except DamageError as error:  # of the body, or of media that stand apart from it
+        if strict:
+            raise
+        return Entry(id, parent, unreadable(text, str(error), id=id, sent_at=sent_at))
 
 
 def dates(messages: Iterable[Message], now: int) -> tuple[int, int]:

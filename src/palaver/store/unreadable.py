@@ -1,11 +1,12 @@
-"""What stands in a thread for a message that is stored and cannot be decoded.
+"""What stands in a thread for a message that is stored and cannot be decoded, or is not as it was written.
 
 Rules:
 
 - The entry keeps its place, so all other messages of the thread are read, and its path is whole. Its message is a
   record: it is never sent to a model, and no view of the conversation shows it.
 - ``payload`` says why (``reason``), and has the stored bytes, as ``text`` where they are UTF-8, else as ``base64``.
-- ``verify`` reports the entry as ``unreadable``.
+- ``verify`` reports the entry as ``unreadable``, and a body that is not as it was written as ``altered`` or
+  ``missing``.
 
 Stability: experimental.
 """

@@ -593,7 +593,9 @@ def test_a_bad_body_closes_no_view(tmp_path, monkeypatch, body, text):
 def test_the_views_of_an_earlier_schema_are_replaced(tmp_path):
     SQLiteStore(tmp_path / "a.db").close()
     with closing(sqlite3.connect(tmp_path / "a.db")) as db:
-        db.executescript("DROP VIEW messages; CREATE VIEW messages AS SELECT 1; DELETE FROM migrations WHERE number > 2")
+        db.executescript(
+            "DROP VIEW messages; CREATE VIEW messages AS SELECT 1; DELETE FROM migrations WHERE number > 2"
+        )
         db.execute("PRAGMA user_version = 2")
     SQLiteStore(tmp_path / "a.db").close()
     with closing(sqlite3.connect(tmp_path / "a.db")) as db:

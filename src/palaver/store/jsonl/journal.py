@@ -84,14 +84,17 @@ _WRITERS: Final[Mapping[str, Callable[[Any], bytes]]] = {
 def decode(text: bytes | Raw, place: str = "") -> tuple[list[Change], list[Damage]]:
     """Read changes, and tell what of them is not readable; ``place`` is where they stand.
 
-    Raises ``DecodeError``, source ``journal``, for what only a newer version knows, and for what are no changes.
+    Raises ``DecodeError``, source ``journal``, for what only a newer version knows, and for what is no list.
     """
     changes: list[Change] = []
     damage: list[Damage] = []
     try:
-        for index, table in enumerate(jsontext.rows(text)):
+        for index, item in enumerate(jsontext.items(text)):
+            if jsontext.kind(item) != "an object":
+                damage.append(Damage("unreadable", place, f"[{index}]: no change but {jsontext.kind(item)}"))
+                continue
             try:
-                change = _change(table, place, damage)
+                change = _change(jsontext.fields(item), place, damage)
             except DecodeError as error:
                 raise error.within(f"[{index}]") from None
             changes += [] if change is None else [change]
@@ -104,7 +107,11 @@ def decode(text: bytes | Raw, place: str = "") -> tuple[list[Change], list[Damag
 def _change(table: jsontext.Fields, place: str, damage: list[Damage]) -> Change | None:
     """Read one change; ``None`` when a field is not readable without which it says nothing."""
     table = dict(table)
-    name = _text(table.pop("change", jsontext.NULL))
+    kind = table.pop("change", jsontext.NULL)
+    if jsontext.kind(kind) != "a string":
+        damage.append(Damage("unreadable", place, "a change without a name", _thread(table)))
+        return None
+    name = _text(kind)
     if name not in _CLASSES:
         raise DecodeError(f"no change goes by the name {name!r:.40}", path="change")
     cls = _CLASSES[name]

@@ -21,6 +21,7 @@ from palaver.store import pack
 from palaver.store.postgres.database import Link, Row
 from palaver.store.rows import entry_of
 from palaver.store.store import ThreadInfo
+from palaver.store.unreadable import unreadable
 from palaver.threads.thread import Entry
 
 if TYPE_CHECKING:
@@ -223,14 +224,14 @@ def parents(link: Link, rows: Sequence[Row]) -> dict[tuple[int, int], str]:
 
 
 def entry_from(thread: str, row: Row, parents: Mapping[tuple[int, int], str], blob: Callable[[bytes], bytes]) -> Entry:
-    """Read an entry back from the ``COLUMNS`` of its row. Raises ``DamageError``."""
+    """Read an entry back from the ``COLUMNS`` of its row. Raises ``DamageError`` for one that is at no place."""
     place, number, name, before, stamps, sent_at, digest, encoding, data = row
     where = f"entries {thread}/{place}"
-    if data is None:
-        raise DamageError(f"{where}: its message is not there")
     parent = None if before is None else parents.get((number, before))
     if parent is None and before is not None:
         raise DamageError(f"{where}: the entry before it is not there")
+    if data is None:
+        return Entry(name, parent, unreadable(b"", f"{where}: its message is not there", id=name, sent_at=sent_at))
     return entry_of(name, parent, stamps, sent_at, pack.Kept(digest, encoding, data, 0), blob, where)
 
 

@@ -28,6 +28,7 @@ from palaver.store.postgres.database import Link, Row
 from palaver.store.postgres.reading import COLUMNS, blobs, entry_from, parents
 from palaver.store.rows import bound
 from palaver.store.store import Hit, Progress, Query
+from palaver.store.unreadable import is_unreadable
 
 _PARTED: Final = "\n"
 _LONG: Final = 200
@@ -155,6 +156,6 @@ def _hits(link: Link, terms: words.Terms, places: Sequence[Row]) -> list[Hit]:
     for *row, thread in rows:
         entry = entry_from(thread, tuple(row), before, blob)
         text = words.searchable(entry.message)
-        if words.matches(terms, words.normal(text)):
+        if words.matches(terms, words.normal(text)) and not is_unreadable(entry.message):
             hits.append(Hit(thread, entry, words.excerpt(terms, text)))
     return hits

@@ -30,6 +30,7 @@ from palaver.store.sqlite.columns import typed
 from palaver.store.sqlite.reading import Row, ThreadRow, checked_thread, entry_at, thread_of
 from palaver.store.sqlite.schema import INDEXED
 from palaver.store.store import Hit, Query
+from palaver.store.unreadable import is_unreadable
 
 _RULES: Final = 1
 VERSION: Final = _RULES << 32 | int("".join(f"{int(each):02}" for each in unicodedata.unidata_version.split(".")))
@@ -196,7 +197,7 @@ def _hits(db: sqlite3.Connection, rows: Iterable[Row], query: Query, terms: word
                 raise DamageError(f"threads {number!r}: missing: entries refer to it")
             threads[number] = checked_thread(row)
         entry = entry_at(db, threads[number], place)
-        if not _fits(entry.message, query):
+        if is_unreadable(entry.message) or not _fits(entry.message, query):
             continue
         text = words.searchable(entry.message)
         if not scan or words.matches(terms, words.normal(text)):

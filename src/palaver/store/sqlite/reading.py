@@ -22,7 +22,7 @@ from palaver.store import pack
 from palaver.store.rows import entry_of
 from palaver.store.sqlite.columns import check, id_bytes, id_ranges, id_text, typed
 from palaver.store.store import ThreadInfo
-from palaver.store.unreadable import is_unreadable
+from palaver.store.unreadable import is_unreadable, unreadable
 from palaver.threads.thread import Entry
 
 Row: TypeAlias = tuple[Any, ...]
@@ -43,10 +43,14 @@ _PATH: Final = (
 )
 """Leaf first. ``CROSS`` keeps SQLite from walking the whole thread, for the sake of some order, to find a few of it."""
 
+_OWN: Final = 6
+"""So many of its columns are the entry's own; the others are those of its body, which may be gone."""
 _TYPES: Final = frozenset(
-    (int, bytes, parent, int, sent_at, bytes, int, bytes, int, bytes, int)
+    types[:columns]
     for parent in (int, NoneType)
     for sent_at in (int, NoneType, float)
+    for types in [(int, bytes, parent, int, sent_at, bytes, int, bytes, int, bytes, int)]
+    for columns in (_OWN, len(types))
 )
 """``float``: older versions stored the time of a message as it was given, and such a message cannot be decoded."""
 _PARENT: Final = (
@@ -236,17 +240,19 @@ def entries_of(db: sqlite3.Connection, thread: ThreadRow, rows: Iterable[Row]) -
     blob = pack.Shared(lambda digest: blob_of(db, digest, missing=DamageError))
     for row in rows:
         place, name, parent, stamps, sent_at, seal, body, digest, encoding, data, size = row
-        if digest is None:
-            raise DamageError(f"entries {number} {place}: missing: bodies {body}")
-        if tuple(map(type, row)) not in _TYPES:
+        if tuple(map(type, row if digest is not None else row[:_OWN])) not in _TYPES:
             raise DamageError(f"entries {number} {place}: altered: a column has a value of another type")
         if parent not in known:
             known[parent] = _parent(db, thread, place, parent)
         before, sealed = known[parent]
         entry = id_text(name)
+        known[place] = (entry, seal)
+        if digest is None:
+            reason = f"entries {number} {place}: missing: bodies {body}"
+            found.append(Entry(entry, before, unreadable(b"", reason, id=entry)))
+            continue
         if not pack.is_sealed(seal, sealed, entry, stamps, sent_at, digest):
             raise DamageError(f"entries {number} {place}: altered: its seal does not agree")
-        known[place] = (entry, seal)
         kept = pack.Kept(digest, encoding, data, size)
         time = int(sent_at) if type(sent_at) is float else sent_at
         made = entry_of(entry, before, stamps, time, kept, blob, f"bodies {body}")
@@ -264,10 +270,10 @@ def _parent(db: sqlite3.Connection, thread: ThreadRow, place: int, parent: int) 
         raise DamageError(f"entries {number} {place}: missing: entries {number} {parent}, which it follows")
     name, before, stamps, sent_at, seal, digest, sealed = row
     sealed = pack.first_seal(thread.id) if before is None else sealed
-    types = tuple(map(type, (name, stamps, seal, digest, sealed)))
+    types = tuple(map(type, (name, stamps, seal, digest or b"", sealed)))
     if types != (bytes, int, bytes, bytes, bytes) or not isinstance(sent_at, int | float | None):
         raise DamageError(f"entries {number} {parent}: altered: a column has a value of another type")
-    if not pack.is_sealed(seal, sealed, id_text(name), stamps, sent_at, digest):
+    if digest is not None and not pack.is_sealed(seal, sealed, id_text(name), stamps, sent_at, digest):
         raise DamageError(f"entries {number} {parent}: altered: its seal does not agree")
     return id_text(name), seal
 

@@ -262,6 +262,7 @@ class _Saving:
                         body,
                         self._needed_blob,
                         "",
+                        strict=True,
                     )
                 except (PalaverError, TypeError, ValueError, OverflowError):
                     continue

@@ -73,8 +73,8 @@ CREATE VIRTUAL TABLE words USING fts5 (text, labels, content='', columnsize=0, t
 _ID: Final = """CASE length({0}) WHEN 16 THEN lower(substr(hex({0}), 1, 8) || '-' || substr(hex({0}), 9, 4) || '-' ||
   substr(hex({0}), 13, 4) || '-' || substr(hex({0}), 17, 4) || '-' || substr(hex({0}), 21))
   ELSE CAST(substr({0}, 18) AS TEXT) END"""
-# A text cannot hold what the escapes of lone surrogates and NUL mean: readers refuse all rows with such a one, or cut the
-# text off. So `\ud800` stays as it is written, and NUL is U+FFFD. `\\` goes first: what follows it is no escape.
+# A text cannot hold what the escapes of lone surrogates and NUL mean: readers refuse all rows with such a one, or cut
+# the text off. So `\ud800` stays as it is written, and NUL is U+FFFD. `\\` goes first: what follows it is no escape.
 _TEXTS: Final = (
     r"replace(replace(replace(replace({0}, '\\', '\u005c'), '\ud', '\\ud'), '\uD', '\\uD'), '\u0000', '\ufffd')"
 )
