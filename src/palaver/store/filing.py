@@ -353,7 +353,9 @@ def _aside(
     fresh = (each for each in map("import-{}".format, count(2)) if each not in heads)
 
     def place(name: str, head: str | None) -> None:
-        for entry in takewhile(lambda each: each not in holders, tree.up(head)):
+        for entry in tree.up(head):
+            if entry in holders:
+                break
             holders[entry] = name
         if head is not None and _is_aside(name) and head == left.get(name):
             ours.setdefault(head, name)
@@ -366,7 +368,11 @@ def _aside(
             continue  # the file ends before the thread does
         holder = holders.get(head)
         if holder is None:
-            passed = list(takewhile(lambda each: each not in ours and each not in clear, tree.walk(head)))
+            passed: list[str] = []
+            for entry in tree.walk(head):
+                if entry in ours or entry in clear:
+                    break
+                passed.append(entry)
             above = tree.parent(passed[-1]) if passed else head
             stands = above if above in ours else None
             if stands is None:
