@@ -20,7 +20,7 @@ import provider
 from measure import Case, Contender, Job, Row, Skipped, Spread, run
 
 from palaver.context.ledger import Ledger
-from palaver.threads.growing import Beginning
+from palaver.threads.prefix import Beginning
 from palaver.threads.thread import Entry, Thread
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import conversations
 from measure import Case, Contender, Job, Row, run
 
 from palaver import wires
-from palaver.agent.replay_view import ReplayView
+from palaver.agent.journal import ReplayView
 from palaver.core.request import Settings
 from palaver.models.endpoint import Endpoint
 from palaver.models.http import Http

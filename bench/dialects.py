@@ -51,10 +51,10 @@ def _loads(files: Sequence[Path]) -> None:
 
 
 def _read(files: Sequence[Path]) -> None:
-    from palaver import dialects
-    from palaver.dialects.opening import steps_of
+    from palaver import transcripts
+    from palaver.transcripts.file_reader import steps_of
 
-    dialect = dialects.get("claude_code")
+    dialect = transcripts.get("claude_code")
     for path in files:
         with path.open("rb") as file:
             for _ in steps_of(dialect, file, str(path)):
@@ -62,9 +62,9 @@ def _read(files: Sequence[Path]) -> None:
 
 
 def _write(files: Sequence[Path]) -> None:
-    from palaver import dialects
+    from palaver import transcripts
 
-    dialect = dialects.get("claude_code")
+    dialect = transcripts.get("claude_code")
     for path in files:
         data = path.read_bytes()
         assert dialect.write_many(dialect.read(data)).body == data

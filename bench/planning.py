@@ -22,11 +22,10 @@ import runners
 from measure import Case, Contender, Job, Row, Spread, run
 from rounds import answered, loop
 
-from palaver.context.compaction import compacting, without_model
+from palaver.context.compaction import DEFAULT, SUMMARISE, compacting, without_model
 from palaver.context.ledger import Ledger
-from palaver.context.pipelines import DEFAULT, SUMMARISE
 from palaver.context.plan import plan_of
-from palaver.context.rewriting import rewritten
+from palaver.context.rewrite import rewritten
 from palaver.core.errors import SummaryError
 from palaver.threads.thread import Thread
 
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 
     import palaver
     from palaver.context.compaction import Compacted
-    from palaver.context.plan import Plan
-    from palaver.context.stages import Stage
+    from palaver.context.plan import Plan, Stage
 
 AT_MOST_MS = 20
 PATIENCE = 20.0

@@ -20,12 +20,12 @@ from palaver import wires
 from palaver.core.messages import AssistantMessage, DeveloperMessage, Message, SystemMessage
 from palaver.core.request import Settings
 from palaver.models.capabilities import Capabilities
+from palaver.models.encoded_prompt import Written
 from palaver.models.endpoint import Endpoint
 from palaver.models.language_model import Prompt
-from palaver.models.written import Written
-from palaver.threads.growing import Beginning
+from palaver.threads.prefix import Beginning
 from palaver.tokens import estimate
-from palaver.wires.marking import CachePlan
+from palaver.wires._engine.cache_marks import CachePlan
 
 MODELS = {
     "bedrock_converse": "us.anthropic.claude-sonnet-4-5-v1:0",

@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING, Any
 import palaver
 from palaver import wires
 from palaver.agent.agent import Agent
-from palaver.agent.compacting import Compacting
+from palaver.agent.compaction import Compacting
 from palaver.agent.limits import Limits
 from palaver.core.parts import ToolCall
 from palaver.core.request import Settings
 from palaver.core.usage import Usage
 from palaver.models.capabilities import Capabilities
+from palaver.models.encoded_prompt import Written
 from palaver.models.endpoint import Endpoint
 from palaver.models.language_model import LanguageModel, Prompt, Session
 from palaver.models.scripted import ScriptedModel
-from palaver.models.written import Written
 from palaver.store import open_store
 from palaver.threads.ids import uuid7
 

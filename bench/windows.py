@@ -6,7 +6,7 @@ Rules:
   own client, palaver's ``Model`` or OpenAI's. The run begins with five messages: the task, a fact that is marked
   verbatim in palaver and stands there as any other message in the peers, and a word to begin.
 - Nobody cuts a result when it comes: palaver's limit of 6,000 characters is lifted.
-- The window has 64,000 tokens, of which ``palaver.context.budget`` leaves ``ROOM`` for a prompt. Whoever takes a size
+- The window has 64,000 tokens, of which ``palaver.context.plan`` leaves ``ROOM`` for a prompt. Whoever takes a size
   in tokens is given the same: a trigger of 85 % of it to summarise from (palaver's ``SUMMARISE`` has that), all of it
   to trim to. Whoever counts messages gets as many as fit on the average. All else is the default, or as guides show.
 - The cached share is that of bytes that stand at the beginning of a request as they stood in the one before, among all
@@ -33,10 +33,10 @@ from runners import FOUND, SYSTEM, following
 
 import palaver
 from palaver.agent.agent import Agent
-from palaver.agent.compacting import Compacting
+from palaver.agent.compaction import Compacting
 from palaver.agent.limits import Limits
-from palaver.context.budget import capacity
-from palaver.context.pipelines import DEFAULT, SUMMARISE
+from palaver.context.compaction import DEFAULT, SUMMARISE
+from palaver.context.plan import capacity
 from palaver.models.capabilities import Capabilities
 from palaver.models.endpoint import Endpoint
 from palaver.models.http import Http
@@ -46,7 +46,7 @@ from palaver.testing.rules import check_request
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from palaver.context.stages import Stage
+    from palaver.context.plan import Stage
 
 WINDOW = 64_000
 OUTPUT = 8_192

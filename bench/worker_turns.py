@@ -24,11 +24,11 @@ import psycopg
 
 from palaver.models.language_model import Prompt
 from palaver.models.scripted import ScriptedModel
+from palaver.serve.nats import NatsBus
+from palaver.serve.workers.leases import Leases
+from palaver.serve.workers.queue_dispatcher import QueueDesk
+from palaver.serve.workers.worker import run_worker
 from palaver.swarm import Swarm, SwarmAgent
-from palaver.swarm.nats import NatsBus
-from palaver.swarm.work.leases import Leases
-from palaver.swarm.work.queue_desk import QueueDesk
-from palaver.swarm.work.worker import run_worker
 
 NATS = os.environ.get("PALAVER_NATS", "nats://127.0.0.1:4222")
 POSTGRES = os.environ.get("PALAVER_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")

@@ -39,29 +39,28 @@ from palaver import (
     ToolMessage,
     UserMessage,
     assistant,
-    dialects,
     tool,
     tool_call,
+    transcripts,
     user,
     wires,
 )
 from palaver.agent import Agent, Run, Running, approve, compact, undo
-from palaver.cli import branches, demo_model, filling, receipt, render, source, stores
+from palaver.cli import context, demo_model, receipt, render, source, stores
 from palaver.cli.compact import told as compacted
-from palaver.cli.figures import count
-from palaver.cli.screen import console
-from palaver.cli.telling import Teller
+from palaver.cli.run_renderer import Teller
+from palaver.cli.terminal import console, count
 from palaver.context import DEFAULT, contents
-from palaver.dialects.conversation import Transcript
-from palaver.dialects.writing import chosen_history
 from palaver.models import LanguageModel
 from palaver.models.replay import replay
 from palaver.store import Query, Store, open_store
-from palaver.store.filing import Filed, Filing
-from palaver.store.intake import Intake
-from palaver.stream.narrate import narrate
+from palaver.store.import_conversations import Intake
+from palaver.store.import_files import Filed, Filing
+from palaver.stream.replay_events import narrate
 from palaver.swarm import Event
 from palaver.threads import for_model, usage_once
+from palaver.transcripts.conversation import Transcript
+from palaver.transcripts.writer import chosen_history
 
 SESSIONS = Path(__file__).parent / "sessions"
 CONVERSATIONS = Path(__file__).parent / "conversations"
@@ -194,7 +193,7 @@ def fork(out: Console, store: Store, thread: str) -> None:
     train = main.fork("by-train", at=asked.id)
     train.append(assistant("There is a night train as far as Niebüll."), user("Then we take the train."))
     command(out, "show", stores.short(thread), "--branches")
-    for line in branches.drawn(store.load(thread)):
+    for line in render.drawn(store.load(thread)):
         out.print(line, no_wrap=True, overflow="ellipsis")
     out.print()
 
@@ -283,7 +282,7 @@ async def fit(out: Console, store: Store) -> None:
     def fills() -> None:
         command(out, "context", name, "--window", f"{WINDOW}")
         path = thread.path()
-        for piece in filling.drawn(contents(path, for_model(path), window=WINDOW, stages=DEFAULT), out):
+        for piece in context.drawn(contents(path, for_model(path), window=WINDOW, stages=DEFAULT), out):
             out.print(piece)
 
     fills()
@@ -301,8 +300,8 @@ def session(out: Console, store: Store) -> None:
     """Read a session of another agent, write it for a second one, keep it, and give it back."""
     place = SESSIONS / "tides.jsonl"
     data = place.read_bytes()
-    (detected,) = dialects.detect(data, place.name)
-    dialect = dialects.get(detected.dialect)
+    (detected,) = transcripts.detect(data, place.name)
+    dialect = transcripts.get(detected.dialect)
     (transcript,), drift = dialect.read_with_drift(data)
     command(out, "show demo/sessions/tides.jsonl")
     thread = transcript.thread
@@ -316,7 +315,7 @@ def session(out: Console, store: Store) -> None:
         out.print(Line(f"  {each}: kept", "yellow"))
     out.print()
     for target in ("codex", "pi", "openai_messages"):
-        written = dialects.get(target).write(transcript)
+        written = transcripts.get(target).write(transcript)
         command(out, f"convert demo/sessions/tides.jsonl --to {target}")
         size = count(len(written.body), "byte")
         lost = f"{count(len(written.losses), 'thing')} on the receipt" if written.losses else "nothing lost"

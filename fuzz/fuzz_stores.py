@@ -21,7 +21,7 @@ with atheris.instrument_imports(include=["palaver"]):
     import palaver as p
     from palaver import wires
     from palaver.core import canonical, jsontext
-    from palaver.store import archive, pack, words
+    from palaver.store import archive, message_codec, search_text
     from palaver.store.jsonl import lines, log_line
     from palaver.store.jsonl.log_reader import LogReader, threads_of
     from palaver.store.memory import MemoryStore
@@ -137,33 +137,38 @@ def _try_words(way: int, data: bytes) -> None:
     asked, _, rest = data.partition(b"\n")
     if way % 2:
         try:
-            text = words.searchable(canonical.decode(rest))
+            text = search_text.searchable(canonical.decode(rest))
         except p.PalaverError:
             return
     else:
         text = rest.decode("utf-8", "surrogatepass" if way & 2 and _is_wide(rest) else "replace")
-    assert len(text) <= words.MOST_TEXT
-    normal = words.normal(text)
-    assert normal.split() == words.words(text)
-    assert len(normal.encode()) <= words.MOST_BYTES
-    assert all(len(word) <= words.LONGEST_WORD for word in normal.split(" "))
+    assert len(text) <= search_text.MOST_TEXT
+    normal = search_text.normal(text)
+    assert normal.split() == search_text.words(text)
+    assert len(normal.encode()) <= search_text.MOST_BYTES
+    assert all(len(word) <= search_text.LONGEST_WORD for word in normal.split(" "))
     for query in (asked.decode(errors="replace"), text[way % 5 :][:20], text[len(text) // 2 :][: way % 32]):
         try:
-            terms = words.parse(query)
+            terms = search_text.parse(query)
         except p.StoreError:
             continue
-        found = words.excerpt(terms, text, 8 + way % 100)
+        found = search_text.excerpt(terms, text, 8 + way % 100)
         assert len(found) <= 8 + way % 100 + 1, (found, way)
         if terms.needles:
             _INDEX.execute("INSERT INTO words (words) VALUES ('delete-all')")
             _INDEX.execute("INSERT INTO words (rowid, text) VALUES (1, ?)", (normal,))
-            theirs = _INDEX.execute("SELECT rowid FROM words WHERE words MATCH ?", (words.fts5(terms),)).fetchall()
-            assert bool(theirs) == words.matches(terms, normal), "FTS5 finds something else"
-            assert words.tsquery(terms)
+            theirs = _INDEX.execute(
+                "SELECT rowid FROM words WHERE words MATCH ?", (search_text.fts5(terms),)
+            ).fetchall()
+            assert bool(theirs) == search_text.matches(terms, normal), "FTS5 finds something else"
+            assert search_text.tsquery(terms)
     for piece in text.split()[:20]:  # what was written is found by what was written
         quoted = f'"{piece.replace(chr(34), " ")}"'
-        if len(piece) < words.LONGEST_WORD and words.normal(quoted):
-            assert words.matches(words.parse(quoted), normal) or len(normal.encode()) > words.MOST_BYTES // 2, piece
+        if len(piece) < search_text.LONGEST_WORD and search_text.normal(quoted):
+            assert (
+                search_text.matches(search_text.parse(quoted), normal)
+                or len(normal.encode()) > search_text.MOST_BYTES // 2
+            ), piece
 
 
 def _is_wide(data: bytes) -> bool:
@@ -185,21 +190,23 @@ def _try_pack(way: int, data: bytes) -> None:
     if way & 8:
         for digest in (sha256(data).digest(), b""):
             with suppress(p.DamageError):
-                pack.restored(digest, way & 1, data, "here")
-        packed = pack.kept(data)
-        assert pack.restored(packed.digest, packed.encoding, packed.data) == data
+                message_codec.restored(digest, way & 1, data, "here")
+        packed = message_codec.kept(data)
+        assert message_codec.restored(packed.digest, packed.encoding, packed.data) == data
         return
     try:
-        message = pack.unpack(body, entry, way & 7, int.from_bytes(blob[:8], "big", signed=True), lambda _: blob)
+        message = message_codec.unpack(
+            body, entry, way & 7, int.from_bytes(blob[:8], "big", signed=True), lambda _: blob
+        )
     except p.DecodeError:
         return
     place = Entry(entry, None, message)
-    bare, stamps = pack.unstamped(place)
-    packed = pack.pack(bare)
+    bare, stamps = message_codec.unstamped(place)
+    packed = message_codec.pack(bare)
     blobs = {each.digest: each for each in packed.media}
-    text = pack.restored(*packed.body[:3])
-    back = pack.unpack(
-        text, entry, stamps | packed.marks, message.sent_at, lambda digest: pack.restored(*blobs[digest][:3])
+    text = message_codec.restored(*packed.body[:3])
+    back = message_codec.unpack(
+        text, entry, stamps | packed.marks, message.sent_at, lambda digest: message_codec.restored(*blobs[digest][:3])
     )
     assert back == message
 
@@ -327,9 +334,9 @@ def write_seeds(folder: Path) -> None:
     inputs += [("words", 0, f'"café 東京" tow* snake_case\n{spoken}'.encode())]
     inputs += [("words", 1, b"look\n" + canonical.encode(messages[2]))]
     for number, message in enumerate(messages):
-        packed = pack.pack(message)
+        packed = message_codec.pack(message)
         blob = packed.media[0].data if packed.media else b""
-        body = pack.restored(*packed.body[:3])
+        body = message_codec.restored(*packed.body[:3])
         inputs.append(("pack", 7 if number % 2 else 3, b"\n".join([b"e1", blob.replace(b"\n", b""), body])))
     inputs += [("pack", 9, archive.zstd.compress(b"word " * 300)), ("pack", 8, b"plain")]
     inputs += [("threads", way, canonical.encode_many(messages[way:] + messages[:way])) for way in range(8)]

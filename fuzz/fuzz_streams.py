@@ -16,10 +16,10 @@ with atheris.instrument_imports(include=["palaver"]):
     import palaver as p
     from palaver import wires
     from palaver.core.events import ArgumentsDelta, Event, PartEnd, PartStart, ProviderEvent, Start
-    from palaver.stream import eventstream, local
+    from palaver.stream import event_stream, local
+    from palaver.stream.argument_repair import repair
     from palaver.stream.assembler import Assembler
-    from palaver.stream.narrate import narrate
-    from palaver.stream.repair import repair
+    from palaver.stream.replay_events import narrate
     from palaver.testing.receipts import check_receipt
 
     for _name in wires.names():
@@ -132,7 +132,7 @@ def _frame(line: bytes) -> bytes:
     name, _, payload = line.partition(b" ")
     kind = {b"!": "exception", b"?": "error"}.get(name[:1], "event")
     with contextlib.suppress(p.EncodeError):
-        return eventstream.write(payload, name.lstrip(b"!?").decode(errors="replace")[:64], kind=kind)
+        return event_stream.write(payload, name.lstrip(b"!?").decode(errors="replace")[:64], kind=kind)
     return b""
 
 
@@ -195,7 +195,7 @@ def write_seeds(folder: Path) -> None:
         encoder = wires.get(wire).stream_encoder()
         data = b"".join([encoder.feed(event) for event in narrate(response)]) + encoder.finish()
         if wire == "bedrock_converse":
-            frames = eventstream.EventStreamReader().feed(data)
+            frames = event_stream.EventStreamReader().feed(data)
             data = b"\n".join(frame.name.encode() + b" " + frame.data for frame in frames)
         (folder / f"stream-{number:02d}").write_bytes(bytes([number, 3]) + data)
 

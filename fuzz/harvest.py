@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palaver import wires
-from palaver.stream import eventstream, local, repair
+from palaver.stream import argument_repair, event_stream, local
 from palaver.stream.local.parser import Parser
-from palaver.wires.stream_decoder import StreamDecoder
+from palaver.wires._engine.stream_decoder import StreamDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,13 +44,13 @@ def _listen(kind: type, name_of: Callable[[Any], str]) -> None:
 
 
 def _listen_to_repair() -> None:
-    check = repair._checked  # noqa: SLF001 (a plugin listens inside)
+    check = argument_repair._checked  # noqa: SLF001 (a plugin listens inside)
 
     def heard(text: str) -> str:
         keep("repair", text.encode(errors="replace"))
         return check(text)
 
-    repair._checked = heard  # noqa: SLF001 (a plugin listens inside)
+    argument_repair._checked = heard  # noqa: SLF001 (a plugin listens inside)
 
 
 def pytest_runtest_teardown() -> None:
@@ -63,7 +63,7 @@ def pytest_runtest_teardown() -> None:
 
 def lines(data: bytes) -> bytes:
     """The frames of an event stream as the fuzzer takes them: a name and its data in a line."""
-    reader = eventstream.EventStreamReader()
+    reader = event_stream.EventStreamReader()
     sign = {"event": "", "exception": "!", "error": "?"}
     frames = reader.feed(data)
     return b"\n".join([f"{sign[frame.kind]}{frame.name} ".encode() + frame.data for frame in frames])

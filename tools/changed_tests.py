@@ -36,7 +36,7 @@ def changed(base: str) -> list[Path]:
 
 
 def module_of(path: Path) -> str:
-    """`src/palaver/store/rows.py` is `palaver.store.rows`; a package is named by its folder."""
+    """`src/palaver/store/rows.py` is `palaver.store.records`; a package is named by its folder."""
     parts = path.relative_to("src").with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from palaver import dialects
-from palaver.cli.dialects import FIDELITY
+from palaver import transcripts
+from palaver.cli.formats import FIDELITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ def lines() -> Iterator[str]:
     """The table, a line for each dialect."""
     yield "| dialect | what it is | read, then written | branches | resumes | keeps | loses |"
     yield "|---|---|---|---|---|---|---|"
-    for row in map(dialects.get, dialects.names()):
+    for row in map(transcripts.get, transcripts.names()):
         cells = (
             f"`{row.name}`",
             row.title,

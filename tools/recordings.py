@@ -11,13 +11,13 @@ from pathlib import Path
 import palaver as p
 from palaver import wires
 from palaver.models import names
+from palaver.models.encoded_prompt import Written
 from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt
-from palaver.models.masking import bare_path
 from palaver.models.recording import Exchange, Recording, kept
+from palaver.models.redaction import bare_path
 from palaver.models.replay import asked_of
-from palaver.models.written import Written
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests/models/recordings"

@@ -12,11 +12,11 @@ from typing import Any
 
 import palaver as p
 from palaver.agent import Agent, Limits, ToolContext, function_tool
-from palaver.agent.compacting import Compacting
+from palaver.agent.compaction import Compacting
 from palaver.agent.events import ContextCompacted
-from palaver.agent.limiting import text_of
 from palaver.agent.middleware import Middleware, Step
-from palaver.context.pipelines import DEFAULT
+from palaver.agent.tool_output import text_of
+from palaver.context.compaction import DEFAULT
 from palaver.core.errors import ContextOverflowError, TransportError
 from palaver.core.request import Request
 from palaver.models.capabilities import Capabilities

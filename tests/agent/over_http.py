@@ -13,11 +13,10 @@ import palaver as p
 from palaver import wires
 from palaver.agent import Agent, Output, function_tool
 from palaver.core.parts import Text
-from palaver.models.clock import Clock
 from palaver.models.http import Timeouts
 from palaver.models.http_model import Model
-from palaver.models.retry import Retry
-from palaver.stream.narrate import narrate
+from palaver.models.retry import Clock, Retry
+from palaver.stream.replay_events import narrate
 from tests.loopback import Loopback, serve
 from tests.models.speaking import TYPES, body_of, endpoint
 

@@ -14,14 +14,12 @@ from msgspec import structs
 import palaver as p
 from palaver import wires
 from palaver.agent.agent import Agent
-from palaver.agent.approvals import PENDING, Decision, answer, approve, edit, reject
-from palaver.agent.functions import function_tool
+from palaver.agent.approvals import PENDING, Decision, answer, approve, edit, pending, reject, waiting
+from palaver.agent.functions import function_tool, schema_tool
 from palaver.agent.limits import Limits
 from palaver.agent.notes import MAY_HAVE_RUN
-from palaver.agent.permission import CHOICES, Rule
-from palaver.agent.schemas import schema_tool
+from palaver.agent.policy import CHOICES, Rule
 from palaver.agent.subagents import subagents
-from palaver.agent.waiting import pending, waiting
 from palaver.core.errors import MessageError, RunError
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
@@ -461,7 +459,7 @@ import anyio
 import anyio.lowlevel
 from palaver.agent.agent import Agent
 from palaver.agent.approvals import approve, edit
-from palaver.agent.waiting import pending, waiting
+from palaver.agent.approvals import pending, waiting
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
 sys.path.insert(0, {root!r})

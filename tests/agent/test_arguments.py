@@ -6,8 +6,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from palaver.agent.arguments import invalid, read_arguments, read_text
-from palaver.agent.tool import InvalidArgumentsError
+from palaver.agent.tool import InvalidArgumentsError, invalid, read_arguments, read_text
 from palaver.core.parts import ToolCall
 
 START = "Invalid arguments for 'look': "

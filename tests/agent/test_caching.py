@@ -12,8 +12,8 @@ from palaver.agent import Caching, Middleware
 from palaver.core import canonical
 from palaver.core.errors import MessageError
 from palaver.testing.rules import check_request
-from palaver.wires.encoder import RequestEncoder
-from palaver.wires.marking import CachePlan
+from palaver.wires._engine.cache_marks import CachePlan
+from palaver.wires._engine.encoder import RequestEncoder
 from tests.agent.over_http import World, agent_of, grows, provider, say
 
 

@@ -7,12 +7,12 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, Compacting, Compaction, approve, compact, undo
+from palaver.agent.approvals import left_open
+from palaver.agent.compaction import Summariser
 from palaver.agent.events import ContextCompacted, Warned
-from palaver.agent.resuming import left_open
-from palaver.agent.summaries import Summariser
+from palaver.context.compaction import pipeline
 from palaver.context.contents import contents
-from palaver.context.pipelines import pipeline
-from palaver.context.rewriting import is_record
+from palaver.context.rewrite import is_record
 from palaver.core.errors import ConflictError, ContextOverflowError, MessageError
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore

@@ -10,12 +10,12 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, Limits, Middleware, Run, ToolContext, function_tool, subagents
-from palaver.agent.compacting import Compacting
+from palaver.agent.compaction import Compacting
 from palaver.agent.events import ContextCompacted, SubagentEvent, Warned
-from palaver.context.pipelines import pipeline
-from palaver.context.rewriting import is_record, undone
-from palaver.context.stages import Stage
-from palaver.context.summary import HEAD, summarising
+from palaver.context.compaction import pipeline
+from palaver.context.plan import Stage
+from palaver.context.rewrite import is_record, undone
+from palaver.context.summary_stage import HEAD, summarising
 from palaver.core.errors import ConflictError, ContextOverflowError, StreamError, SummaryError
 from palaver.core.request import Response
 from palaver.models.capabilities import Capabilities

@@ -11,11 +11,11 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, function_tool, journal as journal_module
-from palaver.agent.compacting import Compacting
+from palaver.agent.compaction import Compacting
 from palaver.agent.events import ContextCompacted
-from palaver.context.rewriting import is_record
-from palaver.context.stages import Stage
-from palaver.context.summary import HEAD, summarising
+from palaver.context.plan import Stage
+from palaver.context.rewrite import is_record
+from palaver.context.summary_stage import HEAD, summarising
 from palaver.core import canonical
 from palaver.models.capabilities import Capabilities
 from palaver.models.scripted import ScriptedModel

@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import palaver as p
 from palaver import wires
 from palaver.agent import Agent, function_tool
-from palaver.agent.compacting import Compacting
+from palaver.agent.compaction import Compacting
 from palaver.agent.events import ContextCompacted
-from palaver.agent.replay_view import ReplayView
+from palaver.agent.journal import ReplayView
 from palaver.context import plan_of
-from palaver.context.kept import kept
-from palaver.context.pipelines import CODEBUFF, DEFAULT, SUMMARISE
-from palaver.context.rewriting import undone
-from palaver.context.summary import HEAD
+from palaver.context.compaction import CODEBUFF, DEFAULT, SUMMARISE
+from palaver.context.labels import kept
+from palaver.context.rewrite import undone
+from palaver.context.summary_stage import HEAD
 from palaver.core import canonical
 from palaver.core.errors import ContextOverflowError
 from palaver.core.pairs import Placed, whole

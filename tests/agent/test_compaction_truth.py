@@ -18,7 +18,7 @@ from msgspec import Struct
 import palaver as p
 from palaver.agent import Agent, Compacting, compact
 from palaver.agent.events import ContextCompacted
-from palaver.agent.replay_view import ReplayView
+from palaver.agent.journal import ReplayView
 from palaver.core.errors import ContextOverflowError
 from palaver.models.capabilities import Capabilities
 from palaver.models.language_model import LanguageModel

@@ -14,8 +14,8 @@ from hypothesis import given, strategies as st
 import palaver as p
 from palaver.agent.agent import Agent
 from palaver.agent.approvals import approve
+from palaver.agent.functions import merged
 from palaver.agent.limits import Limits
-from palaver.agent.merging import merged
 from palaver.agent.run import Run
 from palaver.agent.tool import ToolContext
 from palaver.core.errors import DecodeError, MessageError, PalaverError, RateLimitError

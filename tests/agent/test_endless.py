@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 import palaver as p
-from palaver.context.pipelines import CODEBUFF, DEFAULT, SUMMARISE
-from palaver.context.rewriting import is_record
+from palaver.context.compaction import CODEBUFF, DEFAULT, SUMMARISE
+from palaver.context.rewrite import is_record
 from palaver.store.sqlite import SQLiteStore
 from palaver.threads import Thread, for_model
 from tests.agent.endless import FACT, LOCKER, OUTPUT, TASK, WINDOW, Provider, asked, walk

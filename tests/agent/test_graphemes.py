@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, strategies as st
 
-from palaver.agent import graphemes
+from palaver.agent import tool_output
 
 SAMPLES = {
     "CR": "\r",
@@ -46,8 +46,8 @@ def joined(one, other):
 @pytest.mark.parametrize("one", SAMPLES)
 @pytest.mark.parametrize("other", SAMPLES)
 def test_pairs_follow_the_annex(one, other):
-    assert graphemes.count(SAMPLES[one] + SAMPLES[other]) == (1 if joined(one, other) else 2)
-    marked = graphemes.count(SAMPLES[one] + "\u0308" + SAMPLES[other])
+    assert tool_output.count(SAMPLES[one] + SAMPLES[other]) == (1 if joined(one, other) else 2)
+    marked = tool_output.count(SAMPLES[one] + "\u0308" + SAMPLES[other])
     assert marked == 1 + (one in CONTROLS) + (not joined("Extend", other))
 
 
@@ -83,7 +83,7 @@ WORDS = [
 
 @pytest.mark.parametrize(("text", "expected"), WORDS)
 def test_words(text, expected):
-    assert graphemes.count(text) == expected
+    assert tool_output.count(text) == expected
 
 
 texts = st.text(st.sampled_from("".join(SAMPLES.values()) + "b漢👍🏽é") | st.characters())
@@ -93,22 +93,22 @@ texts = st.text(st.sampled_from("".join(SAMPLES.values()) + "b漢👍🏽é") | 
 @example("e\u0301x", 1, 1)
 @example("a\r\n\u1112\u1161\u11abb", 1, 2)
 def test_pieces_are_counted_as_the_whole_is(text, start, size):
-    piece, total = graphemes.cut(text, start, size)
-    assert total == graphemes.count(text)
-    head, _ = graphemes.cut(text, 0, start)
-    rest, _ = graphemes.cut(text, start + size, len(text))
+    piece, total = tool_output.cut(text, start, size)
+    assert total == tool_output.count(text)
+    head, _ = tool_output.cut(text, 0, start)
+    rest, _ = tool_output.cut(text, start + size, len(text))
     assert head + piece + rest == text
-    assert graphemes.count(head) == min(start, total)
-    assert graphemes.count(piece) == max(0, min(size, total - start))
+    assert tool_output.count(head) == min(start, total)
+    assert tool_output.count(piece) == max(0, min(size, total - start))
 
 
 @given(texts, texts)
 def test_joining_texts_joins_one_cluster_at_most(one, other):
-    apart = graphemes.count(one) + graphemes.count(other)
-    assert apart - graphemes.count(one + "\n" + other) in (-1, 0)  # 0: a carriage return stood before the line break
+    apart = tool_output.count(one) + tool_output.count(other)
+    assert apart - tool_output.count(one + "\n" + other) in (-1, 0)  # 0: a carriage return stood before the line break
 
 
 @pytest.mark.parametrize("text", ["x", "\r\n", "漢", "e\u0301", "🇩", "👨\u200d", "\u1100"])
 def test_a_long_text_costs_its_length(text):
     long = text * 200_000  # quadratic time would run for many minutes
-    assert graphemes.cut(long, 0, 6000)[1] == graphemes.count(long)
+    assert tool_output.cut(long, 0, 6000)[1] == tool_output.count(long)

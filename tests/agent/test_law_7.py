@@ -20,11 +20,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import palaver as p
 from palaver.agent import events, journal as journal_module, notes
 from palaver.agent.agent import Agent
-from palaver.agent.approvals import approve
+from palaver.agent.approvals import approve, pending
 from palaver.agent.functions import function_tool
 from palaver.agent.middleware import Middleware
 from palaver.agent.tool import ToolContext
-from palaver.agent.waiting import pending
 from palaver.core.errors import MessageError
 from palaver.models.scripted import ScriptedModel
 from palaver.store.in_thread import in_thread

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 import palaver as p
-from palaver.agent import graphemes
-from palaver.agent.limiting import Limited, compress, limit, stretch
+from palaver.agent import tool_output
+from palaver.agent.tool_output import Limited, compress, limit, stretch
 from palaver.core.parts import Json
 
 NOTE = "\n[Result truncated: showing the first {} of {} characters.]"
@@ -69,7 +69,7 @@ def test_the_whole_is_given_back_exactly_when_something_was_cut(content: Any, ch
     said = [
         part.text if isinstance(part, p.Text) else bytes(part.value_json).decode() for part in content if part != IMAGE
     ]
-    total = sum(map(graphemes.count, said))
+    total = sum(map(tool_output.count, said))
     if total <= characters:
         assert cut == Limited(content)
         return

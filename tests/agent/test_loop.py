@@ -10,14 +10,14 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.agent import approvals, events, notes, patience
+from palaver.agent import approvals, events, middleware, notes
 from palaver.agent.agent import Agent
 from palaver.agent.approvals import approve, edit, reject
 from palaver.agent.functions import function_tool
 from palaver.agent.guardrails import Guardrail, deny
+from palaver.agent.journal import ReplayView
 from palaver.agent.limits import Limits
 from palaver.agent.middleware import Blocked, Middleware, Step
-from palaver.agent.replay_view import ReplayView
 from palaver.agent.run import Run
 from palaver.agent.tool import ToolContext
 from palaver.core.errors import ConflictError, DecodeError, MessageError, RunError, StoreError, UnavailableError
@@ -169,7 +169,7 @@ async def test_a_hook_that_raises_fails_the_run_and_the_thread_is_whole(hook):
 @pytest.mark.row("ASK-30")
 @pytest.mark.parametrize("hook", ["before_agent", "before_model", "after_model", "after_agent"])
 async def test_a_hook_that_hangs_ends_the_run(hook, monkeypatch):
-    monkeypatch.setattr(patience, "HOOK_SECONDS", 0.02)
+    monkeypatch.setattr(middleware, "HOOK_SECONDS", 0.02)
 
     async def hang(*_: Any) -> None:
         await anyio.sleep(30)

@@ -13,9 +13,8 @@ from msgspec import structs
 import palaver as p
 from palaver.agent import machine as m, protocol
 from palaver.agent.approvals import SOURCE, pending_record
-from palaver.agent.calls import PlannedCall, client_calls, result
 from palaver.agent.limits import Limits
-from palaver.agent.state import State
+from palaver.agent.protocol import PlannedCall, State, client_calls, result
 from tests.agent.wholeness import broken_pairs, refused, said
 
 PHASES = ("idle", "prepare", "model", "review", "output", "plan", "approval", "tools", "done")

@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 import palaver as p
-from palaver.agent import Agent, function_tool, observing
+from palaver.agent import Agent, events, function_tool
 from palaver.agent.events import RunFinished, TextDelta, Warned
 from palaver.agent.subagents import subagents
 from palaver.core.errors import TransportError
@@ -24,7 +24,7 @@ def anyio_backend(request):
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
-    monkeypatch.setattr(observing, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(events, "GRACE_SECONDS", 0.1)
 
 
 def call(name, id="c1", arguments="{}"):
@@ -182,7 +182,7 @@ async def test_an_observer_that_hangs_holds_nothing_up(is_async):
 @pytest.mark.anyio
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_one_that_hangs_is_left_out_while_the_run_goes_on(is_async, monkeypatch):
-    monkeypatch.setattr(observing, "EVENT_SECONDS", 0.03)
+    monkeypatch.setattr(events, "EVENT_SECONDS", 0.03)
     release, seen = threading.Event(), []
 
     def hang(event):
@@ -197,7 +197,7 @@ async def test_one_that_hangs_is_left_out_while_the_run_goes_on(is_async, monkey
         await anyio.sleep(0.06)
         return "seen"
 
-    watch = observing.Observing([hang_later if is_async else hang, seen.append], None, seconds=0.03)
+    watch = events.Observing([hang_later if is_async else hang, seen.append], None, seconds=0.03)
     made = Agent(ScriptedModel([p.assistant(call("look")), "ok"]), tools=[look])
     await made.driver("x", watch).drive()
     release.set()
@@ -207,7 +207,7 @@ async def test_one_that_hangs_is_left_out_while_the_run_goes_on(is_async, monkey
 
 @pytest.mark.anyio
 async def test_one_that_falls_behind_is_left_out(monkeypatch):
-    monkeypatch.setattr(observing, "BACKLOG", 3)
+    monkeypatch.setattr(events, "BACKLOG", 3)
     release, seen = threading.Event(), []
     made = scripted(p.assistant(call("look")), "ok", observers=[lambda _event: release.wait(10)])
     async with made.start("x") as running:

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from palaver import wires
-from palaver.agent.outputs import NO_OUTPUT, error_output, output_of, plain
 from palaver.agent.tool import InvalidArgumentsError, Output
+from palaver.agent.tool_output import NO_OUTPUT, error_output, output_of, plain
 from palaver.core.errors import MessageError, ToolError
 from palaver.core.factories import assistant, tool, tool_call, user
 from palaver.core.parts import Audio, File, Image, Json, Reasoning, Text, ToolCall

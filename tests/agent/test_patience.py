@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.agent import Agent, Limits, Middleware, events, patience
+from palaver.agent import Agent, Limits, Middleware, events, middleware
 from palaver.models import ScriptedModel
 from tests.agent.scripts import call, calls, noting
 
@@ -34,7 +34,7 @@ async def forever(*_):
 @pytest.mark.row("ASK-30")
 @pytest.mark.parametrize("where", ["before", "behind", "rule", "policy", "instructions"])
 async def test_no_hook_hangs_a_run(where, monkeypatch):
-    monkeypatch.setattr(patience, "HOOK_SECONDS", 0.05)
+    monkeypatch.setattr(middleware, "HOOK_SECONDS", 0.05)
     how = {where: forever} if where in {"policy", "instructions"} else {}
     agent = Agent(ScriptedModel([calls(call(to="B")), "k"]), tools=[noting([])], middleware=[Hangs(where)], **how)
     with anyio.fail_after(5):
@@ -45,7 +45,7 @@ async def test_no_hook_hangs_a_run(where, monkeypatch):
 
 @pytest.mark.anyio
 async def test_the_time_of_the_model_is_not_the_wrappers(monkeypatch):
-    monkeypatch.setattr(patience, "HOOK_SECONDS", 0.05)
+    monkeypatch.setattr(middleware, "HOOK_SECONDS", 0.05)
     agent = Agent(ScriptedModel(["k"], delay=0.2), middleware=[Hangs("nowhere")])
     run = await agent.run("Go.")
     assert run.ok

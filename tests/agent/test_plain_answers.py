@@ -9,8 +9,7 @@ from hypothesis import given, strategies as st
 
 import palaver as p
 from palaver.agent import Agent, function_tool
-from palaver.agent.guardrails import Guardrail
-from palaver.agent.plain_answers import text_fault, transforming, validating, without_tags
+from palaver.agent.guardrails import Guardrail, text_fault, transforming, validating, without_tags
 from palaver.models.scripted import ScriptedModel
 from palaver.swarm import no_tool_syntax, plain_text
 

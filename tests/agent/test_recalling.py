@@ -8,10 +8,10 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, function_tool
-from palaver.agent.compacting import Compacting
-from palaver.agent.recalling import found_in
-from palaver.context.stages import Stage
-from palaver.context.summary import summarising
+from palaver.agent.compaction import Compacting
+from palaver.agent.results import found_in
+from palaver.context.plan import Stage
+from palaver.context.summary_stage import summarising
 from palaver.models.capabilities import Capabilities
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 import palaver as p
-from palaver.agent import repetition
-from palaver.agent.repetition import Repetition, signature
+from palaver.agent import loops
+from palaver.agent.loops import Repetition, signature
 from palaver.core.parts import MalformedToolCall
 
 
@@ -98,9 +98,9 @@ A, B = call('{"p":1}'), call('{"p":2}')
 def test_a_round_is_a_repeat_only_of_the_one_before(rounds, verdicts):
     state, given_ = Repetition(), []
     for round_ in rounds:
-        state, verdict = repetition.repeated(state, round_)
+        state, verdict = loops.repeated(state, round_)
         if not verdict:
-            state = repetition.ran(state, failed=False)
+            state = loops.ran(state, failed=False)
         given_.append(verdict)
     assert given_ == verdicts
 
@@ -108,16 +108,16 @@ def test_a_round_is_a_repeat_only_of_the_one_before(rounds, verdicts):
 @pytest.mark.row("DAS-23")
 @pytest.mark.parametrize("failed", [True, False])
 def test_the_wording_says_whether_the_round_failed(failed):
-    state, _ = repetition.repeated(Repetition(), [A])
-    state = repetition.ran(state, failed=failed)
-    state, _ = repetition.repeated(state, [A])
+    state, _ = loops.repeated(Repetition(), [A])
+    state = loops.ran(state, failed=failed)
+    state, _ = loops.repeated(state, [A])
     assert state.failed is failed
-    text = repetition.told("read", failed=state.failed)
+    text = loops.told("read", failed=state.failed)
     assert text.startswith("You already called read with the same arguments")
     assert ("and it failed" in text) is failed
     assert ("its result is in the conversation above" in text) is not failed
 
 
 def test_a_new_round_forgets_that_the_last_one_failed():
-    state, _ = repetition.repeated(repetition.ran(repetition.repeated(Repetition(), [A])[0], failed=True), [B])
+    state, _ = loops.repeated(loops.ran(loops.repeated(Repetition(), [A])[0], failed=True), [B])
     assert not state.failed

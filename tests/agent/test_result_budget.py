@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import palaver as p
-from palaver.agent import Agent, Compacting, approve, function_tool, graphemes
+from palaver.agent import Agent, Compacting, approve, function_tool, tool_output
+from palaver.agent.results import Spilling
 from palaver.agent.scripted_agent import Scripted, call_of
-from palaver.agent.spilling import Spilling
 from palaver.models.capabilities import Capabilities
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
@@ -119,13 +119,13 @@ def test_the_results_of_a_turn_never_exceed_their_total(
     assert all(sorted(k for k in message.metadata if KEY in k) == KEYS for message in found)
     for message, text in zip(found, texts, strict=True):
         if limit is not None and not spilled:
-            assert graphemes.count(spoken(message.text)) <= limit
+            assert tool_output.count(spoken(message.text)) <= limit
         if message.text == text:
             continue
         assert "read_result" in message.text
         if not spilled and len(text) <= 20_000:  # a longer one is compressed
             assert text.startswith(spoken(message.text))
-            assert graphemes.cut(text, 0, graphemes.count(spoken(message.text)))[0] == spoken(message.text)
+            assert tool_output.cut(text, 0, tool_output.count(spoken(message.text)))[0] == spoken(message.text)
 
 
 KEYS = sorted(

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from palaver import wires
-from palaver.agent.schemas import schema_tool
+from palaver.agent.functions import schema_tool
 from palaver.agent.tool import InvalidArgumentsError
 from palaver.core.errors import MessageError
 from palaver.core.factories import user
@@ -139,7 +139,7 @@ async def test_a_free_text_tool_gets_its_text(context):
 
 def test_what_is_not_used_is_not_imported():
     code = (
-        "import palaver.agent.functions, palaver.agent.schemas, palaver.agent.mcp, sys;"
+        "import palaver.agent.functions, palaver.agent.functions, palaver.agent.mcp, sys;"
         "print({'mcp', 'jsonschema', 'pydantic', 'httpx', 'httpx2'} & set(sys.modules))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"

@@ -7,13 +7,11 @@ import json
 import pytest
 
 import palaver as p
-from palaver.agent import Agent, function_tool, graphemes
+from palaver.agent import Agent, function_tool, tool_output
 from palaver.agent.events import ValuesChanged
-from palaver.agent.limiting import compress
-from palaver.agent.reading import whole_result
-from palaver.agent.spilling import Spilling
-from palaver.agent.todo_list import INSTRUCTIONS, TodoList
-from palaver.agent.todos import Todo
+from palaver.agent.results import Spilling, whole_result
+from palaver.agent.todos import INSTRUCTIONS, Todo, TodoList
+from palaver.agent.tool_output import compress
 from palaver.core.errors import MessageError
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
@@ -121,7 +119,7 @@ async def test_what_the_loop_itself_cut_is_read_by_the_same_tool():
     )
     cut, read = results(await made.run("x"))
     assert cut.text.endswith('[To read on, call read_result with {"handle": "c1", "start": 100}.]')
-    assert read.text.startswith(graphemes.cut(TEXT, 100, 9)[0])
+    assert read.text.startswith(tool_output.cut(TEXT, 100, 9)[0])
     plain = await Agent(ScriptedModel([call("fetch"), "done"]), tools=[fetch], result_limit=100).run("x")
     assert results(plain)[0].text.endswith("characters.]"), "nobody could read on"
 

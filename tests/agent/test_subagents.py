@@ -7,11 +7,9 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, Limits, approve, function_tool, reject
-from palaver.agent.agent_ids import meant
 from palaver.agent.events import ReasoningDelta, RunFinished, RunStarted, SubagentEvent, ToolFinished, ToolStarted
-from palaver.agent.plan_mode import PlanMode
-from palaver.agent.subagents import subagents
-from palaver.agent.todos import todo_tool
+from palaver.agent.subagents import meant, subagents
+from palaver.agent.todos import PlanMode, todo_tool
 from palaver.core.errors import MessageError, TransportError
 from palaver.core.usage import Usage
 from palaver.models.scripted import ScriptedModel

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from palaver.agent.functions import function_tool
-from palaver.agent.tool_names import Toolbox, legal, normalized
+from palaver.agent.tool import Toolbox, legal, normalized
 from palaver.core.errors import MessageError
 
 

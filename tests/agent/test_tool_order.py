@@ -11,10 +11,9 @@ import pytest
 import palaver as p
 from palaver import wires
 from palaver.agent import Agent, AgentTool, Output, approve, function_tool
-from palaver.agent.guardrails import Guardrail, deny
+from palaver.agent.guardrails import Guardrail, ToolBreaker, deny
 from palaver.agent.middleware import Middleware
-from palaver.agent.plan_mode import PlanMode
-from palaver.agent.tool_breaker import ToolBreaker
+from palaver.agent.todos import PlanMode
 from palaver.core.errors import MessageError
 from palaver.core.parts import Text
 from palaver.core.tools import Tool

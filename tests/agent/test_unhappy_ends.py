@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 import palaver as p
-from palaver.agent import events, patience
+from palaver.agent import events, middleware
 from palaver.agent.agent import Agent
 from palaver.agent.approvals import approve, edit
 from palaver.agent.functions import function_tool
@@ -82,7 +82,7 @@ async def test_an_answer_that_is_blocked_late_stands_once_and_is_never_sent_agai
 
 @pytest.mark.row("KAI-21")
 async def test_hooks_after_a_cancel_have_little_time_together(monkeypatch):
-    monkeypatch.setattr(patience, "GRACE", 0.05)
+    monkeypatch.setattr(middleware, "GRACE", 0.05)
     told = []
 
     class Slow(Middleware):

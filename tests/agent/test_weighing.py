@@ -12,11 +12,11 @@ import tiktoken
 
 import palaver as p
 from palaver.agent import Agent, Limits, function_tool
-from palaver.agent.compacting import Compacting
+from palaver.agent.compaction import Compacting
 from palaver.agent.events import ContextCompacted
 from palaver.agent.middleware import RunContext
-from palaver.agent.weighing import Weighing
-from palaver.context.budget import capacity
+from palaver.agent.token_budget import Weighing
+from palaver.context.plan import capacity
 from palaver.core.errors import ContextOverflowError, OverloadedError
 from palaver.models.capabilities import Capabilities
 from palaver.models.catalogue import catalogue

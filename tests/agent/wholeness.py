@@ -10,7 +10,7 @@ from msgspec import Raw
 
 import palaver as p
 from palaver import wires
-from palaver.agent.replay_view import ReplayView
+from palaver.agent.journal import ReplayView
 from palaver.core.request import Request
 from palaver.testing import rules
 from palaver.threads.thread import Entry, Thread

@@ -2,7 +2,7 @@
 
 import json
 
-from palaver.stream import eventstream
+from palaver.stream import event_stream
 
 CALL = '{"city": "Husum"}'
 
@@ -99,7 +99,7 @@ GOOGLE = sse(*_GOOGLE, end=b"\r\n")
 GEMINI_ARRAY = ("[" + ",\r\n".join(map(json.dumps, _GOOGLE)) + "]").encode()
 
 BEDROCK = b"".join(
-    eventstream.write(json.dumps(payload).encode(), name)
+    event_stream.write(json.dumps(payload).encode(), name)
     for name, payload in (
         ("messageStart", {"role": "assistant"}),
         ("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": "I "}}),

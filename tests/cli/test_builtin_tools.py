@@ -5,7 +5,7 @@ import os
 import pytest
 
 from palaver.agent import Agent
-from palaver.cli.builtin_tools import file_tools
+from palaver.cli.agent_options import file_tools
 from palaver.core.factories import assistant, tool_call
 from palaver.models import ScriptedModel
 

@@ -10,8 +10,8 @@ from rich.text import Text
 
 import palaver as p
 from palaver.agent.events import ContextCompacted
-from palaver.cli import event_json, filling, stores
-from palaver.cli.telling import Teller
+from palaver.cli import context, run_renderer, stores
+from palaver.cli.run_renderer import Teller
 from palaver.context import Change, Failure, contents
 from palaver.core import jsontext
 from palaver.core.errors import SummaryError
@@ -220,7 +220,7 @@ def test_a_compaction_in_a_run_is_one_line_and_one_event():
         "context compacted: 90,000 → 20,000 of 100,000 tokens (snip)",
         "compaction, auto: no ␛[2J luck",
     ]
-    line = json.loads(jsontext.encode(event_json.as_json(told)))
+    line = json.loads(jsontext.encode(run_renderer.as_json(told)))
     assert (line["event"], line["before"], line["after"]) == ("context_compacted", 90_000, 20_000)
     assert line["changes"] == [{"stage": "snip", "messages": 5, "before": 90_000, "after": 20_000}]
     assert (line["failures"][0]["stage"], line["failures"][0]["error"]["text"]) == ("auto", "no \x1b[2J luck")
@@ -231,7 +231,7 @@ def test_where_the_encoding_has_no_blocks_the_bar_is_letters_also_in_colour(kept
     found = contents(path, for_model(path), window=60_000)
     file = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="replace")
     out = Console(file=file, force_terminal=True, color_system="truecolor", width=60)
-    for each in filling.drawn(found, out):
+    for each in context.drawn(found, out):
         if isinstance(each, Text):
             out.print(each)
     file.flush()

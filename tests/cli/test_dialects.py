@@ -7,7 +7,7 @@ import json
 import pytest
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from tests.dialects.samples import FOLDER
 
 SESSION = FOLDER / "pi" / "branches.jsonl"
@@ -17,7 +17,7 @@ THREAD = "0192f0c4-0000-7000-8000-000000000001"
 def test_the_formats_are_listed(run):
     done = run("dialects")
     assert done.code == 0
-    for name in dialects.names():
+    for name in transcripts.names():
         assert name in done.out
     one = run("dialects", "pi")
     assert "keeps: branches" in one.out
@@ -58,7 +58,7 @@ def test_a_request_becomes_a_session(run, tmp_path):
     done = run("convert", "talk.jsonl", "--to", "pi", "-o", "out.jsonl")
     assert (done.code, done.out) == (0, "")
     assert "palaver → pi: 1 file, nothing lost" in done.err
-    (transcript,) = dialects.get("pi").read((tmp_path / "out.jsonl").read_bytes())
+    (transcript,) = transcripts.get("pi").read((tmp_path / "out.jsonl").read_bytes())
     assert [message.text for message in transcript.thread.path().messages if message.text] == ["hi", "ho"]
 
 

@@ -11,10 +11,7 @@ import sys
 import pytest
 
 import palaver as p
-from palaver.cli import importing
-from palaver.dialects.opening import beginning
-from palaver.dialects.unpacking import zstd
-from palaver.dialects.writing import is_record
+from palaver.cli import imports
 from palaver.store import Query, open_store
 from palaver.store.archive import export_thread
 from palaver.store.jsonl.log import JsonlLog
@@ -22,6 +19,9 @@ from palaver.store.jsonl.log_line import LogContext
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
 from palaver.threads import for_agent
+from palaver.transcripts.decompress import zstd
+from palaver.transcripts.file_reader import beginning
+from palaver.transcripts.writer import is_record
 
 CHAT = [p.system("be brief"), p.user("\n  Is it raining?  \nIn Husum."), p.assistant("yes"), p.user("and now?")]
 HI = {"role": "user", "content": "hi"}
@@ -275,10 +275,10 @@ def test_ctrl_c_leaves_what_was_imported_and_the_next_call_goes_on(tmp_path, kep
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads here)
     )
     for _ in range(20):
-        importing.stdout.readline()
-    importing.send_signal(signal.SIGINT)
-    out, err = importing.communicate(timeout=60)
-    assert importing.returncode == 130
+        imports.stdout.readline()
+    imports.send_signal(signal.SIGINT)
+    out, err = imports.communicate(timeout=60)
+    assert imports.returncode == 130
     assert err.startswith(b"stopped; ")
     assert b"import again to go on" in err
     said = 20 + out.count(b"\n")
@@ -321,7 +321,7 @@ def test_a_fault_of_ours_in_one_file_does_not_stop_a_folder(run, talk, saved, ke
             raise TypeError("unhashable type")
         return beginning(name)
 
-    monkeypatch.setattr(importing, "beginning", failing)
+    monkeypatch.setattr(imports, "beginning", failing)
     saved({"a": 1}, "bad.json")
     done = run("import", "bad.json", talk())
     assert done.code == 1
@@ -428,7 +428,7 @@ def session(tmp_path):
 @pytest.mark.finding("F-78")
 @pytest.mark.parametrize("least", [1, 3, 10_000])
 def test_an_import_leaves_nothing_to_index(run, session, monkeypatch, tmp_path, least):
-    monkeypatch.setattr(importing, "_UNINDEXED", least)
+    monkeypatch.setattr(imports, "_UNINDEXED", least)
     took = []
     index = SQLiteStore.index
     monkeypatch.setattr(SQLiteStore, "index", lambda self, **_: took.append(index(self)) or took[-1])

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from palaver import dialects, user, wires
+from palaver import transcripts, user, wires
 from palaver.cli import stores
-from palaver.cli.telling import Teller
+from palaver.cli.run_renderer import Teller
 from palaver.store import open_store
 
 pytestmark = pytest.mark.finding("F-63")
@@ -22,7 +22,7 @@ def joined(text):
 def test_names_in_tables_are_whole(run, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     shown = run("dialects").out
-    assert all(name in shown for name in dialects.names())
+    assert all(name in shown for name in transcripts.names())
     shown = run("wires").out
     assert all(name in shown for name in wires.names())
     assert "…" not in shown
@@ -65,7 +65,7 @@ def test_wires_and_dialects_are_listed_as_json(run):
     assert [each["name"] for each in listed] == list(wires.names())
     assert "mistral" in listed[0]["accents"]
     listed = [json.loads(line) for line in run("dialects", "--json").out.splitlines()]
-    assert [each["name"] for each in listed] == list(dialects.names())
+    assert [each["name"] for each in listed] == list(transcripts.names())
     assert [json.loads(line)["name"] for line in run("dialects", "codex", "--json").out.splitlines()] == ["codex"]
 
 
@@ -89,6 +89,6 @@ def test_no_width_hides_what_there_is_or_cuts_a_name(run, monkeypatch, location,
         assert LONG in shown, command
         assert "rain" in shown or command[0] == "context", command
     shown = run("dialects").out
-    assert all(name in shown for name in dialects.names())
+    assert all(name in shown for name in transcripts.names())
     shown = run("wires").out
     assert all(name in shown for name in wires.names())

@@ -304,10 +304,10 @@ def test_a_port_that_is_taken_is_one_line(run, swarm):
 @pytest.mark.finding("S-14")
 @pytest.mark.parametrize("name", ["starlette", "uvicorn"])
 def test_a_missing_extra_is_one_line(run, swarm, monkeypatch, name):
-    from palaver.cli import shared
+    from palaver.cli import serve
 
-    real = shared.find_spec
-    monkeypatch.setattr(shared, "find_spec", lambda asked: None if asked == name else real(asked))
+    real = serve.find_spec
+    monkeypatch.setattr(serve, "find_spec", lambda asked: None if asked == name else real(asked))
     ran = run("serve", swarm)
     how = "pip install 'palaver[serve]', or pip install -e '.[serve]' in a clone"
     assert (ran.code, ran.err) == (1, f"palaver: {name}: it is not installed: {how}\n")

@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 import palaver as p
-from palaver.cli import branches, stores
+from palaver.cli import render, stores
 from palaver.store import open_store
 from palaver.threads import Entry
 
@@ -205,7 +205,7 @@ def test_a_deep_tree_is_drawn():
 
     with open_store("memory:") as store:
         grow(store)
-        lines = list(branches.drawn(store.load("deep")))
+        lines = list(render.drawn(store.load("deep")))
     assert len(lines) == 2400
 
 

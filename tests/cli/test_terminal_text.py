@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 import palaver as p
-from palaver.cli import files, harmless, screen
+from palaver.cli import files, terminal
 from palaver.store import open_store
 from tests.cli.terminal import Terminal
 
@@ -23,7 +23,7 @@ EVIL = "A\x1b]0;X\x07B\x1b[2JC\x9b31mD\u202eE\x08F\rG\x1b]8;;http://e\x1b\\H\x90
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 OWN = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[hl]|\r?\x1b\[(?:2K|1A)|\r+(?=\n)")
 """What Rich writes for colours, the cursor and its bars, and the terminal's own line ends."""
-CLI = Path(harmless.__file__).parent
+CLI = Path(terminal.__file__).parent
 WRITERS = {
     "harmless.py": {"print", "sys.stdout.write"},
     "files.py": {"sys.stdout.buffer"},
@@ -165,13 +165,13 @@ def test_no_command_lets_text_steer_at_a_terminal(evil, command):
 
 
 def test_lines_and_logs_are_harmless(capsys):
-    harmless.echo(EVIL)
-    harmless.echo(EVIL, err=True, nl=False)
-    harmless.harmless_logs()
+    terminal.echo(EVIL)
+    terminal.echo(EVIL, err=True, nl=False)
+    terminal.harmless_logs()
     record = logging.LogRecord("x", logging.WARNING, __file__, 1, "%s", (EVIL,), None)
     assert not STEERS.search(logging.lastResort.format(record))
     shown = capsys.readouterr()
-    assert shown.out == shown.err + "\n" == harmless.safe(EVIL) + "\n"
+    assert shown.out == shown.err + "\n" == terminal.safe(EVIL) + "\n"
 
 
 def test_drawings_are_harmless_and_keep_their_colours(monkeypatch):
@@ -181,7 +181,7 @@ def test_drawings_are_harmless_and_keep_their_colours(monkeypatch):
     table = Table(title=EVIL)
     table.add_column(EVIL)
     table.add_row(Text(EVIL, "red"))
-    screen.console().print(table)
+    terminal.console().print(table)
     drawn = sys.stdout.getvalue()
     assert "\x1b[31m" in drawn
     assert not STEERS.search(OWN.sub("", drawn))

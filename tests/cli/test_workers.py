@@ -5,7 +5,7 @@ import sys
 import anyio
 import pytest
 
-from palaver.cli.workers import Workers
+from palaver.cli.serve import Workers
 
 pytestmark = pytest.mark.anyio
 

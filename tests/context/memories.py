@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import palaver as p
 from palaver.context import Plan, plan_of
-from palaver.context.kept import kept
+from palaver.context.labels import kept
 from palaver.threads.repair import repair
 from palaver.tokens.estimate import estimate
 

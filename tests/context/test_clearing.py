@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import palaver as p
-from palaver.context import Plan, clearing, labels
-from palaver.context.clearing import micro, snip, supersede, time_micro
+from palaver.context import Plan, clear_stage, labels
+from palaver.context.clear_stage import micro, snip, supersede, time_micro
 from palaver.context.plan import plan_of
 from tests.context.conversations import MINUTE, NOW, planned
 from tests.context.goldens import AT, COMPACTION, conversation
@@ -235,4 +235,4 @@ def test_a_verbatim_result_is_not_cleared() -> None:
     plan = planned(messages)
     assert supersede(plan) is plan
     assert micro(plan).messages[2] is messages[2]
-    assert clearing.LAST_RESULTS == 5
+    assert clear_stage.LAST_RESULTS == 5

@@ -3,9 +3,9 @@ from hypothesis import given, strategies as st
 
 import palaver as p
 from palaver.context import Stage, compacting, due, plan_of, without_model
-from palaver.context.cold import TTL, cold_stages, idle, is_cold
-from palaver.context.pipelines import CODEBUFF
-from palaver.context.pruning import PRUNE
+from palaver.context.compaction import CODEBUFF
+from palaver.context.digest_stage import PRUNE
+from palaver.context.marks import TTL, cold_stages, idle, is_cold
 from palaver.core.errors import MessageError, PalaverError
 from tests.context.memories import step, words
 

@@ -11,10 +11,9 @@ import pytest
 import palaver as p
 from palaver import wires
 from palaver.context import labels, plan_of
-from palaver.context.folding import SOURCE, Count, collapse, partial, partial_up_to, stands_for
-from palaver.context.plan import Item
-from palaver.context.stages import Summarise
-from palaver.context.summary import summarising
+from palaver.context.fold_stage import SOURCE, Count, collapse, partial, partial_up_to, stands_for
+from palaver.context.plan import Item, Summarise
+from palaver.context.summary_stage import summarising
 from palaver.core.errors import MessageError
 from palaver.core.request import Encoded
 from palaver.testing import rules

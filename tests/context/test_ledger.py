@@ -12,7 +12,7 @@ from palaver.context.plan import SOURCE
 from palaver.core.errors import MessageError
 from palaver.testing import strategies
 from palaver.threads import RECORD, Thread
-from palaver.threads.growing import Beginning
+from palaver.threads.prefix import Beginning
 from palaver.tokens import Calibration, counter, estimate, overhead
 
 

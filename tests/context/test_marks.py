@@ -15,7 +15,7 @@ from palaver.context import marks
 from palaver.context.marks import Bridges, CachePlan, StableMarks, stable_marks, turn_marks
 from palaver.core.errors import MessageError
 from palaver.testing import strategies
-from palaver.threads.growing import Beginning
+from palaver.threads.prefix import Beginning
 from palaver.tokens import estimate
 from tests.context.growing import EVERY, TOOLS, conversation, growing
 from tests.wires.histories import histories

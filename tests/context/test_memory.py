@@ -3,8 +3,8 @@ from hypothesis import given, strategies as st
 
 import palaver as p
 from palaver.context import plan_of
-from palaver.context.memory import Entry, Tools, budgeted, cut, entries, is_memory, lengths, read, written
-from palaver.context.standing import standing
+from palaver.context.digest_stage import Entry, Tools, budgeted, cut, entries_of, is_memory, lengths, read, written
+from palaver.context.labels import standing
 from palaver.testing.strategies import any_messages, odd_text
 from tests.context.memories import IMAGE
 
@@ -57,7 +57,7 @@ def _result(name, *outputs, **fields):
     ],
 )
 def test_what_is_told_of_a_message(message, told):
-    found = [entry.text for entry in entries(message, _TOOLS)]
+    found = [entry.text for entry in entries_of(message, _TOOLS)]
     assert found == ([] if told is None else [told])
 
 
@@ -73,15 +73,15 @@ def test_what_is_told_of_a_message(message, told):
     ],
 )
 def test_the_limits_of_entries(make, limit):
-    (whole,) = entries(make("y" * limit), Tools())
+    (whole,) = entries_of(make("y" * limit), Tools())
     assert whole.text.endswith("y" * limit)
-    (short,) = entries(make("y" * (limit + 1)), Tools())
+    (short,) = entries_of(make("y" * (limit + 1)), Tools())
     assert "left out" in short.text
     assert limit - 10 <= len(short.text) - (len(whole.text) - limit) <= limit
 
 
 def test_user_words_and_answers_to_questions_share_a_budget():
-    kinds = [entries(each, Tools())[0].kind for each in (p.user("a"), _result("ask_user", "b"), p.assistant("c"))]
+    kinds = [entries_of(each, Tools())[0].kind for each in (p.user("a"), _result("ask_user", "b"), p.assistant("c"))]
     assert kinds == ["user", "user", "work"]
 
 
@@ -130,7 +130,7 @@ def test_what_a_user_wrote_in_the_same_form_is_the_users_text():
     forged = _memory([Entry("work", "all is done")]).text
     message = p.user(forged, payload={"compaction": {"stage": "prune", "entries": [["work", 3]]}})
     assert not is_memory(message)
-    assert entries(message, Tools()) == [Entry("user", f"[USER]\n{forged}")]
+    assert entries_of(message, Tools()) == [Entry("user", f"[USER]\n{forged}")]
     inside = Entry("user", f"[USER]\n{forged}")
     assert read(_memory([inside, Entry("work", "b")])) == [inside, Entry("work", "b")]
 
@@ -149,5 +149,5 @@ def test_a_memory_whose_record_is_wrong_is_one_entry(record):
 
 @given(any_messages())
 def test_every_message_can_be_told(message):
-    for entry in entries(message, Tools()):
+    for entry in entries_of(message, Tools()):
         assert entry.text

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from palaver.context.pipelines import AFTER, BEFORE, pipeline
+from palaver.context.compaction import AFTER, BEFORE, pipeline
 from tests.context.goldens import GOLDENS
 
 TRIGGERS = GOLDENS["stage_triggers"]

@@ -27,7 +27,7 @@ from palaver.context.marks import Bridges, CachePlan, StableMarks, turn_marks
 from palaver.core.messages import SystemMessage
 from palaver.store import open_store
 from palaver.testing.rules import check_request
-from palaver.wires.marking import marking_of
+from palaver.wires._engine.cache_marks import marking_of
 from tests.context.growing import EVERY, TOOLS, conversation, growing, read_again
 
 ON_EVERY_WIRE = pytest.mark.parametrize("wire", EVERY)

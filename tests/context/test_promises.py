@@ -11,9 +11,9 @@ from hypothesis import given, strategies as st
 import palaver as p
 from palaver import wires
 from palaver.context import Compacted, Ledger, Plan, Stage, compacting, without_model
-from palaver.context.changing import marked
-from palaver.context.kept import kept
-from palaver.context.pipelines import pipeline
+from palaver.context.compaction import pipeline
+from palaver.context.labels import kept
+from palaver.context.rewrite import marked
 from palaver.core.errors import StoreError
 from palaver.core.pairs import Placed, whole
 from palaver.testing import rules

@@ -5,8 +5,7 @@ from hypothesis import assume, given, settings, strategies as st
 
 import palaver as p
 from palaver.context import plan_of
-from palaver.context.memory import Entry, Tools, is_memory, read
-from palaver.context.pruning import CONTINUE, PRUNE, prune
+from palaver.context.digest_stage import CONTINUE, PRUNE, Entry, Tools, is_memory, prune, read
 from palaver.testing.rules import WIRES, check_request
 from palaver.wires import get
 from tests.context.memories import IMAGE, assert_promises, plans, step, turns, words

@@ -9,7 +9,7 @@ import pytest
 
 import palaver as p
 from palaver.context import Plan, plan_of
-from palaver.context.shortening import LEAST, shorten
+from palaver.context.shorten_stage import LEAST, shorten
 from palaver.tokens import estimate
 
 _LINE = re.compile(r"\n\[\.\.\. (\d+) characters(?: of the result of (\S+))? left out \.\.\.]\n")

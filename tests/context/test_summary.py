@@ -12,9 +12,9 @@ from hypothesis import assume, given, settings, strategies as st
 import palaver as p
 from palaver import wires
 from palaver.context import Breaker, Plan, Stage, Summarise, plan_of, summarising, summary_of
-from palaver.context.kept import kept, rounds
-from palaver.context.pipelines import AUTO_SHARE, pipeline
-from palaver.context.stages import Work
+from palaver.context.compaction import AUTO_SHARE, pipeline
+from palaver.context.labels import kept, rounds
+from palaver.context.plan import Work
 from palaver.core.errors import ContextOverflowError, MessageError, OverloadedError, SummaryError, TransportError
 from palaver.core.request import Settings
 from palaver.testing import rules

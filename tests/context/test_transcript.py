@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import palaver as p
-from palaver.context.transcript import Entry, clamped, entry, transcript
+from palaver.context.summary_stage import Entry, clamped, entry, transcript
 from palaver.testing import strategies as messages_
 from tests.wires.histories import carriers, histories
 

@@ -8,9 +8,9 @@ from hypothesis import Phase, assume, find, given, settings, strategies as st
 
 import palaver as p
 from palaver.context import Compacted, Plan, compacting, plan_of, without_model
-from palaver.context.kept import kept, rounds
-from palaver.context.pipelines import CODEBUFF
-from palaver.context.trimming import LARGE_OMITTED, OMITTED, omit_large, simplify, trim
+from palaver.context.compaction import CODEBUFF
+from palaver.context.labels import kept, rounds
+from palaver.context.shorten_stage import LARGE_OMITTED, OMITTED, omit_large, simplify, trim
 from palaver.core.errors import PalaverError
 from palaver.testing.rules import WIRES, check_request
 from palaver.tokens.estimate import estimate_text

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import pytest
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, StoreError
+from palaver.core.type_checks import check_arguments
 
 if TYPE_CHECKING:
     from palaver.nowhere import Unseen

@@ -10,7 +10,7 @@ import palaver as p
 from palaver import wires
 from palaver.core.pairs import TIED, tied
 from palaver.threads import repair
-from palaver.wires.encoder import RequestEncoder
+from palaver.wires._engine.encoder import RequestEncoder
 
 pytestmark = pytest.mark.finding("F-18")
 

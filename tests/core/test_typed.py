@@ -28,7 +28,7 @@ from palaver import (
     tool_call,
     user,
 )
-from palaver.core import canonical, changes, jsontext, typed
+from palaver.core import canonical, changes, jsontext, type_checks
 from palaver.core.errors import EncodeError, PalaverError
 from palaver.core.messages import MESSAGE_CLASSES
 from palaver.core.value import Value
@@ -282,13 +282,13 @@ def test_a_thread_takes_messages_only():
 
 
 def test_an_unchecked_constructor_makes_the_same_value():
-    assert typed.unchecked(Text)("a") == Text("a")
-    assert typed.unchecked(ToolCall)("1", "f", custom=True) == ToolCall("1", "f", custom=True)
+    assert type_checks.unchecked(Text)("a") == Text("a")
+    assert type_checks.unchecked(ToolCall)("1", "f", custom=True) == ToolCall("1", "f", custom=True)
 
 
 def test_decoding_and_msgspec_replace_do_not_check_twice(monkeypatch):
-    monkeypatch.setattr(typed, "_plans", {})
-    monkeypatch.setattr(typed, "_plan", lambda _cls: pytest.fail("checked again"))
+    monkeypatch.setattr(type_checks, "_plans", {})
+    monkeypatch.setattr(type_checks, "_plan", lambda _cls: pytest.fail("checked again"))
     message = loads(b'{"role":"user","content":[{"type":"text","text":"a"}],"tags":["t"]}')
     assert structs.replace(message, agent="b").agent == "b"
 

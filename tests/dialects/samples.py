@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from palaver import dialects
-from palaver.dialects.dialect import Origin
+from palaver import transcripts
+from palaver.transcripts.format import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent / "files"
 
 def all_files() -> Iterator[tuple[str, Path]]:
     """Every dialect with every file of its folder."""
-    for name in dialects.names():
+    for name in transcripts.names():
         for path in sorted((FOLDER / name).glob("*")):
             if path.is_file():
                 yield name, path

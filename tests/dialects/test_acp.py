@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.messages import AssistantMessage, ToolMessage, UserMessage
 from palaver.core.parts import Audio, File, Image, MalformedToolCall, Opaque, Reasoning, Text, ToolCall
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import transcript_of
-from palaver.dialects.writing import is_record
+from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
 from tests.dialects.samples import FOLDER
 
-ACP = dialects.get("acp")
+ACP = transcripts.get("acp")
 FULL = (FOLDER / "acp" / "full.jsonl").read_bytes()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver import assistant, dialects, system, tool, user
+from palaver import assistant, system, tool, transcripts, user
 from palaver.core.messages import AssistantMessage, DeveloperMessage, FlushMarker, SystemMessage, ToolMessage
 from palaver.core.parts import (
     Audio,
@@ -25,14 +25,14 @@ from palaver.core.parts import (
     Url,
 )
 from palaver.core.usage import Usage
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import derived_id, session_of, transcript_of
-from palaver.dialects.writing import is_record
 from palaver.threads.model_view import for_model
 from palaver.threads.people_view import for_people
 from palaver.threads.thread import Entry
+from palaver.transcripts.conversation import derived_id, session_of, transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
 
-DIALECT = dialects.get("ag_ui")
+DIALECT = transcripts.get("ag_ui")
 FILES = Path(__file__).parent / "files" / "ag_ui"
 
 

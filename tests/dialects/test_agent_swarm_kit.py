@@ -8,14 +8,14 @@ import pytest
 from msgspec import UNSET
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.parts import Image, Inline, MalformedToolCall, Opaque, Reasoning, Text, ToolCall, Url
-from palaver.dialects.conversation import transcript_of
-from palaver.dialects.writing import is_record
 from palaver.threads.thread import Entry, Thread
+from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.writer import is_record
 from tests.dialects.samples import FOLDER
 
-SWARM = dialects.get("agent_swarm_kit")
+SWARM = transcripts.get("agent_swarm_kit")
 FILES = FOLDER / "agent_swarm_kit"
 
 

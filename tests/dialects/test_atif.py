@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core import factories, jsontext
 from palaver.core.errors import EncodeError, LossError
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
@@ -31,12 +31,12 @@ from palaver.core.parts import (
     Video,
 )
 from palaver.core.usage import Usage
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import Session, Transcript, hidden_before, session_of, transcript_of
-from palaver.dialects.writing import is_record
 from palaver.threads.thread import Entry, Thread
+from palaver.transcripts.conversation import Session, Transcript, hidden_before, session_of, transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
 
-ATIF = dialects.get("atif")
+ATIF = transcripts.get("atif")
 FILES = Path(__file__).parent / "files" / "atif"
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -193,7 +193,7 @@ def test_the_session_and_its_sub_agents():
     ],
 )
 def test_it_is_recognised(data, version, confidence):
-    (found,) = dialects.detect(data, "x.json")
+    (found,) = transcripts.detect(data, "x.json")
     assert (found.dialect, found.version, found.confidence) == ("atif", version, confidence)
 
 

@@ -8,11 +8,11 @@ import pytest
 from msgspec import Raw
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.messages import AssistantMessage
 from palaver.core.parts import Opaque, Part
-from palaver.dialects import carrying
-from palaver.dialects.conversation import transcript_of
+from palaver.transcripts import extension_slot
+from palaver.transcripts.conversation import transcript_of
 
 
 def opaque(number):
@@ -21,7 +21,7 @@ def opaque(number):
 
 def carry(messages, plain):
     """What is carried, as it comes out of a file."""
-    return json.loads(json.dumps(carrying.carried(messages, plain)))
+    return json.loads(json.dumps(extension_slot.carried(messages, plain)))
 
 
 @pytest.mark.finding("F-111")
@@ -48,13 +48,13 @@ def carry(messages, plain):
 def test_damaged_data_of_ours_is_let_go(damage):
     said = [p.user("hi")]
     slot = carry([p.user("hi", agent="a")], said)
-    assert carrying.restored(said, slot) == (p.user("hi", agent="a"),)
-    assert carrying.restored(said, {**slot, **damage}) is None
+    assert extension_slot.restored(said, slot) == (p.user("hi", agent="a"),)
+    assert extension_slot.restored(said, {**slot, **damage}) is None
 
 
 @pytest.mark.finding("F-111")
 def test_a_record_whose_slot_is_empty_keeps_its_message():
-    pi = dialects.get("pi")
+    pi = transcripts.get("pi")
     body = pi.write(transcript_of([p.user("hi", agent="a", sent_at=1)])).body
     lines = [json.loads(line) for line in body.splitlines()]
     for line in lines:
@@ -79,7 +79,7 @@ def test_what_is_compared_grows_with_the_parts_and_not_with_their_square(monkeyp
     for size in (100, 200, 400):
         content = tuple(opaque(number) for number in range(size))
         before = compared
-        carrying.carried([AssistantMessage(content=content, agent="a")], [AssistantMessage(content=content)])
+        extension_slot.carried([AssistantMessage(content=content, agent="a")], [AssistantMessage(content=content)])
         counts.append(compared - before)
     assert counts[2] <= 4 * counts[0] + 100
     assert counts[2] <= 10 * 400
@@ -91,11 +91,11 @@ def test_parts_that_the_record_says_are_carried_as_numbers():
     message = AssistantMessage(content=content, agent="a")
     slot = carry([message], [AssistantMessage(content=(opaque(2), opaque(1)))])
     assert slot["messages"][0]["content"] == [1, 0, 1]
-    assert carrying.restored([AssistantMessage(content=(opaque(2), opaque(1)))], slot) == (message,)
+    assert extension_slot.restored([AssistantMessage(content=(opaque(2), opaque(1)))], slot) == (message,)
 
 
 @pytest.mark.finding("F-111")
-@pytest.mark.parametrize("name", [each for each in dialects.names() if dialects.get(each).rendering is not None])
+@pytest.mark.parametrize("name", [each for each in transcripts.names() if transcripts.get(each).rendering is not None])
 def test_half_a_character_can_be_written(name):
     odd = "half \ud83d cut"
     messages = [
@@ -104,4 +104,4 @@ def test_half_a_character_can_be_written(name):
         p.tool(odd, tool_call_id="c", tool_name="f"),
         p.user(Opaque("x", Raw(b'{"a":"\\ud83d"}')), metadata={"error": odd}),
     ]
-    assert dialects.get(name).write(transcript_of(messages)).body
+    assert transcripts.get(name).write(transcript_of(messages)).body

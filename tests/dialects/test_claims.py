@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.wires.detect import detect
 from tests.dialects.samples import FILES, IDS
 
@@ -20,10 +20,10 @@ SAMPLES = [pytest.param(name, path, id=each) for (name, path), each in zip(FILES
 @pytest.mark.parametrize(("name", "path"), SAMPLES)
 def test_no_other_recogniser_claims_a_sample(name, path):
     data = path.read_bytes()
-    claims = {each.dialect: each.confidence for each in dialects.detect(data, path.name)}
+    claims = {each.dialect: each.confidence for each in transcripts.detect(data, path.name)}
     assert set(claims) <= {name}
-    for other in dialects.names():
-        sighting = dialects.get(other).detect(data, path.name)
+    for other in transcripts.names():
+        sighting = transcripts.get(other).detect(data, path.name)
         if other != name and sighting is not None:
             assert sighting.confidence < max(claims.values(), default=1.0)
 
@@ -50,4 +50,4 @@ LANGFUSE = {
 
 def test_a_trace_with_the_attributes_deeper_inside_is_no_span():
     for data in (json.dumps(LANGFUSE), json.dumps(LANGFUSE, indent=1), f"{json.dumps(LANGFUSE)}\n" * 2):
-        assert dialects.get("otel_genai").detect(data.encode()) is None
+        assert transcripts.get("otel_genai").detect(data.encode()) is None

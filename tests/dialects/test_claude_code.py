@@ -9,20 +9,20 @@ import pytest
 from msgspec import Raw
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.messages import AssistantMessage, ToolMessage, UserMessage
 from palaver.core.parts import Image, Reasoning
-from palaver.dialects.claude_code.forms import file_name
-from palaver.dialects.claude_code.told import source_of
-from palaver.dialects.conversation import derived_id, session_of, transcript_of
-from palaver.dialects.dialect import Origin
-from palaver.dialects.kept import bare
 from palaver.threads import for_model, for_people
 from palaver.threads.thread import Entry
 from palaver.threads.view import DISCARDED, PLACEHOLDER
+from palaver.transcripts.claude_code.injected_text import source_of
+from palaver.transcripts.claude_code.shapes import file_name
+from palaver.transcripts.conversation import derived_id, session_of, transcript_of
+from palaver.transcripts.format import Origin
+from palaver.transcripts.original_bytes import bare
 from tests.dialects.samples import FOLDER, origin
 
-CLAUDE = dialects.get("claude_code")
+CLAUDE = transcripts.get("claude_code")
 SESSION = (FOLDER / "claude_code" / "session.jsonl").read_bytes()
 ID = "5a2c1f00-1111-4222-8333-000000000001"
 BASE = {

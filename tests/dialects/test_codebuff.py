@@ -8,24 +8,24 @@ import json
 
 import pytest
 
-from palaver import dialects, wires
+from palaver import transcripts, wires
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.messages import AssistantMessage, DeveloperMessage, SystemMessage, ToolMessage, UserMessage
 from palaver.core.parts import File, FileId, Image, Inline, Json, MalformedToolCall, Reasoning, Text, ToolCall, Url
 from palaver.core.request import Request
-from palaver.dialects import kept
-from palaver.dialects.conversation import Transcript, transcript_of
-from palaver.dialects.writing import is_record
 from palaver.testing import rules
 from palaver.threads.expiry import expire
 from palaver.threads.thread import Entry, Thread
+from palaver.transcripts import original_bytes
+from palaver.transcripts.conversation import Transcript, transcript_of
+from palaver.transcripts.writer import is_record
 from tests.dialects.samples import FOLDER
 from tests.dialects.test_listing import bare
 from tests.wires.histories import results_of
 
 FILES = FOLDER / "codebuff"
-CODEBUFF = dialects.get("codebuff")
+CODEBUFF = transcripts.get("codebuff")
 WIRES = wires.names()
 
 
@@ -217,7 +217,7 @@ def test_a_strict_reading_names_the_place_in_a_run_and_in_one_message():
 @pytest.mark.row("CBF-01")
 def test_strict_without_rules_is_refused():
     with pytest.raises(DecodeError, match="no rules"):
-        dialects.get("claude_code").read(b"{}", strict=True)
+        transcripts.get("claude_code").read(b"{}", strict=True)
 
 
 @pytest.mark.row("CBF-01")
@@ -278,7 +278,7 @@ TWINS = [
 @pytest.mark.row("CBF-03")
 @pytest.mark.parametrize(("first", "later"), TWINS)
 def test_the_first_form_reads_as_the_later_one(first, later):
-    old, new = (kept.bare(one(record), "codebuff").replace(id=None) for record in (first, later))
+    old, new = (original_bytes.bare(one(record), "codebuff").replace(id=None) for record in (first, later))
     assert old == new
     again, _ = written(old)
     assert again == [later]

@@ -8,7 +8,7 @@ import random
 import pytest
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core import canonical, jsontext
 from palaver.core.messages import (
     AssistantMessage,
@@ -21,13 +21,13 @@ from palaver.core.messages import (
 from palaver.core.pairs import tied
 from palaver.core.parts import Image, Text
 from palaver.core.usage import Usage
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import transcript_of
-from palaver.dialects.writing import is_record
 from palaver.threads import Entry, Thread, for_model, for_people, usage_once
+from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
 from tests.dialects.samples import FILES as EVERY, FOLDER, IDS, origin
 
-CODEX = dialects.get("codex")
+CODEX = transcripts.get("codex")
 FILES = FOLDER / "codex"
 ROLLOUT = next(FILES.glob("rollout-2026*")).read_bytes()
 META = {"type": "session_meta", "timestamp": "2026-01-02T03:04:05Z", "payload": {"id": "s", "cwd": "/w"}}
@@ -220,7 +220,7 @@ def test_markers_are_kept_aside_and_said():
 @pytest.mark.parametrize("name", ["pi", "claude_code"])
 def test_a_compaction_is_a_compaction_again(name):
     path = next(each for each in sorted((FOLDER / name).glob("*.jsonl")) if b"compact" in each.read_bytes())
-    (source,) = dialects.get(name).read(path.read_bytes())
+    (source,) = transcripts.get(name).read(path.read_bytes())
     (there,) = CODEX.read(CODEX.write(source).body)
     shown = "".join(each.text for each in for_model(source.thread.path()))
     again = "".join(each.text for each in for_model(there.thread.path()))
@@ -316,7 +316,7 @@ def check_strictly(written):
 
 def anew(name, path):
     """The conversations of a file, without the lines they came from."""
-    for each in dialects.get(name).read(path.read_bytes(), origin(path)):
+    for each in transcripts.get(name).read(path.read_bytes(), origin(path)):
         entries = [entry.message for entry in each.thread.path() if not is_record(entry)]
         yield transcript_of([without_records(message) for message in entries], metadata=each.metadata)
 

@@ -10,7 +10,7 @@ import random
 import pytest
 
 import palaver as p
-from palaver import dialects, wires
+from palaver import transcripts, wires
 from palaver.store.sqlite import SQLiteStore
 from palaver.testing import rules
 from palaver.threads.model_view import for_model
@@ -18,8 +18,8 @@ from tests.corpus import CORPUS
 from tests.dialects.samples import origin
 from tests.dialects.test_laws import said, steps_of
 
-NAMES = dialects.names()
-WRITTEN = [name for name in NAMES if dialects.get(name).rendering is not None]
+NAMES = transcripts.names()
+WRITTEN = [name for name in NAMES if transcripts.get(name).rendering is not None]
 
 
 def sessions():
@@ -38,13 +38,13 @@ every_session = pytest.mark.parametrize(("name", "path"), sessions())
 
 @every_session
 def test_a_session_is_recognised(name, path):
-    assert [each.dialect for each in dialects.detect(path.read_bytes(), path.name)] == [name]
+    assert [each.dialect for each in transcripts.detect(path.read_bytes(), path.name)] == [name]
 
 
 @every_session
 @pytest.mark.law(2)
 def test_a_session_comes_back_byte_for_byte_and_holds_nothing_unknown(name, path):
-    dialect, data = dialects.get(name), path.read_bytes()
+    dialect, data = transcripts.get(name), path.read_bytes()
     found, drift = dialect.read_with_drift(data, origin(path))
     assert drift == ()
     written = dialect.write_many(found)
@@ -55,7 +55,7 @@ def test_a_session_comes_back_byte_for_byte_and_holds_nothing_unknown(name, path
 @every_session
 @pytest.mark.law(3)
 def test_how_a_session_is_cut_does_not_matter(name, path):
-    dialect, data = dialects.get(name), path.read_bytes()
+    dialect, data = transcripts.get(name), path.read_bytes()
     whole = steps_of(dialect, data, path)
     chance = random.Random(name)
     reader, steps, place = dialect.reader(origin(path)), [], 0
@@ -70,7 +70,7 @@ def test_how_a_session_is_cut_does_not_matter(name, path):
 @every_session
 @pytest.mark.law(1)
 def test_a_session_comes_back_from_a_store(name, path, tmp_path):
-    dialect, data = dialects.get(name), path.read_bytes()
+    dialect, data = transcripts.get(name), path.read_bytes()
     found = dialect.read(data, origin(path))
     with SQLiteStore(tmp_path / "threads.db") as store:
         for each in found:
@@ -83,8 +83,8 @@ def test_a_session_comes_back_from_a_store(name, path, tmp_path):
 @pytest.mark.law(5)
 @pytest.mark.parametrize("target", WRITTEN)
 def test_a_session_goes_to_every_dialect(name, path, target):
-    other = dialects.get(target)
-    for transcript in dialects.get(name).read(path.read_bytes(), origin(path)):
+    other = transcripts.get(target)
+    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
         written = other.write(transcript)
         assert written.body
         if other.reading is None or name == target:
@@ -106,7 +106,7 @@ def test_a_session_goes_to_every_dialect(name, path, target):
 @pytest.mark.law(5)
 @pytest.mark.parametrize("wire", wires.names())
 def test_a_session_goes_to_every_wire(name, path, wire):
-    for transcript in dialects.get(name).read(path.read_bytes(), origin(path)):
+    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
         for branch in transcript.thread.branches:
             messages = tuple(for_model(transcript.thread.path(branch)))
             if not messages:

@@ -9,18 +9,18 @@ from collections import Counter
 import pytest
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.messages import ToolMessage
 from palaver.core.parts import Media, Reasoning, Text, ToolCall
-from palaver.dialects.conversation import transcript_of
-from palaver.dialects.writing import chosen_history, is_record
+from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.writer import chosen_history, is_record
 from tests.corpus import CORPUS
 from tests.dialects.samples import FILES, IDS, origin
 
 pytestmark = pytest.mark.finding("F-71")
 
 SESSIONS = [(path.parent.name, path) for path in sorted((CORPUS / "sessions").glob("*/*.jsonl"))]
-BOTH = [name for name in dialects.names() if dialects.get(name).rendering and dialects.get(name).reading]
+BOTH = [name for name in transcripts.names() if transcripts.get(name).rendering and transcripts.get(name).reading]
 WORDS = {
     "results": ("result", "tool", "message"),
     "calls": ("call", "arguments", "assistant", "message"),
@@ -48,11 +48,11 @@ def counted(messages):
     ("name", "path"), [*FILES, *SESSIONS], ids=[*IDS, *(f"session-{name}" for name, _ in SESSIONS)]
 )
 def test_what_is_fewer_is_on_the_receipt(name, path):
-    for transcript in dialects.get(name).read(path.read_bytes(), origin(path)):
+    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
         for target in BOTH:
             if target == name:
                 continue
-            dialect = dialects.get(target)
+            dialect = transcripts.get(target)
             written = dialect.write(transcript)
             path_of = transcript.thread.path()
             entries = transcript.thread.entries if dialect.tree else chosen_history(path_of, dialect.history)
@@ -77,7 +77,7 @@ def test_what_is_fewer_is_on_the_receipt(name, path):
 def test_a_message_without_content_is_written_or_on_the_receipt(target, empty):
     said = [p.user("a"), p.assistant("b"), empty, p.user("c"), p.assistant("d")]
     timed = [each.replace(sent_at=1_767_323_045_000 + place) for place, each in enumerate(said)]
-    dialect = dialects.get(target)
+    dialect = transcripts.get(target)
     written = dialect.write(transcript_of(timed))
     if any(loss.message == 2 for loss in written.losses):
         return

@@ -7,17 +7,17 @@ import json
 import pytest
 
 import palaver as p
-from palaver import dialects, wires
+from palaver import transcripts, wires
 from palaver.core import jsontext
 from palaver.core.parts import FileId, Image, Inline, MalformedToolCall, Reasoning, Text, ToolCall, Url
 from palaver.core.request import Request
-from palaver.dialects.conversation import transcript_of
-from palaver.dialects.writing import is_record
+from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.writer import is_record
 from tests.dialects.samples import FOLDER
 from tests.dialects.test_listing import bare
 
-SWIFT = dialects.get("deepagents")
-LOG = dialects.get("deepagents_log")
+SWIFT = transcripts.get("deepagents")
+LOG = transcripts.get("deepagents_log")
 ID = "6F9619FF-8B86-D011-B42D-00C04FC964F1"
 
 

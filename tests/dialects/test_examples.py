@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core import jsontext
 from tests.dialects.test_listing import bare, items_of
 
@@ -179,12 +179,12 @@ EXAMPLES = {
 @pytest.mark.parametrize("source", EXAMPLES)
 def test_what_a_specification_shows_loads_and_is_written_back_equal(source):
     name, records = EXAMPLES[source]
-    dialect = dialects.get(name)
+    dialect = transcripts.get(name)
     lines = name == "deepagents_log"
     data = b"".join(jsontext.encode(each) + b"\n" for each in records) if lines else json.dumps(records).encode()
     (transcript,), drift = dialect.read_with_drift(data)
     assert drift == ()
-    assert [each.dialect for each in dialects.detect(data)][:1] == [name]
+    assert [each.dialect for each in transcripts.detect(data)][:1] == [name]
     assert dialect.write(transcript).body == data
     written = dialect.write(bare(name, transcript), history="all")
     assert [jsontext.normal(each) for each in items_of(name, written.body)] == [

@@ -12,12 +12,12 @@ from typing import Final
 import pytest
 
 import palaver as p
-from palaver import dialects
-from palaver.dialects.conversation import Transcript
+from palaver import transcripts
 from palaver.testing.fields import single_fields
 from palaver.threads.thread import MAIN, Entry, Thread
+from palaver.transcripts.conversation import Transcript
 
-WRITTEN: Final = [name for name in dialects.names() if dialects.get(name).rendering is not None]
+WRITTEN: Final = [name for name in transcripts.names() if transcripts.get(name).rendering is not None]
 FIELDS: Final = list(single_fields())
 
 EXEMPT: Final = {
@@ -83,7 +83,7 @@ def is_silent(field, before, after, *, carry=True):
 @pytest.mark.parametrize("carry", [True, False], ids=["carried", "not-carried"])
 @pytest.mark.parametrize("name", WRITTEN)
 def test_each_field_alone_is_in_the_file_or_on_the_receipt(name, carry):
-    dialect, silent = dialects.get(name), []
+    dialect, silent = transcripts.get(name), []
     for field in FIELDS:
         if field.message.role in MARKERS and dialect.history == "model":
             continue
@@ -104,5 +104,5 @@ def test_each_field_alone_is_in_the_file_or_on_the_receipt(name, carry):
 def test_the_same_conversation_gives_the_same_file(name):
     """Else two files differ whatever a format does with a field."""
     field = FIELDS[0]
-    one, other = (dialects.get(name).write(transcript(conversation(field, field.message))) for _ in range(2))
+    one, other = (transcripts.get(name).write(transcript(conversation(field, field.message))) for _ in range(2))
     assert (one.body, one.losses) == (other.body, other.losses)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.messages import AssistantMessage, ToolMessage
 from palaver.core.parts import Image, MalformedToolCall, Reasoning, ToolCall
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import transcript_of
-from palaver.dialects.dialect import Origin
 from palaver.threads import for_model, for_people
+from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.format import Origin
 from tests.dialects.samples import FOLDER
 
-GEMINI = dialects.get("gemini_cli")
+GEMINI = transcripts.get("gemini_cli")
 LOG = (FOLDER / "gemini_cli" / "session-2026-01-02T03-04-0192f0c4.jsonl").read_bytes()
 HEADER = {"sessionId": "s", "projectHash": "p", "startTime": "2026-01-02T03:04:05Z", "lastUpdated": "x"}
 
@@ -124,7 +124,7 @@ def test_the_older_document_is_a_list_of_messages():
         transcript = only((FOLDER / "gemini_cli" / name).read_bytes())
         assert transcript.title == "Notes"
         assert seen(transcript)[0] == "Hello, what is in notes.txt?"
-    assert dialects.detect((FOLDER / "gemini_cli" / "legacy.json").read_bytes())[0].dialect == "gemini_cli"
+    assert transcripts.detect((FOLDER / "gemini_cli" / "legacy.json").read_bytes())[0].dialect == "gemini_cli"
 
 
 def test_a_message_added_to_a_document_stands_in_its_list():
@@ -239,7 +239,7 @@ def test_a_call_that_is_told_in_the_content_too_is_one_call():
         {"id": "3", "timestamp": "2026-01-02T03:04:07Z", "type": "user", "content": [result]},
     ]
     data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-    dialect = dialects.get("gemini_cli")
+    dialect = transcripts.get("gemini_cli")
     (transcript,) = dialect.read(data)
     told = [entry.message for entry in transcript.thread.path() if "record" not in entry.message.tags]
     assert [message.role for message in told] == ["user", "assistant", "tool"]

@@ -9,22 +9,22 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from msgspec import structs
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.parts import Text
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import Session, Transcript
-from palaver.dialects.drift import Drift
-from palaver.dialects.writing import chosen_history, is_record
 from palaver.testing import strategies
 from palaver.threads.thread import MAIN, Entry, Thread
+from palaver.transcripts.conversation import Session, Transcript
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.unknown_fields import Drift
+from palaver.transcripts.writer import chosen_history, is_record
 
 NO_BASE64 = Drift(kind="value", name="media", count=1)
 """What is reported of generated media whose base64 is none."""
 
 SLOW = list(HealthCheck)
-NAMES = dialects.names()
-WRITTEN = [name for name in NAMES if dialects.get(name).rendering is not None]
-BOTH = [name for name in WRITTEN if dialects.get(name).reading is not None]
+NAMES = transcripts.names()
+WRITTEN = [name for name in NAMES if transcripts.get(name).rendering is not None]
+BOTH = [name for name in WRITTEN if transcripts.get(name).reading is not None]
 CARRYING = ("claude_code", "opencode", "pi", "vercel_ui")
 """The dialects that give back any message, markers too."""
 
@@ -77,7 +77,7 @@ def main_of(transcript):
 @pytest.mark.parametrize("name", WRITTEN)
 def test_any_conversation_is_written_and_read_back(name):
     for transcript in sample():
-        check_any_conversation_is_written_and_read_back(dialects.get(name), transcript)
+        check_any_conversation_is_written_and_read_back(transcripts.get(name), transcript)
 
 
 def check_any_conversation_is_written_and_read_back(dialect, transcript):
@@ -96,7 +96,7 @@ def check_any_conversation_is_written_and_read_back(dialect, transcript):
 @pytest.mark.parametrize("name", BOTH)
 def test_every_text_is_there_again_or_on_the_receipt(name):
     for transcript in sample():
-        check_every_text_is_there_again_or_on_the_receipt(dialects.get(name), transcript)
+        check_every_text_is_there_again_or_on_the_receipt(transcripts.get(name), transcript)
 
 
 def check_every_text_is_there_again_or_on_the_receipt(dialect, transcript):
@@ -128,7 +128,7 @@ def check_every_text_is_there_again_or_on_the_receipt(dialect, transcript):
 @pytest.mark.parametrize("name", CARRYING)
 def test_what_has_a_free_slot_gives_any_message_back(name):
     for transcript in sample():
-        check_what_has_a_free_slot_gives_any_message_back(dialects.get(name), transcript)
+        check_what_has_a_free_slot_gives_any_message_back(transcripts.get(name), transcript)
 
 
 def check_what_has_a_free_slot_gives_any_message_back(dialect, transcript):
@@ -141,7 +141,7 @@ def check_what_has_a_free_slot_gives_any_message_back(dialect, transcript):
 @pytest.mark.parametrize("name", BOTH)
 def test_damaged_files_are_read_and_written_back(name):
     """Cut, spliced, turned over, lines doubled and moved: nothing is raised, and no byte is lost."""
-    dialect = dialects.get(name)
+    dialect = transcripts.get(name)
     chance = random.Random(name)
     bodies = [body for each in sample()[:40] if (body := dialect.write(each).body)]
     for body in bodies:

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from palaver import dialects
-from palaver.dialects.dialect import Origin
+from palaver import transcripts
+from palaver.transcripts.format import Origin
 
 TEXT = [{"type": "text", "text": "x"}]
 LINES = {
@@ -83,7 +83,7 @@ def steps_in(name, size):
         count += 1
         return counted
 
-    dialect = dialects.get(name)
+    dialect = transcripts.get(name)
     before = sys.gettrace()
     sys.settrace(counted)
     try:
@@ -94,7 +94,7 @@ def steps_in(name, size):
 
 
 @pytest.mark.finding("F-109")
-@pytest.mark.parametrize("name", [each for each in dialects.names() if dialects.get(each).reading is not None])
+@pytest.mark.parametrize("name", [each for each in transcripts.names() if transcripts.get(each).reading is not None])
 def test_reading_twice_as_much_takes_about_twice_the_steps(name):
     steps_in(name, 10)
     small, large = steps_in(name, 100), steps_in(name, 400)

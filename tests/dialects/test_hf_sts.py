@@ -7,7 +7,7 @@ import json
 import pytest
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.errors import DecodeError
 from palaver.core.messages import AssistantMessage, DeveloperMessage, FlushMarker, ToolMessage, UserMessage
 from palaver.core.parts import (
@@ -22,10 +22,10 @@ from palaver.core.parts import (
     ToolCall,
 )
 from palaver.core.usage import Usage
-from palaver.dialects.conversation import Session, transcript_of
+from palaver.transcripts.conversation import Session, transcript_of
 from tests.dialects.samples import FILES, IDS, origin
 
-STS = dialects.get("hf_sts")
+STS = transcripts.get("hf_sts")
 
 
 def written(*messages, **options):
@@ -37,7 +37,7 @@ def written(*messages, **options):
 def test_it_is_only_written():
     with pytest.raises(DecodeError):
         STS.reader()
-    assert [each.dialect for each in dialects.detect(STS.write(transcript_of([p.user("Hi")])).body)] == ["hf_sts"]
+    assert [each.dialect for each in transcripts.detect(STS.write(transcript_of([p.user("Hi")])).body)] == ["hf_sts"]
 
 
 def test_the_first_line_names_harness_id_and_title():
@@ -114,7 +114,7 @@ def test_markers_are_lost():
 
 @pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
 def test_every_conversation_becomes_lines_of_the_format(name, path):
-    for transcript in dialects.get(name).read(path.read_bytes(), origin(path)):
+    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
         head, *lines = [json.loads(line) for line in STS.write(transcript).body.splitlines()]
         assert head["type"] == "session"
         for line in lines:

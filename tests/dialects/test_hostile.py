@@ -11,19 +11,19 @@ import textwrap
 import pytest
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.errors import LossError, PalaverError
 from palaver.core.jsontext import EMPTY_OBJECT
 from palaver.core.messages import AssistantMessage
-from palaver.dialects.conversation import transcript_of
 from palaver.store.sqlite import SQLiteStore
 from palaver.threads.accounting import usage_once
+from palaver.transcripts.conversation import transcript_of
 from tests.dialects.samples import FILES, IDS, origin
 
-NAMES = dialects.names()
-READ = [name for name in NAMES if dialects.get(name).reading is not None]
-BYTES = [name for name in READ if dialects.get(name).fidelity == "bytes"]
-LINES = [name for name in BYTES if dialects.get(name).framing == "lines"]
+NAMES = transcripts.names()
+READ = [name for name in NAMES if transcripts.get(name).reading is not None]
+BYTES = [name for name in READ if transcripts.get(name).fidelity == "bytes"]
+LINES = [name for name in BYTES if transcripts.get(name).framing == "lines"]
 FIRST = dict(reversed(FILES))
 every_file = pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
 every_dialect = pytest.mark.parametrize("name", READ)
@@ -32,7 +32,7 @@ every_lines = pytest.mark.parametrize("name", LINES)
 
 def stays(name, data):
     """Read without an exception; of class ``bytes``, written back as it was. Gives what was read."""
-    dialect = dialects.get(name)
+    dialect = transcripts.get(name)
     found = dialect.read(data)
     if found and dialect.fidelity == "bytes":
         assert dialect.write_many(found).body == data
@@ -87,7 +87,7 @@ def test_trap_3_ids_may_stand_twice(name):
 @every_file
 def test_trap_4_usage_counts_once_over_copies_of_a_file(name, path):
     """A fork repeats what its origin said; both together cost what one of them did."""
-    dialect, data = dialects.get(name), path.read_bytes()
+    dialect, data = transcripts.get(name), path.read_bytes()
     told = [entry.message for each in dialect.read(data, origin(path)) for entry in each.thread.entries]
     again = [entry.message for each in dialect.read(data, origin(path)) for entry in each.thread.entries]
     assert usage_once([*told, *again]) == usage_once(told)
@@ -96,7 +96,7 @@ def test_trap_4_usage_counts_once_over_copies_of_a_file(name, path):
 @pytest.mark.parametrize("name", BYTES)
 def test_trap_9_results_without_calls_and_calls_without_results_are_a_conversation(name):
     """Open ends are written and read like anything else."""
-    dialect = dialects.get(name)
+    dialect = transcripts.get(name)
     if dialect.rendering is None:
         pytest.skip("it is only read")
     call = p.tool_call("look", {}, id="c1")
@@ -115,7 +115,7 @@ def test_trap_9_results_without_calls_and_calls_without_results_are_a_conversati
 @every_dialect
 def test_trap_9_a_file_that_holds_nothing_is_read(name, data):
     stays(name, data)
-    dialects.detect(data)
+    transcripts.detect(data)
 
 
 @every_lines
@@ -161,7 +161,7 @@ def test_trap_14_bytes_that_are_no_text_stay(name):
 
 @every_lines
 def test_trap_14_torn_and_glued_lines_stay_in_their_place_and_are_reported(name):
-    dialect, lines = dialects.get(name), a_file(name).splitlines(keepends=True)
+    dialect, lines = transcripts.get(name), a_file(name).splitlines(keepends=True)
     garbled = b"".join((lines[0], b'{"type":"us\n', b"not json\n", *lines[1:], b'{"torn":'))
     found, drift = dialect.read_with_drift(garbled)
     assert dialect.write_many(found).body == garbled
@@ -214,7 +214,7 @@ def test_trap_17_a_time_of_any_kind_is_read_or_passed_over(name, time):
 )
 @pytest.mark.parametrize("name", BYTES)
 def test_trap_18_arguments_of_any_kind_are_written_and_read(name, arguments):
-    dialect = dialects.get(name)
+    dialect = transcripts.get(name)
     if dialect.rendering is None:
         pytest.skip("it is only read")
     call = p.ToolCall("c1", "look", arguments)
@@ -237,19 +237,19 @@ def test_trap_15_an_image_that_stands_a_thousand_times_is_one_blob(tmp_path):
         record = {"type": "message", "id": f"{number:08x}", "parentId": parent, "message": message}
         lines.append(json.dumps(record).encode() + b"\n")
     file = b"".join(lines)
-    (transcript,) = dialects.get("pi").read(file)
+    (transcript,) = transcripts.get("pi").read(file)
     with SQLiteStore(tmp_path / "threads.db") as store:
         store.add(transcript.thread.id, transcript.thread.entries, branches=transcript.thread.branches)
         thread = store.load(transcript.thread.id)
     back = type(transcript)(thread, transcript.title, transcript.metadata)
-    assert dialects.get("pi").write(back).body == file
+    assert transcripts.get("pi").write(back).body == file
     assert sum(each.stat().st_size for each in tmp_path.rglob("*") if each.is_file()) < len(file) // 8
 
 
 BOUNDED = """
 import sys
-from palaver import dialects
-from palaver.dialects.conversation import Joined
+from palaver import transcripts
+from palaver.transcripts.conversation import Joined
 name, count, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 head = {"pi": b'{"type":"session","version":3,"id":"0192f0c4-7777-7000-8000-00000000000a","cwd":"/"}\\n'}
 lines = {
@@ -318,7 +318,7 @@ def test_trap_15_a_file_of_three_hundred_megabytes_is_read_in_memory_for_one_rec
 @every_lines
 def test_trap_19_what_is_new_is_kept_and_reported(name):
     """A record of a type that does not exist yet: the file is read on, and the report says so."""
-    dialect, data = dialects.get(name), a_file(name)
+    dialect, data = transcripts.get(name), a_file(name)
     newer = data.rstrip(b"\n") + b'\n{"type":"palaver-future","payload":{"x":1}}\n'
     found, drift = dialect.read_with_drift(newer)
     assert dialect.write_many(found).body == newer
@@ -330,15 +330,15 @@ def test_detection_never_raises(name):
     """Any beginning of a file, however short or hostile."""
     data = a_file(name)
     for size in range(0, min(len(data), 400), 7):
-        dialects.detect(data[:size], "x.jsonl")
+        transcripts.detect(data[:size], "x.jsonl")
     for each in (b"[" * 70_000, b'{"a":' * 70_000, bytes(70_000), b"\xff" * 70_000, b'"' + b"a" * 70_000):
-        dialects.detect(each)
+        transcripts.detect(each)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_writer_refuses_by_one_error_only(name):
     """A branch that is not there, a loss that was forbidden."""
-    dialect = dialects.get(name)
+    dialect = transcripts.get(name)
     if dialect.rendering is None:
         pytest.skip("it is only read")
     transcript = transcript_of([p.user("Hi", p.Audio(p.Url("x")), p.Opaque("nobody", EMPTY_OBJECT)).replace(sent_at=1)])

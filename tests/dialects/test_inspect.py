@@ -14,7 +14,7 @@ import zlib
 import pytest
 from backports import zstd
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core import factories, jsontext
 from palaver.core.errors import EncodeError
 from palaver.core.messages import AssistantMessage, ToolMessage, UserMessage
@@ -37,13 +37,13 @@ from palaver.core.parts import (
     Video,
 )
 from palaver.core.usage import Usage
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import Transcript, hidden_before, session_of, transcript_of
-from palaver.dialects.writing import is_record
 from palaver.threads.thread import Entry, Thread
+from palaver.transcripts.conversation import Transcript, hidden_before, session_of, transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
 from tests.dialects.samples import FOLDER
 
-INSPECT = dialects.get("inspect")
+INSPECT = transcripts.get("inspect")
 FILES = FOLDER / "inspect"
 LOG = (FILES / "log.json").read_bytes()
 
@@ -183,12 +183,12 @@ def test_samples_of_one_name_are_two_conversations():
     ],
 )
 def test_it_is_recognised(data, name, confidence):
-    (found,) = dialects.detect(data, name)
+    (found,) = transcripts.detect(data, name)
     assert (found.dialect, found.confidence) == ("inspect", confidence)
 
 
 def test_another_archive_is_none_of_it():
-    assert dialects.detect(archived({"word/document.xml": b"<x/>"}), "x.docx") == ()
+    assert transcripts.detect(archived({"word/document.xml": b"<x/>"}), "x.docx") == ()
 
 
 # -- archives ----------------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def members():
 @pytest.mark.parametrize("pack", [archived, zstandard])
 def test_an_archive_is_read_as_its_document(pack):
     data = pack(members())
-    assert [each.dialect for each in dialects.detect(data, "x.eval")] == ["inspect"]
+    assert [each.dialect for each in transcripts.detect(data, "x.eval")] == ["inspect"]
     high, low = INSPECT.read(data)
     assert [bare(low), bare(high)] == list(map(bare, INSPECT.read(json.dumps(json.loads(LOG)).encode())))
     body = INSPECT.write_many([high, low]).body

@@ -7,15 +7,15 @@ import json
 import pytest
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core import jsontext
 from palaver.core.parts import Image, Inline, Opaque, Reasoning, ToolCall
-from palaver.dialects.conversation import transcript_of
-from palaver.dialects.writing import is_record
+from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.writer import is_record
 from tests.dialects.samples import FOLDER
 
-DOCUMENT = dialects.get("kairo")
-A2A = dialects.get("kairo_a2a")
+DOCUMENT = transcripts.get("kairo")
+A2A = transcripts.get("kairo_a2a")
 
 GOLDEN = {
     "id": "m",
@@ -151,5 +151,5 @@ def test_reasoning_of_another_wire_is_not_taken_for_its_own():
 @pytest.mark.parametrize("name", ["kairo", "kairo_a2a"])
 def test_the_files_are_told_apart(name):
     for path in (FOLDER / name).iterdir():
-        found = dialects.detect(path.read_bytes())
+        found = transcripts.detect(path.read_bytes())
         assert [each.dialect for each in found] == [name]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver import Request, assistant, dialects, system, tool, user, wires
+from palaver import Request, assistant, system, tool, transcripts, user, wires
 from palaver.core.messages import AssistantMessage, DeveloperMessage, FlushMarker, SystemMessage, ToolMessage
 from palaver.core.parts import (
     Audio,
@@ -26,13 +26,13 @@ from palaver.core.parts import (
     Video,
 )
 from palaver.core.usage import Usage
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import COMPACTION, transcript_of
-from palaver.dialects.writing import is_record
 from palaver.threads.model_view import for_model
 from palaver.threads.people_view import for_people
+from palaver.transcripts.conversation import COMPACTION, transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
 
-DIALECT = dialects.get("langchain")
+DIALECT = transcripts.get("langchain")
 FILES = Path(__file__).parent / "files" / "langchain"
 
 

@@ -7,18 +7,18 @@ import random
 
 import pytest
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core import jsontext
-from palaver.dialects import kept
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import Began, Ended, Joined, Noted, collected
-from palaver.dialects.writing import is_record
 from palaver.store.sqlite import SQLiteStore
+from palaver.transcripts import original_bytes
+from palaver.transcripts.conversation import Began, Ended, Joined, Noted, collected
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
 from tests.dialects.samples import FILES, FOLDER, IDS, origin
 
 every_file = pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
-NAMES = dialects.names()
-WRITTEN = [name for name in NAMES if dialects.get(name).rendering is not None]
+NAMES = transcripts.names()
+WRITTEN = [name for name in NAMES if transcripts.get(name).rendering is not None]
 PAIRS = [
     pytest.param(name, path, target, id=f"{label}-to-{target}")
     for (name, path), label in zip(FILES, IDS, strict=True)
@@ -28,7 +28,7 @@ PAIRS = [
 DOCUMENTS = [
     pytest.param(name, path, id=label)
     for (name, path), label in zip(FILES, IDS, strict=True)
-    if path.suffix == ".json" and path.name != "lines.json" and dialects.get(name).fidelity == "bytes"
+    if path.suffix == ".json" and path.name != "lines.json" and transcripts.get(name).fidelity == "bytes"
 ]
 
 
@@ -46,7 +46,7 @@ def said(transcript):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_dialect_has_a_file_and_says_what_it_loses(name):
-    dialect = dialects.get(name)
+    dialect = transcripts.get(name)
     assert dialect.name == name
     assert dialect.fidelity == "write" or any(each == name for each, _ in FILES)
     assert dialect.loses
@@ -55,7 +55,7 @@ def test_every_dialect_has_a_file_and_says_what_it_loses(name):
 @every_file
 @pytest.mark.law(2)
 def test_a_file_that_nobody_edited_is_the_same_file(name, path):
-    dialect, data = dialects.get(name), path.read_bytes()
+    dialect, data = transcripts.get(name), path.read_bytes()
     written = dialect.write_many(dialect.read(data, origin(path)))
     if dialect.fidelity == "bytes":
         assert written.body == data
@@ -69,21 +69,21 @@ def test_a_file_that_nobody_edited_is_the_same_file(name, path):
 @pytest.mark.finding("F-04")
 @every_file
 def test_records_are_no_messages_of_a_path(name, path):
-    for transcript in dialects.get(name).read(path.read_bytes()):
+    for transcript in transcripts.get(name).read(path.read_bytes()):
         found = transcript.thread.path()
         assert found.messages == tuple(entry.message for entry in found if not is_record(entry))
 
 
 @every_file
 def test_it_is_recognised_as_what_it_is_and_as_nothing_else(name, path):
-    found = dialects.detect(path.read_bytes(), path.name)
+    found = transcripts.detect(path.read_bytes(), path.name)
     assert [each.dialect for each in found] == [name]
 
 
 @every_file
 @pytest.mark.law(3)
 def test_how_the_bytes_are_cut_does_not_matter(name, path):
-    dialect, data = dialects.get(name), path.read_bytes()
+    dialect, data = transcripts.get(name), path.read_bytes()
     whole = steps_of(dialect, data, path)
     for size in (1, 7, 1000):
         assert steps_of(dialect, data, path, size) == whole
@@ -92,7 +92,7 @@ def test_how_the_bytes_are_cut_does_not_matter(name, path):
 @every_file
 def test_every_conversation_begins_joins_and_ends(name, path):
     begun, ended = {}, set()
-    for step in steps_of(dialects.get(name), path.read_bytes(), path):
+    for step in steps_of(transcripts.get(name), path.read_bytes(), path):
         match step:
             case Began():
                 assert step.thread not in begun
@@ -114,7 +114,7 @@ def test_every_conversation_begins_joins_and_ends(name, path):
 @pytest.mark.law(6)
 def test_any_bytes_give_steps_and_keep_their_place(name, path):
     """Cut, turned over, doubled: nothing is raised, and what is read is written back."""
-    dialect, data = dialects.get(name), path.read_bytes()
+    dialect, data = transcripts.get(name), path.read_bytes()
     chance = random.Random(f"{name}{path.name}")
     for _ in range(60):
         start, end = sorted(chance.choices(range(len(data) + 1), k=2))
@@ -127,24 +127,24 @@ def test_any_bytes_give_steps_and_keep_their_place(name, path):
                 data[:end] + data[start:],
             )
         )
-        transcripts = dialect.read(damaged, origin(path))
-        if dialect.fidelity == "bytes" and transcripts:
-            assert dialect.write_many(transcripts).body == damaged
+        sessions = dialect.read(damaged, origin(path))
+        if dialect.fidelity == "bytes" and sessions:
+            assert dialect.write_many(sessions).body == damaged
 
 
 @every_file
 @pytest.mark.law(1)
 def test_a_store_gives_back_what_the_file_said(name, path, tmp_path):
-    dialect, data = dialects.get(name), path.read_bytes()
-    transcripts = dialect.read(data, origin(path))
+    dialect, data = transcripts.get(name), path.read_bytes()
+    sessions = dialect.read(data, origin(path))
     with SQLiteStore(tmp_path / "threads.db") as store:
-        for each in transcripts:
+        for each in sessions:
             store.add(each.thread.id, each.thread.entries, branches=each.thread.branches)
-        loaded = [type(each)(store.load(each.thread.id), each.title, each.metadata) for each in transcripts]
-    for each, back in zip(transcripts, loaded, strict=True):
+        loaded = [type(each)(store.load(each.thread.id), each.title, each.metadata) for each in sessions]
+    for each, back in zip(sessions, loaded, strict=True):
         assert list(back.thread.entries) == list(each.thread.entries)
     written = dialect.write_many(loaded)
-    assert written.body == dialect.write_many(transcripts).body
+    assert written.body == dialect.write_many(sessions).body
 
 
 @pytest.mark.law(1)
@@ -152,14 +152,14 @@ def test_a_store_gives_back_what_the_file_said(name, path, tmp_path):
 @pytest.mark.parametrize(("name", "path"), DOCUMENTS)
 def test_a_document_spread_over_lines_comes_out_of_a_store_as_it_was(name, path, tmp_path, monkeypatch):
     """Stores keep a JSON value on one line, so what stands in a record on several must stay in the record."""
-    monkeypatch.setattr(kept, "LEAST", 1)
-    dialect = dialects.get(name)
+    monkeypatch.setattr(original_bytes, "LEAST", 1)
+    dialect = transcripts.get(name)
     data = json.dumps(json.loads(path.read_bytes()), indent=1).replace("\n", "\r\n").encode()
-    transcripts = dialect.read(data, origin(path))
+    sessions = dialect.read(data, origin(path))
     with SQLiteStore(tmp_path / "threads.db") as store:
-        for each in transcripts:
+        for each in sessions:
             store.add(each.thread.id, each.thread.entries, branches=each.thread.branches)
-        loaded = [type(each)(store.load(each.thread.id), each.title, each.metadata) for each in transcripts]
+        loaded = [type(each)(store.load(each.thread.id), each.title, each.metadata) for each in sessions]
     assert dialect.write_many(loaded).body == data
 
 
@@ -167,7 +167,7 @@ def test_a_document_spread_over_lines_comes_out_of_a_store_as_it_was(name, path,
 @pytest.mark.parametrize(("name", "path", "target"), PAIRS)
 def test_a_conversation_goes_to_every_dialect(name, path, target):
     """What is written is of the dialect, is read back without drift, and says the same but for its receipt."""
-    dialect, other = dialects.get(name), dialects.get(target)
+    dialect, other = transcripts.get(name), transcripts.get(target)
     given, known = dialect.read_with_drift(path.read_bytes(), origin(path))
     odd = {
         each.name.rpartition(" ")[2] for each in known
@@ -176,13 +176,13 @@ def test_a_conversation_goes_to_every_dialect(name, path, target):
         written = other.write(transcript)
         if other.reading is None or not said(transcript):
             continue
-        found = dialects.detect(written.body, f"x{other.extension}")
+        found = transcripts.detect(written.body, f"x{other.extension}")
         assert target in [each.dialect for each in found]
-        transcripts, drift = other.read_with_drift(written.body)
+        sessions, drift = other.read_with_drift(written.body)
         assert name == target or [each for each in drift if each.kind != "link" and each.name not in odd] == []
         if other.fidelity == "bytes":
-            assert other.write_many(transcripts).body == written.body
-        texts = "".join(message.text for each in transcripts for message in said(each))
+            assert other.write_many(sessions).body == written.body
+        texts = "".join(message.text for each in sessions for message in said(each))
         lost = {loss.message for loss in written.losses}
         history = other.history if not other.tree else "all"
         if history == "all" and not lost:
@@ -197,14 +197,14 @@ def test_the_folder_holds_no_file_of_nobody():
 @every_file
 def test_records_lie_with_one_message_each(name, path):
     """A record belongs to one group, and its number is its own."""
-    for transcript in dialects.get(name).read(path.read_bytes(), origin(path)):
-        numbers = [at for entry in transcript.thread.entries for at in kept.numbers_of(entry.message, name)]
+    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
+        numbers = [at for entry in transcript.thread.entries for at in original_bytes.numbers_of(entry.message, name)]
         assert len(numbers) == len(set(numbers))
 
 
 @every_file
 def test_reading_twice_gives_the_same(name, path):
-    dialect, data = dialects.get(name), path.read_bytes()
+    dialect, data = transcripts.get(name), path.read_bytes()
     one, two = (collected(steps_of(dialect, data, path))[0] for _ in range(2))
     for first, second in zip(one, two, strict=True):
         assert first.thread.id == second.thread.id

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core import jsontext
 from palaver.core.request import Loss
-from palaver.dialects.conversation import COMPACTION, Transcript, hidden_before, transcript_of
-from palaver.dialects.openai_agents import database
-from palaver.dialects.writing import is_record
 from palaver.threads.thread import MAIN, Entry, Thread
+from palaver.transcripts.conversation import COMPACTION, Transcript, hidden_before, transcript_of
+from palaver.transcripts.openai_agents import database
+from palaver.transcripts.writer import is_record
 from tests.dialects.samples import FILES, IDS
 
-WRITTEN = [name for name in dialects.names() if dialects.get(name).rendering is not None]
-READ = [name for name in WRITTEN if dialects.get(name).reading is not None]
-CLAUDE = dialects.get("claude_code")
+WRITTEN = [name for name in transcripts.names() if transcripts.get(name).rendering is not None]
+READ = [name for name in WRITTEN if transcripts.get(name).reading is not None]
+CLAUDE = transcripts.get("claude_code")
 every_format = pytest.mark.parametrize("name", WRITTEN)
 
 
@@ -90,7 +90,7 @@ def left_out(transcript, losses):
 @settings(max_examples=25)
 @given(transcript=trees())
 def test_each_message_and_title_is_in_the_file_or_on_the_receipt_and_not_both(name, transcript):
-    written = dialects.get(name).write(transcript)
+    written = transcripts.get(name).write(transcript)
     body = written.body + b"".join(written.beside.values())
     named = left_out(transcript, written.losses)
     for entry in transcript.thread.entries:
@@ -102,7 +102,7 @@ def test_each_message_and_title_is_in_the_file_or_on_the_receipt_and_not_both(na
 @pytest.mark.finding("S-01")
 @every_format
 def test_a_branch_of_a_session_is_in_the_file_or_raises(name):
-    dialect = dialects.get(name)
+    dialect = transcripts.get(name)
     (transcript,) = CLAUDE.read(branched())
     written = dialect.write(transcript)
     assert (b"FIRST TRY" in written.body) == dialect.tree
@@ -114,7 +114,7 @@ def test_a_branch_of_a_session_is_in_the_file_or_raises(name):
 
 @pytest.mark.finding("S-01")
 def test_other_branches_are_on_the_receipt_of_a_file_that_is_gone_on_with():
-    codex = dialects.get("codex")
+    codex = transcripts.get("codex")
     (transcript,) = codex.read(codex.write(transcript_of([p.user("hi"), p.assistant("ho")])).body)
     first = transcript.thread.path()[-2].id
     transcript.thread.add([Entry("other", first, p.assistant("other answer"))], {"other": "other"})
@@ -126,7 +126,7 @@ def test_other_branches_are_on_the_receipt_of_a_file_that_is_gone_on_with():
 @pytest.mark.finding("S-01")
 def test_the_main_branch_is_on_the_receipt_when_another_is_written():
     (transcript,) = CLAUDE.read(branched())
-    written = dialects.get("codex").write(transcript, branch="branch-1")
+    written = transcripts.get("codex").write(transcript, branch="branch-1")
     assert b"FIRST TRY" in written.body
     assert b"second try" not in written.body
     assert "branch main" in {loss.what for loss in written.losses}
@@ -136,17 +136,17 @@ def test_the_main_branch_is_on_the_receipt_when_another_is_written():
 def test_messages_that_a_compaction_hid_are_counted():
     hidden = [p.user("old one"), p.assistant("old two")]
     talk = transcript_of([*hidden, hidden_before(), p.user("in short").replace(source=COMPACTION), p.assistant("new")])
-    written = dialects.get("langchain").write(talk)
+    written = transcripts.get("langchain").write(talk)
     assert b"old one" not in written.body
     assert Loss("dropped", "messages", "2 of the branch that the history does not show") in written.losses
-    assert "messages" not in {loss.what for loss in dialects.get("langchain").write(talk, history="all").losses}
+    assert "messages" not in {loss.what for loss in transcripts.get("langchain").write(talk, history="all").losses}
 
 
 @pytest.mark.finding("S-01")
 def test_records_of_another_format_are_counted_with_their_types():
     records = [{"type": "summary", "summary": "x"}, {"type": "never-heard-of", "x": 1}]
     (transcript,) = CLAUDE.read(branched() + lines(*records))
-    losses = {loss.what: loss.why for loss in dialects.get("codex").write(transcript).losses}
+    losses = {loss.what: loss.why for loss in transcripts.get("codex").write(transcript).losses}
     assert losses["records"] == "2 of claude_code that are no messages: summary, never-heard-of"
     assert "records" not in {loss.what for loss in CLAUDE.write(transcript).losses}
 
@@ -154,7 +154,7 @@ def test_records_of_another_format_are_counted_with_their_types():
 @pytest.mark.finding("S-01")
 def test_reasoning_that_a_record_carries_is_not_dropped():
     talk = transcript_of([p.user("hi"), p.AssistantMessage(content=(p.Reasoning("deep", wire="anthropic_messages"),))])
-    carried, bare = (dialects.get("codex").write(talk, carry=carry) for carry in (True, False))
+    carried, bare = (transcripts.get("codex").write(talk, carry=carry) for carry in (True, False))
     assert b"deep" in carried.body
     assert [loss.kind for loss in carried.losses if loss.what == "reasoning"] == ["converted"]
     assert b"deep" not in bare.body
@@ -176,15 +176,15 @@ def test_what_a_file_holds_is_in_another_or_on_its_receipt(name, path, target):
     """A text of a message, a title and records of a file of one format, written in another."""
     if name == target:
         return
-    dialect = dialects.get(target)
-    for transcript in dialects.get(name).read(path.read_bytes()):
+    dialect = transcripts.get(target)
+    for transcript in transcripts.get(name).read(path.read_bytes()):
         written = dialect.write(transcript)
         whats = {loss.what for loss in written.losses}
         again = dialect.read(written.body)
         if transcript.title is not None and "title" not in whats:
             assert transcript.title in {each.title for each in again}
         records = [entry for entry in transcript.thread.path() if is_record(entry)]
-        assert "records" in whats or not records or dialects.get(name).framing != "lines"
+        assert "records" in whats or not records or transcripts.get(name).framing != "lines"
         texts = "\0".join(whole(entry.message.text) for each in again for entry in each.thread.entries)
         gone = [each for each in messages(transcript) if whole(each.text) not in texts]
         assert not gone or any(loss.kind == "dropped" or "text" in loss.why for loss in written.losses)

@@ -7,14 +7,14 @@ import random
 import pytest
 from hypothesis import given, settings
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core import jsontext
-from palaver.dialects import kept
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import Transcript, transcript_of
-from palaver.dialects.writing import is_record
 from palaver.testing import strategies
 from palaver.threads.view import RECORD
+from palaver.transcripts import original_bytes
+from palaver.transcripts.conversation import Transcript, transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
 from tests.dialects.samples import FILES, IDS
 
 NAMES = ("agent_swarm_kit", "codebuff", "deepagents", "deepagents_log", "kairo", "kairo_a2a")
@@ -36,7 +36,7 @@ def items_of(name, data):
 
 def bare(name, transcript):
     """A conversation as if it came from elsewhere: the same messages, without the records."""
-    messages = [kept.bare(entry.message, name) for entry in transcript.thread.path() if not is_record(entry)]
+    messages = [original_bytes.bare(entry.message, name) for entry in transcript.thread.path() if not is_record(entry)]
     return transcript_of(messages)
 
 
@@ -49,7 +49,7 @@ def is_legacy(name, record):
 
 def equal_when_bare(name, record):
     """Whether a record that is read as messages is rendered equal without its bytes; ``None`` when it is not read."""
-    dialect = dialects.get(name)
+    dialect = transcripts.get(name)
     data = jsontext.encode(record)
     (transcript,) = dialect.read(data + b"\n" if name == "deepagents_log" else b"[" + data + b"]")
     if all(is_record(entry) for entry in transcript.thread.entries) or is_legacy(name, record):
@@ -122,7 +122,7 @@ def same(one, other):
 @given(message=MESSAGES)
 def test_what_was_carried_makes_any_message_whole_again(name, message):
     """Export and import give the same message, but for what the receipt says is gone for good."""
-    dialect = dialects.get(name)
+    dialect = transcripts.get(name)
     written = dialect.write(transcript_of([message]), history="all")
     if any(loss.kind == "dropped" and loss.what == message.role for loss in written.losses):
         return
@@ -136,7 +136,7 @@ def test_what_was_carried_makes_any_message_whole_again(name, message):
 @settings(max_examples=100, deadline=None)
 @given(message=MESSAGES)
 def test_what_is_not_carried_is_named(name, message):
-    dialect = dialects.get(name)
+    dialect = transcripts.get(name)
     written = dialect.write(transcript_of([message]), history="all", carry=False)
     named = {loss.what for loss in written.losses}
     (transcript,) = dialect.read(written.body) or (Transcript(transcript_of([]).thread),)

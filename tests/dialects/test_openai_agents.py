@@ -8,18 +8,18 @@ import sqlite3
 import pytest
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.errors import EncodeError, StoreError
 from palaver.core.messages import AssistantMessage, DeveloperMessage, ToolMessage, UserMessage
 from palaver.core.parts import Image, MalformedToolCall, Opaque, Reasoning, Refusal, Text, ToolCall
 from palaver.core.usage import Usage
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import session_of, transcript_of
-from palaver.dialects.openai_agents import read_sqlite, write_sqlite
 from palaver.threads import Entry
+from palaver.transcripts.conversation import session_of, transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.openai_agents import read_sqlite, write_sqlite
 from tests.dialects.samples import FOLDER
 
-AGENTS = dialects.get("openai_agents")
+AGENTS = transcripts.get("openai_agents")
 FILES = FOLDER / "openai_agents"
 INPUT = (FILES / "input.json").read_bytes()
 ROWS = (FILES / "rows.jsonl").read_bytes()

@@ -7,16 +7,16 @@ import json
 import pytest
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.messages import AssistantMessage, ToolMessage
 from palaver.core.parts import Image, ToolCall, Url
 from palaver.core.usage import Usage
-from palaver.dialects.conversation import transcript_of
-from palaver.dialects.openai_messages import sharegpt, without_padding
 from palaver.threads import Entry, Thread
+from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.openai_messages import sharegpt, without_padding
 from tests.dialects.samples import FOLDER
 
-CHAT = dialects.get("openai_messages")
+CHAT = transcripts.get("openai_messages")
 FILES = FOLDER / "openai_messages"
 
 
@@ -104,8 +104,8 @@ def test_arguments_stay_an_object_where_they_were_one():
 
 def test_it_is_recognised_as_far_as_a_request_is_not_likelier():
     one = b'{"messages":[{"role":"user","content":"hi"}]}\n'
-    assert [each.confidence for each in dialects.detect(one)] == [0.5]
-    assert [each.confidence for each in dialects.detect(one * 2)] == [0.7]
+    assert [each.confidence for each in transcripts.detect(one)] == [0.5]
+    assert [each.confidence for each in transcripts.detect(one * 2)] == [0.7]
 
 
 def test_conversations_are_written_a_line_each():

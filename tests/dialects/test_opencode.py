@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from palaver import assistant, dialects, system, tool, user
+from palaver import assistant, system, tool, transcripts, user
 from palaver.core.messages import AssistantMessage, FlushMarker, SystemMessage, ToolMessage
 from palaver.core.parts import (
     Image,
@@ -24,17 +24,17 @@ from palaver.core.parts import (
     Url,
 )
 from palaver.core.usage import Usage
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import session_of, transcript_of
-from palaver.dialects.writing import is_record
 from palaver.testing.strategies import any_messages
 from palaver.threads.accounting import usage_once
 from palaver.threads.model_view import for_model
 from palaver.threads.people_view import is_shown
 from palaver.threads.thread import MAIN, Entry
+from palaver.transcripts.conversation import session_of, transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
 
 FILES = Path(__file__).parent / "files" / "opencode"
-OPENCODE = dialects.get("opencode")
+OPENCODE = transcripts.get("opencode")
 
 
 def export(name):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver import assistant, dialects, system, tool, user
+from palaver import assistant, system, tool, transcripts, user
 from palaver.core.messages import AssistantMessage, FlushMarker, SystemMessage, ToolMessage, UserMessage
 from palaver.core.parts import (
     Audio,
@@ -31,12 +31,12 @@ from palaver.core.parts import (
     Url,
 )
 from palaver.core.usage import Usage
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import session_of, transcript_of
-from palaver.dialects.writing import is_record
 from palaver.threads.thread import Entry
+from palaver.transcripts.conversation import session_of, transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
 
-DIALECT = dialects.get("otel_genai")
+DIALECT = transcripts.get("otel_genai")
 FILES = Path(__file__).parent / "files" / "otel_genai"
 ASKED = {"role": "user", "parts": [{"type": "text", "content": "a"}]}
 ANSWERED = {"role": "assistant", "parts": [{"type": "text", "content": "b"}]}

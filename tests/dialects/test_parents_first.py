@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from palaver import dialects
-from palaver.dialects.dialect import Origin
-from palaver.dialects.parents_first import ParentsFirst
-from palaver.dialects.record import Record
+from palaver import transcripts
+from palaver.transcripts.format import Origin
+from palaver.transcripts.record import Record
+from palaver.transcripts.record_order import ParentsFirst
 
 COUNT = 230
 SESSION = "5a2c1f00-1111-4222-8333-000000000001"
@@ -79,7 +79,7 @@ def shuffled(rule):
 def test_a_chain_is_whole_whatever_the_order_of_its_records(name, rule):
     order = shuffled(rule)
     data = chain(name, order)
-    dialect = dialects.get(name)
+    dialect = transcripts.get(name)
     (transcript,), drift = dialect.read_with_drift(data, Origin())
     said = [each.message.text for each in transcript.thread.entries if each.message.text]
     assert said == [f"m{number}" for number in range(COUNT)]
@@ -92,7 +92,7 @@ def test_a_chain_is_whole_whatever_the_order_of_its_records(name, rule):
 @pytest.mark.finding("F-70")
 @pytest.mark.parametrize("name", ["pi", "qwen_code"])
 def test_the_conversation_goes_on_at_the_last_record_of_the_file(name):
-    (transcript,) = dialects.get(name).read(chain(name, [0, 1, 4, 3, 2]), Origin())
+    (transcript,) = transcripts.get(name).read(chain(name, [0, 1, 4, 3, 2]), Origin())
     assert [each.message.text for each in transcript.thread.path() if each.message.text] == ["m0", "m1", "m2"]
     (branch,) = [each for each in transcript.thread.branches if each != "main"]
     assert transcript.thread.path(branch)[-1].message.text == "m4"
@@ -104,7 +104,7 @@ def test_a_result_before_its_response_follows_it():
     records[1]["message"]["content"] = [{"type": "tool_use", "id": "t1", "name": "Edit", "input": {"a": 1}}]
     records[2]["message"]["content"] = [{"type": "tool_result", "tool_use_id": "t1", "content": "done"}]
     data = b"".join(json.dumps(records[place]).encode() + b"\n" for place in (0, 2, 1, 3))
-    (transcript,) = dialects.get("claude_code").read(data, Origin())
+    (transcript,) = transcripts.get("claude_code").read(data, Origin())
     assert [each.message.role for each in transcript.thread.path()] == ["user", "assistant", "tool", "assistant"]
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.messages import AssistantMessage, UserMessage
 from palaver.core.parts import Image, Reasoning
 from palaver.core.usage import Usage
-from palaver.dialects.conversation import transcript_of
-from palaver.dialects.kept import bare
 from palaver.threads import for_model, for_people
+from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.original_bytes import bare
 from tests.dialects.samples import FOLDER
 
-PI = dialects.get("pi")
+PI = transcripts.get("pi")
 SESSION = (FOLDER / "pi" / "branches.jsonl").read_bytes()
 HEADER = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-01-02T03:04:05Z", "cwd": "/w"}
 

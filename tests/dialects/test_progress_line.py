@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-from palaver import dialects
+from palaver import transcripts
 from tests.dialects.samples import FOLDER
 
 pytestmark = pytest.mark.finding("F-76")
 
-OPENCODE = dialects.get("opencode")
+OPENCODE = transcripts.get("opencode")
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,12 @@ OPENCODE = dialects.get("opencode")
 def test_an_export_is_read_behind_its_progress_line(line, name):
     whole = (FOLDER / "opencode" / name).read_bytes()
     data = line.encode() + whole
-    (found,) = dialects.detect(data, "session.json")
+    (found,) = transcripts.detect(data, "session.json")
     assert found.dialect == "opencode"
     ((given,), (read,)) = (OPENCODE.read(whole), OPENCODE.read(data))
     assert [entry.message.text for entry in read.thread.path()] == [entry.message.text for entry in given.thread.path()]
     assert read.title == given.title
     assert OPENCODE.write(read).body == data
     first = next(entry for entry in read.thread.path() if entry.message.text)
-    assert dialects.get("atif").write(read).body == dialects.get("atif").write(given).body
+    assert transcripts.get("atif").write(read).body == transcripts.get("atif").write(given).body
     assert first.message.text

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.messages import AssistantMessage, FlushMarker, ToolMessage
 from palaver.core.parts import Image, Opaque, Reasoning, ToolCall
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import COMPACTION, transcript_of
-from palaver.dialects.dialect import Origin
-from palaver.dialects.writing import is_record
 from palaver.threads import for_model, for_people
+from palaver.transcripts.conversation import COMPACTION, transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.format import Origin
+from palaver.transcripts.writer import is_record
 from tests.dialects.samples import FOLDER
 
-QWEN = dialects.get("qwen_code")
+QWEN = transcripts.get("qwen_code")
 SESSION = (FOLDER / "qwen_code" / "session.jsonl").read_bytes()
 
 
@@ -117,7 +117,7 @@ def test_answers_that_do_not_follow_one_another_stay_two():
 
 
 def test_it_is_not_taken_for_claude_code():
-    assert [each.dialect for each in dialects.detect(SESSION)] == ["qwen_code"]
+    assert [each.dialect for each in transcripts.detect(SESSION)] == ["qwen_code"]
 
 
 def test_an_edited_prompt_keeps_what_we_do_not_model():

@@ -5,14 +5,14 @@ import json
 import pytest
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.errors import PalaverError
-from palaver.dialects.conversation import session_of
+from palaver.transcripts.conversation import session_of
 from tests.dialects.samples import FOLDER
 
 pytestmark = pytest.mark.finding("F-102")
 
-NAMES = dialects.names()
+NAMES = transcripts.names()
 KEYS = """
 type role content messages message kind id parentId uuid sessionId session_id timestamp payload parts info
 data version schema_version steps source eval header items events event model name title conversations from
@@ -59,7 +59,7 @@ ODD = [[], {}, None, 7, 1.5, True, "", ["a"], {"a": []}]
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(FILES)
 def test_recognition_never_raises(data):
-    dialects.detect(data, "x.json")
+    transcripts.detect(data, "x.json")
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -69,11 +69,11 @@ def test_a_value_of_any_type_under_any_key_is_recognised_or_passed_over(key):
     for odd in ODD:
         for each in ({key: odd}, {**beside, key: odd}, {"messages": [{**beside, key: odd}]}, {"message": {key: odd}}):
             for data in (each, [each]):
-                dialects.detect(json.dumps(data).encode(), "x.json")
-                dialects.detect(json.dumps(data).encode() + b"\n{}\n", "x.jsonl")
+                transcripts.detect(json.dumps(data).encode(), "x.json")
+                transcripts.detect(json.dumps(data).encode() + b"\n{}\n", "x.jsonl")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if dialects.get(name).reading is not None])
+@pytest.mark.parametrize("name", [name for name in NAMES if transcripts.get(name).reading is not None])
 @pytest.mark.parametrize("odd", ["[]", "{}", "7", '["a"]', "null"])
 def test_a_value_of_any_type_is_read_or_one_error(name, odd):
     for key in ("role", "type", "content", "id", "kind"):
@@ -88,16 +88,16 @@ def test_a_value_of_any_type_is_read_or_one_error(name, odd):
         texts.append(f'[{{"role":"user","content":[{row}]}}]')
         for text in texts:
             try:
-                dialects.get(name).read(text.encode())
+                transcripts.get(name).read(text.encode())
             except PalaverError:
                 continue
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-@given(FILES, st.sampled_from([name for name in NAMES if dialects.get(name).reading is not None]))
+@given(FILES, st.sampled_from([name for name in NAMES if transcripts.get(name).reading is not None]))
 def test_any_json_is_read_or_one_error(data, name):
     try:
-        dialects.get(name).read(data)
+        transcripts.get(name).read(data)
     except PalaverError:
         return
 
@@ -107,23 +107,23 @@ def test_any_json_is_read_or_one_error(data, name):
 def test_a_list_of_conversations_is_one_whatever_columns_stand_beside(column):
     record = {"messages": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}], **column}
     data = json.dumps([record, record]).encode()
-    (found,) = dialects.detect(data)
+    (found,) = transcripts.detect(data)
     assert (found.dialect, found.confidence) == ("openai_messages", 0.7)
-    dialect = dialects.get(found.dialect)
-    transcripts = dialect.read(data)
-    assert [[entry.message.text for entry in each.thread.entries if entry.message.text] for each in transcripts] == [
+    dialect = transcripts.get(found.dialect)
+    sessions = dialect.read(data)
+    assert [[entry.message.text for entry in each.thread.entries if entry.message.text] for each in sessions] == [
         ["hello", "hi"]
     ] * 2
-    assert dialect.write_many(transcripts).body == data
+    assert dialect.write_many(sessions).body == data
 
 
 @pytest.mark.finding("F-76")
 def test_a_pi_session_whose_header_is_gone_is_read():
     whole = (FOLDER / "pi" / "branches.jsonl").read_bytes()
     data = whole.partition(b"\n")[2]
-    (found,) = dialects.detect(data, "x.jsonl")
+    (found,) = transcripts.detect(data, "x.jsonl")
     assert found.dialect == "pi"
-    dialect = dialects.get("pi")
+    dialect = transcripts.get("pi")
     ((given,), (left,)) = (dialect.read(whole), dialect.read(data))
     assert session_of(left.metadata).id is None
     assert dialect.write(left).body == data

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from palaver.core import jsontext
-from palaver.dialects import documents
-from palaver.dialects.record import Lines
+from palaver.transcripts import documents
+from palaver.transcripts.record import Lines
 
 
 def records(data, size=None):

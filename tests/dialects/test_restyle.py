@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palaver.dialects.restyle import restyled
+from palaver.transcripts.restyle import restyled
 
 
 @pytest.mark.parametrize(

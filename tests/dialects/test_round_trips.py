@@ -7,12 +7,12 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.messages import FlushMarker, RescueMarker
 from palaver.core.pairs import tied
-from palaver.dialects.carrying import without_records
-from palaver.dialects.writing import is_record
 from palaver.threads.accounting import usage_once
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
 from tests.dialects.samples import FILES, IDS, origin
 
 CARRYING = (
@@ -55,7 +55,7 @@ def told(transcript, *, marked=True):
 @pytest.mark.parametrize(("name", "path", "by"), PAIRS)
 def test_what_was_carried_comes_back(name, path, by):
     """By way of another dialect, and from there into its own: the same messages."""
-    dialect, other = dialects.get(name), dialects.get(by)
+    dialect, other = transcripts.get(name), transcripts.get(by)
     for transcript in dialect.read(path.read_bytes(), origin(path)):
         marked = by not in UNMARKED
         said = told(transcript, marked=marked)
@@ -79,7 +79,7 @@ def test_what_was_carried_comes_back(name, path, by):
 @pytest.mark.parametrize(("name", "path", "by"), PAIRS)
 def test_an_answer_costs_once_by_whatever_way_it_came(name, path, by):
     """Compactions keep copies of answers; a copy costs nothing."""
-    dialect, other = dialects.get(name), dialects.get(by)
+    dialect, other = transcripts.get(name), transcripts.get(by)
     for transcript in dialect.read(path.read_bytes(), origin(path)):
         if not told(transcript):
             continue

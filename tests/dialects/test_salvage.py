@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.errors import DecodeError, LossError
 from palaver.core.parts import Opaque
-from palaver.dialects.conversation import with_messages
-from palaver.dialects.dialect import Origin
-from palaver.dialects.drift import losses_of
 from palaver.threads.view import RECORD
+from palaver.transcripts.conversation import with_messages
+from palaver.transcripts.format import Origin
+from palaver.transcripts.unknown_fields import losses_of
 
 pytestmark = pytest.mark.finding("F-71")
 
@@ -71,7 +71,7 @@ FILES = {
 
 
 def read(name, record):
-    return dialects.get(name).read_with_drift(json.dumps(record).encode() + b"\n", Origin())
+    return transcripts.get(name).read_with_drift(json.dumps(record).encode() + b"\n", Origin())
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -90,7 +90,7 @@ def test_one_bad_block_leaves_the_other_blocks_of_its_message(case, place):
     assert opaque.wire == name
     assert opaque.raw == blocks[place]
     assert "block" in {each.kind for each in drift}
-    assert dialects.get(name).write(transcript).body == json.dumps(record).encode() + b"\n"
+    assert transcripts.get(name).write(transcript).body == json.dumps(record).encode() + b"\n"
 
 
 def test_a_bad_call_leaves_the_text_and_the_other_call():
@@ -118,7 +118,7 @@ def test_a_turn_of_an_unknown_speaker_leaves_the_others():
 
 
 def test_a_file_without_a_message_that_can_be_read_gives_no_conversation():
-    dialect = dialects.get("openai_messages")
+    dialect = transcripts.get("openai_messages")
     line = (
         json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "value": "hello"}]}]}).encode() + b"\n"
     )
@@ -131,7 +131,7 @@ def test_a_file_without_a_message_that_can_be_read_gives_no_conversation():
 
 
 def test_an_empty_session_is_no_error():
-    reader = dialects.get("pi").reader()
+    reader = transcripts.get("pi").reader()
     header = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-01-02T03:04:05Z", "cwd": "/w"}
     steps = [*reader.feed(json.dumps(header).encode() + b"\n"), *reader.finish()]
     assert list(with_messages(steps)) == steps
@@ -204,7 +204,7 @@ def with_text(case, text):
         place = place[key]
     place[path[-1]] = text
     lines = [HEADER, document] if name == "pi" else [document]
-    return dialects.get(name), b"".join(json.dumps(each).encode() + b"\n" for each in lines)
+    return transcripts.get(name), b"".join(json.dumps(each).encode() + b"\n" for each in lines)
 
 
 @pytest.mark.parametrize("text", [7, {"value": "hello"}, True], ids=["number", "object", "boolean"])
@@ -219,16 +219,16 @@ def test_a_text_of_another_type_is_reported_and_stays_in_the_file(case, text):
     assert transcript.unread == (loss,)
     assert dialect.write(transcript).body == wrong
     assert dialect.write(transcript).losses == ()
-    assert loss in dialects.get("codex").write(transcript).losses
+    assert loss in transcripts.get("codex").write(transcript).losses
     with pytest.raises(LossError):
-        dialects.get("codex").write(transcript, losses="raise")
+        transcripts.get("codex").write(transcript, losses="raise")
 
 
 def test_what_was_not_read_of_a_file_is_a_loss_once():
     record = json.dumps({"messages": [{"role": 7, "content": "x"}, {"role": "user", "content": GOOD}]}).encode()
-    dialect = dialects.get("openai_messages")
-    transcripts = dialect.read(record + b"\n" + record + b"\n")
-    assert len(transcripts) == 2
-    written = dialects.get("atif").write(transcripts[0])
+    dialect = transcripts.get("openai_messages")
+    sessions = dialect.read(record + b"\n" + record + b"\n")
+    assert len(sessions) == 2
+    written = transcripts.get("atif").write(sessions[0])
     assert [loss.what for loss in written.losses].count("message") == 2
-    assert [loss.what for loss in dialects.get("langchain").write_many(transcripts).losses].count("message") == 2
+    assert [loss.what for loss in transcripts.get("langchain").write_many(sessions).losses].count("message") == 2

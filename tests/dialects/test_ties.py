@@ -7,10 +7,10 @@ from __future__ import annotations
 import pytest
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.messages import ToolMessage
 from palaver.core.pairs import TIED
-from palaver.dialects.conversation import transcript_of
+from palaver.transcripts.conversation import transcript_of
 
 pytestmark = pytest.mark.finding("F-73")
 
@@ -21,8 +21,8 @@ TARGETS = [
 
 
 def results(name, messages):
-    written = dialects.get(name).write(transcript_of([each.replace(sent_at=1_767_323_045_000) for each in messages]))
-    found = [entry.message for each in dialects.get(name).read(written.body) for entry in each.thread.entries]
+    written = transcripts.get(name).write(transcript_of([each.replace(sent_at=1_767_323_045_000) for each in messages]))
+    found = [entry.message for each in transcripts.get(name).read(written.body) for entry in each.thread.entries]
     calls = {call.id for message in found for call in message.tool_calls}
     return calls, [each for each in found if isinstance(each, ToolMessage)], written
 
@@ -51,7 +51,7 @@ def test_a_file_with_results_without_ids_is_written_back_as_it_was():
         b'[{"tool_call_id":"c1","function_name":"bash","arguments":{}}],"observation":{"results":'
         b'[{"content":"file.txt"}]}}]}'
     )
-    atif = dialects.get("atif")
+    atif = transcripts.get("atif")
     (transcript,) = atif.read(data)
     assert atif.write(transcript).body == data
     (_,), (result,), _ = results(

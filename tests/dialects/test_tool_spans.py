@@ -8,12 +8,12 @@ import json
 
 import pytest
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.messages import ToolMessage
 
 pytestmark = pytest.mark.finding("F-76")
 
-OTEL = dialects.get("otel_genai")
+OTEL = transcripts.get("otel_genai")
 ASKED = {"role": "user", "parts": [{"type": "text", "content": "When?"}]}
 CALLED = {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "timetable", "arguments": {"a": 1}}]}
 RESULT = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "six"}]}

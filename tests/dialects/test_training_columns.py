@@ -10,13 +10,13 @@ from __future__ import annotations
 import pytest
 
 import palaver as p
-from palaver import dialects
+from palaver import transcripts
 from palaver.core import jsontext
-from palaver.dialects.conversation import Transcript
 from palaver.threads.thread import Entry, Thread
+from palaver.transcripts.conversation import Transcript
 
-CHAT = dialects.get("openai_messages")
-LANGCHAIN = dialects.get("langchain")
+CHAT = transcripts.get("openai_messages")
+LANGCHAIN = transcripts.get("langchain")
 HUMAN = {"from": "human", "value": "q"}
 PAIR = {"chosen": {"from": "gpt", "value": "good"}, "rejected": {"from": "gpt", "value": "bad"}}
 PREFERENCES = {

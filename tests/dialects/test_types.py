@@ -10,12 +10,12 @@ from collections import Counter
 
 import pytest
 
-from palaver import dialects
-from palaver.core import typed
+from palaver import transcripts
+from palaver.core import type_checks
 from palaver.core.errors import PalaverError
 from palaver.core.parts import Json, MalformedToolCall, Opaque, Reasoning, Refusal, Text, ToolCall
-from palaver.dialects.dialect import Origin
-from palaver.dialects.drift import losses_of
+from palaver.transcripts.format import Origin
+from palaver.transcripts.unknown_fields import losses_of
 from tests.dialects.samples import FILES, IDS, origin
 
 pytestmark = pytest.mark.finding("F-71")
@@ -70,10 +70,10 @@ def put(value, path, new):
     return changed
 
 
-def texts(transcripts):
+def texts(sessions):
     """All that was read as text: of parts, names, arguments, results, and titles."""
-    found = [each.title for each in transcripts if each.title]
-    for part in (part for each in transcripts for entry in each.thread.entries for part in entry.message.content):
+    found = [each.title for each in sessions if each.title]
+    for part in (part for each in sessions for entry in each.thread.entries for part in entry.message.content):
         match part:
             case Text() | Reasoning() | Refusal():
                 found.append(part.text)
@@ -88,12 +88,9 @@ def texts(transcripts):
     return [each for each in found if each]
 
 
-def opaque(transcripts):
+def opaque(sessions):
     return sum(
-        isinstance(part, Opaque)
-        for each in transcripts
-        for entry in each.thread.entries
-        for part in entry.message.content
+        isinstance(part, Opaque) for each in sessions for entry in each.thread.entries for part in entry.message.content
     )
 
 
@@ -115,20 +112,20 @@ def cases(name, path):
 
 def check(name, path, before, case):
     place, new, line, data = case
-    dialect = dialects.get(name)
-    transcripts, drift = before
+    dialect = transcripts.get(name)
+    sessions, drift = before
     try:
         found, noted = dialect.read_with_drift(data, origin(path))
     except PalaverError:
         return
     for message in (entry.message for each in found for entry in each.thread.entries):
-        typed.verify(message)
+        type_checks.verify(message)
     if dialect.fidelity == "bytes" and found:
         assert dialect.write_many(found).body == data
     joined = "".join(texts(found))
-    lost = [each for each in texts(transcripts) if each not in joined]
+    lost = [each for each in texts(sessions) if each not in joined]
     taken = WORDS in joined or str(NUMBER) in joined  # it may be of that type
-    if not lost or taken or opaque(found) > opaque(transcripts) or (place[-1], type(new)) in FREE:
+    if not lost or taken or opaque(found) > opaque(sessions) or (place[-1], type(new)) in FREE:
         return
     losses = Counter(losses_of(noted)) - Counter(losses_of(drift))
     assert losses, (place, new, lost)
@@ -140,7 +137,7 @@ def check(name, path, before, case):
 @pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
 def test_a_value_of_another_type_is_read_or_named(name, path):
     """Every text that was read is read again, or a loss names the place."""
-    before = dialects.get(name).read_with_drift(written(values(path.read_bytes())), origin(path))
+    before = transcripts.get(name).read_with_drift(written(values(path.read_bytes())), origin(path))
     for case in cases(name, path):
         check(name, path, before, case)
 
@@ -151,16 +148,18 @@ ODD = ("fork.jsonl", "odd.json", "unversioned.json")
 
 @pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
 def test_nothing_is_taken_for_another_type(name, path):
-    _, drift = dialects.get(name).read_with_drift(path.read_bytes(), origin(path))
+    _, drift = transcripts.get(name).read_with_drift(path.read_bytes(), origin(path))
     assert path.name in ODD or [each for each in drift if each.kind == "type"] == []
 
 
 def test_a_loss_names_the_key_the_type_and_the_line():
     head = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-01-02T03:04:05Z", "cwd": "/w"}
     entry = {"type": "message", "id": "e", "message": {"role": "user", "content": [{"type": "text", "text": 7}, {}]}}
-    _, drift = dialects.get("pi").read_with_drift(written([head, entry]), Origin())
+    _, drift = transcripts.get("pi").read_with_drift(written([head, entry]), Origin())
     assert [str(loss.why) for loss in losses_of(drift)] == ["line 2: text is a number, not a string"]
     assert [loss.what for loss in losses_of(drift)] == ["field"]
     calls = {"role": "assistant", "content": "x", "tool_calls": ["look", {"id": "c"}, "look"]}
-    _, drift = dialects.get("kairo").read_with_drift(json.dumps([calls | {"toolCalls": ["look"]}]).encode(), Origin())
+    _, drift = transcripts.get("kairo").read_with_drift(
+        json.dumps([calls | {"toolCalls": ["look"]}]).encode(), Origin()
+    )
     assert "an item of toolCalls is a string, not an object" in [loss.why for loss in losses_of(drift)]

@@ -6,12 +6,12 @@ import zipfile
 
 import pytest
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.errors import DecodeError
-from palaver.dialects import record, unpacking
-from palaver.dialects.conversation import collected
-from palaver.dialects.opening import steps_of
-from palaver.dialects.unpacking import LEAST, Unpacker, zstd
+from palaver.transcripts import decompress, record
+from palaver.transcripts.conversation import collected
+from palaver.transcripts.decompress import LEAST, Unpacker, zstd
+from palaver.transcripts.file_reader import steps_of
 
 pytestmark = pytest.mark.finding("F-104")
 
@@ -48,7 +48,7 @@ def test_a_packed_session_is_read_in_pieces_of_any_size_over_all_frames():
 
 
 def test_a_file_that_packs_well_and_is_large_is_read(monkeypatch):
-    monkeypatch.setattr(unpacking, "LEAST", 1000)
+    monkeypatch.setattr(decompress, "LEAST", 1000)
     body = b"".join(b"%d" % number for number in range(100_000))
     assert b"".join(Unpacker().feed(zstd.compress(body))) == body
 
@@ -58,13 +58,13 @@ def test_a_line_without_an_end_is_one_error(monkeypatch):
     text = LINE + b'{"role":"user","content":"hi"}}\n'
     file = io.BytesIO(text + b"a" * 20_000)
     with pytest.raises(DecodeError, match="line 2"):
-        collected(steps_of(dialects.get("claude_code"), file))
+        collected(steps_of(transcripts.get("claude_code"), file))
 
 
 def test_blank_lines_without_end_are_one_error():
     file = io.BytesIO(LINE + b'{"role":"user","content":"hi"}}\n' + b"\n" * (record.BLANKS + 1))
     with pytest.raises(DecodeError, match="blank"):
-        collected(steps_of(dialects.get("claude_code"), file))
+        collected(steps_of(transcripts.get("claude_code"), file))
 
 
 def test_messages_that_a_sample_names_again_and_again_are_not_repeated():
@@ -74,6 +74,6 @@ def test_messages_that_a_sample_names_again_and_again_are_not_repeated():
         archive.writestr("header.json", '{"version":2,"status":"success","eval":{"task":"x"}}')
         archive.writestr("samples/1/sample.json", json.dumps({"id": 1, "message_refs": [[0, many]] * many}))
         archive.writestr("samples/1/messages/0.json", json.dumps([{"role": "user", "content": "x"}] * many))
-    (transcript,), drift = dialects.get("inspect").read_with_drift(file.getvalue())
+    (transcript,), drift = transcripts.get("inspect").read_with_drift(file.getvalue())
     assert len(transcript.thread.path()) <= 4 * many + 2  # and the records of what is no message
     assert any("references" in str(each) for each in drift)

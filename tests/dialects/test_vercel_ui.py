@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from palaver import assistant, dialects, system, tool, user
+from palaver import assistant, system, tool, transcripts, user
 from palaver.core.messages import AssistantMessage, FlushMarker, ToolMessage, UserMessage
 from palaver.core.parts import (
     Citation,
@@ -26,15 +26,15 @@ from palaver.core.parts import (
     Url,
 )
 from palaver.core.usage import Usage
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import transcript_of
-from palaver.dialects.writing import is_record
 from palaver.testing.strategies import any_messages
 from palaver.threads.model_view import for_model
 from palaver.threads.thread import MAIN, Entry
+from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
 
 FILES = Path(__file__).parent / "files" / "vercel_ui"
-VERCEL = dialects.get("vercel_ui")
+VERCEL = transcripts.get("vercel_ui")
 
 
 def read(*messages):

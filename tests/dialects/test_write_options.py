@@ -5,21 +5,21 @@
 
 import pytest
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.errors import MessageError
-from palaver.dialects.conversation import Transcript
 from palaver.threads.thread import Thread
+from palaver.transcripts.conversation import Transcript
 
 pytestmark = pytest.mark.finding("F-01")
 
-WRITTEN = [name for name in dialects.names() if dialects.get(name).rendering is not None]
+WRITTEN = [name for name in transcripts.names() if transcripts.get(name).rendering is not None]
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 @pytest.mark.parametrize("given", [{"history": "some"}, {"branch": 5}, {"carry": "yes"}, {"losses": "ignore"}])
 def test_an_option_of_the_wrong_type_is_refused_by_its_name(name, given):
     (field,) = given
-    dialect, conversation = dialects.get(name), Transcript(Thread("t"))
+    dialect, conversation = transcripts.get(name), Transcript(Thread("t"))
     with pytest.raises(MessageError, match=f"{field}: expected "):
         dialect.write(conversation, **given)
     with pytest.raises(MessageError, match=f"{field}: expected "):
@@ -29,4 +29,4 @@ def test_an_option_of_the_wrong_type_is_refused_by_its_name(name, given):
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_misspelt_option_is_refused(name):
     with pytest.raises(TypeError, match="cary"):
-        dialects.get(name).write(Transcript(Thread("t")), cary=True)
+        transcripts.get(name).write(Transcript(Thread("t")), cary=True)

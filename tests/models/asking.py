@@ -2,8 +2,8 @@
 
 from palaver import user
 from palaver.models import Model, Prompt, Retry, Timeouts
-from palaver.models.clock import Clock
 from palaver.models.endpoint import Endpoint
+from palaver.models.retry import Clock
 
 HI = Prompt(messages=(user("hi"),))
 

@@ -3,7 +3,7 @@
 from palaver import wires
 from palaver.models.endpoint import Endpoint
 from palaver.models.providers.row import speaking, usual
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 
 TYPES = {"bedrock_converse": "application/vnd.amazon.eventstream", "ollama_chat": "application/x-ndjson"}
 """What a stream is called, where it is not ``text/event-stream``."""

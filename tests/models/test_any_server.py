@@ -98,7 +98,7 @@ async def test_a_compression_that_was_not_asked_for_is_not_unpacked(anyio_backen
 @pytest.mark.finding("F-105")
 @pytest.mark.parametrize("packed", [False, True])
 async def test_a_stream_without_an_end_ends_at_the_limit(anyio_backend, packed, monkeypatch):
-    monkeypatch.setattr("palaver.wires.stream_decoder.LIMIT", 1_000_000)
+    monkeypatch.setattr("palaver.wires._engine.stream_decoder.LIMIT", 1_000_000)
     frames = delta("a" * 200) * 500
     body = gzip.compress(frames * 100) if packed else b""
     step = says(body, content_type="text/event-stream", content_encoding="gzip") if packed else endless(frames)
@@ -111,7 +111,7 @@ async def test_a_stream_without_an_end_ends_at_the_limit(anyio_backend, packed, 
 
 @pytest.mark.anyio
 async def test_a_status_counts_when_its_body_does_not_come(anyio_backend, monkeypatch):
-    monkeypatch.setattr("palaver.models.sending._PATIENCE", 0.05)
+    monkeypatch.setattr("palaver.models.http._PATIENCE", 0.05)
 
     def step(connection):
         connection.head(429, {"content-length": "100", "retry-after": "7"})

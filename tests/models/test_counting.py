@@ -30,9 +30,9 @@ from palaver.core.parts import Image
 from palaver.core.request import Settings
 from palaver.core.tools import Tool
 from palaver.models import Fallback, Prompt, Retry, ScriptedModel, Timeouts, model, providers
-from palaver.models.counting import count_tokens, counted_body
 from palaver.models.endpoint import Counting
 from palaver.models.providers.aws import foundation
+from palaver.models.token_count import count_tokens, counted_body
 from tests.models.asking import at
 from tests.models.faults import says, serve, streams
 

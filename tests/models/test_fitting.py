@@ -7,7 +7,7 @@ import palaver as p
 from palaver import wires
 from palaver.core.errors import CapabilityError
 from palaver.models.capabilities import Capabilities
-from palaver.models.fitting import fit
+from palaver.models.fit import fit
 from palaver.models.language_model import Prompt
 from palaver.testing.rules import check_request
 

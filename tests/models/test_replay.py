@@ -23,12 +23,12 @@ from palaver.models.credentials import ApiKey
 from palaver.models.endpoint import HttpCall
 from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt, Reply, complete
-from palaver.models.masking import Masker
 from palaver.models.recording import Exchange, Recording
+from palaver.models.redaction import Masker
 from palaver.models.replay import Recorder, replay, serve
 from palaver.models.retry import Retry
-from palaver.stream import eventstream
-from palaver.stream.narrate import narrate
+from palaver.stream import event_stream
+from palaver.stream.replay_events import narrate
 from tests.loopback import serve as answering
 
 KEY = "sk-a/very+secret=key"
@@ -110,7 +110,7 @@ async def test_what_wraps_a_stream_is_known_again(tmp_path):
     plain = b"".join(encoder.feed(event) for event in told) + encoder.finish()
     lines = [line.removeprefix(b"data: ") for line in plain.splitlines() if line.startswith(b"data: ")]
     frames = [json.dumps({"bytes": base64.b64encode(line).decode()}).encode() for line in lines]
-    framed = b"".join(eventstream.write(frame, "chunk") for frame in frames)
+    framed = b"".join(event_stream.write(frame, "chunk") for frame in frames)
     with answering(framed, content_type="application/vnd.amazon.eventstream") as server:
         async with Recorder(tmp_path / "invoke.json") as recorder:
             heard = recorder.model(model(server.url, "bedrock-anthropic/m:0"))

@@ -18,7 +18,7 @@ from palaver.core.errors import MessageError, PalaverError, TransportError
 from palaver.models import Http, Retry, Timeouts, model
 from palaver.models.endpoint import Endpoint, HttpCall
 from palaver.models.http_model import Model
-from palaver.models.masking import shown_url, without_secrets
+from palaver.models.redaction import shown_url, without_secrets
 from palaver.models.replay import Recorder
 from tests.models.asking import HI
 from tests.models.faults import DONE, Step, delta, says, serve, sse, streams

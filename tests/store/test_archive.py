@@ -17,8 +17,8 @@ from palaver.core.parts import Blob, Inline
 from palaver.store import archive
 from palaver.store.archive import copy_thread, export_thread, import_thread, zstd
 from palaver.store.memory import MemoryStore
+from palaver.store.records import is_unreadable
 from palaver.store.sqlite import SQLiteStore
-from palaver.store.unreadable import is_unreadable
 from palaver.testing.ill_typed import older_writer, unreadable_values
 from palaver.testing.strategies import any_messages, json_objects, odd_text
 from palaver.threads.ids import uuid7

@@ -8,14 +8,14 @@ import pytest
 from msgspec import structs
 
 import palaver as p
-from palaver import dialects
-from palaver.dialects.conversation import transcript_of
-from palaver.store import filing
-from palaver.store.filing import Filed, FileState, Filing
+from palaver import transcripts
+from palaver.store import import_files
+from palaver.store.import_files import Filed, FileState, Filing
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
+from palaver.transcripts.conversation import transcript_of
 
-PI = dialects.get("pi")
+PI = transcripts.get("pi")
 HEADER = {"type": "session", "version": 3, "id": "0192f0c4-0000-7000-8000-000000000009", "timestamp": "t", "cwd": "/w"}
 SECOND = 1_000_000_000
 
@@ -38,10 +38,10 @@ def file_of(*lines):
     return b"".join(json.dumps(each).encode() + b"\n" for each in (HEADER, *lines))
 
 
-def take(store, data, filing=None, state=None):
+def take(store, data, taker=None, state=None):
     reader = PI.reader()
     steps = [*reader.feed(data), *reader.finish()]
-    taken = list((filing or Filing(store)).take(steps, state, lambda: "digest"))
+    taken = list((taker or Filing(store)).take(steps, state, lambda: "digest"))
     (filed,) = (each for each in taken if isinstance(each, Filed))
     return filed
 
@@ -206,17 +206,17 @@ def test_a_file_that_has_not_changed_is_not_read_again(store):
     data = file_of(line(0, "one"))
     state = FileState("/x.jsonl", len(data), 5 * SECOND, 60 * SECOND)
     take(store, data, state=state)
-    filing = Filing(store)
+    taker = Filing(store)
 
     def never():
         raise AssertionError
 
-    assert filing.unchanged(state, never) == (Filed(HEADER["id"], 1, 0, "one"),)
-    assert filing.unchanged(structs.replace(state, size=1), never) is None
-    assert filing.unchanged(structs.replace(state, path="/y.jsonl"), never) is None
+    assert taker.unchanged(state, never) == (Filed(HEADER["id"], 1, 0, "one"),)
+    assert taker.unchanged(structs.replace(state, size=1), never) is None
+    assert taker.unchanged(structs.replace(state, path="/y.jsonl"), never) is None
     touched = structs.replace(state, changed_at=9 * SECOND)
-    assert filing.unchanged(touched, lambda: "digest") is not None
-    assert filing.unchanged(touched, lambda: "other") is None
+    assert taker.unchanged(touched, lambda: "digest") is not None
+    assert taker.unchanged(touched, lambda: "other") is None
 
 
 def test_a_file_that_changed_just_before_it_was_read_may_have_changed_since(store):
@@ -229,24 +229,24 @@ def test_a_file_that_changed_just_before_it_was_read_may_have_changed_since(stor
 def test_a_thread_that_was_deleted_is_taken_in_again(store):
     data = file_of(line(0, "one"))
     state = FileState("/x.jsonl", len(data), 5 * SECOND, 60 * SECOND)
-    filing = Filing(store)
-    take(store, data, filing, state)
+    taker = Filing(store)
+    take(store, data, taker, state)
     store.delete(HEADER["id"])
-    assert filing.unchanged(state, str) is None
-    assert take(store, data, filing, state).new == 1
+    assert taker.unchanged(state, str) is None
+    assert take(store, data, taker, state).new == 1
 
 
 @pytest.mark.finding("F-109")
 def test_an_edited_file_with_many_branches_takes_steps_in_proportion(monkeypatch):
     taken = []
-    up = filing._Tree.up
+    up = import_files._Tree.up
 
     def counted(self, entry):
         for each in up(self, entry):
             taken.append(each)
             yield each
 
-    monkeypatch.setattr(filing._Tree, "up", counted)
+    monkeypatch.setattr(import_files._Tree, "up", counted)
     spent = {}
     for many in (100, 200):
         with MemoryStore() as store:
@@ -263,8 +263,8 @@ def test_an_edited_file_with_many_branches_takes_steps_in_proportion(monkeypatch
 
 @pytest.mark.finding("F-109")
 def test_when_the_steps_are_spent_a_head_gets_a_branch_of_its_own(store, monkeypatch):
-    monkeypatch.setattr(filing, "_LEAST_STEPS", 0)
-    monkeypatch.setattr(filing, "_STEPS", 0)
+    monkeypatch.setattr(import_files, "_LEAST_STEPS", 0)
+    monkeypatch.setattr(import_files, "_STEPS", 0)
     take(store, file_of(line(0, "one"), line(1, "two")))
     take(store, file_of(line(0, "one"), line(1, "TWO")))
     assert take(store, file_of(line(0, "one"), line(1, "TWO"), line(2, "three"))).branch == "import-3"

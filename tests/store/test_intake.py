@@ -3,7 +3,7 @@
 import pytest
 
 import palaver as p
-from palaver.store.intake import Intake
+from palaver.store.import_conversations import Intake
 from palaver.store.memory import MemoryStore
 
 TALK = [p.system("s"), p.user("hi"), p.assistant("hello"), p.user("and now?"), p.assistant("this")]

@@ -8,7 +8,7 @@ from hypothesis import example, given, strategies as st
 
 import palaver as p
 from palaver.core.errors import DamageError, DecodeError, NotFoundError
-from palaver.store import pack
+from palaver.store import message_codec
 from palaver.testing import strategies
 from palaver.threads import Entry, Thread
 
@@ -16,10 +16,10 @@ PICTURE = p.Image.from_bytes(bytes(range(256)) * 20)
 
 
 def back(message, packed, entry):
-    blobs = {each.digest: pack.restored(each.digest, each.encoding, each.data) for each in packed.media}
-    body = pack.restored(packed.body.digest, packed.body.encoding, packed.body.data)
-    stamps = pack.stamps_of(message) | packed.marks
-    return pack.unpack(body, entry.id, stamps, entry.message.sent_at, blobs.__getitem__)
+    blobs = {each.digest: message_codec.restored(each.digest, each.encoding, each.data) for each in packed.media}
+    body = message_codec.restored(packed.body.digest, packed.body.encoding, packed.body.data)
+    stamps = message_codec.stamps_of(message) | packed.marks
+    return message_codec.unpack(body, entry.id, stamps, entry.message.sent_at, blobs.__getitem__)
 
 
 @pytest.mark.law(1)
@@ -27,7 +27,7 @@ def back(message, packed, entry):
 @given(strategies.any_messages(newer=True))
 def test_a_message_comes_back_stamped(message):
     (entry,) = Thread().append(message)
-    assert back(message, pack.pack(message), entry) == entry.message
+    assert back(message, message_codec.pack(message), entry) == entry.message
 
 
 @given(strategies.any_messages(newer=True))
@@ -35,15 +35,15 @@ def test_a_message_comes_back_stamped(message):
 def test_an_entry_is_kept_as_it_was(message):
     """Copying an entry loses no stamp, and gives the bytes of the message that was given, where it had none."""
     (entry,) = Thread().append(message)
-    bare, stamps = pack.unstamped(entry)
+    bare, stamps = message_codec.unstamped(entry)
     if message.id is None and message.sent_at is None:
-        assert pack.pack(bare).body.digest == pack.pack(message).body.digest
-        assert stamps == pack.STAMPED_ID | pack.STAMPED_TIME
-    packed = pack.pack(bare)
-    blobs = {each.digest: pack.restored(*each[:3]) for each in packed.media}
-    text = pack.restored(*packed.body[:3])
-    sent_at = pack.column(entry.message.sent_at)
-    assert pack.unpack(text, entry.id, stamps | packed.marks, sent_at, blobs.__getitem__) == entry.message
+        assert message_codec.pack(bare).body.digest == message_codec.pack(message).body.digest
+        assert stamps == message_codec.STAMPED_ID | message_codec.STAMPED_TIME
+    packed = message_codec.pack(bare)
+    blobs = {each.digest: message_codec.restored(*each[:3]) for each in packed.media}
+    text = message_codec.restored(*packed.body[:3])
+    sent_at = message_codec.column(entry.message.sent_at)
+    assert message_codec.unpack(text, entry.id, stamps | packed.marks, sent_at, blobs.__getitem__) == entry.message
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_an_entry_is_kept_as_it_was(message):
 )
 def test_inline_media_leave_the_message_and_come_back_as_the_same_text(data):
     message = p.user("x", p.Image(p.Inline(data), "image/png"), p.File(p.Inline(data), name="n"))
-    packed = pack.pack(message)
+    packed = message_codec.pack(message)
     assert len(packed.body.data) < 600
     assert len(packed.media) == 1
     assert packed.uses == (packed.media[0].digest,)
@@ -70,66 +70,72 @@ def test_inline_media_leave_the_message_and_come_back_as_the_same_text(data):
 
 
 def test_the_blob_of_an_image_goes_by_the_hash_of_its_bytes():
-    (blob,) = pack.pack(p.user(PICTURE)).media
-    assert pack.named(blob.digest).hash == "sha256:" + __import__("hashlib").sha256(PICTURE.source.bytes).hexdigest()
-    message = p.user(p.Image(pack.named(blob.digest)))
-    assert pack.pack(message).uses == (blob.digest,)
-    assert pack.pack(message).media == ()
+    (blob,) = message_codec.pack(p.user(PICTURE)).media
+    assert (
+        message_codec.named(blob.digest).hash
+        == "sha256:" + __import__("hashlib").sha256(PICTURE.source.bytes).hexdigest()
+    )
+    message = p.user(p.Image(message_codec.named(blob.digest)))
+    assert message_codec.pack(message).uses == (blob.digest,)
+    assert message_codec.pack(message).media == ()
 
 
 def test_names_that_look_like_ours_are_not_taken_for_ours():
     for name in ("stored:x", "stored:sha256:" + "0" * 64, "stored-text:sha256:" + "0" * 64, "stored-other:stored:x"):
         message = p.user(p.Image(p.Blob(name)))
         (entry,) = Thread().append(message)
-        assert back(message, pack.pack(message), entry).images[0].source.hash == name
+        assert back(message, message_codec.pack(message), entry).images[0].source.hash == name
 
 
 def test_small_media_stay():
-    packed = pack.pack(p.user(p.Image.from_bytes(b"x" * 100)))
+    packed = message_codec.pack(p.user(p.Image.from_bytes(b"x" * 100)))
     assert packed.media == ()
 
 
 def test_a_time_that_no_column_holds_stays_in_the_message():
     for sent_at in (2**63, -(2**63) - 1, 2**70):
-        assert pack.column(sent_at) is None
+        assert message_codec.column(sent_at) is None
     for sent_at in (2**63 - 1, -(2**63), 0):
-        assert pack.column(sent_at) == sent_at
+        assert message_codec.column(sent_at) == sent_at
 
 
 def test_messages_of_one_read_share_their_media():
-    packed = pack.pack(p.user(PICTURE))
-    body, blobs = pack.restored(*packed.body[:3]), {each.digest: pack.restored(*each[:3]) for each in packed.media}
-    shared = pack.Shared(blobs.__getitem__)
-    one, two = (pack.unpack(body, "e", pack.MOVED, None, shared) for _ in range(2))
+    packed = message_codec.pack(p.user(PICTURE))
+    body, blobs = (
+        message_codec.restored(*packed.body[:3]),
+        {each.digest: message_codec.restored(*each[:3]) for each in packed.media},
+    )
+    shared = message_codec.Shared(blobs.__getitem__)
+    one, two = (message_codec.unpack(body, "e", message_codec.MOVED, None, shared) for _ in range(2))
     assert one.images[0].source is two.images[0].source
     assert one.images == (PICTURE,)
 
 
 def test_long_text_is_compressed_and_random_bytes_are_not():
-    assert pack.kept(b"abc" * 1000).encoding == pack.ZSTD
-    assert pack.kept(os.urandom(3000)).encoding == pack.RAW
-    assert pack.kept(b"abc").encoding == pack.RAW
+    assert message_codec.kept(b"abc" * 1000).encoding == message_codec.ZSTD
+    assert message_codec.kept(os.urandom(3000)).encoding == message_codec.RAW
+    assert message_codec.kept(b"abc").encoding == message_codec.RAW
 
 
 @given(st.integers(0, 200), st.integers(1, 255), st.booleans())
 def test_a_changed_byte_is_found(place, flip, long):
-    kept = pack.kept((b"hello " * 500) if long else b"hello")
+    kept = message_codec.kept((b"hello " * 500) if long else b"hello")
     data = bytearray(kept.data)
     data[place % len(data)] ^= flip
     with pytest.raises(DamageError, match="bodies 7"):
-        pack.restored(kept.digest, kept.encoding, bytes(data), "bodies 7")
+        message_codec.restored(kept.digest, kept.encoding, bytes(data), "bodies 7")
 
 
 def test_a_seal_vouches_for_everything_before_it():
-    start = pack.first_seal("t")
-    base = pack.seal(start, "id", 3, 5, b"d" * 32)
+    start = message_codec.first_seal("t")
+    base = message_codec.seal(start, "id", 3, 5, b"d" * 32)
     others = [
-        pack.seal(pack.first_seal("u"), "id", 3, 5, b"d" * 32),
-        pack.seal(start, "ie", 3, 5, b"d" * 32),
-        pack.seal(start, "id", 2, 5, b"d" * 32),
-        pack.seal(start, "id", 3, 6, b"d" * 32),
-        pack.seal(start, "id", 3, None, b"d" * 32),
-        pack.seal(start, "id", 3, 5, b"e" * 32),
+        message_codec.seal(message_codec.first_seal("u"), "id", 3, 5, b"d" * 32),
+        message_codec.seal(start, "ie", 3, 5, b"d" * 32),
+        message_codec.seal(start, "id", 2, 5, b"d" * 32),
+        message_codec.seal(start, "id", 3, 6, b"d" * 32),
+        message_codec.seal(start, "id", 3, None, b"d" * 32),
+        message_codec.seal(start, "id", 3, 5, b"e" * 32),
     ]
     assert len({base, *others}) == 7
 
@@ -137,7 +143,7 @@ def test_a_seal_vouches_for_everything_before_it():
 @pytest.mark.parametrize("name", ["", "sha256:", "sha256:zz", "sha256:" + "0" * 63, "md5:" + "0" * 64, "0" * 64])
 def test_what_names_no_blob_is_refused(name):
     with pytest.raises(NotFoundError):
-        pack.address(name)
+        message_codec.address(name)
 
 
 IDS = ['a"b', 'x","agent":"b', "a\\", "a\x00b", "\ud800", ""]
@@ -149,11 +155,11 @@ IDS = ['a"b', 'x","agent":"b', "a\\", "a\x00b", "\ud800", ""]
 def test_an_entry_of_any_id_is_kept_as_it_is(id, own):
     """Also where the id says JSON, and where nothing stamped the message: nothing is made up on the way back."""
     message = p.user("hi").replace(**(own | {"id": id} if "id" in own else own))
-    bare, stamps = pack.unstamped(Entry(id, None, message))
-    packed = pack.pack(bare)
-    text = pack.restored(*packed.body[:3])
-    assert pack.unpack(text, id, stamps | packed.marks, message.sent_at, {}.__getitem__) == message
-    assert len(pack.seal(pack.first_seal("t"), id, stamps, message.sent_at, packed.body.digest)) == 32
+    bare, stamps = message_codec.unstamped(Entry(id, None, message))
+    packed = message_codec.pack(bare)
+    text = message_codec.restored(*packed.body[:3])
+    assert message_codec.unpack(text, id, stamps | packed.marks, message.sent_at, {}.__getitem__) == message
+    assert len(message_codec.seal(message_codec.first_seal("t"), id, stamps, message.sent_at, packed.body.digest)) == 32
 
 
 @pytest.mark.law(6)
@@ -163,7 +169,7 @@ def test_an_entry_of_any_id_is_kept_as_it_is(id, own):
 )
 def test_a_body_that_is_no_message_is_one_error(body, stamps):
     with pytest.raises(DecodeError):
-        pack.unpack(body, "e1", stamps, None, {}.__getitem__)
+        message_codec.unpack(body, "e1", stamps, None, {}.__getitem__)
 
 
 @pytest.mark.law(6)
@@ -171,4 +177,4 @@ def test_a_body_that_is_no_message_is_one_error(body, stamps):
 def test_media_that_cannot_be_put_back_are_one_error(name):
     message = p.user(p.Image(p.Blob(name)))
     with pytest.raises(DecodeError, match=name[:14]):
-        pack.put_back(message, lambda _: b"\xff")
+        message_codec.put_back(message, lambda _: b"\xff")

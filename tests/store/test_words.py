@@ -23,8 +23,8 @@ from palaver import (
     tool_call,
     user,
 )
-from palaver.store import words
-from palaver.store.words import LONGEST_WORD, MOST_BYTES, MOST_QUERY, MOST_TEXT, Terms
+from palaver.store import search_text
+from palaver.store.search_text import LONGEST_WORD, MOST_BYTES, MOST_QUERY, MOST_TEXT, Terms
 from palaver.testing.strategies import any_messages, odd_text
 
 POSTGRES = os.environ.get("PALAVER_POSTGRES", "host=127.0.0.1 user=postgres dbname=test")
@@ -57,23 +57,26 @@ SEARCHED = [
 
 @pytest.mark.parametrize(("message", "text"), SEARCHED[:-1])
 def test_what_somebody_said_is_searched(message, text):
-    assert words.searchable(message) == text
+    assert search_text.searchable(message) == text
 
 
 def test_provider_fields_are_not_searched():
-    assert words.searchable(user("hello").replace(provider_json=Raw(b'{"elsewhere": {"note": "hidden"}}'))) == "hello"
+    assert (
+        search_text.searchable(user("hello").replace(provider_json=Raw(b'{"elsewhere": {"note": "hidden"}}')))
+        == "hello"
+    )
 
 
 def test_only_the_beginning_of_a_message_is_searched():
-    text = words.searchable(user("a " * (MOST_TEXT // 2 - 3), "second", "third"))
+    text = search_text.searchable(user("a " * (MOST_TEXT // 2 - 3), "second", "third"))
     assert len(text) <= MOST_TEXT
     assert text.endswith("\nsecon")
-    assert len(words.searchable(user(*["b " * MOST_TEXT] * 3))) == MOST_TEXT
+    assert len(search_text.searchable(user(*["b " * MOST_TEXT] * 3))) == MOST_TEXT
 
 
 @given(any_messages(newer=True))
 def test_every_message_has_a_text(message):
-    assert len(words.searchable(message)) <= MOST_TEXT
+    assert len(search_text.searchable(message)) <= MOST_TEXT
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
@@ -112,37 +115,37 @@ WORDS = {
 
 @pytest.mark.parametrize("text", WORDS)
 def test_a_text_has_its_words(text):
-    assert words.normal(text) == WORDS[text]
-    assert words.words(text) == WORDS[text].split()
+    assert search_text.normal(text) == WORDS[text]
+    assert search_text.words(text) == WORDS[text].split()
 
 
 @given(odd_text(40) | st.text(max_size=40))
 def test_normal_text_is_normal(text):
-    normal = words.normal(text)
-    assert words.normal(normal) == normal
-    assert normal == " ".join(words.words(text))
+    normal = search_text.normal(text)
+    assert search_text.normal(normal) == normal
+    assert normal == " ".join(search_text.words(text))
     assert all(char == " " or not char.isascii() or char in "abcdefghijklmnopqrstuvwxyz0123456789" for char in normal)
 
 
 @given(st.text(st.characters(max_codepoint=0x7F)), st.text(st.characters(max_codepoint=0x7F)))
 def test_text_in_ascii_and_in_other_characters_is_read_alike(before, after):
-    assert words.words(f"{before} é {after}") == [*words.words(before), "e", *words.words(after)]
+    assert search_text.words(f"{before} é {after}") == [*search_text.words(before), "e", *search_text.words(after)]
 
 
 @pytest.mark.parametrize("letter", ["a", "é", "\U00010428"])
 def test_a_long_word_counts_by_its_beginning(letter):
-    (word,) = words.words(letter * 3 * LONGEST_WORD)
+    (word,) = search_text.words(letter * 3 * LONGEST_WORD)
     assert len(word) == LONGEST_WORD
-    assert words.matches(words.parse(letter * 2 * LONGEST_WORD), word)
-    assert not words.matches(words.parse(letter * (LONGEST_WORD - 1)), word)
+    assert search_text.matches(search_text.parse(letter * 2 * LONGEST_WORD), word)
+    assert not search_text.matches(search_text.parse(letter * (LONGEST_WORD - 1)), word)
 
 
 def test_a_normal_text_ends_with_a_whole_word():
-    normal = words.normal("\U00020000" * MOST_TEXT)
+    normal = search_text.normal("\U00020000" * MOST_TEXT)
     assert MOST_BYTES - 5 <= len(normal.encode()) <= MOST_BYTES
-    assert set(words.words("\U00020000" * MOST_TEXT)) == {"\U00020000"}
+    assert set(search_text.words("\U00020000" * MOST_TEXT)) == {"\U00020000"}
     whole = "abc " * (MOST_BYTES // 4)
-    assert words.normal(whole) == whole.strip()
+    assert search_text.normal(whole) == whole.strip()
 
 
 # -- queries -----------------------------------------------------------------------------------------------------------
@@ -174,19 +177,19 @@ QUERIES = {
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_is_read(query):
-    assert words.parse(query) == Terms(QUERIES[query])
+    assert search_text.parse(query) == Terms(QUERIES[query])
 
 
 @pytest.mark.parametrize("query", ["*", '"', '""', "  ", "_ -", "\U0001f600", "\ud800"])
 def test_a_query_without_a_word_is_refused(query):
     with pytest.raises(StoreError, match="there is no word in the query"):
-        words.parse(query)
+        search_text.parse(query)
 
 
 def test_a_query_has_a_limit():
-    assert len(words.parse("a " * (MOST_QUERY // 2)).needles) == 1
+    assert len(search_text.parse("a " * (MOST_QUERY // 2)).needles) == 1
     with pytest.raises(StoreError, match="the query has 10,001 characters; 10,000 are the most"):
-        words.parse("a" * (MOST_QUERY + 1))
+        search_text.parse("a" * (MOST_QUERY + 1))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +211,7 @@ def test_a_query_has_a_limit():
     ],
 )
 def test_a_query_matches(query, text, found):
-    assert words.matches(words.parse(query), words.normal(text)) is found
+    assert search_text.matches(search_text.parse(query), search_text.normal(text)) is found
 
 
 # -- every index says the same -----------------------------------------------------------------------------------------
@@ -253,7 +256,7 @@ queries = st.lists(st.sampled_from([*SYLLABLES, " ", "*", '"']), min_size=1, max
 
 def asked(query):
     try:
-        return words.parse(query)
+        return search_text.parse(query)
     except StoreError:
         return None
 
@@ -264,9 +267,9 @@ def fts5():
         db.execute("CREATE VIRTUAL TABLE t USING fts5 (text, content='', tokenize='ascii')")
 
         def find(text, terms):
-            normal = words.normal(text)
+            normal = search_text.normal(text)
             db.execute("INSERT INTO t (rowid, text) VALUES (1, ?)", (normal,))
-            found = db.execute("SELECT rowid FROM t WHERE t MATCH ?", (words.fts5(terms),)).fetchall()
+            found = db.execute("SELECT rowid FROM t WHERE t MATCH ?", (search_text.fts5(terms),)).fetchall()
             db.execute("INSERT INTO t (t, rowid, text) VALUES ('delete', 1, ?)", (normal,))
             assert db.execute("SELECT count(*) FROM t").fetchone() in {(0,), (1,)}
             return found == [(1,)]
@@ -284,7 +287,7 @@ def tsquery():
 
     def find(text, terms):
         query = "SELECT array_to_tsvector(%s::text[]) @@ %s::text::tsquery"
-        return db.execute(query, (words.words(text), words.tsquery(terms))).fetchone() == (True,)
+        return db.execute(query, (search_text.words(text), search_text.tsquery(terms))).fetchone() == (True,)
 
     with db:
         yield find
@@ -297,7 +300,7 @@ def tsquery():
 @example("x" + "é" * 3_000, "xé*")
 def test_sqlite_finds_what_matches(fts5, text, query):
     if terms := asked(query):
-        assert fts5(text, terms) is words.matches(terms, words.normal(text))
+        assert fts5(text, terms) is search_text.matches(terms, search_text.normal(text))
 
 
 @pytest.mark.server
@@ -307,7 +310,7 @@ def test_sqlite_finds_what_matches(fts5, text, query):
 def test_postgres_finds_where_all_words_occur(tsquery, text, query):
     if terms := asked(query):
         single = [needle for phrase in terms.needles for needle in apart(phrase)]
-        assert tsquery(text, terms) is words.matches(Terms(tuple(single)), words.normal(text))
+        assert tsquery(text, terms) is search_text.matches(Terms(tuple(single)), search_text.normal(text))
 
 
 @pytest.mark.server
@@ -315,7 +318,7 @@ def test_postgres_finds_where_all_words_occur(tsquery, text, query):
 @example("京" * 20_000 + "都", "京都")
 def test_postgres_loses_nothing_that_matches(tsquery, text, query):
     terms = asked(query)
-    if terms and words.matches(terms, words.normal(text)):
+    if terms and search_text.matches(terms, search_text.normal(text)):
         assert tsquery(text, terms)
 
 
@@ -329,17 +332,17 @@ def apart(needle):
 def test_postgres_takes_the_largest_text_and_the_longest_query(tsquery):
     letters = [chr(0x10428 + n) for n in range(40)]
     text = " ".join(a + b + c + d for a in letters for b in letters for c in letters for d in letters[:1])
-    assert tsquery(text, words.parse(letters[3] * 3 + letters[0]))
+    assert tsquery(text, search_text.parse(letters[3] * 3 + letters[0]))
     numbers = " ".join(map(str, range(1_950)))
     assert len(numbers) < MOST_QUERY
-    assert tsquery(numbers, words.parse(numbers))
-    assert not tsquery(numbers, words.parse("99999"))
+    assert tsquery(numbers, search_text.parse(numbers))
+    assert not tsquery(numbers, search_text.parse("99999"))
 
 
 def test_sqlite_takes_the_longest_query(fts5):
     numbers = " ".join(map(str, range(1_950)))
-    assert fts5(numbers, words.parse(numbers))
-    assert fts5(numbers, words.parse(f'"{numbers}"'))
+    assert fts5(numbers, search_text.parse(numbers))
+    assert fts5(numbers, search_text.parse(f'"{numbers}"'))
 
 
 # -- excerpts ----------------------------------------------------------------------------------------------------------
@@ -368,7 +371,7 @@ LONG = "one two three four five six seven eight nine ten " * 6
     ],
 )
 def test_an_excerpt_shows_the_first_match_as_it_was_written(query, text, excerpt):
-    assert words.excerpt(words.parse(query), text, 48) == excerpt
+    assert search_text.excerpt(search_text.parse(query), text, 48) == excerpt
 
 
 @given(
@@ -377,7 +380,7 @@ def test_an_excerpt_shows_the_first_match_as_it_was_written(query, text, excerpt
     st.text(max_size=300),
 )
 def test_an_excerpt_holds_what_was_found(before, word, after):
-    terms = words.parse(word)
-    found = words.excerpt(terms, f"{before} {word} {after}", 80)
-    assert words.matches(terms, words.normal(found))
+    terms = search_text.parse(word)
+    found = search_text.excerpt(terms, f"{before} {word} {after}", 80)
+    assert search_text.matches(terms, search_text.normal(found))
     assert len(found) <= 80 + len("……")

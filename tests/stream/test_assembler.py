@@ -47,7 +47,7 @@ from palaver.core.parts import (
 from palaver.core.request import Response
 from palaver.core.usage import Usage
 from palaver.stream.assembler import FIELDS, STATES, Assembler, State
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 from palaver.testing import rules, strategies as our
 
 HEAD = Response(p.AssistantMessage(model="m", response_id="r1"), origin="openai_chat")

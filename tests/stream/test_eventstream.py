@@ -11,13 +11,13 @@ from botocore.eventstream import EventStreamBuffer
 from hypothesis import given, strategies as st
 
 from palaver.core.errors import DecodeError, EncodeError
-from palaver.stream import eventstream
-from palaver.stream.eventstream import EventStreamReader
+from palaver.stream import event_stream
+from palaver.stream.event_stream import EventStreamReader
 from palaver.stream.frames import Frame
 from tests.corpus import Exchange, exchanges
 from tests.stream.chunking import bytewise, cut, places, read
 
-STREAM = eventstream.write(b'{"a":1}', "messageStart") + eventstream.write(b"", "messageStop")
+STREAM = event_stream.write(b'{"a":1}', "messageStart") + event_stream.write(b"", "messageStop")
 FRAMES = [Frame("messageStart", b'{"a":1}'), Frame("messageStop", b"")]
 
 
@@ -74,7 +74,7 @@ def test_a_recorded_stream_reads_as_botocore_reads_it_and_is_written_again(recor
         ({":event-type": f.name, ":content-type": "application/json", ":message-type": f.kind}, f.data) for f in frames
     ] == botocore(stream)
     assert read(EventStreamReader(), bytewise(stream)) == (frames, None)
-    assert b"".join(eventstream.write(frame.data, frame.name, kind=frame.kind) for frame in frames) == stream
+    assert b"".join(event_stream.write(frame.data, frame.name, kind=frame.kind) for frame in frames) == stream
 
 
 def test_all_types_of_headers_are_read_past():
@@ -148,7 +148,7 @@ def test_no_damaged_byte_passes():
 
 @pytest.mark.row("DAS-15")
 def test_a_truncated_tail_is_an_error():
-    ends = (0, len(eventstream.write(b'{"a":1}', "messageStart")), len(STREAM))
+    ends = (0, len(event_stream.write(b'{"a":1}', "messageStart")), len(STREAM))
     for end in range(len(STREAM)):
         frames, error = read(EventStreamReader(), [STREAM[:end]])
         assert frames == FRAMES[: sum(whole <= end for whole in ends) - 1]
@@ -189,7 +189,7 @@ def test_a_bad_prelude_is_an_error_as_soon_as_it_is_there(prelude, reason):
 
 
 def test_the_limit_is_the_length_of_a_message():
-    first = eventstream.write(b'{"a":1}', "messageStart")
+    first = event_stream.write(b'{"a":1}', "messageStart")
     assert read(EventStreamReader(limit=len(first)), [STREAM]) == (FRAMES, None)
     assert read(EventStreamReader(limit=len(first) - 1), [STREAM]) == (
         [],
@@ -289,13 +289,13 @@ def test_any_bytes_give_one_error_or_nothing(stream, cuts):
 
 def test_remembered_headers_are_those_of_the_message():
     kinds = [("a", "event"), ("b", "event"), ("a", "exception"), ("", "event"), ("a", "event")]
-    stream = b"".join(eventstream.write(b"1", name, kind=kind) for name, kind in kinds) + message(b"", b"1")
+    stream = b"".join(event_stream.write(b"1", name, kind=kind) for name, kind in kinds) + message(b"", b"1")
     assert [(frame.name, frame.kind) for frame in EventStreamReader().feed(stream)] == [*kinds, ("", "event")]
 
 
 def test_headers_are_remembered_only_so_far():
     reader = EventStreamReader()
-    stream = b"".join(eventstream.write(b"", f"e{n}") for n in range(200)) + eventstream.write(b"", "x" * 5000)
+    stream = b"".join(event_stream.write(b"", f"e{n}") for n in range(200)) + event_stream.write(b"", "x" * 5000)
     assert [frame.name for frame in reader.feed(stream)] == [*(f"e{n}" for n in range(200)), "x" * 5000]
     assert len(reader._heads) <= 64
     assert max(map(len, reader._heads)) <= 512
@@ -309,7 +309,7 @@ KINDS = st.sampled_from(["event", "exception", "error"])
 
 @given(st.lists(st.tuples(st.text(max_size=20).map(str.encode), NAMES, KINDS), max_size=5), places())
 def test_what_was_written_is_read_back_here_and_by_botocore(messages, cuts):
-    stream = b"".join(eventstream.write(data, name, kind=kind) for data, name, kind in messages)
+    stream = b"".join(event_stream.write(data, name, kind=kind) for data, name, kind in messages)
     expected = [Frame(name, data, None, kind) for data, name, kind in messages]
     assert read(EventStreamReader(), cut(stream, cuts)) == (expected, None)
     for (headers, payload), (data, name, kind) in zip(botocore(stream), messages, strict=True):
@@ -323,7 +323,7 @@ def test_what_was_written_is_read_back_here_and_by_botocore(messages, cuts):
 
 @given(st.binary(max_size=50))
 def test_a_payload_is_any_bytes(payload):
-    stream = eventstream.write(payload, "e", content_type="application/octet-stream")
+    stream = event_stream.write(payload, "e", content_type="application/octet-stream")
     assert read(EventStreamReader(), [stream]) == ([Frame("e", payload)], None)
     assert botocore(stream)[0][0][":content-type"] == "application/octet-stream"
 
@@ -336,16 +336,16 @@ def test_a_payload_is_any_bytes(payload):
         (b"", "\ud800", "event", "lone surrogate"),
         (b"\xff", "e", "error", "header :error-message is not UTF-8"),
         (b"x" * 0x8000, "e", "error", "header :error-message of 32768 bytes"),
-        (bytes(eventstream.MAX_PAYLOAD + 1), "e", "event", "a payload of 25165825 bytes"),
+        (bytes(event_stream.MAX_PAYLOAD + 1), "e", "event", "a payload of 25165825 bytes"),
     ],
     ids=["kind", "long-name", "surrogate", "not-utf8", "long-message", "long-payload"],
 )
 def test_what_cannot_be_written_is_refused(payload, name, kind, reason):
     with pytest.raises(EncodeError, match=reason):
-        eventstream.write(payload, name, kind=kind)
+        event_stream.write(payload, name, kind=kind)
 
 
 def test_the_longest_that_is_written_is_read_by_botocore():
-    stream = eventstream.write(bytes(eventstream.MAX_PAYLOAD), "x" * 0x7FFF)
+    stream = event_stream.write(bytes(event_stream.MAX_PAYLOAD), "x" * 0x7FFF)
     assert len(botocore(stream)) == 1
     assert len(read(EventStreamReader(), [stream])[0]) == 1

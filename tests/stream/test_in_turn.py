@@ -18,8 +18,8 @@ from palaver.core.events import (
 from palaver.core.parts import MalformedToolCall, Reasoning, Refusal, Text, ToolCall
 from palaver.core.request import Response
 from palaver.stream.assembler import Assembler
-from palaver.stream.in_turn import InTurn
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
+from palaver.stream.serialize_parts import InTurn
 from palaver.testing import strategies as our
 
 A, B = ToolCall("a", "f"), ToolCall("b", "g")

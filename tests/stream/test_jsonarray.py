@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from palaver.stream.frames import Frame
-from palaver.stream.jsonarray import JSONArrayReader
+from palaver.stream.json_array import JSONArrayReader
 from tests.stream.chunking import bytewise, cut, joined, places, read
 
 WORDS = (

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from palaver import DecodeError
 from palaver.core import jsontext
-from palaver.stream.partial import PartialJSON
+from palaver.stream.partial_json import PartialJSON
 from palaver.testing import strategies
 from tests.stream.jsontexts import contained, cut, json_texts, once, same
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings, strategies as st
 
 from palaver import ArgumentsError
 from palaver.core import jsontext
-from palaver.stream.repair import Repaired, repair
+from palaver.stream.argument_repair import Repaired, repair
 from palaver.testing import strategies
 from tests.stream.jsontexts import contained, json_texts, once
 

@@ -4,8 +4,7 @@ import pytest
 
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
-from palaver.swarm.log import Log
-from palaver.swarm.records import Records, SharedRecords
+from palaver.swarm.log import Log, Records, SharedRecords
 from palaver.threads.thread import Thread
 from tests.swarm.nats_server import PrivateServer
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import nats
 import pytest
 
-from palaver.swarm.nats import NatsBus
+from palaver.serve.nats import NatsBus
 
 URL = os.environ.get("PALAVER_NATS", "nats://127.0.0.1:4222")
 

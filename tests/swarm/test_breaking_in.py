@@ -14,9 +14,9 @@ from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
 from palaver.swarm import Call, Policy, State, Swarm, navigation, tool, triage
 from palaver.swarm.agent import Hooks
-from palaver.swarm.chats import Chats
-from palaver.swarm.entry import Scheduled
-from palaver.swarm.named import KNOWN
+from palaver.swarm.extras.chats import Chats
+from palaver.swarm.extras.entry import Scheduled
+from palaver.swarm.names import KNOWN
 from tests.swarm.scripts import PLACEHOLDER, agent, asked, at_work, branching, calling, echo, last, told
 from tests.swarm.slow import Callers, Slow as SlowModel
 

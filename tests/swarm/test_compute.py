@@ -7,9 +7,8 @@ import anyio
 import pytest
 
 from palaver.core.errors import SwarmError
-from palaver.swarm.compute import TTL, Compute, ComputeCell
-from palaver.swarm.log import Log
-from palaver.swarm.records import Records
+from palaver.swarm.extras.compute import TTL, Compute, ComputeCell
+from palaver.swarm.log import Log, Records
 from palaver.swarm.state import State, StateCell
 from palaver.threads.thread import Thread
 

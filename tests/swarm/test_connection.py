@@ -10,7 +10,7 @@ import pytest
 from palaver.core.errors import SwarmError
 from palaver.swarm import SwarmAgent, tool
 from palaver.swarm.call import Call
-from palaver.swarm.entry import complete, connect
+from palaver.swarm.extras.entry import complete, connect
 from tests.swarm.scripts import agent, at_work, branching, calling, echo
 from tests.swarm.test_entry import shop
 

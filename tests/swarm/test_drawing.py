@@ -6,7 +6,7 @@ import pytest
 
 from palaver.models.scripted import ScriptedModel
 from palaver.swarm import Compute, Policy, State, Storage, Swarm, SwarmAgent, commit_action, navigation, triage
-from palaver.swarm.drawing import FORMATS, markdown, mermaid, plantuml
+from palaver.swarm.extras.diagrams import FORMATS, markdown, mermaid, plantuml
 
 
 def lookup(city: str, days: int = 1, units: list[str] | None = None) -> str:

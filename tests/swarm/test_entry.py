@@ -6,8 +6,8 @@ from trio.testing import MockClock
 
 from palaver.core.errors import ClosedError, SwarmError
 from palaver.swarm import Swarm
-from palaver.swarm.chats import Chats, auto_close
-from palaver.swarm.entry import Rated, Scheduled, complete, connect, fork
+from palaver.swarm.extras.chats import Chats, auto_close
+from palaver.swarm.extras.entry import Rated, Scheduled, complete, connect, fork
 from tests.swarm.scripts import agent, at_work, echo, last
 
 pytestmark = pytest.mark.anyio

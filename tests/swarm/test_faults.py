@@ -6,8 +6,8 @@ import palaver as p
 from palaver.core.errors import SwarmError
 from palaver.store.sqlite import SQLiteStore
 from palaver.swarm import SOURCES, Compute, State
-from palaver.swarm.compute import ComputeCell
-from palaver.swarm.records import Records
+from palaver.swarm.extras.compute import ComputeCell
+from palaver.swarm.log import Records
 from tests.swarm.scripts import agent, asked, at_work, branching, calling, echo
 
 pytestmark = pytest.mark.anyio

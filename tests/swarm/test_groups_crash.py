@@ -10,9 +10,8 @@ import pytest
 
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
-from palaver.swarm.log import open_log
+from palaver.swarm.log import Records, open_log
 from palaver.swarm.navigator import KIND
-from palaver.swarm.records import Records
 from tests.swarm.crashing import CLIENTS, shop, talk
 from tests.swarm.scripts import told
 

@@ -11,11 +11,10 @@ from palaver.core.errors import ClosedError, SwarmError
 from palaver.store.in_thread import in_thread
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Call, Swarm, navigation, tool
-from palaver.swarm.entry import complete, connect
-from palaver.swarm.log import Log
+from palaver.swarm.agent_session import Seat
+from palaver.swarm.extras.entry import complete, connect
+from palaver.swarm.log import Log, Records
 from palaver.swarm.navigator import Navigator
-from palaver.swarm.records import Records
-from palaver.swarm.seat import Seat
 from palaver.swarm.session import Session
 from palaver.swarm.turn import Turn
 from palaver.threads.agent_view import AgentView

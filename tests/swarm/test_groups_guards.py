@@ -11,7 +11,7 @@ import pytest
 from palaver.core.errors import StoreError, TurnError
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Call, Custom, Hooks, Swarm, SwarmAgent, navigation, tool, triage
-from palaver.swarm.entry import connect
+from palaver.swarm.extras.entry import connect
 from palaver.swarm.log import Log
 from tests.swarm.scripts import PLACEHOLDER, agent, asked, at_work, branching, calling
 from tests.swarm.slow import Callers, Slow

@@ -7,7 +7,7 @@ from msgspec import UNSET
 from palaver.store.memory import MemoryStore
 from palaver.store.sqlite import SQLiteStore
 from palaver.swarm import Call, Swarm, tool
-from palaver.swarm.entry import connect
+from palaver.swarm.extras.entry import connect
 from tests.swarm.scripts import agent, asked, at_work, branching, calling, echo, last
 from tests.swarm.slow import Callers, Slow
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.agent.outputs import output_of
+from palaver.agent.tool_output import output_of
 from palaver.core.errors import MessageError, TurnError
 from palaver.swarm import Call, commit_action, fetch_info, navigation, tool, triage
 from tests.swarm.scripts import PLACEHOLDER, agent, answers, asked, at_work, branching, calling, last

@@ -10,7 +10,7 @@ from hypothesis import given
 from msgspec import Struct
 
 from palaver.core.errors import SwarmError, UnavailableError
-from palaver.swarm.memory import Memory, describe
+from palaver.swarm.extras.memory import Memory, describe
 
 
 @pytest.mark.anyio

@@ -12,11 +12,11 @@ import nats
 import pytest
 
 from palaver.core.errors import BusyError, SwarmError, TransportError
+from palaver.serve.nats import NatsBus, feed
+from palaver.serve.nats.bus import pattern, subject, token
+from palaver.serve.nats.connection import Connection
 from palaver.swarm.bus import Since, Where
 from palaver.swarm.events import encode
-from palaver.swarm.nats import NatsBus, feed
-from palaver.swarm.nats.link import Connection
-from palaver.swarm.nats.subjects import pattern, subject, token
 from palaver.testing.buses import ODD, PATIENCE, numbers, said, take, until
 from tests.swarm.nats_server import URL, fresh_stream, open_bus
 

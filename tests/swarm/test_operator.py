@@ -8,7 +8,7 @@ import pytest
 from trio.testing import MockClock
 
 from palaver.swarm import SwarmAgent, navigation
-from palaver.swarm.operator import Operator
+from palaver.swarm.extras.operator import Operator
 from tests.swarm.scripts import agent, at_work, calling
 
 pytestmark = pytest.mark.anyio

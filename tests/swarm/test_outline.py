@@ -7,7 +7,7 @@ import palaver as p
 from palaver import wires
 from palaver.core.errors import MessageError, SwarmError, TransportError
 from palaver.models.scripted import ScriptedModel
-from palaver.swarm.outline import Outline
+from palaver.swarm.extras.outline import Outline
 from tests.swarm.scripts import told
 
 pytestmark = pytest.mark.anyio

@@ -6,11 +6,11 @@ import pytest
 from palaver.models.scripted import ScriptedModel
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Hooks, Policy, State, Storage, Swarm, SwarmAgent, returning
-from palaver.swarm.advisor import Advisor, ask
-from palaver.swarm.compute import Compute
+from palaver.swarm.extras.advisor import Advisor, ask
+from palaver.swarm.extras.compute import Compute
+from palaver.swarm.extras.outline import Outline
+from palaver.swarm.extras.pipeline import Pipeline
 from palaver.swarm.mcp import McpSource
-from palaver.swarm.outline import Outline
-from palaver.swarm.pipeline import Pipeline
 from tests.swarm.scripts import agent, calling, last
 from tests.swarm.test_mcp import Listing
 

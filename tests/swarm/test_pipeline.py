@@ -7,9 +7,9 @@ import palaver as p
 from palaver.core.errors import MessageError, NavigationError, SwarmError, UnavailableError
 from palaver.models.language_model import Prompt
 from palaver.models.scripted import ScriptedModel
-from palaver.swarm.advisor import Advisor, ask, chat
-from palaver.swarm.pipeline import Pipeline
-from palaver.swarm.round_robin import RoundRobin
+from palaver.swarm.extras.advisor import Advisor, ask, chat
+from palaver.swarm.extras.pipeline import Pipeline
+from palaver.swarm.extras.round_robin import RoundRobin
 from tests.swarm.scripts import agent, at_work
 
 pytestmark = pytest.mark.anyio

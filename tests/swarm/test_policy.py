@@ -7,8 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from palaver.core.errors import SwarmError
 from palaver.store.memory import MemoryStore
+from palaver.swarm.log import SharedRecords
 from palaver.swarm.policy import BAN_MESSAGE, Policies, Policy, PolicyCell
-from palaver.swarm.records import SharedRecords
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import palaver as p
 from palaver.core.errors import TurnError
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Call, Chats, Rated, Scheduled, Swarm, complete, connect, fork, tool
-from palaver.swarm.pipeline import Pipeline
+from palaver.swarm.extras.pipeline import Pipeline
 from tests.swarm.scripts import PLACEHOLDER, agent, at_work, branching, calling
 from tests.swarm.slow import Callers, Slow
 

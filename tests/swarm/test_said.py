@@ -6,7 +6,7 @@ import pytest
 import palaver as p
 from palaver.core.errors import MessageError
 from palaver.swarm import Policy, Rated, Scheduled, Swarm, connect
-from palaver.swarm.entry import complete
+from palaver.swarm.extras.entry import complete
 from tests.swarm.scripts import agent, at_work, last
 from tests.swarm.slow import Callers, Slow
 

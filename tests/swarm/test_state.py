@@ -12,8 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Struct
 
 from palaver.core.errors import SwarmError
-from palaver.swarm.log import Log
-from palaver.swarm.records import Records
+from palaver.swarm.log import Log, Records
 from palaver.swarm.state import State, StateCell
 from palaver.threads.thread import Thread
 

@@ -11,10 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import Struct
 
 from palaver.core.errors import SwarmError, UnavailableError
-from palaver.swarm.log import Log
-from palaver.swarm.records import Records
-from palaver.swarm.storage import Storage, StorageCell
-from palaver.swarm.vectors import cosine
+from palaver.swarm.extras.storage import Storage, StorageCell, cosine
+from palaver.swarm.log import Log, Records
 from palaver.threads.thread import Thread
 
 pytestmark = pytest.mark.anyio

@@ -34,10 +34,10 @@ from palaver.swarm import (
     returning,
     triage,
 )
-from palaver.swarm.advisor import AdvisorChanges
 from palaver.swarm.agent import AgentChanges, AgentOptions
-from palaver.swarm.outline import OutlineChanges
-from palaver.swarm.pipeline import PipelineChanges
+from palaver.swarm.extras.advisor import AdvisorChanges
+from palaver.swarm.extras.outline import OutlineChanges
+from palaver.swarm.extras.pipeline import PipelineChanges
 from palaver.swarm.swarm import SwarmChanges
 from palaver.swarm.tool import SwarmTool, ToolChanges
 

@@ -3,8 +3,8 @@
 from typing import Any, assert_type
 
 from palaver.agent.agent import Agent
+from palaver.agent.driver import Running
 from palaver.agent.run import Run
-from palaver.agent.running import Running
 from palaver.models.language_model import LanguageModel
 
 

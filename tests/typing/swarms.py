@@ -3,19 +3,19 @@
 from typing import assert_type
 
 from palaver.agent.agent import Agent
-from palaver.dialects.conversation import Transcript
-from palaver.dialects.dialect import Dialect
-from palaver.dialects.writing import Written
 from palaver.models.language_model import LanguageModel
+from palaver.serve.a2a import a2a_agent
 from palaver.store.location import open_store
 from palaver.store.store import Store
-from palaver.swarm.a2a import a2a_agent
 from palaver.swarm.agent import SwarmAgent
-from palaver.swarm.outline import Outline
+from palaver.swarm.extras.outline import Outline
 from palaver.swarm.session import Session
 from palaver.swarm.state import State
 from palaver.swarm.swarm import Swarm
 from palaver.swarm.tool import SwarmTool, returning, tool
+from palaver.transcripts.conversation import Transcript
+from palaver.transcripts.format import Dialect
+from palaver.transcripts.writer import Written
 
 
 def weather(city: str) -> str:

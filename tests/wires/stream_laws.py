@@ -12,7 +12,7 @@ from palaver.core import events as e
 from palaver.core.errors import StreamError
 from palaver.core.request import Response
 from palaver.stream.assembler import Assembler
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 from tests.corpus import Exchange
 
 DELTAS = (e.TextDelta, e.ReasoningDelta, e.ArgumentsDelta, e.SignatureDelta, e.DataDelta, e.CitationDelta)

@@ -8,9 +8,9 @@ from palaver.core import jsontext
 from palaver.core.messages import AssistantMessage, SystemMessage, UserMessage
 from palaver.core.parts import Text
 from palaver.core.request import Request, Response
-from palaver.wires import reading
-from palaver.wires.speech import Speech
-from palaver.wires.wire import Wire
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.capabilities import Speech
+from palaver.wires._engine.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from palaver.core.pairs import Placed
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 NAME: Final = "telegraph"
 
@@ -29,19 +29,19 @@ class Decode:
     @staticmethod
     def request(body: bytes, /) -> Request:
         rest = jsontext.fields(body)
-        lines = reading.need_items(rest, "lines")
-        return Request(messages=tuple(reading.each(lines, "lines", _line)), origin=NAME)
+        lines = json_fields.need_items(rest, "lines")
+        return Request(messages=tuple(json_fields.each(lines, "lines", _line)), origin=NAME)
 
     @staticmethod
     def response(body: bytes, /) -> Response:
-        text = reading.need_text(jsontext.fields(body), "line")
+        text = json_fields.need_text(jsontext.fields(body), "line")
         return Response(message=AssistantMessage(content=(Text(text),), finish_reason="stop"), origin=NAME)
 
 
 def _line(raw: Raw) -> UserMessage | AssistantMessage:
     rest = jsontext.fields(raw)
-    text = (Text(reading.need_text(rest, "text")),)
-    return UserMessage(content=text) if reading.need_text(rest, "who") == "you" else AssistantMessage(content=text)
+    text = (Text(json_fields.need_text(rest, "text")),)
+    return UserMessage(content=text) if json_fields.need_text(rest, "who") == "you" else AssistantMessage(content=text)
 
 
 class Encode:

@@ -10,9 +10,9 @@ import pytest
 
 import palaver as p
 from palaver import wires
-from palaver.core import typed
+from palaver.core import type_checks
 from palaver.core.errors import PalaverError
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 from tests.corpus import CORPUS
 
 pytestmark = pytest.mark.finding("F-01")
@@ -100,7 +100,7 @@ def mutated(wire):
 def check(messages, where):
     for message in messages:
         try:
-            typed.verify(message)
+            type_checks.verify(message)
         except PalaverError as error:
             raise AssertionError(f"{where}: {error}") from None
 

@@ -6,7 +6,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from palaver.stream import eventstream
+from palaver.stream import event_stream
 from palaver.testing.tables import row
 from palaver.wires import detect_stream
 from palaver.wires.detect_stream import Streamed
@@ -60,10 +60,10 @@ def test_every_recorded_stream_is_told(exchange):
         ),
         pytest.param(streams.GEMINI_ARRAY, Streamed("array", "google_generate"), id="gemini-array"),
         pytest.param(streams.GEMINI_ARRAY[:40], Streamed("array", "google_generate"), id="a-torn-array"),
-        pytest.param(eventstream.write(b"{}", "chunk"), Streamed("eventstream"), id="another-event-stream"),
-        pytest.param(eventstream.write(b"{}", "chunk") + b"torn", Streamed("eventstream"), id="a-torn-event-stream"),
+        pytest.param(event_stream.write(b"{}", "chunk"), Streamed("eventstream"), id="another-event-stream"),
+        pytest.param(event_stream.write(b"{}", "chunk") + b"torn", Streamed("eventstream"), id="a-torn-event-stream"),
         pytest.param(
-            eventstream.write(b"{}", "throttlingException", kind="exception"),
+            event_stream.write(b"{}", "throttlingException", kind="exception"),
             Streamed("eventstream", "bedrock_converse"),
             id="an-exception",
         ),

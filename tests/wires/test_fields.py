@@ -38,7 +38,7 @@ NEVER_ASKED: Final = {
 }
 """Fields of messages that stand in answers only."""
 RECORDS: Final = {
-    f"{name}.metadata_json": "a record of what a tool or the runtime did, not of the caller (palaver.wires.metadata)"
+    f"{name}.metadata_json": "a record of what a tool or the runtime did, not of the caller (palaver.wires._engine.metadata)"
     for name in ("ToolMessage", "RescueMarker", "FlushMarker")
 }
 """Metadata that no request copies; responses copy none at all, for it is the caller's."""

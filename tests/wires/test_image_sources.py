@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import palaver as p
-from palaver import dialects, wires
+from palaver import transcripts, wires
 from palaver.agent import Agent
 from palaver.core.parts import Blob, FileId, Inline, Url
 from palaver.models.scripted import ScriptedModel
@@ -83,7 +83,7 @@ def test_of_several_sources_the_url_comes_first_then_the_bytes(rest: tuple[str, 
     given = {"url": "https://a.example/cat.png", "base64": DATA, "fileID": "file_77"}
     image = {"mimeType": "image/png", **{name: given[name] for name in reversed(rest)}}
     record = {"role": "human", "content": [{"type": "image", "image": image}]}
-    (transcript,) = dialects.get("deepagents").read(json.dumps([record]).encode())
+    (transcript,) = transcripts.get("deepagents").read(json.dumps([record]).encode())
     path = transcript.thread.path()
     (part,) = [part for entry in path if entry.message.role == "user" for part in entry.message.content]
     assert isinstance(part, p.Image)

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 import palaver as p
 from palaver import wires
 from palaver.testing import rules
-from palaver.wires.speech import MetadataRule
+from palaver.wires._engine.capabilities import MetadataRule
 from tests.wires.histories import histories
 
 pytestmark = [pytest.mark.finding("F-05"), pytest.mark.row("MSG-07")]

@@ -8,8 +8,8 @@ from palaver.core.events import Failed
 from palaver.core.factories import assistant
 from palaver.core.request import Response
 from palaver.stream.frames import LIMIT
-from palaver.stream.narrate import narrate
-from palaver.wires.stream_decoder import StreamDecoder
+from palaver.stream.replay_events import narrate
+from palaver.wires._engine.stream_decoder import StreamDecoder
 
 pytestmark = pytest.mark.finding("F-105")
 
@@ -60,7 +60,7 @@ def test_the_limit_is_that_of_whole_answers(wire):
 def test_a_piece_that_is_long_is_read_bit_by_bit(wire, monkeypatch):
     data = stream(wire)
     whole, _ = read(wire, LIMIT, data)
-    monkeypatch.setattr("palaver.wires.stream_decoder._SLICE", 100)
+    monkeypatch.setattr("palaver.wires._engine.stream_decoder._SLICE", 100)
     taken = []
     real = StreamDecoder._take
     monkeypatch.setattr(

@@ -13,7 +13,7 @@ import pytest
 import palaver as p
 from palaver import wires
 from palaver.testing.tables import row
-from palaver.wires import thinking
+from palaver.wires._engine import thinking
 
 pytestmark = [pytest.mark.finding("F-34")]
 
@@ -237,7 +237,7 @@ def test_an_edit_keeps_where_a_setting_stood() -> None:
 
 @pytest.mark.parametrize("wire", wires.names())
 def test_a_wire_has_a_row(wire: str) -> None:
-    assert wire in thinking.ROWS, f"add a row for {wire} to palaver.wires.thinking.ROWS"
+    assert wire in thinking.ROWS, f"add a row for {wire} to palaver.wires._engine.thinking.ROWS"
     assert thinking.ROWS[wire][-1].models is None, "the last row holds for models that no row names"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import palaver as p
 from palaver import wires
-from palaver.wires import vendors
+from palaver.wires._engine import vendors
 
 ACCENTS = wires.accents("openai_chat")
 TARGETS = ["openai_chat", *(f"openai_chat:{name}" for name in ACCENTS)]

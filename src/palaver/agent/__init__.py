@@ -10,35 +10,36 @@ Stability: experimental.
 """
 
 from palaver.agent.agent import Agent
-from palaver.agent.approvals import ApprovalRequest, Decide, Decision, answer, approve, edit, reject
-from palaver.agent.caching import Caching
-from palaver.agent.compact_thread import Compaction, compact, undo
-from palaver.agent.compacting import Compacting
-from palaver.agent.events import AgentEvent
-from palaver.agent.functions import function_tool
-from palaver.agent.guardrails import Guardrail, Verdict, deny, modify, warn
+from palaver.agent.approvals import (
+    ApprovalRequest,
+    Decide,
+    Decision,
+    Waiting,
+    answer,
+    approve,
+    edit,
+    pending,
+    reject,
+    waiting,
+)
+from palaver.agent.compaction import Compacting, Compaction, compact, undo
+from palaver.agent.driver import Running
+from palaver.agent.events import AgentEvent, Observer
+from palaver.agent.functions import function_tool, merged, schema_tool
+from palaver.agent.guardrails import Guardrail, ToolBreaker, Verdict, deny, modify, warn
 from palaver.agent.limits import Limits, Outcome
-from palaver.agent.merging import merged
-from palaver.agent.middleware import Blocked, Middleware, RunContext, Step, ToolRequest
-from palaver.agent.observing import Observer
-from palaver.agent.outputs import error_output, output_of
-from palaver.agent.permission import Policy, Rule
-from palaver.agent.plan_mode import PlanMode
+from palaver.agent.middleware import Blocked, Caching, Middleware, RunContext, Step, ToolRequest
+from palaver.agent.policy import Policy, Rule
 from palaver.agent.questions import Answers, Question, answered, ask_user_tool
-from palaver.agent.reading import whole_result
+from palaver.agent.results import Spilling, whole_result
 from palaver.agent.run import Run
-from palaver.agent.running import Running
-from palaver.agent.schemas import schema_tool
 from palaver.agent.scripted_agent import STEP, STEP_ALL, Scripted, Stepped, call_of
-from palaver.agent.spilling import Spilling
 from palaver.agent.subagents import Subagents, subagents
-from palaver.agent.todo_list import TodoList
-from palaver.agent.todos import Todo, last_todos
+from palaver.agent.todos import PlanMode, Todo, TodoList, last_todos
 from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
-from palaver.agent.tool_breaker import ToolBreaker
+from palaver.agent.tool_output import error_output, output_of
 from palaver.agent.tracing import Tracing
 from palaver.agent.usage import Used, usage_of
-from palaver.agent.waiting import Waiting, pending, waiting
 from palaver.core.errors import RunError, ToolError
 
 __all__ = [

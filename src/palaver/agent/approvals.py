@@ -12,24 +12,68 @@ Rules:
 - A batch runs when all of it is decided. Records are read in their order: what is asked anew is pending again.
 - Asking the user is the same mechanism: a tool whose calls can only be answered (``ask_user``).
 
+From the calls of an answer to what is to become of each: which tool, are the arguments valid, is it allowed.
+
+Rules:
+
+- In this order: the tool by its name, the arguments by its ``check``, permission by the policy. What fails is told to
+  the model in the result of the call, and nothing is left without a result.
+- ``deny`` wins over everything, then comes what the tool itself demands, then the policy. A call that may have
+  been run already is asked again, unless its tool is repeatable.
+- What the records of an earlier run say holds: a call that is pending stays so, whatever the policy says by now, and
+  what was decided is not asked again, unless the call may have been run since.
+
+What an earlier run left open at the end of a conversation.
+
+Rules:
+
+- Open are the calls of the last answer that have no result behind it. Records may stand between, and results of other
+  calls; anything else closes them.
+- While a call is pending in a record, its batch has not begun since that record. In any other case a call may have
+  been run, and nobody knows whether it took effect (issue: no tool runs twice without being asked).
+
+What waits for a decision: in a thread, and in all threads of a store.
+
+Rules:
+
+- What waits stands in the thread itself (``palaver.agent.approvals``), so nothing has to be kept beside it, and no
+  crash can part the two.
+- ``waiting`` finds the records of requests by their tag, which stores have an index of, newest first, and reads the end
+  of the threads that they stand in: it costs the requests that were ever made since ``since``, not the conversations.
+- It reads, and so it blocks: from async code, ``await in_thread(waiting, store)``.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from msgspec import Struct, structs
 
-from palaver.agent.calls import PlannedCall
-from palaver.agent.notes import MAY_HAVE_RUN, MAY_HAVE_RUN_BEFORE
-from palaver.agent.permission import CHOICES, DecisionKind
+from palaver.agent.journal import AnyThread
+from palaver.agent.notes import MAY_HAVE_RUN, MAY_HAVE_RUN_BEFORE, held
+from palaver.agent.policy import CHOICES, DecisionKind, Policy, Rule, as_rule, rule_of
+from palaver.agent.protocol import PlannedCall, client_calls
 from palaver.core import jsontext
-from palaver.core.errors import MessageError, PalaverError, excerpt
-from palaver.core.messages import Message, SystemMessage
+from palaver.core.errors import MessageError, NotFoundError, PalaverError, excerpt
+from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage
 from palaver.core.parts import ToolCall
-from palaver.threads.view import RECORD
+from palaver.core.type_checks import check_arguments
+from palaver.store.store import Query, Store
+from palaver.store.stored_thread import StoredThread
+from palaver.threads.thread import MAIN, Entry
+from palaver.threads.view import DISCARDED, RECORD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from palaver.agent.tool import Toolbox
+
+
+# --- approvals --------------------------------------------------------------------------------------------------------
+
 
 SOURCE: Final = "approval"
 """The ``source`` of records of what is pending, and of what was decided."""
@@ -241,3 +285,195 @@ def checked_decisions(decisions: Mapping[str, Decision], requests: Iterable[Appr
     if unknown:
         waiting = ", ".join(sorted(asked)) or "nothing"
         raise MessageError(f"nothing is pending for call {excerpt(unknown[0])!r}; pending: {waiting}")
+
+
+# --- planning ---------------------------------------------------------------------------------------------------------
+
+
+DENIED: Final = "The {name} tool may not be called here."
+DUPLICATE: Final = "Not run: an earlier call of this answer has the same id. Call again, with an id of its own."
+
+
+async def plan(
+    calls: Sequence[tuple[int, ToolCall]],
+    toolbox: Toolbox,
+    policy: Policy,
+    *,
+    begun: bool = False,
+    known: Recorded = Recorded(),  # noqa: B008 (frozen)
+) -> tuple[PlannedCall, ...]:
+    """Plan calls, each with its place among the calls of its message; ``known`` is what the records say of them."""
+    return tuple([await _planned(index, call, toolbox, policy, known, begun=begun) for index, call in calls])
+
+
+def told_apart(planned: Sequence[PlannedCall], calls: Sequence[ToolCall]) -> tuple[PlannedCall, ...]:
+    """Refuse every later call with an id that an earlier one of its answer (``calls``) has, where something is asked.
+
+    Decisions go by the id, and one must not be taken for two calls.
+    """
+    first: dict[str, int] = {}
+    for index, call in enumerate(calls):
+        first.setdefault(call.id, index)
+    return tuple(
+        [
+            each if first[each.call.id] == each.index else structs.replace(each, verdict="invalid", text=DUPLICATE)
+            for each in planned
+        ]
+    )
+
+
+async def _planned(
+    index: int, call: ToolCall, toolbox: Toolbox, policy: Policy, known: Recorded, *, begun: bool
+) -> PlannedCall:
+    tool = toolbox.find(call.name)
+    if tool is None:
+        return PlannedCall(index, call, verdict="invalid", text=toolbox.unknown(call.name))
+    try:
+        arguments = tool.check(call)
+    except PalaverError as error:
+        return PlannedCall(index, call, tool.name, tool.effect, "invalid", str(error))
+    rule = rule_of(policy, call, tool.name, reads=tool.effect == "read")
+    if not isinstance(rule, Rule):
+        rule = as_rule(await rule)
+    planned = PlannedCall(index, call, tool.name, tool.effect, arguments=arguments)
+    risky = (begun or known.begun) and not tool.is_repeatable
+    if rule.judgement == "deny":
+        text = rule.text or " ".join(filter(None, (DENIED.format(name=tool.name), rule.reason)))
+        text = f"{text} {MAY_HAVE_RUN_BEFORE}" if risky else text
+        return structs.replace(planned, verdict="deny", text=text, arguments=None)
+    asked = known.asked.get(call.id)
+    if asked is None:
+        return _ruled(planned, tool.rule or rule, risky=risky)
+    planned = _asking(planned, asked.reason, asked.choices)
+    decision = known.decided.get(call.id)
+    if decision is None:
+        return planned
+    decided = resolved(planned, decision, tool.check)
+    again = decided.verdict == "run" and begun and not tool.is_repeatable
+    return _asking(planned, MAY_HAVE_RUN, asked.choices) if again else decided
+
+
+def _ruled(planned: PlannedCall, rule: Rule, *, risky: bool) -> PlannedCall:
+    if rule.judgement == "ask":
+        reason = f"{rule.reason} {MAY_HAVE_RUN}".strip() if risky else rule.reason
+        return _asking(planned, reason, rule.choices)
+    return _asking(planned, MAY_HAVE_RUN, CHOICES) if risky else planned
+
+
+def _asking(planned: PlannedCall, reason: str, choices: Sequence[str]) -> PlannedCall:
+    return structs.replace(planned, verdict="ask", text=reason, choices=tuple(choices))
+
+
+# --- resuming ---------------------------------------------------------------------------------------------------------
+
+
+class LeftOpen(Struct, frozen=True):
+    """The answer whose calls are open, the results that there are, by place, and what the records say."""
+
+    message: AssistantMessage
+    calls: tuple[ToolCall, ...]
+    results: tuple[ToolMessage | None, ...]
+    recorded: Recorded = Recorded()
+    held: tuple[Message, ...] = ()
+    """What was said meanwhile, for the place behind the results."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether calls may have been run."""
+        return not self.recorded.pending
+
+    @property
+    def open_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that have no result."""
+        return tuple([call for call, each in zip(self.calls, self.results, strict=True) if each is None])
+
+
+def left_open(path: Sequence[Entry]) -> LeftOpen | None:
+    """What is open at the end of a path; ``None`` when nothing is. Costs the length of the last step."""
+    behind: list[Message] = []
+    for entry in reversed(path):
+        message = entry.message
+        if isinstance(message, AssistantMessage) and DISCARDED not in message.tags:
+            return _open(message, behind[::-1])
+        if not isinstance(message, ToolMessage) and RECORD not in message.tags:
+            return None
+        behind.append(message)
+    return None
+
+
+def last_answer(path: Sequence[Entry]) -> AssistantMessage | None:
+    """The answer that a path ends in; ``None`` when it ends in anything else."""
+    for entry in reversed(path):
+        if RECORD in entry.message.tags:
+            continue
+        message = entry.message
+        return message if isinstance(message, AssistantMessage) and DISCARDED not in message.tags else None
+    return None
+
+
+def _open(message: AssistantMessage, behind: Sequence[Message]) -> LeftOpen | None:
+    calls = client_calls(message)
+    results: list[ToolMessage | None] = [None] * len(calls)
+    for each in behind:
+        if isinstance(each, ToolMessage):
+            for place, call in enumerate(calls):
+                if results[place] is None and call.id == each.tool_call_id:
+                    results[place] = each
+                    break
+    if all(each is not None for each in results):
+        return None
+    return LeftOpen(message, calls, tuple(results), recorded(behind, calls), held(behind))
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
+
+
+_END: Final = 32
+"""Entries that are read of a thread at first; a step is seldom longer."""
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """A branch of a thread that waits, and for what."""
+
+    thread: str
+    branch: str
+    requests: tuple[ApprovalRequest, ...]
+
+
+def pending(thread: AnyThread, branch: str = MAIN) -> tuple[ApprovalRequest, ...]:
+    """What must be decided before a run can go on in a thread. The branch of a ``StoredThread`` is its own."""
+    check_arguments("pending", pending, locals())
+    return pending_at(thread.path() if isinstance(thread, StoredThread) else thread.path(branch))
+
+
+def waiting(store: Store, *, since: int | None = None, limit: int = 10_000) -> tuple[Waiting, ...]:
+    """The branches that wait, those asked last first.
+
+    ``since`` (Unix milliseconds) leaves out what was asked before; at most ``limit`` requests are looked at, the
+    newest. Raises as ``Store.search`` does.
+    """
+    check_arguments("waiting", waiting, locals())
+    hits = store.search(Query(tag=PENDING, since=since, limit=limit))
+    return tuple([each for thread in dict.fromkeys(hit.thread for hit in hits) for each in _of(store, thread)])
+
+
+def _of(store: Store, thread: str) -> Iterator[Waiting]:
+    try:
+        for branch in store.info(thread).branches:
+            requests = pending_at(_end(store, thread, branch))
+            if requests:
+                yield Waiting(thread=thread, branch=branch, requests=requests)
+    except NotFoundError:  # it was deleted just now
+        return
+
+
+def _end(store: Store, thread: str, branch: str) -> Sequence[Entry]:
+    end = store.path(thread, branch, last=_END)
+    whole = len(end) < _END or any(isinstance(entry.message, AssistantMessage) for entry in end)
+    return end if whole else store.path(thread, branch)
+
+
+def pending_at(path: Sequence[Entry]) -> tuple[ApprovalRequest, ...]:
+    """What must be decided at the end of a path."""
+    opened = left_open(path)
+    return () if opened is None else tuple(opened.recorded.pending.values())

@@ -7,6 +7,14 @@ Rules:
   carried out behind a shield: so every message of the run is in its thread, and the thread is whole.
 - Nothing here reads the whole conversation: the view, the encoder and the thread each cost what is new.
 
+A run that is under way, and whose events are read.
+
+Rules:
+
+- ``async with`` begins the run, ``async for`` gives its events; when they are over, ``result`` is the run.
+- Leaving the block early cancels the run; what was said until then is in its thread. ``cancel`` does the same and lets
+  the events come to their end. Neither raises: the outcome of the run is ``cancelled``.
+
 Stability: experimental.
 """
 
@@ -14,35 +22,36 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, cast
 
 import anyio
 from anyio import CancelScope, create_memory_object_stream
 from msgspec import structs
 
-from palaver.agent import approvals, events, machine, patience, protocol
+from palaver.agent import approvals, events, machine, middleware, notes, protocol
 from palaver.agent.approvals import Decide, Decision, Recorded
-from palaver.agent.calls import PlannedCall
-from palaver.agent.correlation import Correlation
-from palaver.agent.holding import held_record
-from palaver.agent.middleware import Blocked, Hook, RunContext, Step
+from palaver.agent.events import Observing, Watch
+from palaver.agent.middleware import Blocked, Hook, RunContext, Spending, Step, hook_time
 from palaver.agent.model_calls import Carry, ModelCalls
-from palaver.agent.observing import Observing
-from palaver.agent.patience import hook_time
+from palaver.agent.notes import held_record
+from palaver.agent.protocol import PlannedCall, State
 from palaver.agent.run import Run, own
-from palaver.agent.spending import Spending
-from palaver.agent.state import State
 from palaver.agent.tool_calls import ToolCalls
-from palaver.core.errors import PalaverError
+from palaver.agent.tracing import Correlation
+from palaver.core.errors import MessageError, PalaverError
 from palaver.core.messages import Message
-from palaver.store.stored import StoredThread
+from palaver.store.stored_thread import StoredThread
+from palaver.threads.thread import Path
 
 if TYPE_CHECKING:
     from palaver.agent.agent import Agent
     from palaver.agent.journal import Journal
-    from palaver.agent.watching import Watch
+
+
+# --- driver -----------------------------------------------------------------------------------------------------------
+
 
 _SIMPLE: Final = (protocol.Append, protocol.Warn)
 
@@ -333,7 +342,7 @@ class Driver:
 
     async def _after_agent(self) -> None:
         """Tell the hooks that the run is over; after a cancel they have little time, all of them together."""
-        end = math.inf if self._cancelled is None else anyio.current_time() + patience.GRACE
+        end = math.inf if self._cancelled is None else anyio.current_time() + middleware.GRACE
         for hook in self._chain.after_agent:
             try:
                 with hook_time("a hook", end - anyio.current_time()):
@@ -428,3 +437,101 @@ def _alone(error: Exception) -> Exception:
             return group
         error = group.exceptions[0]
     return error
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import TypeVar
+
+    from palaver.agent.events import AgentEvent
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+class Running(Generic[T]):
+    """A run under way."""
+
+    def __init__(self, make: Callable[[Watch], Driver]) -> None:
+        """Stand ready; entering the block begins it."""
+        self._make = make
+        self._watch: Watch | None = None
+        self._driver: Driver | None = None
+        self._group = anyio.create_task_group()
+        self._scope = anyio.CancelScope()
+
+    async def __aenter__(self) -> Self:
+        """Begin. Raises ``MessageError`` for input that cannot be."""
+        self._watch = Watch()
+        self._driver = self._make(self._watch)
+        await self._group.__aenter__()
+        self._group.start_soon(self._drive, self._driver, self._watch)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """End: a run that is not over is cancelled."""
+        if self._watch is not None:
+            self._watch.close()
+        self._scope.cancel()
+        await self._group.__aexit__(None, None, None)
+        return None
+
+    async def _drive(self, driver: Driver, watch: Watch) -> None:
+        try:
+            with self._scope:
+                await driver.drive()
+        finally:
+            watch.close()
+
+    def __aiter__(self) -> AsyncIterator[AgentEvent]:
+        """The events, until the run is over."""
+        if self._watch is None:
+            raise MessageError("a run is begun by async with")
+        return self._watch
+
+    def steer(self, text: str) -> None:
+        """Say something while the agent works. It is heard at the next boundary of steps (CBF-26).
+
+        Said at the very end, it is kept, and the next run hears it. Raises ``MessageError`` when the run is over.
+        """
+        if self._driver is not None:
+            if self._driver.result is not None:
+                raise MessageError("the run is over; what is said now is the prompt of the next")
+            self._driver.steer(notes.steering(text))
+
+    def cancel(self, reason: str = "") -> None:
+        """Stop the run; its outcome is ``cancelled``, and its thread has everything that was said."""
+        if self._driver is not None:
+            self._driver.cancel_reason = reason
+        self._scope.cancel()
+
+    async def wait(self) -> Run[T]:
+        """Let the run come to its end without reading events, and give it."""
+        async for _ in self:
+            pass
+        return self.result
+
+    @property
+    def path(self) -> Path:
+        """The conversation so far, as a window that never changes: a snapshot that costs nothing (CBF-23).
+
+        It grows when messages were kept, and not otherwise; one of the thread that is cut behind it can be gone on
+        with.
+        """
+        return Path([]) if self._driver is None else self._driver.journal.path
+
+    @property
+    def result(self) -> Run[T]:
+        """The run, when it is over. Raises ``MessageError`` before."""
+        if self._driver is None or self._driver.result is None:
+            raise MessageError("the run is not over")
+        return self._driver.result

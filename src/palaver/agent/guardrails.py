@@ -16,26 +16,55 @@ Rules (docs/spec/kairo.md#2.6, KAI-20):
   denied call of a tool has an error result: before the tool, that the call was not allowed; after it, that the tool
   has run and its result was withheld.
 
+Presets for agents that speak to people in plain text: markup is removed, and calls written as text are refused.
+
+Rules (docs/spec/agent-swarm-kit.md#3.4, ASK-16):
+
+- ``without_tags`` removes every pair of tags with what is between them, folds blank lines, and trims. ``text_fault``
+  refuses an empty text, one with braces, and one that is a tool call in tags.
+- They damage ordinary answers: code, JSON, HTML. No agent has them unless it is given them, as policies of a guardrail:
+  ``Guardrail(after_model=[transforming(without_tags), validating(text_fault)])``. The transformation runs once an
+  answer, and validation sees what it gave. Answers that call tools are let alone.
+- Both take time in proportion to the text, whatever is in it.
+
+A breaker: a tool that failed several times in a row is left alone for a while.
+
+Rules (docs/spec/kairo.md#2.4, #D12, KAI-18):
+
+- An error result, an exception and a timeout count; a success begins the count anew. What the user cancelled does not
+  count, nor what a guardrail denied: the tool did nothing wrong.
+- After ``failures`` of them the tool is not run for ``seconds``; a call of it has an error result that says so. Then it
+  is run again: when it fails once more, it is left alone again.
+- It counts for one run. A call is judged when it is planned, before anybody is asked to approve it, and again when its
+  turn has come, since its own batch may have opened the breaker.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
+import anyio
 from msgspec import Struct, structs
 
-from palaver.agent import events, outputs
+from palaver.agent import events, tool_output
 from palaver.agent.middleware import Blocked, CallModel, CallTool, Middleware, RunContext, ToolRequest
-from palaver.agent.tool import Output
+from palaver.agent.policy import Rule
+from palaver.agent.tool import AgentTool, Output
+from palaver.context.breaker import Breaker
 from palaver.core import jsontext
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, ToolMessage
-from palaver.core.parts import AssistantPart, Text
+from palaver.core.parts import AssistantPart, Text, ToolCall
+from palaver.core.type_checks import check_arguments
 from palaver.models.language_model import Prompt, Reply
+
+# --- guardrails -------------------------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 
@@ -155,7 +184,7 @@ class Guardrail(Middleware):
         except Exception as error:
             if not self._after_tool:
                 raise
-            output = outputs.error_output(error)  # what it says may be what a policy looks for
+            output = tool_output.error_output(error)  # what it says may be what a policy looks for
         try:
             output = await self._passed_output(output, context, request)
         except _DeniedError as denied:
@@ -276,7 +305,7 @@ def _arguments(before: Any, value: Any) -> Mapping[str, Any]:  # noqa: ARG001 (t
 
 def _output(before: Output, value: Any) -> Output:
     """An output with other content, that failed where the first did."""
-    made = outputs.output_of(value)
+    made = tool_output.output_of(value)
     if isinstance(value, Output):
         return made
     if made.is_error and not (isinstance(value, ToolMessage) and value.is_error):
@@ -294,3 +323,132 @@ def _denied(request: ToolRequest, denied: _DeniedError) -> Output:
     ended = "has run" if request.state.finished else "was started and failed"
     text = f"The {name} call {ended}, and may have taken effect. Its result was withheld: {denied}"
     return Output(content=(Text(text),), is_error=True, metadata={"error_code": WITHHELD})
+
+
+# --- plain answers ----------------------------------------------------------------------------------------------------
+
+
+EMPTY: Final = "Empty output"
+TOOL_SYNTAX: Final = "Tool call in text output"
+
+_BLANK: Final = re.compile(r"\n\s*\n")
+_CALL: Final = re.compile(r"<(tool_call|toolcall|tool)[\s/>]")
+
+
+def without_tags(text: str) -> str:
+    """Remove pairs of tags with their content, fold blank lines, and trim."""
+    kept: list[str] = []
+    place = 0
+    while (opening := _tag(text, place, "<")) is not None:
+        closing = _tag(text, opening[1], "</")
+        if closing is None:
+            break
+        kept.append(text[place : opening[0]])
+        place = closing[1]
+    kept.append(text[place:])
+    return _BLANK.sub("\n", "".join(kept)).strip()
+
+
+def text_fault(text: str) -> str | None:
+    """What is wrong with an answer; ``None`` when nothing is."""
+    text = text.strip()
+    if not text:
+        return EMPTY
+    called = _CALL.match(text)
+    if "{" in text or "}" in text or (called and text.endswith((f"</{called[1]}>", "/>"))):
+        return TOOL_SYNTAX
+    return None
+
+
+def transforming(transform: Callable[[str], str]) -> AnswerPolicy:
+    """A policy that puts another text in the place of an answer's."""
+
+    def policy(message: AssistantMessage, context: RunContext) -> Verdict | None:  # noqa: ARG001 (a policy)
+        if message.tool_calls:
+            return None
+        others = [part for part in message.content if not isinstance(part, Text)]
+        return modify(message.replace(content=(*others, Text(transform(message.text)))))
+
+    return policy
+
+
+def validating(fault: Callable[[str], str | None]) -> AnswerPolicy:
+    """A policy that denies an answer for what is wrong with its text."""
+
+    def policy(message: AssistantMessage, context: RunContext) -> Verdict | None:  # noqa: ARG001 (a policy)
+        found = None if message.tool_calls else fault(message.text)
+        return None if found is None else deny(found)
+
+    return policy
+
+
+def _tag(text: str, place: int, opening: str) -> tuple[int, int] | None:
+    """The next tag: where it begins, and where it is over. At least one letter stands in it."""
+    while (begin := text.find(opening, place)) >= 0:
+        inside = begin + len(opening)
+        end = text.find(">", inside)
+        if end < 0:
+            return None
+        if end > inside:
+            return begin, end + 1
+        place = begin + 1
+    return None
+
+
+# --- tool breaker -----------------------------------------------------------------------------------------------------
+
+
+FAILURES: Final = 3
+SECONDS: Final = 60.0
+OPEN: Final = "tool_breaker_open"
+"""The ``error_code`` of a call that was not run, in the metadata of its result."""
+
+
+class ToolBreaker(Middleware):
+    """Leaves tools alone that fail. ``polling`` names tools whose failures do not matter."""
+
+    def __init__(self, failures: int = FAILURES, seconds: float = SECONDS, *, polling: Sequence[str] = ()) -> None:
+        """Set the number of failures in a row, and how long a tool is left alone."""
+        check_arguments("ToolBreaker", ToolBreaker.__init__, locals())
+        self._closed, self._polling = Breaker(most=failures, seconds=seconds), frozenset(polling)
+
+    async def rule(self, call: ToolCall, tool: AgentTool, context: RunContext) -> Rule | None:  # noqa: ARG002 (a hook)
+        """Deny a call of a tool that is left alone."""
+        return Rule(judgement="deny", text=_told(tool)) if self._open(tool, context) else None
+
+    async def wrap_tool_call(self, request: ToolRequest, context: RunContext, call: CallTool) -> Output:
+        """Count how calls end."""
+        tool = request.tool
+        if tool.name in self._polling:
+            return await call(request)
+        if self._open(tool, context):
+            return Output(content=(Text(_told(tool)),), is_error=True, metadata={"error_code": OPEN})
+        try:
+            output = await call(request)
+        except Exception:
+            self._failed(tool, context)
+            raise
+        except BaseException:  # cancelled: by the tool's own time limit, or by somebody
+            if anyio.current_time() >= request.deadline:
+                self._failed(tool, context)
+            raise
+        if not output.is_error:
+            self._known(context)[tool.name] = self._closed
+        elif output.metadata.get("error_code") not in (DENIED, WITHHELD):
+            self._failed(tool, context)
+        return output
+
+    def _known(self, context: RunContext) -> dict[str, Breaker]:
+        known: dict[str, Breaker] = context.own.setdefault(self, {})
+        return known
+
+    def _open(self, tool: AgentTool, context: RunContext) -> bool:
+        return not self._known(context).get(tool.name, self._closed).allows(anyio.current_time())
+
+    def _failed(self, tool: AgentTool, context: RunContext) -> None:
+        known = self._known(context)
+        known[tool.name] = known.get(tool.name, self._closed).failed(anyio.current_time())
+
+
+def _told(tool: AgentTool) -> str:
+    return f"The {tool.name} tool failed several times in a row and is not run for now. Go on without it."

@@ -13,6 +13,23 @@ Rules:
 - What a log cannot do is the log's affair; what it raises all the same stops nothing, and stands in ``failures``
   (DAS-21).
 
+What is replayed to the model: the view of a thread, with what a broken turn left behind repaired.
+
+Rules:
+
+- As long as nothing is broken, it is the view itself, and costs what is new.
+- A turn that broke off is repaired once (``threads.repair``); what follows is added behind the repaired list, so that
+  the encoder of a session goes on with what it wrote.
+
+How deep in a conversation an entry stands: the number of entries that were ever before it.
+
+Rules:
+
+- Without compaction it is the place in the path. A compaction makes the path shorter; its record says how deep it was,
+  and what comes behind is deeper. So two entries of one conversation never have the same depth, and an entry has the
+  same one in every process.
+- Each entry is looked at once, as long as the path goes on where it ended.
+
 Stability: experimental.
 """
 
@@ -25,14 +42,22 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from anyio import CancelScope
 
+from palaver.context.rewrite import depth_of
 from palaver.core.messages import AssistantMessage, Message
 from palaver.store.in_thread import in_thread
 from palaver.store.jsonl import LogContext
-from palaver.store.stored import StoredThread
+from palaver.store.stored_thread import StoredThread
+from palaver.threads.model_view import ModelView
+from palaver.threads.prefix import Beginning
+from palaver.threads.repair import repair
 from palaver.threads.thread import MAIN, Entry, Path, Thread
 
 if TYPE_CHECKING:
     from palaver.store.jsonl.log import LogSink
+
+
+# --- journal ----------------------------------------------------------------------------------------------------------
+
 
 AnyThread: TypeAlias = Thread | StoredThread
 
@@ -186,3 +211,59 @@ def before_name(tree: Thread, branch: str) -> str:
         else:
             free = middle
     return f"{branch}/before-{free}"
+
+
+# --- replay view ------------------------------------------------------------------------------------------------------
+
+
+class ReplayView:
+    """The messages for the model. Call it with a path, again and again."""
+
+    def __init__(self) -> None:
+        """See everything that is visible."""
+        self._view = ModelView()
+        self._visible: Beginning[Message] | None = None
+        self._own: list[Message] | None = None
+
+    def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
+        """The messages at the end of a path; immutable."""
+        visible = self._view(path)
+        assert isinstance(visible, Beginning)  # noqa: S101 (it is, without ``keep``)
+        before, self._visible = self._visible, visible
+        new = visible[len(before) :] if before is not None and visible.continues(before) else None
+        if new is None or any(map(_broke_off, new)):
+            repaired = repair(visible).messages
+            self._own = None if repaired is visible else list(repaired)
+        elif self._own is not None:
+            self._own += new
+        return visible if self._own is None else Beginning(self._own)
+
+
+def _broke_off(message: Message) -> bool:
+    return isinstance(message, AssistantMessage) and message.finish_reason == "error"
+
+
+# --- depths -----------------------------------------------------------------------------------------------------------
+
+
+class Depths:
+    """Follows a path."""
+
+    __slots__ = ("_last", "_offset", "_read")
+
+    def __init__(self) -> None:
+        """Begin before the first entry."""
+        self._read, self._offset = 0, 0
+        self._last: str | None = None
+
+    def at(self, path: Sequence[Entry], place: int) -> int:
+        """The depth of a place of a path, behind which no compaction stands."""
+        if self._read and (self._read > len(path) or path[self._read - 1].id != self._last):
+            self._read, self._offset = 0, 0
+        for at in range(self._read, len(path)):
+            known = depth_of(path[at].message)
+            if known is not None:
+                self._offset = known - at
+        self._read = len(path)
+        self._last = path[-1].id if path else None
+        return place + self._offset

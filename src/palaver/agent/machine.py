@@ -24,11 +24,10 @@ from typing import Any, Final, TypeAlias, get_args
 
 from msgspec import structs
 
-from palaver.agent import loops, notes, repetition
-from palaver.agent.calls import PlannedCall, client_calls, result
-from palaver.agent.holding import held_record
+from palaver.agent import loops, notes
 from palaver.agent.limits import Outcome
 from palaver.agent.loops import Thresholds
+from palaver.agent.notes import held_record
 from palaver.agent.protocol import (
     EVENTS,
     Answered,
@@ -46,8 +45,10 @@ from palaver.agent.protocol import (
     ModelFailed,
     OutputRead,
     OutputRefused,
+    Phase,
     Plan,
     Planned,
+    PlannedCall,
     Prepare,
     Prepared,
     Ran,
@@ -56,10 +57,16 @@ from palaver.agent.protocol import (
     Review,
     Reviewed,
     Run,
+    State,
     Steered,
     Warn,
+    answer_open,
+    client_calls,
+    filled,
+    keep_partial,
+    keep_results,
+    result,
 )
-from palaver.agent.state import Phase, State, answer_open, filled, keep_partial, keep_results
 from palaver.core.messages import AssistantMessage, Message, RescueMarker, UserMessage
 from palaver.core.parts import Opaque, Reasoning, Refusal, Text
 from palaver.threads.view import DISCARDED
@@ -298,19 +305,19 @@ def _without_repeats(state: State, calls: tuple[PlannedCall, ...]) -> tuple[Stat
     told = [
         call
         if call.tool in state.polling
-        else structs.replace(call, verdict="invalid", text=repetition.told(call.call.name, failed=failed))
+        else structs.replace(call, verdict="invalid", text=loops.told(call.call.name, failed=failed))
         for call in calls
     ]
     return state, tuple(told)
 
 
-def _repeated(state: State, calls: tuple[PlannedCall, ...]) -> tuple[State, repetition.Repeated]:
+def _repeated(state: State, calls: tuple[PlannedCall, ...]) -> tuple[State, loops.Repeated]:
     """Take note of a round, with the calls in it that could not be read."""
     malformed = () if state.message is None else state.message.malformed_tool_calls
     if state.limits.repeats == "run":
         return state, ""
     counted = [call.call for call in calls if call.tool not in state.polling]
-    following, verdict = repetition.repeated(state.repetition, [*counted, *malformed])
+    following, verdict = loops.repeated(state.repetition, [*counted, *malformed])
     return structs.replace(state, repetition=following), verdict
 
 
@@ -358,7 +365,7 @@ def _looked_at(state: State) -> State:
     )
     return structs.replace(
         state,
-        repetition=state.repetition if state.repetition.times else repetition.ran(state.repetition, failed=failed),
+        repetition=state.repetition if state.repetition.times else loops.ran(state.repetition, failed=failed),
         recoveries=0,
         watch=watch,
         held=state.held if found.text is None else (*state.held, notes.warning(found.text)),

@@ -15,6 +15,18 @@ Rules (docs/spec/deepagents-swift.md#10, DAS-30):
   any task, and cancelling a call cancels it at the server; only ``async with mcp_tools(…)`` itself must be entered and
   left in one task.
 
+What an MCP server answered a call with, as an output.
+
+Rules (docs/spec/deepagents-swift.md#10, #13: media are kept as parts):
+
+- Text, images and recordings are parts. An embedded resource is its text, under its URI, or its bytes as media; a link
+  to a resource is told as text, and never fetched.
+- A structured result is one JSON part where the only text says the same, or where there is nothing else. Otherwise the
+  model gets what the server wrote for it, and the application finds the structured result in ``metadata``.
+- ``isError`` is an error result.
+
+Source: modelcontextprotocol.io/specification, server/tools, “Tool Result”.
+
 Stability: experimental.
 """
 
@@ -29,19 +41,86 @@ from typing import TYPE_CHECKING, Any, Final, Literal, final, overload
 import anyio
 from msgspec import Struct
 
-from palaver.agent.arguments import read_arguments
-from palaver.agent.mcp_results import output_of_result
+from palaver.agent.functions import checker
 from palaver.agent.mcp_session import Http, McpServer, McpSession, Progress, Stdio, installed
-from palaver.agent.schemas import checker
-from palaver.agent.tool import TIMEOUT, AgentTool, Output, ToolContext
-from palaver.agent.tool_names import normalized
+from palaver.agent.tool import TIMEOUT, AgentTool, Output, ToolContext, normalized, read_arguments
+from palaver.agent.tool_output import NO_OUTPUT, media_of
 from palaver.core import jsontext
-from palaver.core.errors import MessageError
-from palaver.core.parts import ToolCall
+from palaver.core.errors import DecodeError, MessageError, PalaverError
+from palaver.core.parts import Audio, File, Image, Inline, Json, Text, ToolCall, ToolPart
 from palaver.core.tools import Tool
 
 if TYPE_CHECKING:
-    from mcp.types import Tool as Listed
+    from mcp.types import CallToolResult, Tool as Listed
+
+
+# --- mcp results ------------------------------------------------------------------------------------------------------
+
+
+def output_of_result(result: CallToolResult) -> Output:
+    """Make an output of an answer."""
+    parts = tuple(_part(block) for block in result.content)
+    structured = result.structured_content
+    metadata: dict[str, Any] = {}
+    if structured is not None:
+        value = _json(structured)
+        if value is not None and _says_no_more(parts, structured):
+            parts = (value,)
+        elif value is not None:
+            metadata = {"structured_content": structured}
+    return Output(content=parts or (Text(NO_OUTPUT),), is_error=result.is_error, metadata=metadata)
+
+
+def _json(structured: Any) -> Json | None:
+    try:
+        return Json.of(structured)
+    except PalaverError:
+        return None
+
+
+def _says_no_more(parts: tuple[ToolPart, ...], structured: Any) -> bool:
+    """Whether the parts say what the structured result says, or nothing."""
+    match parts:
+        case ():
+            return True
+        case (Text(text=text),):
+            try:
+                return bool(jsontext.value(text) == structured)
+            except DecodeError:
+                return False
+        case _:
+            return False
+
+
+def _part(block: Any) -> ToolPart:
+    match block.type:
+        case "text":
+            return Text(block.text)
+        case "image":
+            return Image(Inline(block.data), block.mime_type)
+        case "audio":
+            return Audio(Inline(block.data), block.mime_type)
+        case "resource":
+            return _resource(block.resource)
+        case "resource_link":
+            return Text(f"[resource: {block.name} ({block.uri})]")
+        case kind:
+            return Text(f"[{kind}]")
+
+
+def _resource(resource: Any) -> ToolPart:
+    uri = str(resource.uri)
+    text = getattr(resource, "text", None)
+    if text is not None:
+        return Text(f"[resource: {uri}]\n{text}")
+    cls = media_of(resource.mime_type)
+    if cls is File:
+        return File(Inline(resource.blob), resource.mime_type, name=uri.rstrip("/").rpartition("/")[2] or None)
+    return cls(Inline(resource.blob), resource.mime_type)
+
+
+# --- mcp --------------------------------------------------------------------------------------------------------------
+
 
 __all__ = ["McpServer", "McpStatus", "McpTools", "Progress", "http", "mcp_tools", "stdio"]
 

@@ -27,7 +27,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import Struct
 
-from palaver.agent.linear_patterns import drop_patterns
+from palaver.agent.schema_validation import drop_patterns
 from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.stream.byte_limit import LimitedBytes, LimitedLines
 from palaver.stream.frames import LIMIT

@@ -18,37 +18,178 @@ Rules (docs/spec/deepagents-swift.md#7.1, #7.2, #8; DAS-22, KAI-19):
 - With ``withholds`` nobody is shown an answer before the wrappers have passed it: its text is one delta.
 - ``tools`` are offered with the agent's own. Only what a class overrides is called.
 
+How long the code of others may keep a run waiting.
+
+Rules:
+
+- A hook, a policy, a function of instructions, and the part of a wrapper that is its own have ``HOOK_SECONDS`` each;
+  then the run fails, with a sentence that names what took so long (ASK-30). What they wait for is not counted: a model
+  has time-outs of its own, and a person who decides has all the time.
+- A function that blocks the event loop cannot be bounded by anybody: run it in a thread.
+
+What a run has used: by its own calls of models, and by what its tools ask of models in its name.
+
+Rules:
+
+- Every call of the model counts, also one whose answer was blocked or replaced by a wrapper. A wrapper or a tool that
+  asks a model by itself says so with ``spend``; a sub-agent's run is spent whole, however it ended.
+- The cost is ``None`` as soon as one price is not known. Limits count what is known.
+
+Middleware that asks the provider to keep the beginning of the conversation, so that the next turn costs less.
+
+Rules (docs/spec/pains.md#10; docs/spec/message-fields.md#R10; docs/adr/0021-cache-marks.md):
+
+- It says where marks shall stand; the wire of whichever model is asked says them, if it has any. A model behind a
+  fallback gets its own. No message of the thread is changed.
+- ``marks="stable"``: behind tools and system prompt, and in the messages where they stay put. ``"turns"``: at
+  Codebuff's four places, which move with every turn (CBF-15). ``None``: nothing but the key.
+- The thread's id is the key of its cache, for providers that have one.
+- Where the provider moves a mark by itself, or has none, a turn costs a few counts, or nothing.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
+import anyio
 from msgspec import Struct, field, structs
 
 from palaver.agent.approvals import Decide
+from palaver.agent.events import Watch
 from palaver.agent.limits import Limits, Spent
-from palaver.agent.patience import around
-from palaver.agent.permission import Policy, Rule, as_rule, rule_of
+from palaver.agent.policy import Policy, Rule, as_rule, rule_of
 from palaver.agent.protocol import Jump
 from palaver.agent.run import Run
-from palaver.agent.spending import Spend
-from palaver.agent.tool import AgentTool, Output, ToolContext
-from palaver.agent.tool_names import Toolbox
-from palaver.agent.watching import Watch
-from palaver.core.argument_types import check_arguments
+from palaver.agent.tool import AgentTool, Output, Toolbox, ToolContext
+from palaver.context.marks import STEP, Bridges, CachePlan, StableMarks, turn_marks
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.parts import ToolCall
+from palaver.core.type_checks import check_arguments
 from palaver.core.usage import Usage
 from palaver.models.language_model import LanguageModel, Notice, Prompt, Reply
 from palaver.store.jsonl.log import LogSink
 from palaver.store.store import Store
 from palaver.threads.thread import Entry
+from palaver.wires._engine.cache_marks import no_places
+
+# --- patience ---------------------------------------------------------------------------------------------------------
+
+
+HOOK_SECONDS: float = 60.0
+GRACE: float = 1.0
+"""Seconds that all ``after_agent`` hooks have together when a run was cancelled (KAI-21)."""
+
+_bounding: Final[ContextVar[anyio.CancelScope | None]] = ContextVar("palaver.agent.middleware", default=None)
+"""What bounds the hook or wrapper that runs."""
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+@contextmanager
+def hook_time(what: str, at_most: float = math.inf) -> Generator[None]:
+    """Bound what stands inside, also to ``at_most`` seconds. Raises ``TimeoutError``."""
+    with anyio.move_on_after(min(HOOK_SECONDS, at_most)) as scope:
+        token = _bounding.set(scope)
+        try:
+            yield
+        finally:
+            _bounding.reset(token)
+    if scope.cancelled_caught:
+        raise _late(what)
+
+
+@contextmanager
+def uncounted() -> Generator[None]:
+    """What a hook or wrapper waits for inside is not counted: it has a limit of its own."""
+    scope = _bounding.get()
+    if scope is None:
+        yield
+        return
+    left, scope.deadline = scope.deadline - anyio.current_time(), math.inf
+    try:
+        yield
+    finally:
+        scope.deadline = anyio.current_time() + left
+
+
+async def around(
+    wrap: Callable[[A, Callable[[A], Awaitable[R]]], Awaitable[R]], call: Callable[[A], Awaitable[R]], given: A
+) -> R:
+    """Run a wrapper around a call, whose own time is not counted. Raises ``TimeoutError``."""
+    with anyio.move_on_after(HOOK_SECONDS) as scope:
+
+        async def within(given: A) -> R:
+            scope.deadline = math.inf
+            try:
+                return await call(given)
+            finally:
+                scope.deadline = anyio.current_time() + HOOK_SECONDS
+
+        token = _bounding.set(scope)
+        try:
+            return await wrap(given, within)
+        finally:
+            _bounding.reset(token)
+    raise _late("a wrapper of the model")
+
+
+def _late(what: str) -> TimeoutError:
+    return TimeoutError(f"{what} took longer than {HOOK_SECONDS:g} seconds")
+
+
+# --- spending ---------------------------------------------------------------------------------------------------------
+
+
+Spend: TypeAlias = Callable[[Mapping[str, Usage], float | None], None]
+"""Counts what was used, by the name of the model, and what it cost in USD (``None``: nobody knows)."""
+
+
+class Spending:
+    """Sums up a run. ``take`` gives what came since it was taken last."""
+
+    __slots__ = ("_fresh_cost", "_fresh_tokens", "cost", "usage")
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.usage: dict[str, Usage] = {}
+        self.cost: float | None = 0.0
+        self._fresh_tokens, self._fresh_cost = 0, 0.0
+
+    def add(self, usage: Mapping[str, Usage], cost: float | None) -> None:
+        """Count what was used; nothing costs nothing."""
+        if not usage:
+            return
+        for model, used in usage.items():
+            known = self.usage.get(model)
+            self.usage[model] = used if known is None else known + used
+            self._fresh_tokens += used.total
+        self._fresh_cost += cost or 0.0
+        self.cost = None if cost is None or self.cost is None else self.cost + cost
+
+    def take(self) -> tuple[int, float]:
+        """Tokens and USD that nobody has taken yet."""
+        fresh = self._fresh_tokens, self._fresh_cost
+        self._fresh_tokens, self._fresh_cost = 0, 0.0
+        return fresh
+
+    @property
+    def total(self) -> Usage:
+        """All usage together."""
+        return sum(self.usage.values(), Usage())
+
+
+# --- middleware -------------------------------------------------------------------------------------------------------
+
 
 Rewrite: TypeAlias = Callable[[int, Sequence[Message]], Awaitable[Sequence[Message]]]
 
@@ -296,3 +437,36 @@ async def _around_tool(wrap: WrapTool, context: RunContext, call: CallTool, requ
 def _overriding(middleware: Sequence[Middleware], name: str) -> tuple[Any, ...]:
     base = getattr(Middleware, name)
     return tuple([getattr(each, name) for each in middleware if getattr(type(each), name, None) is not base])
+
+
+# --- caching ----------------------------------------------------------------------------------------------------------
+
+
+__all__ = ["Caching", "Where"]
+
+Where = Literal["stable", "turns"]
+
+
+class Caching(Middleware):
+    """Puts cache marks on what a model is asked. ``step``: so many tokens lie between two marks that stay."""
+
+    def __init__(self, marks: Where | None = "stable", *, step: int = STEP) -> None:
+        """Keep the choice. Raises ``MessageError`` for a ``step`` below 1."""
+        check_arguments("Caching", Caching.__init__, locals())
+        StableMarks(step=step)
+        self._marks, self._step = marks, step
+
+    async def wrap_model_call(self, prompt: Prompt, context: RunContext, call: CallModel) -> Reply:
+        """Ask with a plan; one that the prompt has already stays."""
+        if prompt.cache is not None:
+            return await call(prompt)
+        plan: CachePlan | None = context.own.get(self)
+        if plan is None:
+            plan = context.own[self] = self._plan(context.thread)
+        return await call(prompt.replace(cache=plan))
+
+    def _plan(self, thread: str) -> CachePlan:
+        if self._marks == "stable":
+            return CachePlan(places=StableMarks(step=self._step), bridges=Bridges(), key=thread)
+        places = no_places if self._marks is None else turn_marks
+        return CachePlan(places=places, head=False, automatic=False, key=thread)

@@ -20,13 +20,10 @@ from anyio.lowlevel import checkpoint, checkpoint_if_cancelled
 from msgspec import structs
 
 from palaver.agent import events, notes, protocol
-from palaver.agent.cut_results import CutResults
-from palaver.agent.depths import Depths
-from palaver.agent.eager import Eager
-from palaver.agent.middleware import Blocked, RunContext
-from palaver.agent.patience import hook_time
-from palaver.agent.replay_view import ReplayView
-from palaver.agent.spending import Spending
+from palaver.agent.journal import Depths, ReplayView
+from palaver.agent.middleware import Blocked, RunContext, Spending, hook_time
+from palaver.agent.results import CutResults
+from palaver.agent.tool_call import Eager
 from palaver.core.errors import PalaverError, StreamError
 from palaver.core.events import ReasoningDelta, TextDelta
 from palaver.core.factories import system

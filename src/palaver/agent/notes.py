@@ -12,6 +12,14 @@ Rules:
   ``MAY_HAVE_RUN``, or ``MAY_HAVE_RUN_BEFORE`` where it is refused now. None of them claims more than is known.
 - Excerpts of what a model wrote are cut at 200 characters (DAS-19).
 
+What was said while calls wait for a decision, kept until it can join the conversation.
+
+Rules:
+
+- Nothing may stand between a call and its result. So what a user or middleware says while a run stops there is kept in
+  a record, which no view shows and no wire sends; who goes on puts it behind the results.
+- The last record behind a calling message holds all of it.
+
 Stability: experimental.
 """
 
@@ -21,11 +29,15 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from palaver.core import jsontext
+from palaver.core import canonical, jsontext
 from palaver.core.factories import user
-from palaver.core.messages import UserMessage
+from palaver.core.messages import Message, SystemMessage, UserMessage
 from palaver.core.parts import MalformedToolCall, Text, UserPart
 from palaver.threads.expiry import EXPIRES_AGENT_STEP
+from palaver.threads.view import RECORD
+
+# --- notes ------------------------------------------------------------------------------------------------------------
+
 
 SOURCE: Final = "agent"
 
@@ -218,3 +230,24 @@ def build_user_message(
 
 def _prompt(*content: UserPart | str) -> UserMessage:
     return user(*content, mode="user", tags=(USER_PROMPT,))
+
+
+# --- holding ----------------------------------------------------------------------------------------------------------
+
+
+HELD: Final = "held"
+"""The ``source`` of such a record."""
+
+
+def held_record(messages: Sequence[Message]) -> SystemMessage:
+    """Keep messages for later."""
+    said = [canonical.encode(each).decode() for each in messages]
+    return SystemMessage(source=HELD, tags=(RECORD,), mode="tool").replace(payload={"messages": said})
+
+
+def held(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """What the last such record among messages holds."""
+    for message in reversed(messages):
+        if message.source == HELD and RECORD in message.tags:
+            return tuple([canonical.decode(each.encode()) for each in message.payload["messages"]])
+    return ()

@@ -21,14 +21,14 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from msgspec import Struct, structs
 
-from palaver.agent import loose
+from palaver.agent import lenient_arguments
 from palaver.agent.approvals import ApprovalRequest, Decision, answer
-from palaver.agent.permission import Rule
+from palaver.agent.policy import Rule
 from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import ToolError
 from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
+from palaver.core.type_checks import check_arguments
 
 Kind: TypeAlias = Literal["text", "multiple_choice", "multi_select"]
 
@@ -71,21 +71,21 @@ class Answers(Struct, frozen=True):
 
 def parse_questions(given: Any) -> tuple[Question, ...]:
     """Read questions out of parsed arguments. Raises ``InvalidArgumentsError`` naming the place."""
-    items = loose.items(given, "questions")
+    items = lenient_arguments.items(given, "questions")
     if not items:
         raise InvalidArgumentsError("questions: at least one question is needed")
     return tuple([_question(item, f"questions[{index}]") for index, item in enumerate(items)])
 
 
 def _question(item: Any, where: str) -> Question:
-    question = loose.text(item, _QUESTION)
+    question = lenient_arguments.text(item, _QUESTION)
     if question is None:
         raise InvalidArgumentsError(f"{where}: the question is blank")
     if not isinstance(item, dict):
         return Question(question)
     fields = cast("dict[str, Any]", item)
     choices = _choices(fields)
-    said = (loose.text(fields.get("type"), ()) or "").lower().replace("-", "_").replace(" ", "_")
+    said = (lenient_arguments.text(fields.get("type"), ()) or "").lower().replace("-", "_").replace(" ", "_")
     kind = _KINDS.get(said, "multiple_choice" if choices else "text")
     if kind == "text" and choices:
         raise InvalidArgumentsError(f"{where}: a question of type text has no choices")
@@ -96,7 +96,9 @@ def _question(item: Any, where: str) -> Question:
 
 def _choices(fields: dict[str, Any]) -> tuple[str, ...]:
     for name in _CHOICES:
-        found = [loose.text(item, _CHOICE) for item in loose.items(fields.get(name), name) or ()]
+        found = [
+            lenient_arguments.text(item, _CHOICE) for item in lenient_arguments.items(fields.get(name), name) or ()
+        ]
         if found:
             return tuple([choice for choice in found if choice is not None])
     return ()
@@ -164,7 +166,7 @@ _DEFINITION: Final = Tool.of(
 
 
 def _check(call: ToolCall) -> tuple[Question, ...]:
-    return parse_questions(loose.arguments(call))
+    return parse_questions(lenient_arguments.arguments(call))
 
 
 def answered(request: ApprovalRequest, *answers: str | Sequence[str] | None, cancelled: bool = False) -> Decision:

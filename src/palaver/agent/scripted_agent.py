@@ -21,18 +21,17 @@ from typing import Any, Final, TypeAlias, cast
 
 from msgspec import Struct
 
-from palaver.agent import outputs
-from palaver.agent.calling import run_tool
+from palaver.agent import tool_output
 from palaver.agent.middleware import CallModel, Middleware, RunContext, Step, ToolRequest
-from palaver.agent.tool import AgentTool, Output, ToolContext
-from palaver.agent.tool_names import Toolbox
+from palaver.agent.tool import AgentTool, Output, Toolbox, ToolContext
+from palaver.agent.tool_call import run_tool
 from palaver.core import jsontext
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.core.factories import assistant
 from palaver.core.messages import ToolMessage
 from palaver.core.parts import ToolCall
 from palaver.core.request import Response
+from palaver.core.type_checks import check_arguments
 from palaver.models.language_model import Prompt, Reply
 from palaver.threads.ids import uuid7
 from palaver.threads.thread import Entry
@@ -175,7 +174,7 @@ async def _run(tool: AgentTool, call: ToolCall, context: RunContext) -> Output:
         arguments = tool.check(call)
         await _allowed(tool, call, context)
     except Exception as error:  # noqa: BLE001 (whatever a tool raises is told to the script)
-        return outputs.error_output(error)
+        return tool_output.error_output(error)
     assert context.call_tool is not None  # noqa: S101 (a driver gives it)
     request = ToolRequest(tool=tool, arguments=arguments, context=_context(call, context), hidden=True)
     return (await run_tool(request, context.call_tool))[0]

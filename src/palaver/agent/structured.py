@@ -28,8 +28,8 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import structs
 
-from palaver.agent.linear_patterns import linear_validator, pattern_check
 from palaver.agent.parameters import is_pydantic
+from palaver.agent.schema_validation import linear_validator, pattern_check
 from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, MessageError, excerpt

@@ -15,29 +15,41 @@ Rules (docs/spec/deepagents-swift.md#8.4, DAS-25, DAS-27; docs/spec/codebuff.md#
 - Events of a child come as ``SubagentEvent``, from its ``RunStarted`` to its ``RunFinished``, both between
   ``ToolStarted`` and ``ToolFinished`` of the call. Cancelling the parent cancels its children.
 
+Ids of agents, ``publisher/name@version``, and which agents a reference means.
+
+Rules (docs/spec/codebuff.md#4.5, CBF-30):
+
+- Publisher and version may be missing. In a reference, what is missing may be anything; in the id of an agent it is
+  nothing. So ``coder`` means ``acme/coder@1.2``, and ``acme/coder`` does not mean ``coder``.
+- Where a reference means several agents, it means the first.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, structs
 
-from palaver.agent.agent_ids import meant
-from palaver.agent.arguments import read_arguments
-from palaver.agent.events import AgentEvent, SubagentEvent
+from palaver.agent.events import AgentEvent, SubagentEvent, Watch
 from palaver.agent.middleware import Middleware, RunContext
-from palaver.agent.outputs import error_output
-from palaver.agent.permission import Rule
-from palaver.agent.tool import AgentTool, Effect, InvalidArgumentsError, Output, ToolContext
-from palaver.agent.tool_names import check_names
-from palaver.agent.watching import Watch
-from palaver.core.argument_types import check_arguments
+from palaver.agent.policy import Rule
+from palaver.agent.tool import (
+    AgentTool,
+    Effect,
+    InvalidArgumentsError,
+    Output,
+    ToolContext,
+    check_names,
+    read_arguments,
+)
+from palaver.agent.tool_output import error_output
 from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.core.parts import Text, ToolCall
 from palaver.core.tools import Tool
+from palaver.core.type_checks import check_arguments
 from palaver.store.in_thread import in_thread
 
 if TYPE_CHECKING:
@@ -45,6 +57,42 @@ if TYPE_CHECKING:
     from palaver.agent.journal import AnyThread
     from palaver.agent.run import Run
     from palaver.store.store import Store
+
+
+# --- agent ids --------------------------------------------------------------------------------------------------------
+
+
+class AgentId(Struct, frozen=True):
+    """The parts of an id; ``None`` for what is missing."""
+
+    name: str
+    publisher: str | None = None
+    version: str | None = None
+
+    def means(self, agent: AgentId) -> bool:
+        """Whether this reference means an agent."""
+        return (
+            self.name == agent.name
+            and self.publisher in (None, agent.publisher)
+            and self.version in (None, agent.version)
+        )
+
+
+def agent_id(text: str) -> AgentId:
+    """Read an id. A slash or an at sign with nothing beside it is as if it were not there."""
+    publisher, _, rest = text.strip().rpartition("/")
+    name, _, version = rest.partition("@")
+    return AgentId(name, publisher or None, version or None)
+
+
+def meant(reference: str, agents: Iterable[str]) -> str | None:
+    """The first of some ids that a reference means; ``None`` where it means none of them."""
+    wanted = agent_id(reference)
+    return next((each for each in agents if wanted.means(agent_id(each))), None)
+
+
+# --- subagents --------------------------------------------------------------------------------------------------------
+
 
 TASK: Final = "task"
 _ANSWERED: Final = ("completed", "length", "max_iterations", "no_progress")

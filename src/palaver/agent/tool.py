@@ -10,22 +10,58 @@ Rules:
 - ``repeatable`` says that running a call a second time does no harm. A tool that reads is repeatable, unless it says
   ``once``: it stands beside others, and is not run a second time without being asked (sub-agents).
 
+Names of tools: what may be one, and which tool a name means.
+
+Rules (docs/spec/deepagents-swift.md#7.3, #7.4; docs/spec/wires.md#1.5):
+
+- A name that an application gives is legal on every wire: a letter or ``_``, then up to 63 letters, digits, ``_``
+  and ``-``.
+- Models misspell names. A name means the tool of that name; else the one tool whose normalised name is the same. Where
+  several are, it means none: nothing is guessed.
+- The normalised form has ASCII letters lower-cased, digits and ``_`` kept, and ``_`` for everything else; it is never
+  empty.
+- A toolbox does not change: its definitions are one tuple, the same object each turn, so that what a wire has made of
+  them can be kept.
+
+The arguments of a call, read from the text that the model wrote.
+
+Rules (docs/spec/codebuff.md#5, CBF-17):
+
+- The call itself is never changed: it keeps the model's own text. What is read here goes to the tool only.
+- No text, and ``null``, are no arguments. A string that holds JSON is read again: three rounds in all.
+- The bare-value repair makes ``{"path": src/main.py}`` an object, for those parameters only that a tool names. Nothing
+  else is repaired: whoever wants more calls ``palaver.stream.argument_repair`` and builds a new call.
+- Each failure has its own message: text that is no JSON, a string that still is one, another type, and issues of the
+  schema, of which the first few are listed, each with its path. A message never holds the whole input.
+- JSON is taken at its word: NaN and infinities are none; a number beyond a double, and a key that stands twice in one
+  object with different values, are refused, because what would be run is not what was shown.
+- The arguments of a free-text tool are its text: one JSON string, or the object ``{"input": text}`` that stands for it
+  where a wire has no such tools.
+
+A name for one call of one run, the same whenever that call is run (KAI-27).
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+import hashlib
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NoReturn, TypeAlias, cast, final
 
 from msgspec import Struct, structs
 
-from palaver.agent.permission import Rule
-from palaver.core.argument_types import check_arguments
-from palaver.core.errors import ToolError
+from palaver.agent.policy import Rule
+from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.core.parts import ToolCall, ToolPart
 from palaver.core.tools import Tool
+from palaver.core.type_checks import check_arguments
 from palaver.threads.thread import Entry
+
+# --- tool -------------------------------------------------------------------------------------------------------------
+
 
 Effect: TypeAlias = Literal["read", "write"]
 TIMEOUT = 120.0
@@ -112,3 +148,234 @@ class AgentTool(Struct, frozen=True, kw_only=True):
     def is_repeatable(self) -> bool:
         """Whether a call may be run again without being asked."""
         return (self.repeatable or self.effect == "read") and not self.once
+
+
+# --- tool names -------------------------------------------------------------------------------------------------------
+
+
+_LEGAL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_OTHER: Final = re.compile(r"[^a-z0-9_]")
+_LOWER: Final = str.maketrans({chr(code): chr(code + 32) for code in range(ord("A"), ord("Z") + 1)})
+
+
+def legal(name: str) -> str:
+    """Give ``name`` back, where every wire takes it. Raises ``MessageError`` where one does not."""
+    if not _LEGAL.fullmatch(name):
+        msg = (
+            f"{excerpt(name, 40)!r} is no name for a tool: a name is a letter or “_”, and up to 63 letters, digits, "
+            "“_” and “-” behind it"
+        )
+        raise MessageError(msg)
+    return name
+
+
+def normalized(name: str) -> str:
+    """``Read-File`` and ``read file`` are ``read_file``."""
+    return _OTHER.sub("_", name.translate(_LOWER)) or "_"
+
+
+def unknown_tool(name: str, names: Iterable[str]) -> str:
+    """What a model is told that calls a tool that is not there (DAS-24)."""
+    available = ", ".join(names)
+    return f"Unknown tool {excerpt(name)!r}. Available tools: {available or 'none'}."
+
+
+def check_names(field: str, names: Iterable[str], known: Iterable[str], kind: str) -> None:
+    """Raise ``MessageError`` for a name that is none of those that are known."""
+    available = sorted(known)
+    if isinstance(names, str):
+        raise MessageError(f"{field}: {excerpt(repr(names))} is a text; give a list of names")
+    for name in names:
+        if name not in available:
+            listed = ", ".join(available) or "none"
+            raise MessageError(f"{field}: there is no {kind} {excerpt(repr(name))}; there is: {listed}")
+
+
+@final
+class Toolbox:
+    """The tools of an agent, in order, each once. Raises ``MessageError`` when two have one name."""
+
+    __slots__ = ("_alike", "_by_name", "definitions", "tools")
+
+    def __init__(self, tools: Iterable[AgentTool] = ()) -> None:
+        """Take the tools."""
+        self.tools = tuple({id(tool): tool for tool in tools}.values())
+        self.definitions: tuple[Tool, ...] = tuple(tool.definition for tool in self.tools)
+        self._by_name: dict[str, AgentTool] = {}
+        self._alike: dict[str, AgentTool | None] = {}
+        for tool in self.tools:
+            if tool.name in self._by_name:
+                raise MessageError(f"two tools are called {tool.name!r}{_whence(self._by_name[tool.name], tool)}")
+            self._by_name[tool.name] = tool
+            key = normalized(tool.name)
+            self._alike[key] = None if key in self._alike else tool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in order."""
+        return tuple(self._by_name)
+
+    def find(self, name: str) -> AgentTool | None:
+        """The tool that ``name`` means: of that name, else the only one spelled alike; ``None`` where there is none."""
+        return self._by_name.get(name) or self._alike.get(normalized(name))
+
+    def unknown(self, name: str) -> str:
+        """What a model is told when ``find`` gave nothing."""
+        return unknown_tool(name, self._by_name)
+
+    def __iter__(self) -> Iterator[AgentTool]:
+        return iter(self.tools)
+
+    def __len__(self) -> int:
+        return len(self.tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __repr__(self) -> str:
+        return f"Toolbox({', '.join(self._by_name)})"
+
+
+def _whence(*tools: AgentTool) -> str:
+    scopes = [tool.scope for tool in tools]
+    if scopes == [None, None]:
+        return ""
+    return f" (from {' and '.join(scope or 'the application' for scope in scopes)})"
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+ROUNDS: Final = 3
+_SHOWN: Final = 5
+_BARE: Final = re.compile(
+    r'\s*\{\s*"?(?P<name>[A-Za-z_]\w*)"?\s*:\s*(?P<value>[^\s"\'{}\[\],:][^"\'{}\[\],\n]*+)\s*+\}\s*'
+)
+_STILL: Final = "expected the tool arguments to be an object, but received a string."
+_KINDS: Final[dict[type, str]] = {
+    list: "an array",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    str: "a string",
+}
+
+
+class _UnfitError(ValueError):
+    """JSON that cannot be taken at its word."""
+
+
+def invalid(call: ToolCall, issues: Iterable[str]) -> InvalidArgumentsError:
+    """The error that says what is wrong with a call; of many issues the first few."""
+    listed = list(issues)
+    text = "; ".join(excerpt(issue, 300) for issue in listed[:_SHOWN])
+    more = f"; and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return InvalidArgumentsError(f"Invalid arguments for {excerpt(call.name)!r}: {text}{more}")
+
+
+def read_arguments(call: ToolCall, repairs: Sequence[str] = ()) -> dict[str, Any]:
+    """Read the arguments of a call as an object. Raises ``InvalidArgumentsError``.
+
+    ``repairs`` names the parameters whose value may stand bare, without quotes.
+    """
+    text = call.arguments_json
+    if not text.strip():
+        return {}
+    rounds = 0
+    while True:
+        try:
+            value = _parsed(text)
+        except _UnfitError as error:
+            raise invalid(call, [str(error)]) from None
+        except RecursionError:
+            raise invalid(call, ["nested too deeply"]) from None
+        except json.JSONDecodeError as error:
+            repaired = _repaired(text, repairs)
+            if repaired is not None:
+                return repaired
+            raise invalid(call, [_not_json(error, within=rounds > 0)]) from None
+        rounds += 1
+        if isinstance(value, dict):
+            return cast("dict[str, Any]", value)
+        if value is None:
+            return {}
+        if not isinstance(value, str):
+            raise invalid(call, [f"expected an object, but received {_KINDS[type(value)]}"])
+        if rounds == ROUNDS:
+            raise invalid(call, [f"{_STILL} After {ROUNDS} rounds of parsing the parsed value was still a string"])
+        text = value
+
+
+def read_text(call: ToolCall) -> str:
+    """Read the text of a call of a free-text tool. What is no JSON is the text itself."""
+    try:
+        value = _parsed(call.arguments_json)
+    except (ValueError, RecursionError):
+        return call.arguments_json
+    match value:
+        case str():
+            return value
+        case {"input": str(text), **rest} if not rest:
+            return text
+        case _:
+            return call.arguments_json
+
+
+def _not_json(error: json.JSONDecodeError, *, within: bool) -> str:
+    where = f" ({error.msg[:1].lower()}{error.msg[1:]} at character {error.pos})"
+    if within:
+        return f"{_STILL} The string is not JSON{where}; it may be malformed or incomplete"
+    return f"expected an object, but received text that is not JSON{where}; it may be malformed or incomplete"
+
+
+def _repaired(text: str, repairs: Sequence[str]) -> dict[str, Any] | None:
+    found = _BARE.fullmatch(text) if repairs else None
+    return {found["name"]: found["value"].rstrip()} if found and found["name"] in repairs else None
+
+
+# -- JSON at its word --------------------------------------------------------------------------------------------------
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        for key, value in pairs:
+            if table[key] != value or type(table[key]) is not type(value):
+                raise _UnfitError(f"the key {excerpt(key, 40)!r} stands twice in one object, with different values")
+    return table
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if number - number != 0:
+        raise _UnfitError(f"the number {excerpt(text, 40)} is too large")
+    return number
+
+
+def _int(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise _UnfitError(f"the number {excerpt(text, 40)} is too large") from None
+
+
+def _constant(text: str) -> NoReturn:
+    raise _UnfitError(f"{text} is not JSON; use a number or null")
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_pairs, parse_float=_float, parse_int=_int, parse_constant=_constant)
+
+
+def _parsed(text: str) -> Any:
+    return _decoder.decode(text)
+
+
+# --- idempotency ------------------------------------------------------------------------------------------------------
+
+
+_DIGITS = 32
+
+
+def idempotency_key(run: str, step: int, index: int) -> str:
+    """32 hexadecimal digits; ``index`` is the place of the call among those of its step."""
+    return hashlib.sha256(f"{run}:{step}:{index}".encode()).hexdigest()[:_DIGITS]

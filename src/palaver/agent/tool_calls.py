@@ -18,20 +18,15 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from palaver.agent import approvals, events, protocol
-from palaver.agent.approvals import Decision, Recorded
-from palaver.agent.calling import Called, call_tool
-from palaver.agent.calls import PlannedCall, client_calls
-from palaver.agent.depths import Depths
-from palaver.agent.eager import Eager
-from palaver.agent.idempotency import idempotency_key
-from palaver.agent.invoking import own_exits
-from palaver.agent.limiting import READ_RESULT
-from palaver.agent.middleware import RunContext, ToolRequest
-from palaver.agent.patience import hook_time
-from palaver.agent.permission import Policy, Rule
-from palaver.agent.planning import plan, told_apart
-from palaver.agent.spending import Spending
-from palaver.agent.tool import AgentTool, Output, ToolContext
+from palaver.agent.approvals import Decision, Recorded, plan, told_apart
+from palaver.agent.invoke import own_exits
+from palaver.agent.journal import Depths
+from palaver.agent.middleware import RunContext, Spending, ToolRequest, hook_time
+from palaver.agent.policy import Policy, Rule
+from palaver.agent.protocol import PlannedCall, client_calls
+from palaver.agent.tool import AgentTool, Output, ToolContext, idempotency_key
+from palaver.agent.tool_call import Called, Eager, call_tool
+from palaver.agent.tool_output import READ_RESULT
 from palaver.core.messages import AssistantMessage
 
 if TYPE_CHECKING:

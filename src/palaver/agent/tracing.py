@@ -13,6 +13,8 @@ Rules (docs/spec/kairo.md#7, #D41, KAI-29):
 - Stand first in the list of middleware, so that everything others do lies within the spans. Without an SDK the spans
   are nobody's.
 
+Give answers the metadata of the message they answer, so that a session or trace id stands on both (C12).
+
 Stability: experimental.
 """
 
@@ -24,19 +26,30 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from msgspec import UNSET, Raw, UnsetType, structs
 
-from palaver.agent.limiting import text_of
 from palaver.agent.middleware import CallModel, CallTool, Middleware, RunContext, Step, ToolRequest
 from palaver.agent.tool import Output
-from palaver.core.argument_types import check_arguments
+from palaver.agent.tool_output import text_of
+from palaver.context.rewrite import COMPACTION
 from palaver.core.errors import PalaverError, excerpt
-from palaver.core.messages import AssistantMessage, Message, ToolMessage
+from palaver.core.jsontext import raw, view
+from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from palaver.core.parts import Reasoning, Text, ToolCall
+from palaver.core.type_checks import check_arguments
 from palaver.core.usage import Usage
 from palaver.models.language_model import Notice, Prompt, Reply
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from opentelemetry.trace import Span, Tracer
+
+    from palaver.threads.thread import Entry
+
+
+# --- tracing ----------------------------------------------------------------------------------------------------------
+
 
 SCOPE: Final = "palaver"
 """The name of the tracer."""
@@ -292,3 +305,40 @@ def _part(part: Any) -> dict[str, Any]:
 
 def _texts(output: Output) -> str:
     return "\n".join([text for part in output.content if (text := text_of(part)) is not None])
+
+
+# --- correlation ------------------------------------------------------------------------------------------------------
+
+
+class Correlation:
+    """What was said last by somebody outside the run. A message that a runtime made (``source``) is not that."""
+
+    def __init__(self, path: Sequence[Entry]) -> None:
+        """Go on behind a conversation; costs as much as is behind the last user message."""
+        self._metadata: Raw | UnsetType = UNSET
+        for index in range(len(path) - 1, -1, -1):
+            message = path[index].message
+            if _is_said(message):
+                self._metadata = _own(message)
+                break
+
+    def joining(self, message: Message) -> Message:
+        """A message as it joins the conversation. What an answer says itself stands before what it inherits."""
+        if _is_said(message):
+            self._metadata = _own(message)
+        elif isinstance(message, AssistantMessage) and self._metadata is not UNSET:
+            if message.metadata_json is UNSET:
+                return structs.replace(message, metadata_json=self._metadata)
+            return message.replace(metadata={**view(self._metadata), **message.metadata})
+        return message
+
+
+def _own(message: Message) -> Raw | UnsetType:
+    """The metadata of a message without the mark that it was shortened by compaction."""
+    if message.metadata_json is UNSET or COMPACTION not in message.metadata:
+        return message.metadata_json
+    return raw({key: value for key, value in message.metadata.items() if key != COMPACTION})
+
+
+def _is_said(message: Message) -> bool:
+    return isinstance(message, UserMessage) and message.source is None and message.mode != "tool"

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from palaver.core.messages import AssistantMessage
 from palaver.core.usage import Usage
-from palaver.store.stored import StoredThread
+from palaver.store.stored_thread import StoredThread
 from palaver.threads.thread import Entry, Thread
 
 if TYPE_CHECKING:

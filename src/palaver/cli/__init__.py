@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Never
 
 import click
 
-from palaver.cli.harmless import echo, forgiving, harmless_logs
+from palaver.cli.terminal import echo, forgiving, harmless_logs
 from palaver.core.errors import PalaverError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _COMMANDS: Final = {
     "work": ("palaver.cli.work", "Answer turns of a swarm that is served elsewhere."),
     "convert": ("palaver.cli.convert", "Convert a file to another wire."),
     "show": ("palaver.cli.show", "Show the conversation in a file, or in a thread of the store."),
-    "import": ("palaver.cli.importing", "Import conversations into a store, each once."),
+    "import": ("palaver.cli.imports", "Import conversations into a store, each once."),
     "threads": ("palaver.cli.threads", "List the threads of a store, those that went on last first."),
     "search": ("palaver.cli.search", "Find messages, the newest first."),
     "context": ("palaver.cli.context", "Say what fills a model's window, by kind."),
@@ -46,7 +46,7 @@ _COMMANDS: Final = {
     "delete": ("palaver.cli.delete", "Delete a thread with all its branches."),
     "swarm": ("palaver.cli.swarm", "Talk with a swarm of agents, or draw it."),
     "bus": ("palaver.cli.bus", "Show what happens in swarms, as it happens."),
-    "dialects": ("palaver.cli.dialects", "List the file formats of agents, and what each keeps and loses."),
+    "dialects": ("palaver.cli.formats", "List the file formats of agents, and what each keeps and loses."),
     "wires": ("palaver.cli.wires", "List the wires and what each can say."),
     "schema": ("palaver.cli.schema", "Print the JSON Schema of Palaver's own form."),
 }

@@ -22,10 +22,7 @@ import click
 from rich.text import Text
 
 from palaver.cli import stores
-from palaver.cli.figures import count
-from palaver.cli.harmless import echo, in_line
-from palaver.cli.screen import console
-from palaver.cli.times import moment
+from palaver.cli.terminal import console, count, echo, in_line, moment
 from palaver.core import jsontext
 from palaver.core.errors import excerpt
 from palaver.core.messages import MESSAGE_CLASSES, AssistantMessage, Message
@@ -35,8 +32,8 @@ from palaver.swarm.events import encode
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from palaver.serve.nats import NatsBus
     from palaver.swarm.events import Event
-    from palaver.swarm.nats import NatsBus
 
 _HERE: Final = "nats://127.0.0.1:4222"
 _SCHEMES: Final = re.compile(r"(nats|tls|ws|wss)://[^/]")
@@ -93,7 +90,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Show what happens in swarms, as it happens."""
-    from palaver.swarm.nats import PREFIX, STREAM, NatsBus
+    from palaver.serve.nats import PREFIX, STREAM, NatsBus
 
     bus = NatsBus(url, stream=stream or STREAM, prefix=prefix or PREFIX)
     where = Where(client=client, source=source, type=kind, agent=agent, swarm=swarm)

@@ -21,23 +21,20 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from palaver.agent import compact_thread
-from palaver.cli import choosing, stores
+from palaver.agent import compaction
+from palaver.cli import agent_options, stores
 from palaver.cli.context import named
-from palaver.cli.failure import bad_input
-from palaver.cli.figures import count
-from palaver.cli.harmless import echo, in_line, safe
-from palaver.cli.kept_request import bare_request
-from palaver.cli.screen import console
+from palaver.cli.show import bare_request
+from palaver.cli.terminal import bad_input, console, count, echo, in_line, safe
 from palaver.models import names, providers
 from palaver.threads.model_view import for_model
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from palaver.agent.compact_thread import Compaction
+    from palaver.agent.compaction import Compaction
     from palaver.models.language_model import LanguageModel
-    from palaver.store.stored import StoredThread
+    from palaver.store.stored_thread import StoredThread
 
 
 @click.command(name="compact")
@@ -84,7 +81,7 @@ def command(
         tools = bare_request(found).tools
 
         async def work() -> Compaction:
-            return await compact_thread.compact(
+            return await compaction.compact(
                 open_,
                 asked,
                 to=to,
@@ -103,7 +100,7 @@ def command(
 
 
 def _undone(thread: StoredThread, name: str) -> int:
-    kept = anyio.run(compact_thread.undo, thread)
+    kept = anyio.run(compaction.undo, thread)
     if kept is None:
         bad_input(name, "nothing in it was compacted")
     echo(f"{name}: {count(len(thread.path()), 'message')} again; with the compaction it is branch {safe(kept)}")
@@ -115,9 +112,9 @@ def _model(name: str, *, given: bool, asks: bool) -> LanguageModel | None:
 
     ``None`` for one that an answer names and nobody knows.
     """
-    if (given and asks) or choosing.is_demo(name):
-        return choosing.chosen(name)
-    full, _ = choosing.sizes(name)
+    if (given and asks) or agent_options.is_demo(name):
+        return agent_options.chosen(name)
+    full, _ = agent_options.sizes(name)
     return names.model(full) if full.partition("/")[0] in providers.PROVIDERS else None
 
 

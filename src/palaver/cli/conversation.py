@@ -8,6 +8,15 @@ Rules:
 - The first Ctrl-C in a turn cancels the run, which then keeps what was said; the second gives up at once.
 - What waits for a decision is asked between two runs: it is in the thread before anybody is asked.
 
+Asks at the terminal what becomes of calls that wait for a decision.
+
+Rules:
+
+- What would run is shown whole, or as far as it says, and harmless: nobody approves what they cannot see.
+- A decision is a letter or a word; behind ``reject`` and ``answer`` may stand a text. ``edit`` opens the arguments in
+  ``$VISUAL`` or ``$EDITOR``, else in the line; they are checked by the tool, and asked for again when they do not fit.
+- The end of input (Ctrl-D) leaves it pending, with all that follow. Ctrl-C goes through.
+
 Stability: experimental.
 """
 
@@ -16,26 +25,31 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, Queue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import anyio
 import click
 from anyio.from_thread import start_blocking_portal
 from msgspec import structs
+from rich.text import Text as Line
 
-from palaver.agent import Agent, Limits, compact_thread
-from palaver.agent.compacting import Compacting
-from palaver.agent.running import Running
-from palaver.cli import choosing, deciding, stores
-from palaver.cli.interrupts import interrupts
-from palaver.cli.toolsets import toolset
+from palaver.agent import Agent, Limits, compaction
+from palaver.agent.approvals import ApprovalRequest, Decision
+from palaver.agent.compaction import Compacting
+from palaver.agent.driver import Running
+from palaver.agent.policy import DecisionKind
+from palaver.cli import agent_options, stores
+from palaver.cli.agent_options import Typed, toolset
+from palaver.cli.progress import interrupts
+from palaver.cli.terminal import in_line, safe
+from palaver.context.compaction import DEFAULT
 from palaver.context.contents import contents
-from palaver.context.pipelines import DEFAULT
-from palaver.core.errors import NotFoundError
+from palaver.core import jsontext
+from palaver.core.errors import MessageError, NotFoundError, PalaverError
 from palaver.core.parts import Image, UserPart
 from palaver.core.usage import Usage
 from palaver.store.location import open_store
@@ -47,17 +61,174 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from palaver.agent.agent import Input
-    from palaver.agent.approvals import Decision
-    from palaver.agent.compact_thread import Compaction
+    from palaver.agent.compaction import Compaction
     from palaver.agent.events import AgentEvent
-    from palaver.agent.permission import Judgement, Policy
+    from palaver.agent.policy import Judgement, Policy
     from palaver.agent.run import Run
     from palaver.agent.tool import AgentTool
     from palaver.cli.agent_options import Asked
-    from palaver.cli.telling import Teller
+    from palaver.cli.run_renderer import Teller
     from palaver.context.contents import Contents
+    from palaver.core.parts import ToolCall
     from palaver.store.store import Store
-    from palaver.store.stored import StoredThread
+    from palaver.store.stored_thread import StoredThread
+
+
+# --- deciding ---------------------------------------------------------------------------------------------------------
+
+
+_LINES: Final = 20
+_LINE: Final = 2_000
+_WORDS: Final[Mapping[str, DecisionKind]] = {
+    "a": "approve",
+    "approve": "approve",
+    "y": "approve",
+    "yes": "approve",
+    "e": "edit",
+    "edit": "edit",
+    "r": "reject",
+    "reject": "reject",
+    "n": "reject",
+    "no": "reject",
+    "t": "answer",
+    "answer": "answer",
+}
+_PROMPTS: Final[Mapping[DecisionKind, str]] = {
+    "approve": "[a]pprove",
+    "edit": "[e]dit",
+    "reject": "[r]eject [reason]",
+    "answer": "answer instead: [t] text",
+}
+
+
+def ask(requests: Iterable[ApprovalRequest], agent: Agent, teller: Teller) -> dict[str, Decision]:
+    """Ask for each. Gives what was decided; raises ``KeyboardInterrupt``."""
+    decided: dict[str, Decision] = {}
+    for request in requests:
+        decision = _asked(request, agent, teller)
+        if decision is None:
+            break
+        decided[request.call.id] = decision
+    return decided
+
+
+def _asked(request: ApprovalRequest, agent: Agent, teller: Teller) -> Decision | None:
+    _shown(request, teller, _LINES)
+    choices = ", ".join([*(_PROMPTS[kind] for kind in request.choices), "[v]iew all"])
+    while True:
+        try:
+            teller.line(choices, "dim")
+            word, _, text = input("? ").strip().partition(" ")
+        except EOFError:
+            teller.line("left pending", "dim")
+            return None
+        if word == "v":
+            _shown(request, teller, None)
+            continue
+        kind = _WORDS.get(word.lower().rstrip(":"))
+        if kind not in request.choices:
+            continue
+        if kind != "edit":
+            return Decision(kind=kind, text=text.strip())
+        edited = _edited(request, agent, teller)
+        if edited is not None:
+            return edited
+
+
+def _shown(request: ApprovalRequest, teller: Teller, most: int | None) -> None:
+    head = Line.assemble(("? ", "bold magenta"), (in_line(request.tool), "bold magenta"), " wants to run")
+    if request.reason:
+        head.append(f": {in_line(request.reason)}", "")
+    teller.line(head)
+    lines = safe(_told(request.call)).split("\n")
+    for line in lines[:most]:
+        shown = line if most is None or len(line) <= _LINE else f"{line[:_LINE]}…"
+        teller.aside.print(Line(f"    {shown}"), soft_wrap=True)
+    if most is not None and len(lines) > most:
+        teller.line(f"    … {len(lines) - most:,} more lines", "yellow")
+
+
+def _told(call: ToolCall) -> str:
+    """The arguments, a line for each, text with its own line breaks."""
+    try:
+        given: Mapping[str, Any] = call.arguments
+    except PalaverError:
+        return call.arguments_json
+    return "\n".join(
+        f"{key}: {value if isinstance(value, str) else jsontext.encode(value).decode()}" for key, value in given.items()
+    )
+
+
+# -- editing -----------------------------------------------------------------------------------------------------------
+
+
+def _edited(request: ApprovalRequest, agent: Agent, teller: Teller) -> Decision | None:
+    text = request.call.arguments_json
+    while True:
+        try:
+            text = _changed(text)
+            if not text.strip():
+                return None
+            return _checked(request, text, agent)
+        except EOFError:
+            return None
+        except (PalaverError, click.ClickException) as error:
+            teller.line(in_line(str(error)), "red")
+
+
+def _changed(text: str) -> str:
+    if os.environ.get("VISUAL") or os.environ.get("EDITOR"):
+        edited = click.edit(jsontext.pretty(jsontext.value(text)).decode(), extension=".json")
+        return "" if edited is None else edited
+    return _prefilled(text)
+
+
+def _prefilled(text: str) -> str:
+    """A line of input that begins with a text."""
+    set_hook: Callable[..., None]
+    try:
+        import readline
+    except ImportError:  # without it, the line begins empty
+        return input("arguments (JSON): ")
+    set_hook = readline.set_startup_hook
+    set_hook(lambda: readline.insert_text(text))
+    try:
+        return input("arguments (JSON): ")
+    finally:
+        set_hook()
+
+
+def _checked(request: ApprovalRequest, text: str, agent: Agent) -> Decision:
+    arguments = _object(text)
+    tool = agent.toolbox.find(request.tool)
+    if tool is not None:
+        tool.check(structs.replace(request.call, arguments_json=text))
+    return Decision(kind="edit", arguments=arguments)
+
+
+def typed(given: Iterable[Typed]) -> dict[str, Decision]:
+    """Decisions that were typed as options. Raises ``click.UsageError`` for arguments that are no JSON."""
+    decided: dict[str, Decision] = {}
+    for call, kind, text in given:
+        if kind != "edit":
+            decided[call] = Decision(kind=kind, text=text)
+            continue
+        try:
+            decided[call] = Decision(kind=kind, arguments=_object(text))
+        except PalaverError as error:
+            raise click.UsageError(f"--decide {call}=edit: {error}") from None
+    return decided
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = jsontext.value(text)
+    if not isinstance(value, dict):
+        raise MessageError("arguments are an object of JSON")
+    return cast("dict[str, Any]", value)
+
+
+# --- conversation -----------------------------------------------------------------------------------------------------
+
 
 _TICK: Final = 0.1
 _ROOM: Final = 1_000
@@ -156,7 +327,7 @@ class Conversation:
         runs = [self.turn(prompt, show, decisions=decisions, steered=steered)]
         while asks and runs[-1].outcome == "waiting":
             teller.rest()
-            decided = deciding.ask(runs[-1].pending, self.agent, teller)
+            decided = ask(runs[-1].pending, self.agent, teller)
             if not decided:
                 break
             runs.append(self.turn(None, show, decisions=decided, steered=steered))
@@ -168,7 +339,7 @@ class Conversation:
         """Compact the conversation now; Ctrl-C stops that and changes nothing. Raises as ``compact`` does."""
         agent = self.agent
         work = partial(
-            compact_thread.compact,
+            compaction.compact,
             self.thread,
             agent.model,
             to=to,
@@ -249,7 +420,7 @@ def opened(asked: Asked, *, begins: bool = True) -> Generator[Conversation]:
     A thread that was begun here, and in which nothing was said, is gone afterwards.
     Raises ``click.ClickException``, and ``PalaverError`` as the parts of it do.
     """
-    model = choosing.chosen(asked.model)
+    model = agent_options.chosen(asked.model)
     named = (*asked.tools, *(["demo"] if model.name.startswith("demo/") and "demo" not in asked.tools else []))
     if not begins and not stores.is_there(asked.location):
         raise NotFoundError(f"no thread goes by {asked.thread!r}: there is no store at {stores.shown(asked.location)}")

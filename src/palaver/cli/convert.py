@@ -21,19 +21,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 from msgspec import structs
 
-from palaver import dialects
-from palaver.cli import files, receipt, respeaking
-from palaver.cli.failure import bad_input
-from palaver.cli.harmless import echo
-from palaver.cli.pretty import indented
+from palaver import transcripts
+from palaver.cli import files, receipt, transcript_io
 from palaver.cli.source import PALAVER, Source, load, wire_called
+from palaver.cli.terminal import bad_input, echo, indented
 from palaver.core import canonical
 from palaver.core.request import Encoded, Request
 from palaver.threads.thread import MAIN
 
 if TYPE_CHECKING:
-    from palaver.dialects.writing import History
-    from palaver.wires.wire import Wire
+    from palaver.transcripts.writer import History
+    from palaver.wires._engine.wire import Wire
 
 _CHOICES: Final = ("show", "json", "raise")
 
@@ -48,7 +46,7 @@ _CHOICES: Final = ("show", "json", "raise")
     "--losses", type=click.Choice(_CHOICES), default="show", show_default=True, help="How to show the receipt."
 )
 @click.option("--pretty", is_flag=True, help="Indent the JSON of a wire, as on a terminal.")
-@respeaking.history
+@transcript_io.history
 @click.option("--branch", default=MAIN, show_default=True, metavar="NAME", help="Of a session: which branch.")
 @click.option("--conversation", "number", type=click.IntRange(min=1), metavar="N", help="Of several: the one to take.")
 def command(
@@ -71,15 +69,15 @@ def command(
     "stream_base64"), or Palaver's own form; - reads standard input. The receipt of what could not be carried goes to
     standard error. "palaver wires" lists the wires.
     """
-    wire = None if target == PALAVER or target in dialects.names() else wire_called(target)
+    wire = None if target == PALAVER or target in transcripts.names() else wire_called(target)
     source = load(file, spoken)
     if source.failure is not None:
         bad_input(files.shown(file), source.failure)
-    if target in dialects.names():
-        chosen = respeaking.transcripts(source, number, files.shown(file))
-        written = respeaking.written(chosen, target, output, history=history, branch=branch)
-        return respeaking.deliver(written, source, target, output, losses=losses, place=files.shown(file))
-    source = respeaking.for_wire(source, number, branch, history, files.shown(file))
+    if target in transcripts.names():
+        chosen = transcript_io.chosen_transcripts(source, number, files.shown(file))
+        written = transcript_io.written(chosen, target, output, history=history, branch=branch)
+        return transcript_io.deliver(written, source, target, output, losses=losses, place=files.shown(file))
+    source = transcript_io.for_wire(source, number, branch, history, files.shown(file))
     encoded = encode(source, wire, model)
     encoded = Encoded(encoded.chunks, (*source.unread, *encoded.losses))
     return deliver(source, encoded, target, output, losses=losses, pretty=pretty, place=files.shown(file))

@@ -15,8 +15,7 @@ import sys
 import click
 
 from palaver.cli import stores
-from palaver.cli.figures import count
-from palaver.cli.harmless import echo, safe
+from palaver.cli.terminal import count, echo, safe
 
 
 @click.command(name="delete")

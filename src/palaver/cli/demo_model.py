@@ -29,7 +29,7 @@ from palaver.core.usage import Usage
 from palaver.models.http import Http
 from palaver.models.http_model import Model
 from palaver.models.providers.row import speaking
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 
 if TYPE_CHECKING:
     import httpx

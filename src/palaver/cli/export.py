@@ -23,21 +23,19 @@ from typing import TYPE_CHECKING, Final, Literal
 import click
 from msgspec import structs
 
-from palaver import dialects
-from palaver.cli import convert, files, progress, respeaking, stores
-from palaver.cli.failure import bad_input
-from palaver.cli.figures import count
-from palaver.cli.harmless import echo, safe
-from palaver.cli.kept_request import kept_request, whole_media
+from palaver import transcripts
+from palaver.cli import convert, files, progress, stores, transcript_io
+from palaver.cli.show import kept_request, whole_media
 from palaver.cli.source import PALAVER, Source, wire_called
+from palaver.cli.terminal import bad_input, count, echo, safe
 from palaver.core.request import Request
-from palaver.dialects.conversation import Transcript
 from palaver.store.archive import export_thread
 from palaver.threads.thread import Thread
+from palaver.transcripts.conversation import Transcript
 
 if TYPE_CHECKING:
-    from palaver.dialects.writing import History
     from palaver.store.store import Store
+    from palaver.transcripts.writer import History
 
 _THREAD: Final = "thread"
 
@@ -58,7 +56,7 @@ _THREAD: Final = "thread"
     show_default=True,
     help="How to show the receipt of a wire.",
 )
-@respeaking.history
+@transcript_io.history
 @click.option("--pretty", is_flag=True, help="Indent the JSON of a wire, as on a terminal.")
 @stores.option
 def command(
@@ -82,7 +80,7 @@ def command(
         with stores.opened(location) as store:
             _whole(store, stores.address(store, thread), output)
         return 0
-    if form in dialects.names():
+    if form in transcripts.names():
         with stores.opened(location) as store:
             return _respoken(store, stores.address(store, thread), form, output, history=history, losses=losses)
     wire = None if form == PALAVER else wire_called(form)
@@ -110,9 +108,9 @@ def _respoken(
     if branch not in thread.branches:
         thread.fork(branch, at=thread.find(branch))
     transcript = Transcript(_with_media(store, thread), found.info.title, found.info.metadata)
-    made = respeaking.written([transcript], form, output, history=history, branch=branch)
+    made = transcript_io.written([transcript], form, output, history=history, branch=branch)
     source = Source(Request(), safe(str(found)))
-    return respeaking.deliver(made, source, form, output, losses=losses, place=source.wire)
+    return transcript_io.deliver(made, source, form, output, losses=losses, place=source.wire)
 
 
 def _with_media(store: Store, thread: Thread) -> Thread:

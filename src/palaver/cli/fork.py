@@ -8,8 +8,7 @@ from __future__ import annotations
 import click
 
 from palaver.cli import stores
-from palaver.cli.figures import count
-from palaver.cli.harmless import echo, safe
+from palaver.cli.terminal import count, echo, safe
 
 
 @click.command(name="fork")

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from palaver.cli import progress, stores
-from palaver.cli.figures import count, size, when
-from palaver.cli.harmless import echo, safe
+from palaver.cli.terminal import count, echo, safe, size, when
 from palaver.store.retention import Retention, expired, retain
 
 if TYPE_CHECKING:

@@ -5,24 +5,32 @@ Rules:
 - It is drawn on standard error, only when that is a terminal, and only when a second has passed.
 - It is gone when the work is done.
 
+Ctrl-C while something works: the first one is heard, and the second one gives up.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Generator
 from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from palaver.cli.screen import errors
+from palaver.cli.terminal import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from types import FrameType
 
     from rich.progress import Progress as Drawn, TaskID
 
     from palaver.store.store import Progress
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
 
 _PATIENCE: Final = 1.0
 
@@ -74,3 +82,23 @@ def bar(what: str) -> Generator[Progress | None]:
         yield drawn
     finally:
         drawn.end()
+
+
+# --- interrupts -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def interrupts() -> Generator[list[bool]]:
+    """Count Ctrl-C in the list; the second one raises ``KeyboardInterrupt``."""
+    heard: list[bool] = []
+
+    def hear(_number: int, _frame: FrameType | None) -> None:
+        if heard:
+            raise KeyboardInterrupt
+        heard.append(True)
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        yield heard
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from palaver.cli.harmless import echo, in_line, safe_json
-from palaver.cli.screen import errors
+from palaver.cli.terminal import echo, errors, in_line, safe_json
 from palaver.core import jsontext
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ import click
 
 from palaver.agent.events import AgentEvent
 from palaver.agent.run import Run
-from palaver.cli import agent_options, conversation, deciding, event_json, files, stores
+from palaver.cli import agent_options, conversation, files, run_renderer, stores
 from palaver.cli.agent_options import Asked, Typed
 from palaver.cli.conversation import Conversation
-from palaver.cli.harmless import echo, in_line
-from palaver.cli.telling import Teller
+from palaver.cli.run_renderer import Teller
+from palaver.cli.terminal import echo, in_line
 
 
 @click.command(name="run")
@@ -52,7 +52,7 @@ def command(prompt: str | None, *, decided: tuple[Typed, ...], as_json: bool, **
         raise click.UsageError("give a PROMPT, or --thread to go on with one")
     images = conversation.images(asked.images)
     said = [prompt, *images] if prompt and images else images or prompt or None
-    decisions = deciding.typed(decided)
+    decisions = conversation.typed(decided)
     with conversation.opened(asked, begins=said is not None) as talk:
         talk.entitle(task or prompt)
         try:
@@ -79,7 +79,7 @@ def _told(talk: Conversation, said: Any, decisions: Any, *, as_json: bool) -> Ru
 
         def show(event: AgentEvent | None) -> None:
             if event is not None:
-                stores.say_json([event_json.as_json(event)])
+                stores.say_json([run_renderer.as_json(event)])
 
         return talk.turn(said, show, decisions=decisions)
     asks = sys.stdin.isatty() and sys.stderr.isatty()

@@ -14,12 +14,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from palaver.cli import stores
-from palaver.cli.figures import count, when
-from palaver.cli.harmless import echo, safe
-from palaver.cli.screen import console
-from palaver.cli.times import moment
+from palaver.cli.terminal import console, count, echo, moment, safe, when
 from palaver.core.messages import Role
-from palaver.store import words
+from palaver.store import search_text
 from palaver.store.store import Hit, Query
 from palaver.threads.copies import COMPACTION, said
 
@@ -125,7 +122,7 @@ def _place(hit: Hit) -> str:
 def _marked(excerpt: str, asked: str) -> Text:
     """Mark the words that were asked for."""
     marked = Text(excerpt)
-    needles = words.parse(asked).needles
+    needles = search_text.parse(asked).needles
     whole = {word for needle in needles for word in needle.split()}
     beginnings = tuple(needle.split()[-1] for needle in needles if not needle.endswith(" "))
     for found in _WORD.finditer(excerpt):
@@ -137,7 +134,7 @@ def _marked(excerpt: str, asked: str) -> Text:
 
 def _parts(found: re.Match[str]) -> list[tuple[int, int, str]]:
     """A word with its place; of a script without spaces, each character is one."""
-    normal = words.normal(found[0])
+    normal = search_text.normal(found[0])
     if " " not in normal:
         return [(found.start(), found.end(), normal)]
-    return [(found.start() + at, found.start() + at + 1, words.normal(char)) for at, char in enumerate(found[0])]
+    return [(found.start() + at, found.start() + at + 1, search_text.normal(char)) for at, char in enumerate(found[0])]

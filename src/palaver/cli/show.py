@@ -8,36 +8,135 @@ Rules:
 - A file that exists wins; anything else is looked up in the store, as ``THREAD``, ``THREAD@BRANCH`` or
   ``THREAD@ENTRY``. Of a thread all is shown, also what its markers hide from models.
 
+The conversation at a place of a thread, with the tools, settings and model that it was imported with.
+
+List the events of a stream, one line an event.
+
+Rules:
+
+- A line is the event's name, the number of its part, and what it says, shortened to the width of the terminal.
+- Text is quoted as JSON, so that blanks and line ends are seen.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
-from rich.text import Text
+from msgspec import structs
+from rich.text import Text, Text as Line
 
-from palaver.cli import branches, files, happened, render, stores
-from palaver.cli.failure import bad_input
-from palaver.cli.figures import count
-from palaver.cli.harmless import echo, safe
-from palaver.cli.screen import console
+from palaver.cli import files, render, stores
 from palaver.cli.source import load, load_stream
-from palaver.cli.spoken import report
-from palaver.core.errors import NotFoundError
-from palaver.dialects.writing import chosen_history
+from palaver.cli.terminal import bad_input, console, count, echo, safe
+from palaver.cli.transcript_io import report
+from palaver.core import canonical, jsontext
+from palaver.core.errors import DecodeError, NotFoundError
+from palaver.core.events import Delta, Failed, Start, Update
+from palaver.core.parts import Blob, Media
+from palaver.core.request import Request
 from palaver.threads.accounting import usage_once
 from palaver.threads.copies import unrepeated
 from palaver.threads.thread import MAIN
+from palaver.transcripts.writer import chosen_history
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.console import Console
 
-    from palaver.cli.spoken import Spoken
+    from palaver.cli.stores import Address
+    from palaver.cli.transcript_io import Spoken
+    from palaver.core.events import Event
+    from palaver.core.messages import Message
     from palaver.store.store import Store, ThreadInfo
+
+
+# --- kept request -----------------------------------------------------------------------------------------------------
+
+
+REQUEST: Final = "request"
+"""The key of a thread's metadata that holds the request without its messages."""
+
+
+def kept_request(store: Store, found: Address) -> Request:
+    """The conversation at a place, with what it was imported with, and the bytes of its media."""
+    messages = tuple([whole_media(store, entry.message) for entry in store.path(found.info.id, found.of)])
+    return bare_request(found).replace(messages=messages)
+
+
+def bare_request(found: Address) -> Request:
+    """What a thread was imported with: a request without messages. Raises ``click.ClickException``."""
+    kept = found.info.metadata.get(REQUEST)
+    if isinstance(kept, Mapping) and "palaver" in kept:
+        try:
+            return canonical.load_conversation(jsontext.encode(cast("Mapping[str, Any]", kept)))
+        except DecodeError as error:
+            bad_input(str(found), f"the metadata {REQUEST!r} of the thread: {error}")
+    return Request()
+
+
+def whole_media(store: Store, message: Message) -> Message:
+    """Put the bytes of blobs into a message, as far as the store has them."""
+    if not any(isinstance(part, Media) and isinstance(part.source, Blob) for part in message.content):
+        return message
+    return structs.replace(message, content=tuple([_whole_part(store, part) for part in message.content]))
+
+
+def _whole_part(store: Store, part: Any) -> Any:
+    if not (isinstance(part, Media) and isinstance(part.source, Blob)):
+        return part
+    try:
+        data = store.get_blob(part.source)
+    except NotFoundError:  # it refers to nothing in this store; the receipt of a wire says that it is dropped
+        return part
+    return part.replace(source=type(part).from_bytes(data).source)
+
+
+# --- happened ---------------------------------------------------------------------------------------------------------
+
+
+_STYLES: Final = {"start": "bold", "finish": "bold", "failed": "bold red", "part_start": "blue", "part_end": "blue"}
+_NAME: Final = 16
+_INDEX: Final = 3
+_LONGEST: Final = 1000
+"""Characters that are looked at before they are shortened to a line."""
+
+
+def listed(events: Iterable[Event], out: Console) -> str | None:
+    """Print events as they come; give the reason when the last is a failure."""
+    failed = None
+    for event in events:
+        name = str(type(event).__struct_config__.tag)
+        index = getattr(event, "index", "")
+        line = Line(f"{name:<{_NAME}}{index!s:>{_INDEX}}", _STYLES.get(name, ""))
+        if said := _said(event):
+            line.append(f"  {safe(said)}", "dim")
+        out.print(line, no_wrap=True, overflow="ellipsis")
+        if isinstance(event, Failed):
+            failed = f"{event.kind}: {event.reason}"
+    return failed
+
+
+def _said(event: Event) -> str:
+    """What an event says beside its name and index."""
+    if isinstance(event, Delta):
+        return jsontext.encode(event.text[:_LONGEST]).decode()
+    fields = cast("dict[str, Any]", jsontext.value(canonical.encode(event)))
+    said = [each for key, each in fields.items() if key not in {"event", "index"}]
+    if isinstance(event, (Start, Update)):
+        said = [event.response.model, event.response.id, *said]
+    pieces = [each if isinstance(each, str) else jsontext.encode(each).decode() for each in said if each is not None]
+    return " · ".join(pieces)[:_LONGEST]
+
+
+# --- show -------------------------------------------------------------------------------------------------------------
+
 
 _SHOWN: Final = 20
 """So many conversations of one file are shown."""
@@ -86,7 +185,7 @@ def _thread(out: Console, what: str, location: str | None, view: render.View, *,
         if tree:
             loaded = store.load(found.info.id)
             heading = _heading(found.info, count(len(loaded), "message"), count(len(loaded.branches), "branch"))
-            for line in (heading, *branches.drawn(loaded)):
+            for line in (heading, *render.drawn(loaded)):
                 out.print(line, overflow="fold")
             return
         messages = [entry.message for entry in unrepeated(store.path(found.info.id, found.of, last=last))]
@@ -139,7 +238,7 @@ def _spoken(out: Console, file: str, found: Spoken, view: render.View) -> None:
 
 def _file(out: Console, file: str, spoken: str | None, view: render.View, *, events: bool) -> None:
     if events:
-        failed = happened.listed(load_stream(file, spoken).events(), out)
+        failed = listed(load_stream(file, spoken).events(), out)
         if failed is not None:
             bad_input(files.shown(file), failed)
         return

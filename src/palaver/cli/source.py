@@ -14,33 +14,255 @@ Rules:
   along.
 - Whatever is wrong is one line that names the file, the place and the cause.
 
+A recorded stream: the bytes of one answer as they arrived, and what becomes of them.
+
+Rules:
+
+- A file is a recorded stream, or it is an exchange that holds one as text (``stream``) or in base64
+  (``stream_base64``).
+- The wire is the one that was named, else the one that the first frames tell (``wires.detect_stream``). Where both are
+  known and disagree, the file is refused.
+- Events are made piece by piece, and only what is asked for is kept.
+
+Conversations that are stored as one file for each message: the numbered files of one folder.
+
+What a file looks like that no reader takes: for the error that says so.
+
+A row is a name and the keys that an object has beside others; the first that fits counts. Nothing is read by it.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
+import re
+from binascii import Error as Base64Error, a2b_base64
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, Struct, structs
 
-from palaver import dialects, wires
-from palaver.cli import files, likeness, recording, spoken
-from palaver.cli.failure import bad_input
-from palaver.cli.recording import Recording
-from palaver.cli.spoken import Spoken
+from palaver import transcripts, wires
+from palaver.cli import files, transcript_io
+from palaver.cli.terminal import bad_input
+from palaver.cli.transcript_io import Spoken
 from palaver.core import canonical, jsontext
-from palaver.core.errors import DecodeError, PalaverError, ProviderError, UnknownNameError, excerpt
+from palaver.core.errors import DecodeError, PalaverError, ProviderError, StreamError, UnknownNameError, excerpt
 from palaver.core.request import Request, Response
 from palaver.threads.model_view import for_model
 from palaver.wires import detect, detect_stream
 
 if TYPE_CHECKING:
-    from palaver.core.errors import StreamError
+    from collections.abc import Mapping, Sequence
+
+    from palaver.core.events import Event
     from palaver.core.jsontext import Fields
     from palaver.core.messages import Message
     from palaver.core.request import Loss
-    from palaver.wires.wire import Wire
+    from palaver.wires._engine.stream_decoder import StreamDecoder
+    from palaver.wires._engine.wire import Wire
+
+
+# --- recording --------------------------------------------------------------------------------------------------------
+
+
+_PIECE: Final = 64 * 1024
+
+
+class Recording(Struct, frozen=True):
+    """The bytes of a stream, and the wire that reads them."""
+
+    wire: Wire
+    data: bytes
+
+    def events(self) -> Iterator[Event]:
+        """Give what happened, as it happened. A failure is the last event."""
+        decoder = self.wire.stream_decoder()
+        for start in self._starts(decoder):
+            yield from decoder.feed(self.data[start : start + _PIECE])
+        yield from decoder.close()
+
+    def answer(self) -> tuple[Response, StreamError | None]:
+        """Give the answer, or what came of it and why it failed."""
+        decoder = self.wire.stream_decoder()
+        for start in self._starts(decoder):
+            decoder.feed(self.data[start : start + _PIECE])
+        try:
+            return decoder.finish(), None
+        except StreamError as error:
+            return error.response, error
+
+    def _starts(self, decoder: StreamDecoder) -> Iterator[int]:
+        for start in range(0, len(self.data), _PIECE):
+            if decoder.done:
+                return
+            yield start
+
+
+def find(data: bytes, place: str, named: Wire | None) -> Recording | None:
+    """Give the recorded stream that a file is; ``None`` when it is something else."""
+    found = detect_stream.detect(data)
+    if found is None:
+        return None
+    if found.wire is not None and named is not None and found.wire != named.name:
+        bad_input(place, f"a recorded stream of {found.wire}, not of {named.name}")
+    wire = named if named is not None else None if found.wire is None else wires.get(found.wire)
+    if wire is None:
+        bad_input(place, "a recorded stream of no known wire; say which with --from")
+    return Recording(wire, data)
+
+
+def inside(exchange: Fields) -> bytes | None:
+    """Give the bytes of the stream that an exchange holds; ``None`` when it has none. Raises ``DecodeError``."""
+    for key, read in _KEYS.items():
+        if key in exchange and jsontext.kind(exchange[key]) == "a string":
+            try:
+                return read(jsontext.text(exchange[key]))
+            except DecodeError as error:
+                raise error.within(key) from None
+    return None
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return a2b_base64(text.encode("ascii", "replace"), strict_mode=True)
+    except Base64Error as error:
+        msg = f"not base64: {error}"
+        raise DecodeError(msg) from None
+
+
+_KEYS: Final = {"stream": _text, "stream_base64": _base64}
+
+
+# --- message files ----------------------------------------------------------------------------------------------------
+
+
+_NUMBERED: Final = re.compile(r"[0-9]{1,18}\.json")
+
+
+class Group(Struct, frozen=True):
+    """Files in the order in which they are read; ``numbered``: they may be the messages of one conversation."""
+
+    names: tuple[str, ...]
+    numbered: bool = False
+
+    @property
+    def folder(self) -> str:
+        """The folder that they stand in."""
+        return str(Path(self.names[0]).parent)
+
+
+def grouped(names: Iterable[str], named: Iterable[str]) -> Iterator[Group]:
+    """The numbered files of each folder together, in the order of their numbers; every other file alone.
+
+    ``named`` are the files that were named themselves; each of them stands alone.
+    """
+    alone = frozenset(named)
+    for folder, found in groupby(names, key=lambda name: None if name in alone else _folder_of(name)):
+        if folder is None:
+            yield from (Group((name,)) for name in found)
+        else:
+            yield Group(tuple(sorted(found, key=lambda name: int(Path(name).stem))), numbered=True)
+
+
+def _folder_of(name: str) -> str | None:
+    """The folder of a numbered file; ``None`` for any other file."""
+    path = Path(name)
+    return str(path.parent) if _NUMBERED.fullmatch(path.name) else None
+
+
+def message_in(name: str) -> bytes | None:
+    """The JSON object that a file holds; ``None`` when it holds anything else. Raises ``OSError``."""
+    data = files.read(name).removeprefix(b"\xef\xbb\xbf").strip()
+    try:
+        return data if isinstance(jsontext.value(data), dict) else None
+    except (DecodeError, ValueError):
+        return None
+
+
+def as_list(messages: Iterable[bytes]) -> bytes:
+    """Several messages as one document."""
+    return b"[" + b",\n".join(messages) + b"]"
+
+
+# --- likeness ---------------------------------------------------------------------------------------------------------
+
+
+_EVENTS: Final = ("RUN_", "TEXT_MESSAGE_", "TOOL_CALL_", "STEP_", "STATE_", "MESSAGES_SNAPSHOT")
+_ROWS: Final = (
+    (frozenset(("role", "message")), "a transcript of Cursor"),
+    (
+        frozenset(("sessionID", "role", "id")),
+        "a message of opencode out of its storage; `opencode export` writes sessions",
+    ),
+    (
+        frozenset(("sessionID", "messageID", "type")),
+        "a part of opencode out of its storage; `opencode export` writes sessions",
+    ),
+    (frozenset(("observations", "name")), "a trace of Langfuse"),
+    (frozenset(("traceId", "observations")), "a trace of Langfuse"),
+    (frozenset(("projectId", "timestamp", "input")), "a trace of Langfuse"),
+)
+
+
+def of(body: bytes) -> str:
+    """Describe a file: its outline, and what it looks like where that is known. It shows keys only, no text."""
+    value = _value(body)
+    if value is not None:
+        return _described(value)
+    first, _, rest = body.lstrip().partition(b"\n")
+    line = _value(first)
+    if line is None or not rest.strip():
+        return "no JSON"
+    return f"lines of JSON, the first {_described(line)}"
+
+
+def is_lines(body: bytes) -> bool:
+    """Whether a file is lines of JSON."""
+    first, _, rest = body.lstrip().partition(b"\n")
+    return bool(rest.strip()) and _value(first) is not None
+
+
+def _value(data: bytes) -> Any:
+    try:
+        return jsontext.value(data.strip())
+    except PalaverError:
+        return None
+
+
+def _described(value: Any) -> str:
+    first: object = value
+    if isinstance(value, list) and value:
+        first = cast("Sequence[object]", value)[0]
+    like = _like(cast("Mapping[str, Any]", first)) if isinstance(first, dict) else None
+    return _outline(value) + ("" if like is None else f"; it looks like {like}")
+
+
+def _outline(value: Any) -> str:
+    if isinstance(value, dict):
+        keys = ", ".join(cast("dict[str, Any]", value))
+        return f"an object with {excerpt(keys, 60)}" if keys else "an empty object"
+    if isinstance(value, list):
+        return f"a list of {len(cast('Sequence[Any]', value))}"
+    return jsontext.kind(jsontext.encode(value))
+
+
+def _like(record: Mapping[str, Any]) -> str | None:
+    kind = record.get("type")
+    if isinstance(kind, str) and kind.startswith(_EVENTS):
+        return "events of AG-UI, which palaver reads one to a line or as an event stream"
+    return next((name for keys, name in _ROWS if keys <= record.keys()), None)
+
+
+# --- source -----------------------------------------------------------------------------------------------------------
+
 
 PALAVER: Final = "palaver"
 """The name of the canonical form where a wire's is asked for."""
@@ -70,7 +292,7 @@ def wire_called(name: str) -> Wire:
     except UnknownNameError:
         if ":" in name:
             raise
-        known = [*wires.names(), *dialects.names(), PALAVER]
+        known = [*wires.names(), *transcripts.names(), PALAVER]
         close = get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}? There are" if close else "there are"
         cause = f"no wire and no dialect is called {excerpt(name)!r}; {hint} {', '.join(known)}"
@@ -82,12 +304,12 @@ def load(path: str, wire: str | None, *, guess: bool = False) -> Source:
 
     Raises ``click.ClickException``, and ``UnknownNameError`` for the name of a wire.
     """
-    named = None if wire is None or wire in {PALAVER, *dialects.names()} else wire_called(wire)
+    named = None if wire is None or wire in {PALAVER, *transcripts.names()} else wire_called(wire)
     place = files.shown(path)
     data = _read(path, place)
-    if wire != PALAVER and named is None and (found := spoken.read(data, path, wire)) is not None:
+    if wire != PALAVER and named is None and (found := transcript_io.read(data, path, wire)) is not None:
         return _spoken(found, place)
-    if wire != PALAVER and (recorded := recording.find(data, place, named)) is not None:
+    if wire != PALAVER and (recorded := find(data, place, named)) is not None:
         response, failure = recorded.answer()
         return Source(response, _name(recorded.wire), failure=failure)
     try:
@@ -103,9 +325,9 @@ def load_stream(path: str, wire: str | None) -> Recording:
     place = files.shown(path)
     data = _read(path, place)
     try:
-        found = recording.find(data, place, named)
-        if found is None and (held := recording.inside(jsontext.fields(jsontext.source(data)))) is not None:
-            found = recording.find(held, place, named)
+        found = find(data, place, named)
+        if found is None and (held := inside(jsontext.fields(jsontext.source(data)))) is not None:
+            found = find(held, place, named)
             if found is None and named is not None:
                 found = Recording(named, held)
     except PalaverError as error:
@@ -138,14 +360,14 @@ def _source(body: bytes, place: str, named: Wire | None, *, guess: bool) -> Sour
     except DecodeError:
         if named is None and _is_lines(body):
             return _canonical(body)
-        if named is None and likeness.is_lines(body):
-            bad_input(place, f"no format that is known: {likeness.of(body)}")
+        if named is None and is_lines(body):
+            bad_input(place, f"no format that is known: {of(body)}")
         raise
     known = tuple(name for name in detect.WIRES if name in wires.names())
     found = detect.detect(value, known if named is None else (named.name,))
     if found is None:
         whose = "a known wire" if named is None else named.name
-        bad_input(place, f"neither a request nor a response of {whose} (it is {likeness.of(body)})")
+        bad_input(place, f"neither a request nor a response of {whose} (it is {of(body)})")
     if found.kind == "canonical":
         return _canonical(body)
     likeliest, *others = _told(body, found)
@@ -182,7 +404,7 @@ def _bare(message: Message) -> Message:
 def _told(body: bytes, found: detect.Detected) -> tuple[str, ...]:
     """Let the stream of an exchange decide where its request leaves it open."""
     if found.kind == "exchange" and len(found.wires) > 1:
-        streamed = recording.inside(jsontext.fields(body))
+        streamed = inside(jsontext.fields(body))
         told = None if streamed is None else detect_stream.detect(streamed)
         if told is not None and told.wire in found.wires:
             return (told.wire,)
@@ -244,7 +466,7 @@ def _exchange(body: bytes, wire: Wire) -> Source:
 
 
 def _streamed(request: Request, exchange: Fields, wire: Wire) -> Source:
-    data = recording.inside(exchange)
+    data = inside(exchange)
     if data is None:
         return Source(request, _name(wire), notes=("there is no answer",))
     response, failure = Recording(wire, data).answer()

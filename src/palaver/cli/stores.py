@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from palaver.cli import files
-from palaver.cli.failure import bad_input
-from palaver.cli.harmless import safe_json
+from palaver.cli.terminal import bad_input, safe_json
 from palaver.core import jsontext
 from palaver.core.errors import NotFoundError, excerpt
 from palaver.store.location import default_location, open_store, parted

@@ -13,9 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from palaver.cli import stores
-from palaver.cli.figures import count, when
-from palaver.cli.harmless import echo, safe
-from palaver.cli.screen import console
+from palaver.cli.terminal import console, count, echo, safe, when
 
 if TYPE_CHECKING:
     from palaver.store.store import ThreadInfo

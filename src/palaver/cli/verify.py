@@ -11,9 +11,7 @@ import click
 from msgspec import structs
 
 from palaver.cli import progress, stores
-from palaver.cli.failure import bad_input
-from palaver.cli.figures import count, size
-from palaver.cli.harmless import echo, safe
+from palaver.cli.terminal import bad_input, count, echo, safe, size
 from palaver.core.errors import DamageError
 from palaver.store.location import default_location, open_store, parted
 from palaver.store.sqlite.recover import recover

@@ -19,12 +19,12 @@ from rich.text import Text
 
 from palaver import wires
 from palaver.cli import stores
-from palaver.cli.screen import console
+from palaver.cli.terminal import console
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from palaver.wires.speech import MediaRule, Speech
+    from palaver.wires._engine.capabilities import MediaRule, Speech
 
 _YES: Final = "✓"
 _NO: Final = "·"

@@ -18,7 +18,7 @@ import threading
 import anyio
 import click
 
-from palaver.cli import shared, stores, swarm_file
+from palaver.cli import serve, stores, swarm_file
 from palaver.store.location import default_location
 
 
@@ -29,9 +29,9 @@ from palaver.store.location import default_location
 @click.option("--attached", is_flag=True, hidden=True)
 def command(swarm: str, location: str | None, bus: str, *, attached: bool) -> int:
     """Answer turns of the swarm of FILE.py, FILE.py:NAME or FILE.toml, with all workers on the same bus and store."""
-    shared.check(bus, location)
+    serve.check(bus, location)
 
-    from palaver.swarm.work.worker import run_worker  # needs the extra that was looked for
+    from palaver.serve.workers.worker import run_worker  # needs the extra that was looked for
 
     found = swarm_file.swarm(swarm)
     if attached:

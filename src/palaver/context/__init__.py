@@ -4,14 +4,11 @@ Stability: experimental.
 """
 
 from palaver.context.breaker import Breaker
-from palaver.context.budget import capacity, effective
-from palaver.context.compaction import Compacted, Failure, compacting, due, without_model
+from palaver.context.compaction import DEFAULT, SUMMARISE, Compacted, Failure, compacting, due, pipeline, without_model
 from palaver.context.contents import Contents, contents
 from palaver.context.ledger import Ledger, Measure
-from palaver.context.pipelines import DEFAULT, SUMMARISE, pipeline
-from palaver.context.plan import Change, Item, Plan, plan_of
-from palaver.context.stages import Stage, Summarise
-from palaver.context.summary import summarising, summary_of
+from palaver.context.plan import Change, Item, Plan, Stage, Summarise, capacity, effective, plan_of
+from palaver.context.summary_stage import summarising, summary_of
 
 __all__ = [
     "DEFAULT",

@@ -24,10 +24,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 from msgspec import Struct
 
-from palaver.context.budget import ROOM, WINDOW, capacity
 from palaver.context.ledger import Ledger, ends_turn, prompt_of
-from palaver.context.plan import Item, Plan
-from palaver.context.stages import Stage
+from palaver.context.plan import ROOM, WINDOW, Item, Plan, Stage, capacity
 from palaver.core.errors import MessageError
 from palaver.core.messages import (
     AssistantMessage,

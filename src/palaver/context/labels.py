@@ -7,20 +7,62 @@ Rules (docs/spec/kairo.md#3.3; golden ``compaction``, ``labels``):
 - A result that a label stands for is told by its metadata and its text together, so that what a tool said is never
   taken for a label.
 
+What compaction leaves alone, and what it keeps together.
+
+Rules (docs/spec/kairo.md#3.7):
+
+- ``untouchable`` messages come out of every stage as they went in, in the same order: those marked ``verbatim`` (I1),
+  system and developer messages, the last message of each tag in ``Plan.keep_last``, and results that the model has not
+  seen, with the answer that asked for them (I10).
+- The first message of the user, which is the task, is never removed (I8), and neither is the last one, which is what
+  is worked at (docs/spec/codebuff.md#9.4); where one alone is too long it may be shortened.
+- In the open turn, behind the last user message, as long as the model has not given an answer without calls, the
+  reasoning of what stays is left as it is (I10): providers refuse a tool turn whose proofs were changed.
+- A ``round`` is an answer with the results of its calls; it is removed whole or not at all (I2). Every other message is
+  a round of its own.
+
+Messages that stand for others, which compaction took out.
+
+Rules:
+
+- Such a message is a user message, so that every wire carries it (I4), with ``source="compaction"``. What a user writes
+  never has that source, whatever its text says.
+- ``payload["compaction"]`` says which ``stage`` made it, how many ``messages`` and ``tokens`` it stands for, and the
+  ids of the messages that it ``replaces``. One that itself stood for others counts as those, in messages and tokens;
+  its own id is in ``replaces``.
+
+What the result of a tool says, read as JSON where it is JSON.
+
+Rules:
+
+- Outputs are read one by one: a JSON part by its value, a text by the value that it spells, when it spells an object or
+  a list. Any other text is no JSON, and a tool may well have written it.
+- A result is an error when it is marked as one, or when an object in it has an ``errorMessage``.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET
 
-from palaver.core.messages import ToolMessage
-from palaver.core.parts import Inline, Json, Media, Opaque, Text, ToolPart
+from palaver.context.plan import SOURCE, Item, Plan
+from palaver.context.rewrite import COMPACTION
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+from palaver.core.factories import user
+from palaver.core.messages import AssistantMessage, DeveloperMessage, Message, SystemMessage, ToolMessage, UserMessage
+from palaver.core.parts import Image, Inline, Json, Media, Opaque, Text, ToolPart
+from palaver.tokens.estimate import estimate
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
 
 CUT: Final = "... [truncated by time-micro]"
 """What stands at the end of a text that ``time_micro`` cut."""
@@ -131,3 +173,161 @@ def _bytes(part: ToolPart) -> int:
             return source.size
         case _:
             return 0
+
+
+# --- kept -------------------------------------------------------------------------------------------------------------
+
+
+class Kept(NamedTuple):
+    """Places in the items of a plan. ``task``: the first user message; ``prompt``: the last."""
+
+    untouchable: bytearray
+    """1 where a message is not to be touched."""
+    task: int | None
+    open_turn: int
+    """Where the open turn begins; the number of items when no turn is open."""
+    prompt: int | None = None
+
+    def removable(self, place: int) -> bool:
+        """Whether a message may be removed, or folded into another."""
+        return not self.untouchable[place] and place not in (self.task, self.prompt)
+
+
+def kept(plan: Plan) -> Kept:
+    """What of a plan is to be left alone. Costs one pass."""
+    items, tags = plan.items, plan.keep_last
+    size = len(items)
+    untouchable = bytearray(size)
+    task: int | None = None
+    user = -1
+    last_answer = -1
+    for place, item in enumerate(items):
+        message = item.message
+        if message.verbatim:
+            untouchable[place] = 1
+        kind = type(message)  # of a closed family: cheaper than isinstance
+        if kind is AssistantMessage:
+            last_answer = place
+        elif kind is UserMessage:
+            if message.mode != "tool" and not message.is_summary:
+                user = place
+                if task is None:
+                    task = place
+        elif kind is SystemMessage or kind is DeveloperMessage:
+            untouchable[place] = 1
+    seen_all = last_answer < 0 or not (
+        last_answer < size - 1 and isinstance(items[last_answer + 1].message, ToolMessage)
+    )
+    open_turn = size
+    if last_answer >= 0 and not seen_all:
+        for place in range(last_answer, size):
+            message = items[place].message
+            if place == last_answer or isinstance(message, ToolMessage):
+                untouchable[place] = 1
+        open_turn = user + 1
+    if tags:
+        left = set(tags)
+        for place in range(size - 1, -1, -1):
+            found = left.intersection(items[place].message.tags)
+            if found:
+                untouchable[place] = 1
+                left -= found
+                if not left:
+                    break
+    return Kept(untouchable, task, open_turn, user if user >= 0 else None)
+
+
+def rounds(items: Sequence[Item]) -> list[tuple[int, int]]:
+    """The rounds, oldest first, each as the places where it begins and ends (behind its last message)."""
+    starts = [place for place, item in enumerate(items) if type(item.message) is not ToolMessage or place == 0]
+    return list(pairwise([*starts, len(items)]))
+
+
+# --- standing ---------------------------------------------------------------------------------------------------------
+
+
+def standing(
+    plan: Plan, stage: str, text: str, items: Sequence[Item], *images: Image, entries: Sequence[Any] | None = None
+) -> Item:
+    """A message that stands for items of a plan; ``entries`` are what it remembers of them, for its record."""
+    record = {
+        "stage": stage,
+        "messages": sum([_messages(item.message) for item in items]),
+        "tokens": sum([_tokens(plan, item) for item in items]),
+        "replaces": [item.message.id for item in items if item.message.id is not None],
+        **({} if entries is None else {"entries": entries}),
+    }
+    message = user(text, *images, mode="tool", source=SOURCE, payload={COMPACTION: record})
+    return Item(message, estimate(message))
+
+
+def record_of(message: Message) -> Mapping[str, Any] | None:
+    """What a message that stands for others says about that; ``None`` for any other message."""
+    if message.source != SOURCE or message.payload_json is UNSET:
+        return None
+    return _object(_object(message.payload).get(COMPACTION)) or None
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, jsontext.FrozenDict) else {}
+
+
+def _messages(message: Message) -> int:
+    return _counted(message, "messages") or 1
+
+
+def _tokens(plan: Plan, item: Item) -> int:
+    return _counted(item.message, "tokens") or plan.scaled(item.tokens)
+
+
+def _counted(message: Message, what: str) -> int | None:
+    """How many messages or tokens a message says that it stands for."""
+    count = (record_of(message) or {}).get(what)
+    return count if type(count) is int and count > 0 else None
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+TERMINAL: Final = frozenset(
+    ("run_terminal_command", "run_command", "run_shell_command", "execute_command", "exec_command", "bash", "shell")
+)
+"""Tools that run commands, by the usual names."""
+
+
+def values(message: ToolMessage) -> list[Any]:
+    """The values that a result holds as JSON."""
+    return [value for part in message.content if (value := _value(part)) is not None]
+
+
+def objects(message: ToolMessage) -> list[dict[str, Any]]:
+    """The objects among its values."""
+    return [value for value in values(message) if isinstance(value, dict)]
+
+
+def failed(message: ToolMessage) -> bool:
+    """Whether it is an error."""
+    return message.is_error or any("errorMessage" in each for each in objects(message))
+
+
+def said(message: ToolMessage) -> str:
+    """All that it says, as text; media and unknown blocks say nothing."""
+    return "\n".join([_text(part) for part in message.content if isinstance(part, Text | Json)])
+
+
+def _value(part: ToolPart) -> Any:
+    if isinstance(part, Json):
+        return part.value
+    if not isinstance(part, Text) or not part.text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return jsontext.view(part.text)
+    except DecodeError:
+        return None
+
+
+def _text(part: Text | Json) -> str:
+    if isinstance(part, Text):
+        return part.text
+    value = part.value
+    return value if isinstance(value, str) else bytes(part.value_json).decode()

@@ -31,7 +31,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from palaver.context.plan import SOURCE, Item, Plan, Weights, plan_of
-from palaver.context.rewriting import learned_before
+from palaver.context.rewrite import learned_before
 from palaver.core.errors import MessageError
 from palaver.core.messages import AssistantMessage, FlushMarker, Message, RescueMarker, UserMessage
 from palaver.core.parts import Opaque, ServerToolResult, ToolCall
@@ -39,8 +39,8 @@ from palaver.core.request import OutputFormat
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
 from palaver.threads.expiry import has_lifetime
-from palaver.threads.growing import Beginning
 from palaver.threads.model_view import ModelView
+from palaver.threads.prefix import Beginning
 from palaver.threads.thread import Entry
 from palaver.threads.view import RECORD, is_sent
 from palaver.tokens.calibration import Calibration

@@ -13,6 +13,27 @@ Rules (law 9; docs/spec/kairo.md#3.7):
   ``None`` for a message that a stage made in the place of others. So it is known what stands for what, and the thread
   can be written anew from there (``context.rewriting``).
 
+How much of a model's window a prompt may take.
+
+Rules (docs/spec/kairo.md#3.1, KAI-03; golden ``effective_budget``):
+
+- ``effective = window - max_output - 13,000``: what the model may write is reserved, and room for what an estimate
+  cannot know. In a window under 52,000 that room is a quarter of it, so that something is left (ours).
+- Of a model of which nothing is known, a window of 128,000 and an output of 8,192 are taken.
+- Reasoning is reserved with the output: where the caller gave it a budget of its own, besides ``max_tokens``.
+- Nobody writes more than the model can: of a larger ``max_tokens`` or budget, what the model gives is reserved, which
+  is what it is asked for in the end.
+
+The stages of compaction, in a table: when each runs, and what it does.
+
+Rules (docs/spec/kairo.md#3.3, KAI-04; golden ``stage_triggers``):
+
+- A stage runs when the plan weighs as much as its trigger, or more: ``min(share * capacity, capacity - buffer)``, where
+  ``capacity - buffer`` counts as half of the capacity when it is less than that. Both sides are in the same unit.
+- A stage with ``early`` runs also below its trigger, when that says so of the plan.
+- Stages run in the order of the table, from cheap to dear; the plan is weighed again before each (I5, D2).
+- ``Stage.run`` gives a plan, or a ``Summarise``: a question for a model, with what its answer makes of the plan.
+
 Stability: experimental.
 """
 
@@ -25,8 +46,12 @@ from msgspec import Struct, structs
 
 from palaver.core.errors import MessageError
 from palaver.core.messages import Message
+from palaver.core.request import Request, Settings
 from palaver.threads.repair import repair
 from palaver.tokens.estimate import estimate
+
+# --- plan -------------------------------------------------------------------------------------------------------------
+
 
 SOURCE: Final = "compaction"
 """The ``source`` of a message that stands for others."""
@@ -150,3 +175,72 @@ def plan_of(
         now=now,
         keep_last=frozenset(keep_last),
     )
+
+
+# --- budget -----------------------------------------------------------------------------------------------------------
+
+
+WINDOW: Final = 128_000
+MAX_OUTPUT: Final = 8_192
+ROOM: Final = 13_000
+_MOST_RESERVED: Final = 32_000
+"""Tokens that are reserved for an answer at most, where the caller did not say how long it may be."""
+
+
+def effective(window: int, max_output: int) -> int:
+    """Tokens that a prompt may take; below 1 when the output leaves nothing."""
+    return window - max_output - min(ROOM, window // 4)
+
+
+def capacity(window: int | None, max_output: int | None, settings: Settings = Settings()) -> int:  # noqa: B008 (frozen)
+    """Tokens that a prompt may take, with what a caller asked for; at least a quarter of the window."""
+    known = WINDOW if window is None else window
+    asked = settings.max_tokens
+    if asked is None:
+        most = MAX_OUTPUT if max_output is None else max_output
+        asked = min(most, _MOST_RESERVED, max(known // 4, 1)) + (settings.reasoning_tokens or 0)
+    elif settings.reasoning_tokens is not None and settings.reasoning_tokens >= asked:
+        asked += settings.reasoning_tokens
+    if max_output is not None:
+        asked = min(asked, max_output)
+    return max(effective(known, asked), known // 4)
+
+
+# --- stages -----------------------------------------------------------------------------------------------------------
+
+
+class Summarise(Struct, frozen=True):
+    """A model is to be asked, for the stage of that name. ``applied`` makes the next plan of the text that it answers.
+
+    ``applied`` raises ``SummaryError`` for a text that is empty, or that wins nothing. ``shorter`` is the same question
+    about less, for a model that finds this one too long; ``None`` when nothing can be left out any more.
+    """
+
+    request: Request
+    applied: Callable[[str], Plan]
+    shorter: Callable[[], Summarise | None]
+    stage: str = "auto"
+
+
+Work: TypeAlias = Callable[[Plan], "Plan | Summarise"]
+
+
+class Stage(Struct, frozen=True):
+    """A step of compaction. ``share`` is of the capacity, ``buffer`` in tokens; ``early`` is another reason to run."""
+
+    name: str
+    run: Work
+    share: float
+    buffer: int | None = None
+    early: Callable[[Plan], bool] | None = None
+
+    def trigger(self, capacity: int) -> int:
+        """The weight from which on it runs, in tokens."""
+        by_share = int(self.share * capacity)
+        if self.buffer is None:
+            return by_share
+        return min(by_share, max(capacity - self.buffer, capacity // 2))
+
+    def due(self, plan: Plan) -> bool:
+        """Whether it runs on a plan."""
+        return plan.tokens >= self.trigger(plan.capacity) or (self.early is not None and self.early(plan))

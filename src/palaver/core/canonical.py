@@ -44,11 +44,11 @@ from typing import Any, Final, TypeAlias, TypeVar, overload
 
 from msgspec import Raw, structs
 
-from palaver.core import careful, codec, jsontext, schema as json_schema, typed
-from palaver.core.argument_types import check_arguments
+from palaver.core import codec, jsontext, schema as json_schema, slow_path, type_checks
 from palaver.core.errors import DecodeError, EncodeError, MessageError
 from palaver.core.messages import MESSAGE_CLASSES, Message
 from palaver.core.request import Request, Response
+from palaver.core.type_checks import check_arguments
 from palaver.core.value import Record
 
 VERSION: Final = 1
@@ -89,7 +89,7 @@ def _kind(value: object) -> str:
 def _check(message: Message) -> None:
     """Refuse a message that would not come back as it is."""
     try:
-        typed.verify(message)
+        type_checks.verify(message)
     except MessageError as error:
         raise EncodeError(str(error)) from None
 
@@ -141,7 +141,7 @@ def _lines(data: JSONText) -> Sequence[bytes | str]:
     if isinstance(data, str):
         return data.removeprefix("\ufeff").split("\n")
     if not isinstance(data, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance] (as above)
-        raise DecodeError(f"data: expected a text or bytes, got {_kind(data)}", source=careful.WIRE)
+        raise DecodeError(f"data: expected a text or bytes, got {_kind(data)}", source=slow_path.WIRE)
     body = data if isinstance(data, bytes) else bytes(data)
     return body.removeprefix(_BYTE_ORDER_MARK).split(b"\n")
 
@@ -173,7 +173,7 @@ def load_conversation(data: JSONText) -> Request:
     try:
         request = _header(lines[at]) if at < len(lines) else Request()
     except DecodeError as error:
-        error.source = careful.WIRE
+        error.source = slow_path.WIRE
         raise _on_line(error, at + 1) from None
     if request is None:
         return Request(messages=tuple(iter_decode(lines[at:], first=at + 1)))

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from msgspec import Raw, UnsetType
 
-    from palaver.core.careful import Extra
     from palaver.core.messages import AssistantMessage, FinishReason, Message, Mode, Scope
     from palaver.core.parts import AnyPart, Citation, MediaSource
     from palaver.core.request import Settings
+    from palaver.core.slow_path import Extra
     from palaver.core.tools import AnyTool
     from palaver.core.usage import Usage
 

@@ -24,7 +24,7 @@ from typing import Any, NoReturn, TypeAlias
 import msgspec
 from msgspec import Raw, Struct
 
-from palaver.core import careful, jsontext
+from palaver.core import jsontext, slow_path
 from palaver.core.errors import DecodeError, EncodeError
 
 Data: TypeAlias = bytes | bytearray | memoryview | str | Mapping[str, Any] | Raw
@@ -63,9 +63,9 @@ def reader(hint: Any) -> Callable[[Data], Any]:
                     line.decode()  # the fast path does not look into text that it keeps as it is
                 return fast(line)
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-                return careful.read(hint, jsontext.source(line))
+                return slow_path.read(hint, jsontext.source(line))
         except DecodeError as error:
-            error.source = careful.WIRE
+            error.source = slow_path.WIRE
             raise
 
     return read
@@ -95,7 +95,7 @@ def encode_lines(values: list[Any]) -> bytes:
 
 def _carefully(value: Struct) -> bytes:
     try:
-        return one_line(careful.write(value))
+        return one_line(slow_path.write(value))
     except RecursionError:
         raise EncodeError("nested too deeply") from None
 

@@ -38,7 +38,7 @@ from palaver.core.parts import (
     ToolPart,
     UserPart,
 )
-from palaver.core.typed import Checked
+from palaver.core.type_checks import Checked
 from palaver.core.usage import Usage
 from palaver.core.value import Value, mapping
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, Unpack, cast, 
 
 from msgspec import UNSET, Raw, UnsetType, field
 
-from palaver.core import jsontext, mediatypes
+from palaver.core import jsontext, media_types
 from palaver.core.errors import ArgumentsError, DecodeError, MessageError
-from palaver.core.typed import Checked
+from palaver.core.type_checks import Checked
 from palaver.core.value import Record, Value
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Media(Part, frozen=True):
         """Hold ``data`` inline; the media type is read off its first bytes when not given."""
         return cls(
             Inline(binascii.b2a_base64(data, newline=False).decode()),
-            media_type or mediatypes.of_bytes(data),
+            media_type or media_types.of_bytes(data),
         )
 
     @classmethod
@@ -213,7 +213,7 @@ class Media(Part, frozen=True):
         """
         with open(path, "rb") as file:  # noqa: PTH123 (pathlib takes longer to load than this module)
             data = file.read()
-        return cls.from_bytes(data, media_type or mediatypes.of_bytes(data) or mediatypes.of_name(str(path)))
+        return cls.from_bytes(data, media_type or media_types.of_bytes(data) or media_types.of_name(str(path)))
 
     @classmethod
     def from_url(cls, url: str, media_type: str | None = None) -> Self:
@@ -225,12 +225,12 @@ class Media(Part, frozen=True):
             raise MessageError(f"url: expected a string, got {type(url).__name__}")
         if url[:5].lower() == "data:":
             return cls.from_data_uri(url)
-        return cls(Url(url), media_type or mediatypes.of_name(url))
+        return cls(Url(url), media_type or media_types.of_name(url))
 
     @classmethod
     def from_data_uri(cls, uri: str) -> Self:
         """Take a ``data:`` URI apart (RFC 2397). Raises ``MessageError`` when it is none."""
-        media_type, data = mediatypes.split_data_uri(uri)
+        media_type, data = media_types.split_data_uri(uri)
         return cls(Inline(data), media_type)
 
     @property

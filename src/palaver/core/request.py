@@ -22,7 +22,7 @@ from palaver.core import jsontext
 from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, FinishReason, Message
 from palaver.core.tools import AnyTool
-from palaver.core.typed import Checked
+from palaver.core.type_checks import Checked
 from palaver.core.value import Record, Value, short_repr
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Settings(Record, frozen=True, kw_only=True, metaclass=Checked):
 
     ``max_tokens`` bounds generated tokens; ``effort`` is the provider's word for how hard to
     reason, ``reasoning_tokens`` a budget in tokens: 0 is off, -1 as much as the model finds right. A wire that
-    cannot say one says it by the other (``palaver.wires.thinking``).
+    cannot say one says it by the other (``palaver.wires._engine.thinking``).
     """
 
     max_tokens: int | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, Unpack, final
 from msgspec import UNSET, Raw, UnsetType, field
 
 from palaver.core import jsontext
-from palaver.core.typed import Checked
+from palaver.core.type_checks import Checked
 from palaver.core.value import Value
 
 if TYPE_CHECKING:

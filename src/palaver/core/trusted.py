@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from palaver.core import messages, parts, request, tools, usage
-from palaver.core.typed import unchecked
+from palaver.core.type_checks import unchecked
 
 SystemMessage: Final = unchecked(messages.SystemMessage)
 DeveloperMessage: Final = unchecked(messages.DeveloperMessage)

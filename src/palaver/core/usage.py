@@ -20,7 +20,7 @@ from typing import Any, final
 from msgspec import UNSET, Raw, UnsetType, field
 
 from palaver.core import jsontext
-from palaver.core.typed import Checked
+from palaver.core.type_checks import Checked
 from palaver.core.value import Record
 
 _COUNTERS = ("input", "cache_read", "cache_write", "output", "reasoning")

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType, field, structs
 
-from palaver.core import jsontext, pydantic_schema, typed
-from palaver.core.careful import Extra
+from palaver.core import jsontext, pydantic_schema, type_checks
 from palaver.core.errors import DecodeError, MessageError, excerpt
+from palaver.core.slow_path import Extra
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -117,7 +117,7 @@ class Value(Record, frozen=True, kw_only=True):
         made: dict[str, object] = {}
         for name, new in changes.items():
             if name in names:
-                made[name] = typed.checked(cls, name, new) if typed.is_checked(cls) else _tupled(new)
+                made[name] = type_checks.checked(cls, name, new) if type_checks.is_checked(cls) else _tupled(new)
             elif f"{name}_json" in names:
                 made[f"{name}_json"] = self._text(name, new)
             else:
@@ -128,7 +128,7 @@ class Value(Record, frozen=True, kw_only=True):
         """The JSON text of a Python value, as the field holds it: as a string where it is the model's own text."""
         key = f"{name}_json"
         if new is UNSET:
-            return typed.checked(type(self), key, new)
+            return type_checks.checked(type(self), key, new)
         text = json_text(new, name)
         return bytes(text).decode() if isinstance(getattr(self, key), str) else text
 

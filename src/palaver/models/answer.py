@@ -37,19 +37,19 @@ from palaver.core.parts import Reasoning, Refusal, Text
 from palaver.core.request import Encoded, Response
 from palaver.models import http
 from palaver.models.failures import inner_failure, request_id
+from palaver.models.http import persisting, refused, request
 from palaver.models.language_model import Answer, OnNotice, Prompt, Reply
-from palaver.models.masking import without_secrets
-from palaver.models.sending import persisting, refused, request
+from palaver.models.redaction import without_secrets
 from palaver.stream.frames import LIMIT
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from palaver.models.encoded_prompt import Written
     from palaver.models.endpoint import Unwrap
     from palaver.models.http_model import Model
-    from palaver.models.written import Written
-    from palaver.wires.stream_decoder import StreamDecoder
+    from palaver.wires._engine.stream_decoder import StreamDecoder
 
 _PINGS: Final = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
 """Events of providers that say no more than that somebody is there."""

@@ -15,8 +15,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
 
-from palaver.core.argument_types import check_arguments
-from palaver.wires.speech import MEDIA_KINDS, MediaKind
+from palaver.core.type_checks import check_arguments
+from palaver.wires._engine.capabilities import MEDIA_KINDS, MediaKind
 
 Missing: TypeAlias = Literal["drop", "refuse"]
 

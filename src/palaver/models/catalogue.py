@@ -30,7 +30,7 @@ from palaver.core.errors import DecodeError, MessageError
 from palaver.models.capabilities import Capabilities
 from palaver.models.cost import Prices
 from palaver.tokens.media import MediaRates
-from palaver.wires.speech import MediaKind
+from palaver.wires._engine.capabilities import MediaKind
 
 FILE: Final = "PALAVER_MODELS"
 """The variable that names a file of rows that stand before those built in."""

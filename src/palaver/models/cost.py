@@ -20,7 +20,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from palaver.core.argument_types import check_arguments
+from palaver.core.type_checks import check_arguments
 from palaver.core.usage import Usage
 
 _CACHE_READ: Final = 0.10

@@ -16,8 +16,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import final
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import AuthenticationError
+from palaver.core.type_checks import check_arguments
 from palaver.models.endpoint import Credentials, HttpCall
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from palaver.models.masking import shown_headers, shown_url
+from palaver.models.redaction import shown_headers, shown_url
 
 
 class HttpCall(Struct, frozen=True):
@@ -58,7 +58,7 @@ class Unwrap(Protocol):
 
 
 class Counting(Struct, frozen=True, kw_only=True):
-    """How an address counts the tokens of a prompt without answering it (``palaver.models.counting``).
+    """How an address counts the tokens of a prompt without answering it (``palaver.models.token_count``).
 
     ``url`` as in ``Endpoint``. ``takes`` are the fields of the body that it knows, and the only ones that it is sent;
     ``None`` says that it takes whatever the wire writes. ``adds`` are fields that it wants besides, texts in which

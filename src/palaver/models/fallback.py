@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast, final
 
 from msgspec import Struct, structs
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import (
     AuthenticationError,
     CapabilityError,
@@ -40,6 +39,7 @@ from palaver.core.errors import (
 )
 from palaver.core.events import Event, ProviderEvent, Start, Update, UsageUpdate
 from palaver.core.request import Response
+from palaver.core.type_checks import check_arguments
 from palaver.models.capabilities import Capabilities
 from palaver.models.failures import judge
 from palaver.models.language_model import Answer, LanguageModel, Notice, OnNotice, Prompt, Reply, Session

@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, final
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError
 from palaver.core.messages import AssistantMessage
 from palaver.core.request import Response
+from palaver.core.type_checks import check_arguments
 from palaver.models.capabilities import Capabilities
 from palaver.models.language_model import LanguageModel, Prompt, Session
 from palaver.models.scripted import TurnSession, turn_of

@@ -11,17 +11,16 @@ from typing import final
 from msgspec import Struct, structs
 
 from palaver import wires
-from palaver.core.argument_types import check_arguments
 from palaver.core.request import Settings
+from palaver.core.type_checks import check_arguments
 from palaver.models.answer import HttpAnswer
 from palaver.models.capabilities import Capabilities, Missing
-from palaver.models.clock import Clock
+from palaver.models.encoded_prompt import Written
 from palaver.models.endpoint import Credentials, Endpoint
 from palaver.models.http import Sender, Timeouts
 from palaver.models.language_model import OnNotice, Prompt, Session
-from palaver.models.retry import Retry
+from palaver.models.retry import Clock, Retry
 from palaver.models.text_calls import TextCallSession
-from palaver.models.written import Written
 
 
 class Model(Struct, frozen=True, kw_only=True):

@@ -26,13 +26,13 @@ from typing import Any, Literal, Protocol, TypeAlias, TypedDict, Unpack
 
 from msgspec import Struct, structs
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.events import Event
 from palaver.core.messages import DeveloperMessage, Message, SystemMessage
 from palaver.core.request import Loss, Request, Response, Settings
 from palaver.core.tools import AnyTool
+from palaver.core.type_checks import check_arguments
 from palaver.models.capabilities import Capabilities
-from palaver.wires.marking import CachePlan
+from palaver.wires._engine.cache_marks import CachePlan
 
 
 class PromptFields(TypedDict, total=False):

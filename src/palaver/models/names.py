@@ -22,9 +22,9 @@ import anyio
 from msgspec import Struct, structs
 
 from palaver import wires
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import UnknownNameError
 from palaver.core.request import Settings
+from palaver.core.type_checks import check_arguments
 from palaver.models import providers
 from palaver.models.capabilities import Capabilities, Missing
 from palaver.models.catalogue import capabilities_of

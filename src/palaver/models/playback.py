@@ -16,8 +16,8 @@ from urllib.parse import unquote
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, excerpt
-from palaver.models.masking import bare_path
 from palaver.models.recording import Exchange
+from palaver.models.redaction import bare_path
 
 _NOTHING: Final = object()
 _SHOWN: Final = 60

@@ -30,9 +30,9 @@ from palaver.models.endpoint import Credentials, Endpoint, HttpCall
 from palaver.models.http import Arriving, Sender, Timeouts
 from palaver.models.http_model import Model
 from palaver.models.language_model import LanguageModel, Session
-from palaver.models.masking import bare_path, secrets_of
 from palaver.models.playback import Server
 from palaver.models.recording import Asked, Exchange, FilePath, Recording, kept
+from palaver.models.redaction import bare_path, secrets_of
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -14,21 +14,28 @@ Rules:
 Source: KAI-22; RFC 9110 10.2.3; https://platform.openai.com/docs/guides/rate-limits,
 https://docs.anthropic.com/en/api/rate-limits, https://console.groq.com/docs/rate-limits.
 
+Time and chance, as a model needs them; a test gives its own.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+import anyio
 from msgspec import Struct, structs
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, PalaverError, ProviderError
+from palaver.core.type_checks import check_arguments
+
+# --- retry ------------------------------------------------------------------------------------------------------------
 
 
 class Retry(Struct, frozen=True, kw_only=True):
@@ -139,3 +146,18 @@ def _date(text: str) -> float | None:
         except (ValueError, TypeError, IndexError, OverflowError):
             continue
     return None
+
+
+# --- clock ------------------------------------------------------------------------------------------------------------
+
+
+class Clock(Struct, frozen=True, kw_only=True):
+    """``now`` measures (seconds since some moment), ``date`` is the time of day (seconds since 1970).
+
+    ``sleep`` waits (seconds), ``chance`` gives a number from 0 up to 1.
+    """
+
+    now: Callable[[], float] = time.monotonic
+    date: Callable[[], float] = time.time
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+    chance: Callable[[], float] = random.random

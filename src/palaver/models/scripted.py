@@ -22,16 +22,16 @@ import anyio
 from anyio.lowlevel import checkpoint
 from msgspec import Struct
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import MessageError, StreamError, excerpt
 from palaver.core.events import Event, Finish
 from palaver.core.factories import assistant
 from palaver.core.messages import AssistantMessage
 from palaver.core.request import Response
+from palaver.core.type_checks import check_arguments
 from palaver.models.capabilities import Capabilities
 from palaver.models.language_model import Answer, LanguageModel, OnNotice, Prompt, Reply, Session
 from palaver.stream.assembler import Assembler
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 
 if TYPE_CHECKING:
     from types import TracebackType

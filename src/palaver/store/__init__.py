@@ -7,7 +7,7 @@ Stability: experimental.
 
 from palaver.store.location import default_location, open_store
 from palaver.store.store import Appended, Damage, Freed, Hit, Query, Store, ThreadInfo, Verified
-from palaver.store.stored import StoredThread
+from palaver.store.stored_thread import StoredThread
 
 __all__ = [
     "Appended",

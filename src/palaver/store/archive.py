@@ -33,11 +33,11 @@ from msgspec import Struct
 
 from palaver.core.errors import ConflictError, DamageError, NotFoundError, StoreError
 from palaver.core.messages import Message
-from palaver.dialects.unpacking import check_unpacked
-from palaver.store import pack
+from palaver.store import message_codec
 from palaver.store.store import Damage, Progress, Store, ThreadInfo
-from palaver.store.threadfile import Header, Scan, Writer
+from palaver.store.thread_file import Header, Scan, Writer
 from palaver.threads.thread import Entry
+from palaver.transcripts.decompress import check_unpacked
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -131,11 +131,11 @@ class _Plan:
                 writer.blob(digest, data)
             return digest
 
-        lighter, uses = pack.take_out(message, take)
+        lighter, uses = message_codec.take_out(message, take)
         for digest in uses:
             if digest not in writer.blobs:
                 with suppress(NotFoundError):  # the message refers to nothing in this store either
-                    writer.blob(digest, self._store.get_blob(pack.named(digest)))
+                    writer.blob(digest, self._store.get_blob(message_codec.named(digest)))
         return lighter
 
 
@@ -151,7 +151,7 @@ def _media(message: Message) -> set[bytes]:
     def note(data: bytes) -> None:
         found.add(sha256(data).digest())
 
-    pack.take_out(message, note)
+    message_codec.take_out(message, note)
     return found
 
 
@@ -316,9 +316,9 @@ def _take_blobs(store: Store, scan: Scan, thread: str) -> dict[str, Damage]:
             store.put_blob(scan.blob(digest))
             continue
         try:
-            store.get_blob(pack.named(digest))
+            store.get_blob(message_codec.named(digest))
         except NotFoundError:
-            name = pack.named(digest).hash
+            name = message_codec.named(digest).hash
             damage[name] = Damage("missing", place, f"{name} is in no store", thread=thread)
     return damage
 

@@ -21,8 +21,8 @@ from urllib.parse import unquote
 
 import platformdirs
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import StoreError, UnavailableError
+from palaver.core.type_checks import check_arguments
 
 if TYPE_CHECKING:
     from palaver.store.store import Store

@@ -23,9 +23,15 @@ from msgspec import UNSET, UnsetType
 from palaver.core.errors import ConflictError, NotFoundError
 from palaver.core.messages import Message
 from palaver.core.parts import Blob
-from palaver.store import pack, words
-from palaver.store.changes import BlobPut, BlobsDropped, Change, Created, Deleted, Joined, Updated
-from palaver.store.rows import (
+from palaver.store import message_codec, search_text
+from palaver.store.records import (
+    BlobPut,
+    BlobsDropped,
+    Change,
+    Created,
+    Deleted,
+    Joined,
+    Updated,
     checked_entry,
     checked_name,
     checked_tags,
@@ -218,9 +224,9 @@ class MemoryStore(Store):
 
     def _check_blobs(self, messages: Iterable[Message], absent: Collection[str] = ()) -> None:
         for message in messages:
-            for digest in pack.addresses(message):
-                if digest not in self._blobs and pack.named(digest).hash not in absent:
-                    raise pack.not_there(digest)
+            for digest in message_codec.addresses(message):
+                if digest not in self._blobs and message_codec.named(digest).hash not in absent:
+                    raise message_codec.not_there(digest)
 
     def add(
         self,
@@ -288,7 +294,7 @@ class MemoryStore(Store):
 
     def search(self, query: Query) -> list[Hit]:
         """Find messages."""
-        terms = words.parse(query.text)
+        terms = search_text.parse(query.text)
         with self._lock:
             chosen = [
                 (entry.message.sent_at or 0, place, name, entry)
@@ -302,23 +308,23 @@ class MemoryStore(Store):
         for _, _, name, entry in chosen:
             if len(hits) >= query.limit:
                 break
-            text = words.searchable(entry.message)
-            if words.matches(terms, words.normal(text)):
-                hits.append(Hit(name, entry, words.excerpt(terms, text)))
+            text = search_text.searchable(entry.message)
+            if search_text.matches(terms, search_text.normal(text)):
+                hits.append(Hit(name, entry, search_text.excerpt(terms, text)))
         return hits
 
     def put_blob(self, data: bytes) -> Blob:
         """Keep bytes."""
-        data = pack.blob_data(data)
+        data = message_codec.blob_data(data)
         digest = sha256(data).digest()
         with self._lock:
             if digest not in self._blobs:
                 self._commit(BlobPut(data=data))
-        return pack.named(digest)
+        return message_codec.named(digest)
 
     def get_blob(self, blob: Blob | str) -> bytes:
         """The bytes of a blob."""
-        digest = pack.address(blob)
+        digest = message_codec.address(blob)
         with self._lock:
             if digest not in self._blobs:
                 raise NotFoundError(f"no blob sha256:{digest.hex()}")
@@ -334,7 +340,7 @@ class MemoryStore(Store):
                 Damage("missing", f"thread {name}", f"blob sha256:{digest.hex()} is not there", name, entry.id)
                 for name, held in self._held.items()
                 for entry in held.tree.entries
-                for digest in pack.addresses(entry.message)
+                for digest in message_codec.addresses(entry.message)
                 if digest not in self._blobs
             )
             if progress is not None:
@@ -349,7 +355,7 @@ class MemoryStore(Store):
                 digest
                 for held in self._held.values()
                 for entry in held.tree.entries
-                for digest in pack.addresses(entry.message)
+                for digest in message_codec.addresses(entry.message)
             }
             unused = tuple(digest for digest in self._blobs if digest not in used)
             size = sum(len(self._blobs[digest]) for digest in unused)
@@ -372,5 +378,5 @@ def _fits(message: Message, query: Query) -> bool:
         and (query.tag is None or query.tag in message.tags)
         and (query.since is None or sent_at >= query.since)
         and (query.until is None or sent_at < query.until)
-        and (query.tool is None or query.tool in words.tools_of(message))
+        and (query.tool is None or query.tool in search_text.tools_of(message))
     )

@@ -35,12 +35,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import ConflictError, NotFoundError, StoreError
 from palaver.core.messages import Message, Role
 from palaver.core.parts import Blob
+from palaver.core.type_checks import check_arguments
 from palaver.core.value import short_repr
-from palaver.store.stored import StoredThread
+from palaver.store.stored_thread import StoredThread
 from palaver.threads.thread import MAIN, Entry, Thread
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ from palaver.core.parts import (
 )
 from palaver.core.request import Response
 from palaver.core.surrogates import paired
-from palaver.stream.partial import PartialJSON
+from palaver.stream.partial_json import PartialJSON
 
 if TYPE_CHECKING:
     from palaver.core.events import Delta
@@ -186,7 +186,7 @@ class CallSoFar:
         """What the arguments say so far, ``UNSET`` before they say anything.
 
         A live view: it grows as the arguments do, so copy what you keep. All looks together cost what the arguments
-        are long (``palaver.stream.partial``).
+        are long (``palaver.stream.partial_json``).
         """
         return self._slot.arguments()
 

@@ -9,30 +9,29 @@ Stability: experimental.
 """
 
 from palaver.core.errors import BusyError, ClosedError, NavigationError, SwarmError, TurnError
-from palaver.swarm.advisor import Advisor, ask
 from palaver.swarm.agent import Hooks, SwarmAgent
 from palaver.swarm.bus import Bus, Since, Where
 from palaver.swarm.call import Call
-from palaver.swarm.chats import AutoClose, Chats, auto_close
-from palaver.swarm.compute import Compute
-from palaver.swarm.entry import Connection, Rated, Scheduled, complete, connect, fork
+from palaver.swarm.call_context import Place
 from palaver.swarm.events import SHARED, SOURCES, Event
-from palaver.swarm.handover import commit_action, fetch_info, navigation, triage
+from palaver.swarm.extras.advisor import Advisor, ask
+from palaver.swarm.extras.chats import AutoClose, Chats, auto_close
+from palaver.swarm.extras.compute import Compute
+from palaver.swarm.extras.entry import Connection, Rated, Scheduled, complete, connect, fork
+from palaver.swarm.extras.memory import describe
+from palaver.swarm.extras.operator import Operator, Question
+from palaver.swarm.extras.outline import Outline, Result
+from palaver.swarm.extras.pipeline import Pipeline
+from palaver.swarm.extras.round_robin import RoundRobin
+from palaver.swarm.extras.storage import Storage
 from palaver.swarm.live import LiveSwarm
 from palaver.swarm.local_bus import LocalBus
 from palaver.swarm.mcp import McpSource
-from palaver.swarm.memory import describe
-from palaver.swarm.operator import Operator, Question
-from palaver.swarm.outline import Outline, Result
-from palaver.swarm.output import no_tool_syntax, not_empty, plain_text
-from palaver.swarm.pipeline import Pipeline
-from palaver.swarm.place import Place
+from palaver.swarm.navigation_tools import commit_action, fetch_info, navigation, triage
 from palaver.swarm.policy import Policy
-from palaver.swarm.rescue import Custom, Flush, Recomplete
-from palaver.swarm.round_robin import RoundRobin
+from palaver.swarm.rescue import Custom, Flush, Recomplete, no_tool_syntax, not_empty, plain_text
 from palaver.swarm.session import Session
 from palaver.swarm.state import State
-from palaver.swarm.storage import Storage
 from palaver.swarm.swarm import Swarm
 from palaver.swarm.tool import SwarmTool, returning, tool
 

@@ -25,18 +25,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final, Literal, TypeAlias, TypedDict, Unpack
 
-from palaver.agent.tool_names import legal, normalized
-from palaver.core.argument_types import check_arguments
+from palaver.agent.tool import legal, normalized
 from palaver.core.errors import MessageError, excerpt
 from palaver.core.messages import AssistantMessage, Message, Scope
 from palaver.core.parts import ToolCall
 from palaver.core.request import Settings
+from palaver.core.type_checks import check_arguments
 from palaver.models.language_model import LanguageModel
-from palaver.swarm.output import not_empty
-from palaver.swarm.place import Place
-from palaver.swarm.rescue import PLACEHOLDERS, Flush, Rescue
+from palaver.swarm.call_context import Place
+from palaver.swarm.extras.storage import Storage
+from palaver.swarm.rescue import PLACEHOLDERS, Flush, Rescue, not_empty
 from palaver.swarm.state import State
-from palaver.swarm.storage import Storage
 from palaver.swarm.tool import AnySwarmTool, SwarmTool, as_tool
 from palaver.threads.agent_view import KEEP
 

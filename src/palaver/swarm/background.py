@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVarTuple
 import anyio
 
 from palaver.core.errors import TurnError
-from palaver.swarm.place import LOGGER, STRAY, is_cancelled
+from palaver.swarm.call_context import LOGGER, STRAY, is_cancelled
 
 if TYPE_CHECKING:
     from palaver.swarm.live import LiveSwarm

@@ -29,18 +29,18 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from msgspec import Struct, structs
 
-from palaver.agent.invoking import own_exits
-from palaver.agent.outputs import error_output
+from palaver.agent.invoke import own_exits
+from palaver.agent.tool_output import error_output
 from palaver.core.errors import TurnError, excerpt
 from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import client_calls
 from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.swarm.call import Call
-from palaver.swarm.place import CALL, STRAY, Place, is_cancelled, watched
+from palaver.swarm.call_context import CALL, STRAY, Place, is_cancelled, watched
 from palaver.swarm.tool import FIRST, SwarmTool
 
 if TYPE_CHECKING:
-    from palaver.swarm.seat import Seat
+    from palaver.swarm.agent_session import Seat
     from palaver.swarm.turn import Turn
 
 NOT_RUN: Final = "Not run, since the arguments of another call of the same answer are invalid. Call it again if needed."

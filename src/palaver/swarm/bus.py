@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 from msgspec import Struct
 
+from palaver.swarm.call_context import LOGGER
 from palaver.swarm.events import Event
-from palaver.swarm.place import LOGGER
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from palaver.agent.outputs import output_of
 from palaver.agent.tool import Output, ToolContext
+from palaver.agent.tool_output import output_of
 from palaver.core.messages import Scope, ToolMessage
 from palaver.core.parts import Text, ToolCall
+from palaver.swarm.call_context import LOGGER
 from palaver.swarm.names import joined
-from palaver.swarm.place import LOGGER
 
 if TYPE_CHECKING:
     from palaver.swarm.batch import Batch
-    from palaver.swarm.place import Place
-    from palaver.swarm.said import Content
+    from palaver.swarm.call_context import Place
     from palaver.swarm.session import Session
     from palaver.swarm.turn import Turn
+    from palaver.swarm.user_input import Content
 
 
 class Call:

@@ -18,7 +18,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from palaver.agent.outputs import output_of
+from palaver.agent.tool_output import output_of
 from palaver.core.errors import SwarmError
 from palaver.core.factories import flush, tool_call
 from palaver.core.messages import (
@@ -34,15 +34,15 @@ from palaver.core.messages import (
 from palaver.core.pairs import client_calls
 from palaver.core.parts import Text, ToolCall
 from palaver.swarm.batch import call_id
-from palaver.swarm.place import CALL, watched
-from palaver.swarm.said import Content, checked_text, said
-from palaver.swarm.session_events import SessionEvents
+from palaver.swarm.call_context import CALL, watched
+from palaver.swarm.events import SessionEvents
+from palaver.swarm.user_input import Content, checked_text, said
 from palaver.threads.view import DISCARDED, RECORD
 
 if TYPE_CHECKING:
+    from palaver.swarm.agent_session import Seat
     from palaver.swarm.call import Call
-    from palaver.swarm.place import Place
-    from palaver.swarm.seat import Seat
+    from palaver.swarm.call_context import Place
 
 
 _Spoken: TypeAlias = UserMessage | AssistantMessage | SystemMessage | DeveloperMessage

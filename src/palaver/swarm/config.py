@@ -25,11 +25,11 @@ from palaver.core.errors import PalaverError, SwarmError
 from palaver.models.language_model import LanguageModel
 from palaver.models.names import model as model_named
 from palaver.swarm.agent import MAX_TOOL_CALLS, SwarmAgent
-from palaver.swarm.handover import navigation
+from palaver.swarm.extras.storage import Storage
+from palaver.swarm.navigation_tools import navigation
 from palaver.swarm.policy import Policy
 from palaver.swarm.rescue import Flush, Recomplete
 from palaver.swarm.state import State
-from palaver.swarm.storage import Storage
 from palaver.swarm.swarm import DEADLINE, Swarm
 from palaver.swarm.turn import NESTED
 from palaver.threads.agent_view import KEEP

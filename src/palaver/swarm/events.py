@@ -11,13 +11,27 @@ Rules (docs/spec/agent-swarm-kit.md#4):
 - An event has an id (UUID version 7), by which a second delivery is known. A bus that keeps events sets ``place``,
   which grows with each event that it took.
 
+The events that a session publishes.
+
+What a client sees of the events of a swarm: one filter for every front.
+
+Rules:
+
+- Events of ``agent``, ``execution``, ``session`` and ``swarm`` are shown, and those under topics of the application;
+  states, storages, policies and the history are not.
+- Of an event of the swarm's own only the fields of ``_FIELDS`` are shown: what a client is answered with, and which
+  agent speaks. Errors, answers before they were changed, arguments, results and prompts are for operators, who listen
+  to the bus itself.
+- A delta is shown where the agent's text is the answer as it is. Where ``map``, ``transform``, ``validate`` or a policy
+  may change or refuse it, the delta is marked (``UNCHECKED``), and a client is not shown it.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct, structs
@@ -25,7 +39,19 @@ from msgspec import Struct, structs
 from palaver.core import canonical, jsontext
 from palaver.core.errors import DecodeError, EncodeError, SwarmError
 from palaver.core.messages import MESSAGE_CLASSES
+from palaver.swarm.rescue import not_empty
 from palaver.threads.ids import now_ms, uuid7
+
+if TYPE_CHECKING:
+    from palaver.swarm.agent import SwarmAgent
+    from palaver.swarm.live import LiveSwarm
+    from palaver.swarm.log import Log
+    from palaver.swarm.swarm import Swarm
+    from palaver.swarm.turn import Turn
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
 
 SOURCES: Final = (
     "agent",
@@ -125,3 +151,94 @@ def _rich(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Event)
+
+
+# --- session events ---------------------------------------------------------------------------------------------------
+
+
+class SessionEvents:
+    """The part of a session that publishes what happens in it."""
+
+    client: str
+    live: LiveSwarm
+    swarm: Swarm
+    log: Log
+    turn: Turn | None
+
+    def tell(
+        self,
+        source: str,
+        type: str,
+        agent: str | None = None,
+        *,
+        input: Mapping[str, Any] | None = None,
+        output: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Publish an event of this session. Costs next to nothing where nobody listens, and never raises."""
+        turn = self.turn
+        self.live.publish(
+            Event(
+                source=source,
+                type=type,
+                client=self.client,
+                swarm=self.swarm.name,
+                agent=agent,
+                thread=self.log.id,
+                run=None if turn is None else turn.id,
+                input=input or {},
+                output=output or {},
+            )
+        )
+
+
+# --- shown ------------------------------------------------------------------------------------------------------------
+
+
+SHOWN: Final = frozenset({"agent", "execution", "session", "swarm"})
+"""The sources of the swarm's own events that are shown."""
+UNCHECKED: Final = "unchecked"
+"""The field that marks a delta whose answer may still be changed or refused."""
+REMOTE: Final = "a2a"
+"""The topic of what a remote agent sent beside its text, which no check has seen."""
+
+_FIELDS: Final[Mapping[tuple[str, str], tuple[Collection[str], Collection[str]]]] = {
+    ("agent", "delta"): ((), ("text",)),
+    ("agent", "emit-output"): (("mode",), ("result",)),
+    ("agent", "tool-progress"): (("value",), ()),
+    ("session", "answer"): ((), ("result",)),
+    ("session", "emit"): (("message",), ()),
+    ("session", "execute"): (("mode",), ("result",)),
+    ("swarm", "get-agent"): ((), ("agentName", "result")),
+    ("swarm", "get-agent-name"): ((), ("activeAgent",)),
+    ("swarm", "set-agent-name"): (("agentName",), ()),
+    ("swarm", "set-agent-ref"): (("agentName",), ()),
+    ("swarm", "wait-for-output"): ((), ("result",)),
+}
+"""The fields of ``input`` and ``output`` that are shown, by source and type; of other types none."""
+
+
+def is_public(event: Event) -> bool:
+    """Whether a client sees that an event happened."""
+    if event.source not in SOURCES:
+        return event.source != REMOTE
+    return event.source in SHOWN and not event.input.get(UNCHECKED)
+
+
+def for_client(event: Event) -> Event:
+    """Give an event as a client sees it, for one that is shown."""
+    if event.source not in SOURCES:
+        return event
+    given, made = _FIELDS.get((event.source, event.type), ((), ()))
+    return structs.replace(event, input=_only(event.input, given), output=_only(event.output, made))
+
+
+def delta_input(swarm: Swarm, agent: SwarmAgent) -> Mapping[str, Any]:
+    """Give the ``input`` of a delta: marked where the answer of the agent may still be changed or refused."""
+    plain = agent.map is None and agent.transform is None and agent.validate is not_empty
+    if plain and not any(policy.validate_output for policy in swarm.policies):
+        return {}
+    return {UNCHECKED: True}
+
+
+def _only(values: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
+    return {name: values[name] for name in names if name in values}

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, Self
 import anyio
 from anyio.abc import TaskGroup
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import ClosedError, SwarmError
+from palaver.core.type_checks import check_arguments
 from palaver.store.store import Store
 from palaver.swarm.bus import Bus
+from palaver.swarm.call_context import LOGGER
 from palaver.swarm.events import SHARED, Event
 from palaver.swarm.local_bus import LocalBus
 from palaver.swarm.log import Log, open_log
 from palaver.swarm.names import checked_client_id, client_thread
-from palaver.swarm.place import LOGGER
 from palaver.swarm.resources import Shared, open_shared
 from palaver.swarm.session import Session
 from palaver.threads.thread import Thread

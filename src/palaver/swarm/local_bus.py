@@ -23,13 +23,12 @@ from typing import Final, TypeAlias
 from anyio.abc import TaskGroup
 from msgspec import structs
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import ClosedError, SwarmError
 from palaver.core.messages import MESSAGE_CLASSES
+from palaver.core.type_checks import check_arguments
 from palaver.swarm.bus import Since, Where
 from palaver.swarm.events import Event, encode, names_of
-from palaver.swarm.inbox import Inbox
-from palaver.swarm.listening import GRACE, ListeningBus, Subscribed
+from palaver.swarm.subscriptions import GRACE, Inbox, ListeningBus, Subscribed
 
 _Key: TypeAlias = tuple[str | None, str | None]
 _Route: TypeAlias = tuple[Inbox, Callable[[Event], bool] | None]

@@ -8,25 +8,43 @@ Rules:
   no other process wrote to the thread since.
 - ``pushed`` is told every message that joined, records left out, one by one and in order.
 
+Named values that a swarm keeps in threads: the active agent, states, items of a storage, bans.
+
+Rules (ADR 17: what a runtime must remember is a record in its thread):
+
+- A value has a ``kind`` (``navigation``, ``state``, ``storage:notes``, ``bans``) and a ``name``; the last record of
+  both wins, a record without a value removes it, and one without a name removes all of its kind. So a value is kept,
+  forked, exported and deleted with its thread, in one append.
+- Values are JSON. What cannot be written raises ``SwarmError``, and nothing is changed.
+- ``Records`` of a client stand in the client's own thread, which one process at a time writes, though two swarms of it
+  may. ``SharedRecords`` stand in a thread that any process may write to. ``refresh`` takes in what others wrote.
+- Reading costs what is new; a write costs one append; opening costs the length of the thread, once.
+
 Stability: experimental.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import anyio
+import msgspec
 
 from palaver.agent.journal import AnyThread, Journal
-from palaver.core.errors import NotFoundError, StoreError
-from palaver.core.messages import Message
+from palaver.core.errors import NotFoundError, StoreError, SwarmError
+from palaver.core.messages import Message, SystemMessage
 from palaver.store.in_thread import in_thread
+from palaver.store.memory import MemoryStore
 from palaver.store.store import Store
-from palaver.store.stored import StoredThread
+from palaver.store.stored_thread import StoredThread
 from palaver.threads.thread import Entry, Path
 from palaver.threads.view import RECORD
+
+# --- log --------------------------------------------------------------------------------------------------------------
+
 
 _OPEN: Final[WeakKeyDictionary[Store, WeakValueDictionary[str, Log]]] = WeakKeyDictionary()
 
@@ -112,3 +130,183 @@ async def open_log(store: Store, thread: str) -> Log:
         else:  # somebody was quicker
             log = known.setdefault(thread, log)
     return log
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+SOURCE: Final = "swarm"
+"""The ``source`` of such a record."""
+
+_Key = tuple[str, str]
+
+
+class Values(Protocol):
+    """Named values, as everything that keeps some asks for them."""
+
+    @abstractmethod
+    def get(self, kind: str, name: str, default: Any = None) -> Any:
+        """The value, or ``default`` where there is none."""
+        ...
+
+    @abstractmethod
+    def all(self, kind: str) -> Mapping[str, Any]:
+        """All values of a kind, by name, in the order in which they were first kept."""
+        ...
+
+    @abstractmethod
+    async def put(self, kind: str, name: str, value: Any) -> None:
+        """Keep a value; when this has returned, it is kept. Raises ``SwarmError``, ``StoreError``."""
+        ...
+
+    @abstractmethod
+    async def remove(self, kind: str, name: str) -> None:
+        """Remove a value, if it is there."""
+        ...
+
+    @abstractmethod
+    async def remove_all(self, kind: str) -> None:
+        """Remove all values of a kind, all or none of them."""
+        ...
+
+    @abstractmethod
+    async def refresh(self) -> None:
+        """Take in what others wrote."""
+        ...
+
+
+def record(kind: str, name: str, value: Any) -> SystemMessage:
+    """The message that keeps a value. Raises ``SwarmError`` when it is not JSON."""
+    return _record({"kind": kind, "name": name, "value": _checked(kind, name, value)})
+
+
+def _record(payload: dict[str, Any]) -> SystemMessage:
+    return SystemMessage(source=SOURCE, tags=(RECORD,), mode="tool").replace(payload=payload)
+
+
+def _checked(kind: str, name: str, value: Any) -> Any:
+    try:
+        return msgspec.to_builtins(value)
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise SwarmError(f"{kind} {name!r}: the value is not JSON: {error}") from error
+
+
+def kept_by(message: Message) -> tuple[str, str, Any] | None:
+    """The kind, the name and the value that a message keeps; ``None`` for one that keeps none."""
+    if message.source != SOURCE or RECORD not in message.tags:
+        return None
+    told: Mapping[str, Any] = message.payload or {}
+    return (str(told.get("kind")), str(told.get("name")), told["value"]) if "value" in told else None
+
+
+class _Table:
+    """What records say, by kind and name."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, dict[str, Any]] = {}
+
+    def read(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            if message.source == SOURCE and RECORD in message.tags:
+                told: Mapping[str, Any] = message.payload or {}
+                values = self._kinds.setdefault(str(told.get("kind")), {})
+                if "name" not in told:
+                    values.clear()
+                elif "value" in told:
+                    values[str(told.get("name"))] = told["value"]
+                else:
+                    values.pop(str(told.get("name")), None)
+
+    def get(self, kind: str, name: str, default: Any = None) -> Any:
+        return self._kinds.get(kind, {}).get(name, default)
+
+    def all(self, kind: str) -> Mapping[str, Any]:
+        return dict(self._kinds.get(kind, {}))
+
+
+class Records(_Table, Values):
+    """Values in a thread that this process alone writes: a client's."""
+
+    def __init__(self, log: Log) -> None:
+        """Read what the thread holds."""
+        super().__init__()
+        self._log, self._seen = log, 0
+        self._follow()
+
+    async def put(self, kind: str, name: str, value: Any) -> None:
+        """Keep a value, in one append."""
+        await self._keep(record(kind, name, value))
+
+    async def remove(self, kind: str, name: str) -> None:
+        """Remove a value, in one append."""
+        if name in self.all(kind):
+            await self._keep(_record({"kind": kind, "name": name}))
+
+    async def remove_all(self, kind: str) -> None:
+        """Remove all values of a kind, in one append, if there are any."""
+        if self.all(kind):
+            await self._keep(_record({"kind": kind}))
+
+    async def _keep(self, message: Message) -> None:
+        try:
+            await self._log.append([message])
+        finally:
+            self._follow()
+
+    def _follow(self) -> None:
+        """Read what joined the thread since."""
+        new = self._log.path[self._seen :]
+        self._seen += len(new)
+        self.read(entry.message for entry in new)
+
+    async def refresh(self) -> None:
+        """Read what another swarm of this process wrote."""
+        self._follow()
+
+
+class SharedRecords(_Table, Values):
+    """Values in a thread that any process may write to. ``load`` makes one."""
+
+    def __init__(self, store: Store, thread: str) -> None:
+        """Know nothing yet."""
+        super().__init__()
+        self._store, self._thread, self._seen = store, thread, 0
+        self._blocks = not isinstance(store, MemoryStore)
+        self._lock = anyio.Lock()
+
+    @classmethod
+    async def load(cls, store: Store, thread: str) -> SharedRecords:
+        """Read a thread; it is begun where it does not exist. Raises ``StoreError``."""
+        made = cls(store, thread)
+        await made._call(store.open, thread)
+        await made.refresh()
+        return made
+
+    async def _call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._blocks:
+            return await in_thread(function, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    async def put(self, kind: str, name: str, value: Any) -> None:
+        """Keep a value, in one append."""
+        await self._keep(record(kind, name, value))
+
+    async def remove(self, kind: str, name: str) -> None:
+        """Remove a value, in one append."""
+        await self._keep(_record({"kind": kind, "name": name}))
+
+    async def remove_all(self, kind: str) -> None:
+        """Remove all values of a kind, in one append."""
+        await self._keep(_record({"kind": kind}))
+
+    async def _keep(self, message: Message) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._call(self._store.append, self._thread, [message])
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read what joined the thread since."""
+        async with self._lock:
+            new: Sequence[Entry] = await self._call(self._store.read, self._thread, start=self._seen)
+            self._seen += len(new)
+            self.read(entry.message for entry in new)

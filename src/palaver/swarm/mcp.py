@@ -25,9 +25,9 @@ from msgspec import structs
 
 from palaver.agent.mcp import McpTools
 from palaver.agent.tool import AgentTool
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import SwarmError
-from palaver.swarm.place import Place, called, watched
+from palaver.core.type_checks import check_arguments
+from palaver.swarm.call_context import Place, called, watched
 from palaver.swarm.session import Session
 
 List: TypeAlias = "Callable[[str], Awaitable[Sequence[AgentTool]] | Sequence[AgentTool]]"

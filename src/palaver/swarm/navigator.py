@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from palaver.core.errors import NavigationError
-from palaver.swarm.records import Values
+from palaver.swarm.log import Values
 
 KIND: Final = "navigation"
 """The kind of the record."""

@@ -21,9 +21,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, TypeAlias
 
-from palaver.swarm.cell import Observer, Publish, Queue, named, observed, resolved
 from palaver.swarm.events import Event
-from palaver.swarm.records import Values
+from palaver.swarm.log import Values
+from palaver.swarm.shared_value import Observer, Publish, Queue, named, observed, resolved
 
 BAN_MESSAGE: Final = "I am not going to discuss it!"
 

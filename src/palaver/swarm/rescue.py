@@ -8,6 +8,16 @@ Rules (docs/spec/agent-swarm-kit.md#3.5, #3.6, #K8, #K13):
   before (``"thread"``; then the model is told to start the conversation). The placeholder stands in the log too,
   tagged, and is sent to no model.
 
+What becomes of an answer before anybody sees it: how it is changed, and whether it may pass.
+
+Rules (docs/spec/agent-swarm-kit.md#3.4, #K19):
+
+- ``transform`` gets the text of an answer once and gives the text that is shown and kept; ``validate`` gets that, and
+  gives ``None``, or the reason why it must not be shown.
+- An agent without either checks only that an answer is not empty. ``plain_text`` and ``no_tool_syntax`` are the
+  original's defaults, for models that mix tags and calls into their text; they damage code, JSON and HTML. They are
+  ``without_tags`` and ``text_fault`` of ``palaver.agent.guardrails``.
+
 Stability: experimental.
 """
 
@@ -19,9 +29,13 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from palaver.core.argument_types import check_arguments
+from palaver.agent.guardrails import EMPTY, text_fault, without_tags
 from palaver.core.messages import AssistantMessage
-from palaver.swarm.place import Place
+from palaver.core.type_checks import check_arguments
+from palaver.swarm.call_context import Place
+
+# --- rescue -----------------------------------------------------------------------------------------------------------
+
 
 PLACEHOLDERS: Final = (
     "Sorry, I missed that. Could you say it again?",
@@ -73,3 +87,15 @@ Rescue: TypeAlias = Flush | Recomplete | Custom
 def placeholder(given: Sequence[str]) -> str:
     """One of the placeholders."""
     return random.choice(given)  # noqa: S311 (an apology is no secret)
+
+
+# --- output -----------------------------------------------------------------------------------------------------------
+
+
+plain_text = without_tags
+no_tool_syntax = text_fault
+
+
+def not_empty(text: str) -> str | None:
+    """Refuse a text that says nothing."""
+    return None if text.strip() else EMPTY

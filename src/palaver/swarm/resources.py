@@ -8,6 +8,8 @@ Rules:
   of the swarm. What nobody described raises ``SwarmError``.
 - What is shared, and who is banned, stands in the thread ``<realm>/shared`` of the store.
 
+What a session reaches of the swarm's policies, states, storages, derived values and memory.
+
 Stability: experimental.
 """
 
@@ -18,20 +20,25 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from palaver.core.errors import SwarmError
 from palaver.store.memory import MemoryStore
-from palaver.swarm.compute import ComputeCell
+from palaver.swarm.call_context import CALL
 from palaver.swarm.events import SHARED, Event
-from palaver.swarm.memory import Memory
+from palaver.swarm.extras.compute import ComputeCell
+from palaver.swarm.extras.memory import Memory
+from palaver.swarm.extras.storage import Storage, StorageCell
+from palaver.swarm.log import SharedRecords, Values
 from palaver.swarm.names import client_thread
-from palaver.swarm.place import CALL
 from palaver.swarm.policy import Policies, PolicyCell
-from palaver.swarm.records import SharedRecords, Values
 from palaver.swarm.state import State, StateCell
-from palaver.swarm.storage import Storage, StorageCell
 
 if TYPE_CHECKING:
     from palaver.store.store import Store
-    from palaver.swarm.compute import Compute
+    from palaver.swarm.extras.compute import Compute
+    from palaver.swarm.live import LiveSwarm
     from palaver.swarm.swarm import Swarm
+
+
+# --- resources --------------------------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 Publish: TypeAlias = Callable[[Event], None]
@@ -122,3 +129,39 @@ class Resources:
         if key not in cells:
             cells[key] = make(values, client, shared.publish)
         return cells[key]
+
+
+# --- session resources ------------------------------------------------------------------------------------------------
+
+
+class SessionResources:
+    """The part of a session that stands before its resources."""
+
+    client: str
+    live: LiveSwarm
+    resources: Resources
+
+    async def refused_input(self, text: str) -> str | None:
+        """What a policy says instead of passing a message on; ``None`` when all pass it."""
+        return await self.live.shared.policies.check_input(text, self.client)
+
+    async def refused_output(self, text: str) -> str | None:
+        """What a policy says instead of an answer; ``None`` when all pass it."""
+        return await self.live.shared.policies.check_output(text, self.client)
+
+    def state(self, state: State[T] | str) -> StateCell[T]:
+        """A state that agents share, by description or name. Raises ``SwarmError`` for an unknown one."""
+        return self.resources.state(state)
+
+    def storage(self, storage: Storage[T] | str) -> StorageCell[T]:
+        """A storage, to search and to fill. Raises ``SwarmError`` for an unknown one."""
+        return self.resources.storage(storage)
+
+    def compute(self, compute: Compute[T] | str) -> ComputeCell[T]:
+        """A derived value. Raises ``SwarmError`` for an unknown one."""
+        return self.resources.compute(compute)
+
+    @property
+    def memory(self) -> Memory:
+        """What is remembered of the client."""
+        return self.resources.memory

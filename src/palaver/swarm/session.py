@@ -29,19 +29,17 @@ from palaver.core.errors import ClosedError, NavigationError, StoreError, SwarmE
 from palaver.core.messages import AssistantMessage, Message, Mode
 from palaver.core.parts import Text
 from palaver.swarm.agent import SwarmAgent
+from palaver.swarm.agent_session import Seat
 from palaver.swarm.background import Background
+from palaver.swarm.call_context import CALL, CURRENT, LOGGER, Place, watched
 from palaver.swarm.commits import Commits
 from palaver.swarm.events import SOURCES
-from palaver.swarm.named import TURN, NamedTurns
-from palaver.swarm.names import checked_run, name_of_agent
+from palaver.swarm.log import Records
+from palaver.swarm.names import TURN, NamedTurns, checked_run, name_of_agent
 from palaver.swarm.navigator import Navigator
-from palaver.swarm.place import CALL, CURRENT, LOGGER, Place, watched
-from palaver.swarm.records import Records
-from palaver.swarm.resources import Resources
-from palaver.swarm.said import Content, Said, checked_text, said
-from palaver.swarm.seat import Seat
-from palaver.swarm.session_resources import SessionResources
+from palaver.swarm.resources import Resources, SessionResources
 from palaver.swarm.turn import Turn
+from palaver.swarm.user_input import Content, Said, checked_text, said
 from palaver.threads.agent_view import AgentView
 from palaver.threads.view import PLACEHOLDER
 

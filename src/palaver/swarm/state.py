@@ -26,8 +26,8 @@ from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 import anyio
 
 from palaver.core.errors import StoreError
-from palaver.swarm.cell import MISSING, Cell, Observer, Publish, named, observed, plain, resolved, typed
-from palaver.swarm.records import Values
+from palaver.swarm.log import Values
+from palaver.swarm.shared_value import MISSING, Cell, Observer, Publish, named, observed, plain, resolved, typed
 
 T = TypeVar("T")
 

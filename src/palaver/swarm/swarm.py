@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.errors import SwarmError
+from palaver.core.type_checks import check_arguments
 from palaver.swarm.agent import SwarmAgent
-from palaver.swarm.compute import Compute
+from palaver.swarm.extras.compute import Compute
+from palaver.swarm.extras.storage import Storage
 from palaver.swarm.live import LiveSwarm
 from palaver.swarm.policy import Policy
 from palaver.swarm.state import State
-from palaver.swarm.storage import Storage
 from palaver.swarm.turn import NESTED
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from typing import Any, Final, Literal, NamedTuple, Union, cast, get_args, get_o
 from msgspec import Raw, Struct, UnsetType, structs
 
 from palaver.core import parts
-from palaver.core.careful import Extra
 from palaver.core.messages import MESSAGE_CLASSES, Message, holds
+from palaver.core.slow_path import Extra
 from palaver.core.usage import Usage, UsagePass
 
 _BASE: Final = "base"

@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 from msgspec import UNSET, Raw, Struct, structs
 
-from palaver.core import canonical, jsontext, parts, typed
+from palaver.core import canonical, jsontext, parts, type_checks
 from palaver.core.errors import PalaverError
 from palaver.core.factories import assistant, developer, flush, rescue, system, tool, tool_call, user
 from palaver.core.messages import Message
@@ -70,7 +70,7 @@ def values_for(cls: type[Struct], name: str) -> Iterator[object]:
     """Values that a field of a class cannot hold."""
     for value in WRONG:
         try:
-            typed.checked(cls, name, value)
+            type_checks.checked(cls, name, value)
         except Exception:  # noqa: BLE001 (whatever it is, the field does not hold it)
             yield value
 
@@ -102,7 +102,7 @@ def older_writer() -> Generator[None]:
     def nothing(*_values: object) -> None:
         """Check nothing."""
 
-    with patch.object(canonical, "_check", nothing), patch.object(typed, "verify", nothing):
+    with patch.object(canonical, "_check", nothing), patch.object(type_checks, "verify", nothing):
         yield
 
 

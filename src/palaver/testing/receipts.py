@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from msgspec import UNSET, Raw, Struct, structs
 
 from palaver import wires
-from palaver.core import canonical, jsontext, mediatypes
+from palaver.core import canonical, jsontext, media_types
 from palaver.core.errors import PalaverError
 from palaver.core.messages import AssistantMessage, FlushMarker, RescueMarker, ToolMessage
 from palaver.core.parts import (
@@ -47,8 +47,8 @@ from palaver.core.parts import (
 from palaver.core.surrogates import sayable, sayable_json
 from palaver.core.tools import ProviderTool, Tool
 from palaver.testing.tables import row
-from palaver.wires import reading, vendors
-from palaver.wires.thinking import DYNAMIC
+from palaver.wires._engine import json_fields, vendors
+from palaver.wires._engine.thinking import DYNAMIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -425,7 +425,7 @@ def _of_media(part: Media) -> _Said:
             return _Said(kind, _joined(data))
         case Url(url):
             try:
-                return _Said(kind, _joined(mediatypes.split_data_uri(url)[1]))
+                return _Said(kind, _joined(media_types.split_data_uri(url)[1]))
             except PalaverError:
                 return _Said(kind, sayable(url))
         case FileId(file_id):
@@ -444,7 +444,7 @@ def _vendor(message: Value, wire: str) -> str | None:
     """Whose answer a message is; ``None``: it is no answer."""
     if not isinstance(message, AssistantMessage):
         return None
-    hint = reading.native(message, wire).get("@@vendor")
+    hint = json_fields.native(message, wire).get("@@vendor")
     return None if hint is None else jsontext.text(hint)
 
 
@@ -454,8 +454,8 @@ def _own_fields(value: Value, name: str, index: int | None, part: int | None, me
     vendor = _vendor(message, wire)
     if vendor is not None and vendor != accent:
         return
-    for key, raw in reading.visible(reading.native(value, wire)).items():
-        if not vendors.says_nothing(raw) and reading.named(key, raw) is not None:
+    for key, raw in json_fields.visible(json_fields.native(value, wire)).items():
+        if not vendors.says_nothing(raw) and json_fields.named(key, raw) is not None:
             yield from (_Said(key, each, index, part, json=True) for each in _within(_value(raw)))
 
 
@@ -466,7 +466,7 @@ def _within(node: Any) -> list[Any]:
     table = cast("dict[str, Any]", node)
     if table.keys() == {"id"}:
         return [*table.values()]
-    kept = [each for key, each in table.items() if reading.named(key, jsontext.raw(each)) is not None]
+    kept = [each for key, each in table.items() if json_fields.named(key, jsontext.raw(each)) is not None]
     return [inner for each in kept if _written(each) not in _EMPTY for inner in _within(each)]
 
 
@@ -480,12 +480,12 @@ def _foreign(request: Request, wire: str, accent: str) -> Iterator[_Said]:
             values.append((message, index, None))
             values += [(part, index, position) for position, part in enumerate(message.content)]
     for value, at, position in values:
-        for _, key, raw in reading.foreign(value, wire):
+        for _, key, raw in json_fields.foreign(value, wire):
             yield _Said(key, jsontext.value(raw), at, position, of_tool=isinstance(value, Tool))
         vendor = None if at is None else _vendor(request.messages[at], wire)
         if vendor is not None and vendor != accent and not isinstance(value, Reasoning):
-            for key, raw in reading.visible(reading.native(value, wire)).items():
-                if not vendors.says_nothing(raw) and reading.named(key, raw) is not None and key != "name":
+            for key, raw in json_fields.visible(json_fields.native(value, wire)).items():
+                if not vendors.says_nothing(raw) and json_fields.named(key, raw) is not None and key != "name":
                     yield _Said(key, jsontext.value(raw), at, position)
 
 
@@ -543,7 +543,7 @@ def _empties_of(wire: str, request: Request) -> set[str]:
             values += [message, *message.content]
         else:
             for value in (message, *message.content):
-                fields = reading.visible(reading.native(value, wire)).values()
+                fields = json_fields.visible(json_fields.native(value, wire)).values()
                 texts += [bytes(raw).decode() for raw in fields if not vendors.says_nothing(raw)]
         if isinstance(message, ToolMessage) and not message.content:
             texts.append('""')

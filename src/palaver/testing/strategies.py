@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from palaver.core import events as events_, jsontext, messages, parts
-from palaver.core.careful import WIRE, Extra
 from palaver.core.messages import Message
 from palaver.core.request import OutputFormat, Request, Response, Settings, ToolChoice
+from palaver.core.slow_path import WIRE, Extra
 from palaver.core.tools import AnyTool, ProviderTool, Tool
 from palaver.core.usage import Usage, UsagePass
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Final, cast
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.messages import (
     AssistantMessage,
     FlushMarker,
@@ -38,6 +37,7 @@ from palaver.core.messages import (
 )
 from palaver.core.pairs import client_calls
 from palaver.core.parts import AnyPart, MalformedToolCall, Reasoning, Text, ToolCall
+from palaver.core.type_checks import check_arguments
 from palaver.threads.thread import Entry
 from palaver.threads.view import ModelsView, checked_keep, is_sent
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.messages import FlushMarker, Message, RescueMarker, ToolMessage
-from palaver.threads.growing import Beginning
+from palaver.core.type_checks import check_arguments
+from palaver.threads.prefix import Beginning
 from palaver.threads.thread import Entry
 from palaver.threads.view import ModelsView, checked_keep, is_sent
 

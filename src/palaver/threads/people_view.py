@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from palaver.core.messages import DeveloperMessage, Message, SystemMessage, UserMessage
-from palaver.threads.growing import Beginning
+from palaver.threads.prefix import Beginning
 from palaver.threads.thread import Entry
 from palaver.threads.view import DISCARDED, RECORD, View
 

@@ -32,7 +32,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias, TypeGuard, cast
 
-from palaver.core.argument_types import check_arguments
 from palaver.core.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -44,6 +43,7 @@ from palaver.core.messages import (
 from palaver.core.pairs import BETWEEN, MISSING_RESULT, TIED, missing, paired, reach, tied, told
 from palaver.core.parts import AnyPart, Reasoning, ToolCall
 from palaver.core.request import Loss
+from palaver.core.type_checks import check_arguments
 
 Unanswered: TypeAlias = Literal["answer", "drop"]
 Orphans: TypeAlias = Literal["tell", "keep", "drop"]

@@ -25,13 +25,13 @@ from typing import Final, cast
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from palaver.core import typed
-from palaver.core.argument_types import check_arguments
+from palaver.core import type_checks
 from palaver.core.errors import ConflictError, MessageError, NotFoundError, StoreError
 from palaver.core.messages import MESSAGE_CLASSES, Message
+from palaver.core.type_checks import check_arguments
 from palaver.core.value import short_repr
-from palaver.threads.growing import Beginning
 from palaver.threads.ids import now_ms, uuid7
+from palaver.threads.prefix import Beginning
 
 MAIN: Final = "main"
 """The branch that a thread begins with."""
@@ -100,7 +100,7 @@ def verified(messages: Iterable[Message]) -> list[Message]:
         if not isinstance(message, MESSAGE_CLASSES):
             raise MessageError(f"messages[{index}]: expected a message, got {type(message).__name__}")
         try:
-            typed.verify(message)
+            type_checks.verify(message)
         except MessageError as error:
             raise MessageError(f"messages[{index}]: {error}") from None
     return cast("list[Message]", given)

@@ -3,7 +3,7 @@
 Rules:
 
 - A counter is local and pure: the same message gives the same number, at once. What a provider would count is asked of
-  the provider (``palaver.models.counting``); the difference is a matter of calibration.
+  the provider (``palaver.models.token_count``); the difference is a matter of calibration.
 - A message is the sum of its parts, as it is for the estimate, and nothing where it has none; the marks around it are
   added where a whole prompt is weighed. Text of every kind is counted as text: what somebody said, reasoning, the
   arguments of a call, results. What no tokeniser reads (media, what a provider encrypted) is estimated, by every

@@ -19,7 +19,7 @@ from palaver.core.errors import UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from palaver.wires.wire import Wire
+    from palaver.wires._engine.wire import Wire
 
 _WIRES: Final = {
     "openai_chat": "palaver.wires.openai_chat",

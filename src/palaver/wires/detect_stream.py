@@ -28,9 +28,9 @@ from msgspec import Struct
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
-from palaver.stream.eventstream import EventStreamReader
+from palaver.stream.event_stream import EventStreamReader
 from palaver.stream.ndjson import NDJSONReader
-from palaver.stream.partial import PartialJSON
+from palaver.stream.partial_json import PartialJSON
 from palaver.stream.sse import SSEReader
 
 if TYPE_CHECKING:

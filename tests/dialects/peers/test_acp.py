@@ -6,16 +6,16 @@ import json
 
 import pytest
 
-from palaver import dialects
+from palaver import transcripts
 from tests.dialects.samples import FILES, IDS, origin
 
 schema = pytest.importorskip("acp.schema", reason="no agent-client-protocol")
-ACP = dialects.get("acp")
+ACP = transcripts.get("acp")
 
 
 @pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
 def test_the_schema_takes_every_notification_that_we_write(name, path):
-    for transcript in dialects.get(name).read(path.read_bytes(), origin(path)):
+    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
         for line in ACP.write(transcript).body.splitlines() if name != "acp" else ():
             said = json.loads(line)
             assert said["method"] == "session/update"

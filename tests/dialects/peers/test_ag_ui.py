@@ -11,14 +11,18 @@ core = pytest.importorskip("ag_ui.core", reason="the producer's models")
 
 from pydantic import TypeAdapter  # noqa: E402
 
-from palaver import assistant, dialects, user  # noqa: E402
+from palaver import (
+    assistant,
+    transcripts,
+    user,
+)
 from palaver.core.parts import ToolCall  # noqa: E402
-from palaver.dialects.carrying import without_records  # noqa: E402
-from palaver.dialects.writing import is_record  # noqa: E402
 from palaver.threads.thread import Entry  # noqa: E402
+from palaver.transcripts.extension_slot import without_records  # noqa: E402
+from palaver.transcripts.writer import is_record  # noqa: E402
 from tests.dialects.samples import FILES, IDS, origin  # noqa: E402
 
-DIALECT = dialects.get("ag_ui")
+DIALECT = transcripts.get("ag_ui")
 EVENT = TypeAdapter(core.Event)
 
 
@@ -37,7 +41,7 @@ def stripped(transcript):
 
 @pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
 def test_every_conversation_is_a_run_that_could_be_asked_for(name, path):
-    for transcript in dialects.get(name).read(path.read_bytes(), origin(path)):
+    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
         written = DIALECT.write(stripped(transcript)).body
         # pydantic refuses escapes of lone surrogates, which the TypeScript client takes
         plain = re.sub(rb"(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}", rb"\1?", written)
@@ -97,7 +101,7 @@ def test_what_the_models_write_is_read_and_written_back():
     )
     for indent in (None, 2):
         data = run.model_dump_json(by_alias=True, exclude_none=True, indent=indent).encode()
-        assert [each.dialect for each in dialects.detect(data)] == ["ag_ui"]
+        assert [each.dialect for each in transcripts.detect(data)] == ["ag_ui"]
         (transcript,), drift = DIALECT.read_with_drift(data)
         assert drift == ()
         assert [each.role for each in said(transcript)] == ["user", "assistant", "tool"]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core import factories
 from palaver.core.messages import ToolMessage
 from palaver.core.parts import Text
@@ -36,7 +36,7 @@ def accepted(written, tmp_path, *, new=True):
 def test_every_conversation_of_every_dialect_is_accepted(name, path, tmp_path):
     if name == "atif":
         pytest.skip("not from elsewhere")
-    for transcript in dialects.get(name).read(path.read_bytes(), origin(path)):
+    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
         for carry in (True, False):
             accepted(ATIF.write(transcript, carry=carry), tmp_path)
 

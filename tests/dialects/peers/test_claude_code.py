@@ -11,19 +11,19 @@ sdk = pytest.importorskip("claude_agent_sdk", reason="the producer's package")
 
 from claude_agent_sdk.testing import run_session_store_conformance  # noqa: E402
 
-from palaver import dialects  # noqa: E402
+from palaver import transcripts  # noqa: E402
 from palaver.core.messages import AssistantMessage, ToolMessage  # noqa: E402
-from palaver.dialects.carrying import without_records  # noqa: E402
-from palaver.dialects.claude_code.forms import file_name  # noqa: E402
-from palaver.dialects.claude_code.session_store import SessionStore, SummingSessionStore  # noqa: E402
-from palaver.dialects.conversation import session_of  # noqa: E402
-from palaver.dialects.writing import is_record  # noqa: E402
 from palaver.store.memory import MemoryStore  # noqa: E402
 from palaver.store.sqlite import SQLiteStore  # noqa: E402
 from palaver.threads import for_model  # noqa: E402
+from palaver.transcripts.claude_code.session_store import SessionStore, SummingSessionStore  # noqa: E402
+from palaver.transcripts.claude_code.shapes import file_name  # noqa: E402
+from palaver.transcripts.conversation import session_of  # noqa: E402
+from palaver.transcripts.extension_slot import without_records  # noqa: E402
+from palaver.transcripts.writer import is_record  # noqa: E402
 from tests.dialects.samples import FILES, IDS, origin  # noqa: E402
 
-DIALECT = dialects.get("claude_code")
+DIALECT = transcripts.get("claude_code")
 KINDS = {"user", "assistant", "progress", "system", "attachment"}
 REQUIRED = {
     "user": {"message"},
@@ -86,7 +86,7 @@ def ids_of(blocks):
 def foreign():
     """Every conversation of every dialect's files."""
     for (name, path), label in zip(FILES, IDS, strict=True):
-        for number, transcript in enumerate(dialects.get(name).read(path.read_bytes(), origin(path))):
+        for number, transcript in enumerate(transcripts.get(name).read(path.read_bytes(), origin(path))):
             yield pytest.param(transcript, id=f"{label}-{number}")
 
 

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from palaver import dialects
+from palaver import transcripts
 from tests.dialects.peers.node import MODULES
 from tests.dialects.samples import FILES, IDS, origin
 
@@ -20,7 +20,7 @@ NODE = shutil.which("node")
 SKIPPED = "no node" if NODE is None else f"no @codebuff/sdk in {MODULES} (PALAVER_NODE_PEERS)"
 pytestmark = pytest.mark.skipif(NODE is None or not BUNDLE.is_file(), reason=SKIPPED)
 
-CODEBUFF = dialects.get("codebuff")
+CODEBUFF = transcripts.get("codebuff")
 PROGRAM = """
 import { readFileSync } from 'node:fs'
 import { convertCbToModelMessages as convert, withMessageHistory } from './sdk.mjs'
@@ -65,7 +65,7 @@ def sdk(tmp_path_factory):
 def test_the_sdk_takes_every_conversation_that_we_write(sdk):
     given, labels = [], []
     for (name, path), label in zip(FILES, IDS, strict=True):
-        dialect = dialects.get(name)
+        dialect = transcripts.get(name)
         if dialect.reading is None or label == "codebuff-first.json":
             continue
         for transcript in dialect.read(path.read_bytes(), origin(path)):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core.messages import ToolMessage
 from tests.dialects.samples import FILES, IDS, origin
 from tests.dialects.test_inspect import INSPECT, LOG, edited, everything, messages, read, transcript_of
@@ -27,7 +27,7 @@ def accepted(written, tmp_path):
 def test_every_conversation_of_every_dialect_is_accepted(name, path, carry, tmp_path):
     if name == "inspect":
         pytest.skip("not from elsewhere")
-    for transcript in dialects.get(name).read(path.read_bytes(), origin(path)):
+    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
         read_back = accepted(INSPECT.write(transcript, carry=carry), tmp_path)
         assert len(read_back.samples) == 1
 
@@ -97,11 +97,11 @@ def test_what_inspect_writes_is_read(ending, tmp_path):
     path = tmp_path / f"log.{ending}"
     log.write_eval_log(theirs(), str(path))
     data = path.read_bytes()
-    assert [each.dialect for each in dialects.detect(data, path.name)] == ["inspect"]
-    transcripts, drift = INSPECT.read_with_drift(data)
+    assert [each.dialect for each in transcripts.detect(data, path.name)] == ["inspect"]
+    sessions, drift = INSPECT.read_with_drift(data)
     assert drift == ()
-    assert len(transcripts) == 2
-    for each in transcripts:
+    assert len(sessions) == 2
+    for each in sessions:
         system, user, first, result, last = messages(each)
         assert user.text == "Look " * 60
         assert first.tool_calls[0].arguments == {"a": [1, 2.5]}
@@ -109,7 +109,7 @@ def test_what_inspect_writes_is_read(ending, tmp_path):
         assert result.is_error
         assert (last.text, last.usage.input, last.finish_reason) == ("Done.", 3, "stop")
         assert system.text == "Rule"
-    written = INSPECT.write_many(transcripts)
+    written = INSPECT.write_many(sessions)
     if ending == "json":
         assert written.body == data
     ours, own = accepted(written, tmp_path), log.read_eval_log(str(path), resolve_attachments=True)

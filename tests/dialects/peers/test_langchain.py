@@ -21,13 +21,13 @@ from langchain_core.messages import (  # noqa: E402
     messages_to_dict,
 )
 
-from palaver import dialects  # noqa: E402
+from palaver import transcripts  # noqa: E402
 from palaver.core.parts import Reasoning, ToolCall  # noqa: E402
-from palaver.dialects.carrying import without_records  # noqa: E402
-from palaver.dialects.writing import is_record  # noqa: E402
+from palaver.transcripts.extension_slot import without_records  # noqa: E402
+from palaver.transcripts.writer import is_record  # noqa: E402
 from tests.dialects.samples import FILES, IDS, origin  # noqa: E402
 
-DIALECT = dialects.get("langchain")
+DIALECT = transcripts.get("langchain")
 
 
 def said(transcript):
@@ -36,7 +36,7 @@ def said(transcript):
 
 @pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
 def test_langchain_takes_every_conversation(name, path):
-    for transcript in dialects.get(name).read(path.read_bytes(), origin(path)):
+    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
         anew = type(transcript)(stripped(transcript.thread), transcript.title, transcript.metadata)
         written = json.loads(DIALECT.write(anew).body)
         found = messages_from_dict(written)
@@ -74,7 +74,7 @@ OWN = [
 @pytest.mark.parametrize("form", [messages_to_dict, lambda each: [dumpd(one) for one in each]])
 def test_what_langchain_writes_is_read_and_written_back(form):
     data = json.dumps(form(OWN)).encode()
-    (found, *_) = dialects.detect(data)
+    (found, *_) = transcripts.detect(data)
     assert found.dialect == "langchain"
     (transcript,), drift = DIALECT.read_with_drift(data)
     assert drift == ()
@@ -112,7 +112,7 @@ def test_chunks_add_up_as_they_do_there():
 def test_the_free_slot_and_the_forms_load():
     message = HumanMessage("x", additional_kwargs={"palaver": {"sum": "0", "messages": []}})
     assert messages_from_dict(messages_to_dict([message, RemoveMessage("1")]))[0] == message
-    (found, *_) = dialects.detect(json.dumps([dumpd(message)]).encode())
+    (found, *_) = transcripts.detect(json.dumps([dumpd(message)]).encode())
     (transcript,) = DIALECT.read(json.dumps([dumpd(message)]).encode())
     entry = transcript.thread.entries[1]
     thread = type(transcript.thread)(transcript.thread.id)

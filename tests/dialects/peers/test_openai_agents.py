@@ -23,14 +23,14 @@ from openai.types.responses import (  # noqa: E402
 )
 
 import palaver as p  # noqa: E402
-from palaver import dialects  # noqa: E402
-from palaver.dialects.carrying import without_records  # noqa: E402
-from palaver.dialects.conversation import transcript_of  # noqa: E402
-from palaver.dialects.openai_agents import read_sqlite, write_sqlite  # noqa: E402
-from palaver.dialects.writing import is_record  # noqa: E402
+from palaver import transcripts  # noqa: E402
+from palaver.transcripts.conversation import transcript_of  # noqa: E402
+from palaver.transcripts.extension_slot import without_records  # noqa: E402
+from palaver.transcripts.openai_agents import read_sqlite, write_sqlite  # noqa: E402
+from palaver.transcripts.writer import is_record  # noqa: E402
 from tests.dialects.samples import FILES, IDS, origin  # noqa: E402
 
-DIALECT = dialects.get("openai_agents")
+DIALECT = transcripts.get("openai_agents")
 every_file = pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
 
 
@@ -46,7 +46,7 @@ def stripped(transcript):
 
 def foreign(name, path):
     """The conversations of a file, written as items."""
-    for transcript in dialects.get(name).read(path.read_bytes(), origin(path)):
+    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
         yield stripped(transcript)
 
 
@@ -203,7 +203,7 @@ def test_we_read_the_state_of_a_run_and_it_takes_it_back():
         return agent, result.to_state().to_string()
 
     agent, text = asyncio.run(talk())
-    (found, *_) = dialects.detect(text.encode())
+    (found, *_) = transcripts.detect(text.encode())
     assert (found.dialect, found.confidence) == ("openai_agents", 1.0)
     (transcript,), drift = DIALECT.read_with_drift(text.encode())
     assert drift == ()

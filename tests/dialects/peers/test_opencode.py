@@ -7,15 +7,15 @@ import re
 
 import pytest
 
-from palaver import dialects
+from palaver import transcripts
 from palaver.core import canonical
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import transcript_of
-from palaver.dialects.writing import is_record
+from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
 from tests.dialects.peers import node
 from tests.dialects.samples import FILES, FOLDER, origin
 
-OPENCODE = dialects.get("opencode")
+OPENCODE = transcripts.get("opencode")
 ID = {
     "ses": re.compile(r"ses_[0-9a-f]{12}\w{14}"),
     "msg": re.compile(r"msg\w+"),
@@ -26,7 +26,7 @@ ID = {
 def written(history):
     """Every conversation of every file, written as one from elsewhere."""
     for name, path in FILES:
-        for number, transcript in enumerate(dialects.get(name).read(path.read_bytes(), origin(path))):
+        for number, transcript in enumerate(transcripts.get(name).read(path.read_bytes(), origin(path))):
             messages = [without_records(entry.message) for entry in transcript.thread.path() if not is_record(entry)]
             yield f"{name}-{path.name}-{number}", OPENCODE.write(transcript_of(messages), history=history).body
 
@@ -73,7 +73,7 @@ def test_opencode_imports_what_is_written_and_exports_it_as_it_was(tmp_path):
         without_records(entry.message).replace(id=None)
         for name, path in FILES
         if path.name != "odd.json"  # 2**70, which is no number of JavaScript
-        for transcript in dialects.get(name).read(path.read_bytes(), origin(path))
+        for transcript in transcripts.get(name).read(path.read_bytes(), origin(path))
         for entry in transcript.thread.path()
         if not is_record(entry)
     ]

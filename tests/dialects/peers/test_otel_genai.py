@@ -11,13 +11,13 @@ import pytest
 types = pytest.importorskip("opentelemetry.util.genai.types", reason="the types of the conventions")
 utils = pytest.importorskip("opentelemetry.util.genai.utils", reason="how instrumentations write them")
 
-from palaver import dialects  # noqa: E402
+from palaver import transcripts  # noqa: E402
 from palaver.core.parts import Image, Json, Reasoning, Text, ToolCall  # noqa: E402
-from palaver.dialects.carrying import without_records  # noqa: E402
-from palaver.dialects.writing import is_record  # noqa: E402
+from palaver.transcripts.extension_slot import without_records  # noqa: E402
+from palaver.transcripts.writer import is_record  # noqa: E402
 from tests.dialects.samples import FILES, IDS, origin  # noqa: E402
 
-DIALECT = dialects.get("otel_genai")
+DIALECT = transcripts.get("otel_genai")
 PARTS = {
     "text": types.TextPart,
     "reasoning": types.ReasoningPart,
@@ -43,7 +43,7 @@ def stripped(transcript):
 
 @pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
 def test_every_part_is_one_of_the_conventions(name, path):
-    for transcript in dialects.get(name).read(path.read_bytes(), origin(path)):
+    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
         for message in json.loads(DIALECT.write(stripped(transcript)).body):
             assert message["role"] in {"system", "developer", "user", "assistant", "tool"}
             for part in message["parts"]:
@@ -74,7 +74,7 @@ def test_what_an_instrumentation_writes_is_read():
         "gen_ai.output.messages": utils.gen_ai_json_dumps([asdict(answer)]),
     }
     file = json.dumps(attributes).encode()
-    assert [each.dialect for each in dialects.detect(file)] == ["otel_genai"]
+    assert [each.dialect for each in transcripts.detect(file)] == ["otel_genai"]
     (transcript,), drift = DIALECT.read_with_drift(file)
     assert drift == ()
     found = [entry.message for entry in transcript.thread.path() if not is_record(entry)]

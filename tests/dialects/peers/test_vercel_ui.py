@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from palaver import dialects
-from palaver.dialects.carrying import without_records
-from palaver.dialects.conversation import transcript_of
-from palaver.dialects.writing import is_record
+from palaver import transcripts
+from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
 from tests.dialects.peers import node
 from tests.dialects.samples import FILES, FOLDER, origin
 
 PACKAGES = ("ai5", "ai6", "ai7")
-VERCEL = dialects.get("vercel_ui")
+VERCEL = transcripts.get("vercel_ui")
 
 
 def written(history):
@@ -22,7 +22,7 @@ def written(history):
     for name, path in FILES:
         if name == "vercel_ui":
             continue
-        for number, transcript in enumerate(dialects.get(name).read(path.read_bytes(), origin(path))):
+        for number, transcript in enumerate(transcripts.get(name).read(path.read_bytes(), origin(path))):
             body = VERCEL.write(transcript, history=history).body
             if json.loads(body):
                 yield f"{name}-{path.name}-{number}", body

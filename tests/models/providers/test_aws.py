@@ -34,7 +34,7 @@ from palaver.models.http_model import Model
 from palaver.models.language_model import Prompt, complete
 from palaver.models.providers import aws, find
 from palaver.models.retry import Retry
-from palaver.stream import eventstream
+from palaver.stream import event_stream
 
 KEYS = Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 VARIABLES = (
@@ -303,11 +303,11 @@ def _wrapped(data: bytes) -> bytes:
     """A stream of the Messages wire, each event in a frame of ``invoke``."""
     lines = [line.removeprefix(b"data: ") for line in data.splitlines() if line.startswith(b"data: ")]
     payloads = [json.dumps({"bytes": base64.b64encode(line).decode(), "p": "abc"}).encode() for line in lines]
-    return b"".join(eventstream.write(payload, "chunk") for payload in payloads)
+    return b"".join(event_stream.write(payload, "chunk") for payload in payloads)
 
 
 def _streamed() -> bytes:
-    from palaver.stream.narrate import narrate
+    from palaver.stream.replay_events import narrate
 
     encoder = wires.get("anthropic_messages").stream_encoder()
     return b"".join(encoder.feed(event) for event in narrate(SPOKEN)) + encoder.finish()
@@ -339,7 +339,7 @@ def test_a_stream_that_ends_inside_a_frame_is_an_error(cut):
 @pytest.mark.parametrize("payload", [b"{}", b"[]", b'{"bytes":3}', b'{"bytes":"?"}', b'{"bytes":"aGk="}', b"\xff"])
 def test_a_frame_that_holds_no_event_is_an_error(payload):
     with pytest.raises(p.DecodeError, match="holds no event"):
-        aws.InvokeStream().feed(eventstream.write(payload, "chunk"))
+        aws.InvokeStream().feed(event_stream.write(payload, "chunk"))
 
 
 @pytest.mark.row("DAS-15")
@@ -347,7 +347,7 @@ def test_a_frame_that_holds_no_event_is_an_error(payload):
     ("payload", "message"), [(b'{"message":"Too many."}', "Too many."), (b"what?", "what?"), (b"[]", "[]")]
 )
 def test_an_exception_is_an_error_of_the_provider(payload, message):
-    frame = eventstream.write(payload, "throttlingException", kind="exception")
+    frame = event_stream.write(payload, "throttlingException", kind="exception")
     decoder = wires.get("anthropic_messages").stream_decoder()
     decoder.feed(aws.InvokeStream().feed(frame))
     with pytest.raises(p.StreamError, match=re.escape(message)) as caught:

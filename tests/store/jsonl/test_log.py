@@ -24,8 +24,8 @@ from palaver.store.jsonl import lines, log_file
 from palaver.store.jsonl.log import JsonlLog, LogFailure, default_directory
 from palaver.store.jsonl.log_line import LogContext
 from palaver.store.jsonl.log_reader import read_log, threads_of
+from palaver.store.records import is_unreadable
 from palaver.store.store import Damage
-from palaver.store.unreadable import is_unreadable
 from palaver.testing import strategies
 from palaver.testing.ill_typed import older_writer, unreadable_values
 from palaver.threads import Entry, Thread

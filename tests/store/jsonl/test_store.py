@@ -17,12 +17,11 @@ from hypothesis.stateful import run_state_machine_as_test
 
 import palaver as p
 from palaver.core.errors import ConflictError, DecodeError, NotFoundError, StoreError, UnavailableError
-from palaver.store.changes import BlobPut, BlobsDropped, Created, Deleted, Joined, Updated
 from palaver.store.jsonl import JsonlStore, journal, lines
 from palaver.store.jsonl.folder import LOCK, SUFFIX
 from palaver.store.location import open_store
+from palaver.store.records import BlobPut, BlobsDropped, Created, Deleted, Joined, Updated, is_unreadable
 from palaver.store.store import Query
-from palaver.store.unreadable import is_unreadable
 from palaver.testing import strategies
 from palaver.testing.stores_machine import machine
 from palaver.threads import Entry

@@ -4,8 +4,8 @@ import pytest
 
 import palaver as p
 from palaver.core.errors import DamageError
+from palaver.store.records import is_unreadable
 from palaver.store.store import Query
-from palaver.store.unreadable import is_unreadable
 from tests.store.postgres.server import run
 
 pytestmark = [pytest.mark.server, pytest.mark.law(8)]

@@ -9,9 +9,9 @@ from msgspec import UNSET
 
 import palaver as p
 from palaver.core.errors import ConflictError, UnavailableError
-from palaver.store.postgres import PostgresStore, appending, batch, searching
+from palaver.store.postgres import PostgresStore, appends, call_parameters, search
 from palaver.store.postgres.database import Link
-from palaver.store.rows import prepare
+from palaver.store.records import prepare
 from palaver.store.store import Query
 from tests.store.postgres.server import CONNINFO, open_store, run, waits
 
@@ -20,12 +20,12 @@ pytestmark = [pytest.mark.server, pytest.mark.law(8)]
 
 def joining(thread, *texts, branch="main", expect=UNSET, key=None):
     rows = prepare([p.user(text) for text in texts])
-    return appending.Joining(thread, branch, expect, key, rows, batch.size(rows))
+    return appends.Joining(thread, branch, expect, key, rows, call_parameters.size(rows))
 
 
 def send(schema, *group, again=False):
     with psycopg.connect(CONNINFO, autocommit=True) as connection:
-        return appending.join(Link(connection, schema, {}), group, again=again)
+        return appends.join(Link(connection, schema, {}), group, again=again)
 
 
 def test_each_of_a_group_has_its_own_outcome(store, schema):
@@ -72,17 +72,17 @@ def test_a_thread_that_another_client_holds_does_not_hold_up_the_others(store, s
     with ThreadPoolExecutor(len(names)) as pool:
         with psycopg.connect(CONNINFO) as other:
             other.execute(f"select from \"{schema}\".threads where id = 't0' for update")
-            appends = [pool.submit(store.append, name, [p.user(name)]) for name in names]
-            for each in appends[1:]:
+            pending = [pool.submit(store.append, name, [p.user(name)]) for name in names]
+            for each in pending[1:]:
                 assert each.result(timeout=20).head
-            assert not appends[0].done()
-        assert appends[0].result(timeout=20).head
+            assert not pending[0].done()
+        assert pending[0].result(timeout=20).head
     assert store.verify().ok
 
 
 def test_a_group_that_fails_is_done_again_one_by_one(schema, monkeypatch):
     """What the server says of a group is nobody's own; so who is told of it is the one whose fault it is."""
-    real, sizes, gate = appending.join, [], threading.Event()
+    real, sizes, gate = appends.join, [], threading.Event()
 
     def fails(link, group, *, again, waits=True):
         gate.wait()
@@ -95,9 +95,9 @@ def test_a_group_that_fails_is_done_again_one_by_one(schema, monkeypatch):
         names = ["bad", *(f"t{number}" for number in range(11))]
         for name in names:
             store.create(name)
-        monkeypatch.setattr(appending, "join", fails)
+        monkeypatch.setattr(appends, "join", fails)
         with ThreadPoolExecutor(len(names)) as pool:
-            appends = {name: pool.submit(store.append, name, [p.user(name)]) for name in names}
+            pending = {name: pool.submit(store.append, name, [p.user(name)]) for name in names}
             gate.set()
             with pytest.raises(UnavailableError, match="no room"):
                 appends.pop("bad").result()
@@ -111,8 +111,8 @@ def test_a_conflict_is_told_to_one_of_two(store):
     for _ in range(10):
         head = store.info("t").branches["main"]
         with ThreadPoolExecutor(8) as pool:
-            appends = [pool.submit(store.append, "t", [p.user(f"{number}")], expect=head) for number in range(8)]
-        errors = [each.exception() for each in appends]
+            pending = [pool.submit(store.append, "t", [p.user(f"{number}")], expect=head) for number in range(8)]
+        errors = [each.exception() for each in pending]
         assert sum(error is None for error in errors) == 1
         assert all(error is None or isinstance(error, ConflictError) for error in errors)
     assert store.info("t").length == 10
@@ -125,21 +125,21 @@ def test_a_search_waits_for_who_indexes_and_misses_nothing(store, schema, monkey
     """Another process has taken what is new out of the queue, and has not committed yet."""
     store.create("t")
     store.append("t", [p.user("xylophone")])
-    real, begun, go_on = searching._words_of, threading.Event(), threading.Event()
+    real, begun, go_on = search._words_of, threading.Event(), threading.Event()
 
     def slow(*row):
         begun.set()
         go_on.wait()
         return real(*row)
 
-    monkeypatch.setattr(searching, "_words_of", slow)
+    monkeypatch.setattr(search, "_words_of", slow)
     with PostgresStore(CONNINFO, schema=schema) as other, ThreadPoolExecutor(2) as pool:
         first = pool.submit(other.search, Query(text="xylophone"))
         begun.wait()
         second = pool.submit(store.search, Query(text="xylophone"))
         try:
             waits("pg_advisory")
-            store.append("t", [p.user("xylophone two")])  # nobody who appends waits
+            store.append("t", [p.user("xylophone two")])  # nobody who pending waits
         finally:
             go_on.set()
         assert len(first.result()) >= 1
@@ -157,7 +157,7 @@ def test_a_search_without_words_or_labels_indexes_nothing(store, schema):
 
 
 def test_words_are_indexed_in_portions(store, schema, monkeypatch):
-    monkeypatch.setattr(searching, "_PORTION", 3)
+    monkeypatch.setattr(search, "_PORTION", 3)
     store.create("t")
     store.append("t", [p.user(f"word {number}") for number in range(10)])
     assert len(store.search(Query(text="word"))) == 10

@@ -104,11 +104,11 @@ def test_nothing_is_lost_and_nothing_doubled(private_server, kind):
 
 def test_a_commit_whose_answer_was_lost_is_found_again(schema, monkeypatch):
     """The append is done, then the connection breaks before the answer is read: the next try finds its entries."""
-    from palaver.store.postgres import appending
+    from palaver.store.postgres import appends
     from tests.store.postgres.server import open_store
 
     tries = []
-    real = appending.join
+    real = appends.join
 
     def loses_the_first_answer(link, joining, *, again, waits):
         done = real(link, joining, again=again, waits=waits)
@@ -120,7 +120,7 @@ def test_a_commit_whose_answer_was_lost_is_found_again(schema, monkeypatch):
     with open_store(schema) as store:
         store.create("t")
         start = store.append("t", [p.user("start")]).head
-        monkeypatch.setattr(appending, "join", loses_the_first_answer)
+        monkeypatch.setattr(appends, "join", loses_the_first_answer)
         appended = store.append("t", [p.user("a"), p.user("b")], expect=start, key="k")
         assert tries == [False, True]
         assert not appended.repeated
@@ -139,11 +139,11 @@ def test_a_commit_whose_answer_was_lost_is_found_again(schema, monkeypatch):
     ],
 )
 def test_other_changes_are_found_again_too(schema, monkeypatch, name, call):
-    from palaver.store.postgres import writing
+    from palaver.store.postgres import updates
     from tests.store.postgres.server import open_store
 
     tries = []
-    real = getattr(writing, name)
+    real = getattr(updates, name)
 
     def loses_the_first_answer(*values, **named):
         done = real(*values, **named)
@@ -155,7 +155,7 @@ def test_other_changes_are_found_again_too(schema, monkeypatch, name, call):
     with open_store(schema) as store:
         store.create("t")
         store.append("t", [p.user("a")])
-        monkeypatch.setattr(writing, name, loses_the_first_answer)
+        monkeypatch.setattr(updates, name, loses_the_first_answer)
         call(store)
         assert len(tries) == 2
         assert tries[0] == tries[1]

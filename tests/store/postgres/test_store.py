@@ -16,10 +16,10 @@ from psycopg.conninfo import make_conninfo
 
 import palaver as p
 from palaver.core.errors import ConflictError, NotFoundError, StoreError, UnavailableError
-from palaver.store.postgres import PostgresStore, appending, batch, writing
+from palaver.store.postgres import PostgresStore, appends, call_parameters, updates
 from palaver.store.postgres.database import Link
 from palaver.store.postgres.schema import NEWEST
-from palaver.store.rows import prepare
+from palaver.store.records import prepare
 from palaver.store.store import Query
 from palaver.threads.thread import Entry
 from tests.store.postgres.server import CONNINFO, open_store, run, waits
@@ -95,9 +95,9 @@ def test_a_copy_of_what_was_appended_adds_nothing(store):
 
 
 def test_what_does_not_fit_into_one_call_is_still_whole(store, monkeypatch):
-    monkeypatch.setattr(batch, "MOST", 5000)
+    monkeypatch.setattr(call_parameters, "MOST", 5000)
     messages = [p.user(f"{number}", p.Image.from_bytes(os.urandom(2000))) for number in range(8)]
-    assert len(batch.calls(prepare(messages))) > 2
+    assert len(call_parameters.calls(prepare(messages))) > 2
     store.create("t")
     head = store.append("t", messages, key="k").head
     assert [entry.message.text for entry in store.read("t")] == list("01234567")
@@ -124,12 +124,12 @@ def test_messages_in_any_order_do_not_deadlock(store, schema):
     store.create("t")
     with ThreadPoolExecutor(1) as pool:
         with another_client(schema) as link:
-            link.execute(writing.KEEP, *batch.calls([low])[0])
+            link.execute(updates.KEEP, *call_parameters.calls([low])[0])
             bare = [row.message.replace(id=None, sent_at=None) for row in (high, low)]
             other = pool.submit(store.append, "t", bare)
             waits(schema)
             link.execute("set lock_timeout = 300")  # less than the server takes to see a deadlock, and to break it
-            link.execute(writing.KEEP, *batch.calls([high])[0])
+            link.execute(updates.KEEP, *call_parameters.calls([high])[0])
         assert len(other.result().entries) == 2
     assert store.verify().ok
 
@@ -140,10 +140,10 @@ def test_gc_waits_for_an_append_that_needs_what_it_would_remove(store, schema):
     store.delete("gone")
     store.create("t")
     rows = prepare([p.user("again")])
-    joining = appending.Joining("t", "main", UNSET, None, rows, batch.size(rows))
+    joining = appends.Joining("t", "main", UNSET, None, rows, call_parameters.size(rows))
     with ThreadPoolExecutor(1) as pool:
         with another_client(schema) as link:
-            appending.append(link, joining, again=False)
+            appends.append(link, joining, again=False)
             removing = pool.submit(store.gc)
             waits("pg_advisory")
         assert removing.result().messages == 0
@@ -288,12 +288,12 @@ def test_a_statement_that_takes_too_long_is_unavailable(schema):
     ],
 )
 def test_what_an_error_of_the_server_means(store, monkeypatch, state, kind):
-    from palaver.store.postgres import reading
+    from palaver.store.postgres import queries
 
     def fails(link, thread):
         link.execute("do $$ begin raise 'no good' using errcode = '" + state + "'; end $$")
 
-    monkeypatch.setattr(reading, "info", fails)
+    monkeypatch.setattr(queries, "info", fails)
     with pytest.raises(StoreError, match=f"no good.*{state}") as caught:
         store.info("t")
     assert type(caught.value).__name__ == kind

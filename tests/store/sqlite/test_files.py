@@ -15,9 +15,9 @@ import pytest
 import palaver as p
 from palaver.core.errors import ConflictError, DamageError, NotFoundError, StoreError, UnavailableError
 from palaver.store import Query, open_store
-from palaver.store.sqlite import SQLiteStore, schema, writing
+from palaver.store.sqlite import SQLiteStore, schema, updates
 from palaver.store.sqlite.schema import connect
-from palaver.store.sqlite.writer import Writer
+from palaver.store.sqlite.writer_thread import Writer
 from palaver.testing import stores
 from palaver.threads.thread import Entry
 from tests.store.disks import small_disk
@@ -280,7 +280,7 @@ def test_a_thread_that_is_deleted_while_a_key_is_looked_up_is_not_there(tmp_path
 
         def overtaken(work):
             joined = run(work)
-            run(lambda db: writing.delete(db, "t"))
+            run(lambda db: updates.delete(db, "t"))
             return joined
 
         monkeypatch.setattr(store._writer, "run", overtaken)
@@ -581,7 +581,7 @@ def test_a_bad_body_closes_no_view(tmp_path, monkeypatch, body, text):
         store.create("t", title="half \udfff")
         store.append("t", [p.user("first")])
         with monkeypatch.context() as patched:
-            patched.setattr("palaver.store.pack.canonical.encode", lambda _: body)
+            patched.setattr("palaver.store.message_codec.canonical.encode", lambda _: body)
             store.append("t", [p.user("bad")])
         store.append("t", [p.user("last")])
     with closing(sqlite3.connect(tmp_path / "a.db")) as db:

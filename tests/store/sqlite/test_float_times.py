@@ -12,8 +12,8 @@ from msgspec import structs
 
 from palaver import DamageError, user
 from palaver.store import Query
+from palaver.store.records import is_unreadable
 from palaver.store.sqlite import SQLiteStore
-from palaver.store.unreadable import is_unreadable
 from palaver.testing.ill_typed import older_writer
 
 pytestmark = [pytest.mark.law(8), pytest.mark.finding("F-01")]

@@ -10,11 +10,11 @@ import pytest
 import palaver as p
 from palaver.core.errors import DamageError, StoreError
 from palaver.store.memory import MemoryStore
+from palaver.store.records import is_unreadable
 from palaver.store.sqlite import SQLiteStore, recover, verify
-from palaver.store.sqlite.columns import check
 from palaver.store.sqlite.pages import Pages
+from palaver.store.sqlite.schema import check
 from palaver.store.store import Query
-from palaver.store.unreadable import is_unreadable
 
 TABLES = {
     "threads": ("number", "id", "created_at", "updated_at", "length", "mark"),

@@ -14,8 +14,8 @@ import pytest
 import palaver as p
 from palaver.core.errors import DamageError
 from palaver.store.memory import MemoryStore
-from palaver.store.sqlite import SQLiteStore, log, recover, schema, verify
-from palaver.store.sqlite.log import look
+from palaver.store.sqlite import SQLiteStore, recover, schema, verify, wal
+from palaver.store.sqlite.wal import look
 
 pytestmark = [pytest.mark.law(8), pytest.mark.finding("F-100")]
 
@@ -44,9 +44,9 @@ def changed(killed, folder, place, bit=1):
     """A copy of a store, with one bit of its log changed."""
     path = folder / "hurt.db"
     shutil.copyfile(killed, path)
-    log = bytearray(Path(f"{killed}-wal").read_bytes())
-    log[place] ^= bit
-    Path(f"{path}-wal").write_bytes(log)
+    raw = bytearray(Path(f"{killed}-wal").read_bytes())
+    raw[place] ^= bit
+    Path(f"{path}-wal").write_bytes(raw)
     return path
 
 
@@ -196,7 +196,7 @@ def test_a_sound_store_is_not_called_damaged_beside_a_busy_writer(tmp_path):
 def reading(monkeypatch):
     """What is to happen each time before the sum of a frame is derived."""
     happens = []
-    derive = log._sums
+    derive = wal._sums
 
     def sums(data, order, before):
         if len(data) == schema.PAGE:
@@ -204,7 +204,7 @@ def reading(monkeypatch):
                 each()
         return derive(data, order, before)
 
-    monkeypatch.setattr(log, "_sums", sums)
+    monkeypatch.setattr(wal, "_sums", sums)
     return happens
 
 
@@ -219,7 +219,7 @@ def test_a_log_that_begins_anew_at_each_look_is_not_damaged(tmp_path, reading, m
     """What is read is the old header, and new frames in front of old ones."""
     path = tmp_path / "palaver.db"
     claims = []
-    read = log.read_log
+    read = wal.read_log
 
     def read_log(*given):
         if len(given) == 1:  # what is looked at again, nobody can write to
@@ -238,7 +238,7 @@ def test_a_log_that_begins_anew_at_each_look_is_not_damaged(tmp_path, reading, m
         store.create("t")
         for count in range(MANY):
             store.append("t", [p.user(f"message {count} " * 2_000)])
-        monkeypatch.setattr(log, "read_log", read_log)
+        monkeypatch.setattr(wal, "read_log", read_log)
         assert look(str(path)).damage is None
     assert any(claims)
 
@@ -257,7 +257,7 @@ def test_a_log_is_read_up_to_where_it_ended_when_the_look_began(tmp_path, readin
             store.append("t", [p.user("more")])
 
         reading.append(grow)
-        log.read_log(f"{path}-wal")
+        wal.read_log(f"{path}-wal")
         assert frames
 
 

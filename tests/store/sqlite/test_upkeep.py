@@ -8,10 +8,10 @@ import pytest
 
 import palaver as p
 from palaver.core.errors import DamageError, NotFoundError, StoreError
-from palaver.store import words
+from palaver.store import search_text
+from palaver.store.records import is_unreadable
 from palaver.store.sqlite import SQLiteStore, verify
 from palaver.store.store import Query
-from palaver.store.unreadable import is_unreadable
 
 SECRET = "Zanzibarian xylophonist quokkas"
 
@@ -51,7 +51,7 @@ def test_no_byte_of_what_was_deleted_is_left(tmp_path, indexed):
         assert freed.blobs == 1
         assert freed.size > 0
         left = disk(path)
-        for text in (SECRET, "gone", "secret file", "quokka", "platypus", *words.words(SECRET)):
+        for text in (SECRET, "gone", "secret file", "quokka", "platypus", *search_text.words(SECRET)):
             assert text.encode() not in left, text
         assert b"shared" in left
         assert [hit.thread for hit in store.search(Query(text="shared"))] == ["keep"]
@@ -87,14 +87,14 @@ def test_a_message_that_is_given_again_after_its_thread_was_deleted_is_found(tmp
 
 
 def test_words_of_other_rules_are_made_anew(tmp_path, monkeypatch):
-    from palaver.store.sqlite import index
+    from palaver.store.sqlite import search_index
 
     with filled(tmp_path / "palaver.db", many=5) as store:
-        monkeypatch.setattr(index, "VERSION", index.VERSION + 1)
+        monkeypatch.setattr(search_index, "VERSION", search_index.VERSION + 1)
         assert store.index() == 14
         assert len(store.search(Query(text="quokkas"))) == 2
         store.delete("gone")
-        monkeypatch.setattr(index, "VERSION", index.VERSION + 1)
+        monkeypatch.setattr(search_index, "VERSION", search_index.VERSION + 1)
         assert store.gc().messages == 8
         assert store.search(Query(text="quokkas")) == []
         assert len(store.search(Query(text="number", limit=99))) == 5
@@ -110,31 +110,31 @@ def test_an_append_costs_nothing_for_search(tmp_path):
 
 
 def test_two_who_index_at_once_index_once(tmp_path):
-    from palaver.store.sqlite import index
+    from palaver.store.sqlite import search_index
 
     with filled(tmp_path / "palaver.db", many=5) as store:
         store.append("keep", [p.user("platypus"), p.user("platypus too")])
         with store._reader() as db:
-            reach, found = index.next_words(db)
+            reach, found = search_index.next_words(db)
         assert len(found) == 2
         for _ in range(2):
-            store._writer.run(index.take_in(reach, found))
+            store._writer.run(search_index.take_in(reach, found))
         assert len(store.search(Query(text="platypus"))) == 2
         assert store.index() == 0
 
 
 def test_what_is_removed_while_it_is_indexed_does_not_come_back(tmp_path):
-    from palaver.store.sqlite import index
+    from palaver.store.sqlite import search_index
 
     path = tmp_path / "palaver.db"
     with filled(path, many=5) as store:
         store.create("brief")
         store.append("brief", [p.user("platypus")])
         with store._reader() as db:
-            reach, found = index.next_words(db)
+            reach, found = search_index.next_words(db)
         store.delete("brief")
         store.gc()
-        store._writer.run(index.take_in(reach, found))
+        store._writer.run(search_index.take_in(reach, found))
         store.append("keep", [p.user("takes over its number")])
         assert [hit.entry.message.text for hit in store.search(Query(text="takes over"))] == ["takes over its number"]
     assert b"platypus" not in disk(path)

@@ -6,7 +6,7 @@ from a2a.types import GetTaskRequest
 from a2a.utils.errors import TaskNotFoundError
 
 from palaver.core.errors import SwarmError
-from palaver.swarm.front import Limits
+from palaver.serve.http import Limits
 from tests.swarm.a2a.test_app import office
 
 pytestmark = [pytest.mark.anyio, pytest.mark.finding("F-101")]

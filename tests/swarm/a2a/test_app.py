@@ -29,11 +29,11 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from palaver.core.errors import TransportError
 from palaver.core.factories import assistant
 from palaver.models.scripted import ScriptedModel
+from palaver.serve.a2a import a2a_app, card_of
+from palaver.serve.a2a.executor import Executor
+from palaver.serve.workers import LocalDesk
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Swarm, SwarmAgent
-from palaver.swarm.a2a import a2a_app, card_of
-from palaver.swarm.a2a.executor import Executor
-from palaver.swarm.work import LocalDesk
 from tests.swarm.front.conftest import Held, agents
 from tests.swarm.served import served
 

@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
 from palaver.core.errors import TransportError
+from palaver.serve.a2a import a2a_agent, client
 from palaver.swarm import Swarm
-from palaver.swarm.a2a import a2a_agent, remote
 from tests.swarm.served import served
 
 pytestmark = [pytest.mark.finding("F-105"), pytest.mark.anyio]
@@ -71,7 +71,7 @@ async def failed(url):
 
 @pytest.fixture(autouse=True)
 def _limit(monkeypatch):
-    monkeypatch.setattr(remote, "LIMIT", LIMIT)
+    monkeypatch.setattr(client, "LIMIT", LIMIT)
 
 
 @pytest.mark.parametrize("lie", LIES)

@@ -37,10 +37,10 @@ from palaver.core.errors import (
     TransportError,
 )
 from palaver.models.scripted import ScriptedModel
+from palaver.serve.a2a import a2a_agent, a2a_app, card_of
+from palaver.serve.workers import LocalDesk
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Swarm, SwarmAgent, Where
-from palaver.swarm.a2a import a2a_agent, a2a_app, card_of
-from palaver.swarm.work import LocalDesk
 from tests.swarm.served import served
 
 pytestmark = pytest.mark.anyio

@@ -9,10 +9,10 @@ from anyio.lowlevel import checkpoint
 
 from palaver.core.factories import assistant, tool_call
 from palaver.models.scripted import ScriptedModel
+from palaver.serve.http import Front, live_history
+from palaver.serve.workers import LocalDesk
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Swarm, SwarmAgent, navigation
-from palaver.swarm.front import Front, live_history
-from palaver.swarm.work import LocalDesk
 from tests.swarm.served import served
 
 

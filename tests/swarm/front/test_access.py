@@ -8,8 +8,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from palaver.core.errors import SwarmError
-from palaver.swarm.front.access import Access, check_json, is_loopback
-from palaver.swarm.front.refusing import Refused
+from palaver.serve.http.access import Access, check_json, is_loopback
+from palaver.serve.http.errors import Refused
 
 pytestmark = [pytest.mark.anyio, pytest.mark.finding("F-101")]
 

@@ -7,8 +7,8 @@ import anyio
 import pytest
 from websockets.asyncio.client import connect
 
-from palaver.swarm.front import connections
-from palaver.swarm.front.connections import Connections, most_connections
+from palaver.serve.http import connections
+from palaver.serve.http.connections import Connections, most_connections
 from tests.swarm.served import served
 
 pytestmark = [pytest.mark.anyio, pytest.mark.finding("F-107")]

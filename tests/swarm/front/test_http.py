@@ -10,10 +10,10 @@ from anyio.lowlevel import checkpoint
 
 from palaver.core.errors import SwarmError, TransportError
 from palaver.models.scripted import ScriptedModel
+from palaver.serve.http import Front, Limits, live_history
+from palaver.serve.workers import Desk, LocalDesk
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Event, LocalBus, Swarm, SwarmAgent
-from palaver.swarm.front import Front, Limits, live_history
-from palaver.swarm.work import Desk, LocalDesk
 
 pytestmark = pytest.mark.anyio
 
@@ -309,7 +309,7 @@ async def test_an_answer_that_takes_too_long_is_found_by_its_run(office, held):
 
 
 def test_buckets_and_counters_do_not_grow_with_clients():
-    from palaver.swarm.front.limits import Gate
+    from palaver.serve.http.access import Gate
 
     async def many():
         gate = Gate(Limits(clients=100))

@@ -3,9 +3,9 @@
 import click
 import pytest
 
-from palaver.cli import tokens_file
+from palaver.cli import serve
 from palaver.core.errors import SwarmError
-from palaver.swarm.front.access import Access
+from palaver.serve.http.access import Access
 
 pytestmark = pytest.mark.finding("S-25")
 
@@ -23,6 +23,6 @@ def test_a_file_with_one_token_for_two_clients_is_refused(tmp_path):
     file = tmp_path / "tokens.toml"
     file.write_text('ann = "s3cret"\nbob = "s3cret"\n')
     with pytest.raises(click.ClickException) as caught:
-        tokens_file.read(str(file))
+        serve.read(str(file))
     assert "ann and bob have the same token" in caught.value.message
     assert "s3cret" not in caught.value.message

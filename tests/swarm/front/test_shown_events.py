@@ -8,10 +8,10 @@ from websockets.asyncio.client import connect
 
 from palaver.core.factories import assistant, tool_call
 from palaver.models.scripted import ScriptedModel
+from palaver.serve.http import errors
+from palaver.serve.workers.dispatcher import WorkerFailedError
 from palaver.swarm import Call, Event, Policy, Swarm, SwarmAgent, tool
-from palaver.swarm.front import refusing
-from palaver.swarm.shown import delta_input, for_client, is_shown
-from palaver.swarm.work.desk import WorkerFailedError
+from palaver.swarm.events import delta_input, for_client, is_public
 
 pytestmark = [pytest.mark.anyio, pytest.mark.finding("S-08")]
 
@@ -123,8 +123,8 @@ def test_a_delta_under_a_policy_of_output_is_not_shown():
     assert delta_input(Swarm("s", [agent]), agent) == {}
     watched = Swarm("s", [agent], policies=[Policy("quiet", validate_output=lambda *_: False)])
     marked = Event(source="agent", type="delta", client="ann", input=delta_input(watched, agent), output=event.output)
-    assert is_shown(event)
-    assert not is_shown(marked)
+    assert is_public(event)
+    assert not is_public(marked)
 
 
 @pytest.mark.parametrize("source", ["agent", "execution", "session", "swarm"])
@@ -135,9 +135,9 @@ def test_an_event_of_a_type_that_is_not_listed_shows_no_values(source):
 
 def test_an_event_of_the_application_is_shown_as_it_is():
     event = Event(source="ticker", type="ticker", client="ann", input={"payload": 1})
-    assert is_shown(event)
+    assert is_public(event)
     assert for_client(event) is event
 
 
 def test_a_worker_that_failed_for_no_reason_of_ours_is_not_quoted():
-    assert SECRET not in json.dumps(refusing.refusal(WorkerFailedError(f"RuntimeError: {SECRET}")).told)
+    assert SECRET not in json.dumps(errors.refusal(WorkerFailedError(f"RuntimeError: {SECRET}")).told)

@@ -9,7 +9,7 @@ from anyio.lowlevel import checkpoint
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from palaver.swarm.front import Limits
+from palaver.serve.http import Limits
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,8 @@ import anyio
 
 import palaver as p
 from palaver.models.scripted import ScriptedModel
+from palaver.serve.workers.worker import run_worker
 from palaver.swarm import Swarm, SwarmAgent, returning
-from palaver.swarm.work.worker import run_worker
 
 NAME = "office"
 CALLED = itertools.count(1)

@@ -16,10 +16,10 @@ import psycopg
 import pytest
 
 import palaver as p
+from palaver.serve.nats import NatsBus
+from palaver.serve.workers.leases import Leases
+from palaver.serve.workers.queue_dispatcher import QueueDesk
 from palaver.store.postgres import PostgresStore
-from palaver.swarm.nats import NatsBus
-from palaver.swarm.work.leases import Leases
-from palaver.swarm.work.queue_desk import QueueDesk
 from palaver.threads.view import DISCARDED, RECORD
 from tests.agent.wholeness import refused
 from tests.store.postgres.server import CONNINFO

@@ -8,9 +8,9 @@ import pytest
 from palaver.core.errors import BusyError, ClosedError, TransportError
 from palaver.models.language_model import Prompt
 from palaver.models.scripted import ScriptedModel
+from palaver.serve.workers import LocalDesk
 from palaver.store.memory import MemoryStore
 from palaver.swarm import LocalBus, Swarm, SwarmAgent, Where
-from palaver.swarm.work import LocalDesk
 
 pytestmark = pytest.mark.anyio
 

@@ -4,9 +4,9 @@ import anyio
 import pytest
 
 from palaver.models.scripted import ScriptedModel
+from palaver.serve.workers.client_queues import Lanes
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Swarm, SwarmAgent
-from palaver.swarm.work.lanes import Lanes
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from palaver.core.errors import SwarmError, UnavailableError
+from palaver.serve.workers.leases import Leases
 from palaver.store.postgres.database import Link
-from palaver.swarm.work.leases import Leases
 from tests.store.postgres.server import CONNINFO, fresh_schema, run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]

@@ -7,7 +7,7 @@ import nats
 import pytest
 
 from palaver.core.errors import BusyError, SwarmError, TransportError
-from palaver.swarm.work.queue import Asked, Intake, TurnQueue, partition_of
+from palaver.serve.workers.queue import Asked, Intake, TurnQueue, partition_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
 

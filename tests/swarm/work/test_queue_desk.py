@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from palaver.core.errors import ClosedError
+from palaver.serve.workers.dispatcher import Reply
+from palaver.serve.workers.queue_dispatcher import QueueDesk
 from palaver.swarm import LocalBus
-from palaver.swarm.work.desk import Reply
-from palaver.swarm.work.queue_desk import QueueDesk
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
 

@@ -11,10 +11,10 @@ import pytest
 
 from palaver.core.errors import SwarmError, TurnError
 from palaver.models.scripted import ScriptedModel
+from palaver.serve.workers.queue import partition_of
+from palaver.serve.workers.worker import Worker, run_worker
 from palaver.swarm import Swarm, SwarmAgent, Where
-from palaver.swarm.records import record
-from palaver.swarm.work.queue import partition_of
-from palaver.swarm.work.worker import Worker, run_worker
+from palaver.swarm.log import record
 from palaver.testing.buses import until
 from tests.swarm.work.serving import NAME, answer_to, swarm
 from tests.swarm.work.stage import fresh_stage

@@ -16,7 +16,7 @@ from palaver import wires
 from palaver.core import events as e, jsontext
 from palaver.core.errors import StreamError
 from palaver.core.request import Response
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 from tests.corpus import Exchange
 from tests.loopback import serve
 from tests.wires import stream_laws as laws

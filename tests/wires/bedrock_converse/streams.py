@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from botocore.eventstream import EventStreamBuffer
 
-from palaver.stream import eventstream
+from palaver.stream import event_stream
 
 Event: TypeAlias = tuple[str, dict[str, Any]]
 
@@ -23,7 +23,7 @@ def stream(*events: Event, padded: bool = False) -> bytes:
 
 def frame(name: str, data: Any, **kind: Any) -> bytes:
     body = json.dumps(data, separators=(",", ":")).encode() if not isinstance(data, bytes) else data
-    return eventstream.write(body, name, **kind)
+    return event_stream.write(body, name, **kind)
 
 
 def split(data: bytes) -> list[Event]:

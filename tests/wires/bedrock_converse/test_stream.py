@@ -34,7 +34,7 @@ from palaver.core.events import (
     UsageUpdate,
 )
 from palaver.core.parts import MalformedToolCall
-from palaver.stream import eventstream
+from palaver.stream import event_stream
 from palaver.wires.bedrock_converse.stream import Decoder
 from tests.corpus import Exchange, exchanges
 from tests.stream.chunking import bytewise, cut, places
@@ -693,7 +693,7 @@ def odd_events(draw: Any) -> bytes:
                 else:
                     holder[key] = draw(JSON)
                 break
-        frames.append(eventstream.write(json.dumps(body).encode(), name))
+        frames.append(event_stream.write(json.dumps(body).encode(), name))
     return b"".join(frames)
 
 

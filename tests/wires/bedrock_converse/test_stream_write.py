@@ -36,7 +36,7 @@ from palaver.core.events import (
 )
 from palaver.core.parts import MalformedToolCall
 from palaver.core.request import Loss
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 from tests.corpus import Exchange
 from tests.wires.bedrock_converse import client, streams
 from tests.wires.bedrock_converse.bodies import ANSWER, assistant

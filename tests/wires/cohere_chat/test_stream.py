@@ -22,7 +22,7 @@ from palaver.core import events as e
 from palaver.core.errors import StreamError
 from palaver.core.request import Response
 from palaver.core.usage import Usage
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 from palaver.wires.cohere_chat import decode, stream
 from tests.corpus import Exchange
 from tests.loopback import serve

@@ -31,7 +31,7 @@ from palaver.core.messages import AssistantMessage
 from palaver.core.parts import Citation, File, Inline, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
 from palaver.core.request import Loss, Response
 from palaver.core.usage import Usage
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 from tests.loopback import serve
 from tests.wires.google_generate.streams import (
     STREAMS,

@@ -11,12 +11,12 @@ from msgspec import Raw, structs
 import palaver as p
 from palaver import wires
 from palaver.core.parts import AssistantPart
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 from palaver.testing import rules, tables
 from palaver.wires import openai_chat
-from palaver.wires.openai_chat import accents
-from palaver.wires.openai_chat.accents import Accent, row
-from palaver.wires.openai_chat.forms import REASONING
+from palaver.wires.openai_chat import variants
+from palaver.wires.openai_chat.shapes import REASONING
+from palaver.wires.openai_chat.variants import Accent, row
 
 ACCENTS = wires.accents("openai_chat")
 TOOLS = (p.Tool.of("f", "Do it.", {"type": "object"}),)
@@ -469,7 +469,7 @@ def test_details_of_reasoning_are_read_where_the_row_has_them_and_are_kept_elsew
 @pytest.fixture
 def acme(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A wire that one row makes: of a vendor with a field of its own for reasoning, and a setting that it refuses."""
-    monkeypatch.setitem(accents.ACCENTS, "acme", Accent(reasoning="musings", refuses=frozenset({"seed"})))
+    monkeypatch.setitem(variants.ACCENTS, "acme", Accent(reasoning="musings", refuses=frozenset({"seed"})))
     return openai_chat.accented("acme")
 
 

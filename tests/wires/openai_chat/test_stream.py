@@ -16,9 +16,9 @@ import palaver as p
 from palaver import wires
 from palaver.core import events as e
 from palaver.core.errors import StreamError
+from palaver.wires._engine.stream_decoder import StreamDecoder
 from palaver.wires.openai_chat import chunks, stream
 from palaver.wires.openai_chat.calls import Call
-from palaver.wires.stream_decoder import StreamDecoder
 from tests.corpus import Exchange
 from tests.stream.chunking import cut, places
 from tests.wires.openai_chat.streams import (

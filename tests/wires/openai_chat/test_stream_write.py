@@ -17,7 +17,7 @@ from palaver import wires
 from palaver.core import events as e, jsontext
 from palaver.core.errors import StreamError
 from palaver.core.request import Response
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 from palaver.testing import strategies
 from tests.corpus import Exchange
 from tests.loopback import serve

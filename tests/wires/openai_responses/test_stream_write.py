@@ -30,7 +30,7 @@ from palaver.core.events import (
     Update,
     UsageUpdate,
 )
-from palaver.stream.narrate import narrate
+from palaver.stream.replay_events import narrate
 from palaver.stream.sse import SSEReader
 from palaver.wires.openai_responses.unquoted import Unquoted
 from tests.corpus import Exchange

@@ -38,7 +38,7 @@ from palaver.models.credentials import first_set
 from palaver.models.endpoint import Counting, Credentials, Endpoint, HttpCall, Unwrap
 from palaver.models.providers.row import Place, Provider
 from palaver.stream import sse
-from palaver.stream.eventstream import EventStreamReader
+from palaver.stream.event_stream import EventStreamReader
 from palaver.stream.frames import Frame
 
 _BEARER: Final = "AWS_BEARER_TOKEN_BEDROCK"

@@ -33,10 +33,10 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError, StoreError, UnavailableError
-from palaver.store.changes import Change
 from palaver.store.jsonl import journal, lines, log_file
 from palaver.store.jsonl.lines import Ledger, Line, Scanner
 from palaver.store.jsonl.log_reader import scan
+from palaver.store.records import Change
 from palaver.store.store import Damage
 
 if sys.platform != "win32":

@@ -28,9 +28,8 @@ from msgspec.structs import fields as fields_of
 
 from palaver.core import canonical, jsontext
 from palaver.core.errors import DecodeError
-from palaver.store.changes import BlobPut, BlobsDropped, Change, Created, Deleted, Joined, Updated
+from palaver.store.records import BlobPut, BlobsDropped, Change, Created, Deleted, Joined, Updated, unreadable
 from palaver.store.store import Damage
-from palaver.store.unreadable import unreadable
 from palaver.threads.thread import Entry, Thread
 
 _SOURCE: Final = "journal"

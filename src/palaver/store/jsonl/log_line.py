@@ -27,7 +27,7 @@ from palaver.core.errors import DecodeError, MessageError, StoreError
 from palaver.core.messages import AssistantMessage, Message
 from palaver.core.value import short_repr
 from palaver.store.jsonl import lines
-from palaver.store.unreadable import unreadable
+from palaver.store.records import unreadable
 
 if TYPE_CHECKING:
     from palaver.store.jsonl.lines import Line

@@ -31,8 +31,8 @@ from palaver.store.jsonl import log_line
 from palaver.store.jsonl.lines import Ledger, Line, Scanner
 from palaver.store.jsonl.log_file import SUFFIX
 from palaver.store.jsonl.log_line import LogLine
+from palaver.store.records import unreadable
 from palaver.store.store import Damage
-from palaver.store.unreadable import unreadable
 from palaver.threads.thread import MAIN, Entry, Thread
 
 _CHUNK: Final = 1 << 18

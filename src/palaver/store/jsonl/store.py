@@ -26,12 +26,11 @@ from typing import TYPE_CHECKING, Final
 from palaver.core.errors import StoreError
 from palaver.core.messages import Message
 from palaver.core.parts import Blob
-from palaver.store.changes import BlobPut, BlobsDropped, Change, Created, Deleted, Joined
 from palaver.store.jsonl import journal
 from palaver.store.jsonl.folder import Folder, News, Sync
 from palaver.store.memory import Held, MemoryStore
+from palaver.store.records import BlobPut, BlobsDropped, Change, Created, Deleted, Joined, is_unreadable
 from palaver.store.store import Appended, Damage, Freed, Progress, Verified
-from palaver.store.unreadable import is_unreadable
 from palaver.threads.ids import now_ms
 from palaver.threads.thread import Entry
 

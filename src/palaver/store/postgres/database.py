@@ -11,6 +11,8 @@ Rules:
   ``UnavailableError`` for what the machine cannot do now, ``DamageError`` for corrupted data. The text is the server's
   own first line, without its detail, which may quote rows.
 
+The PostgreSQL driver, or word of what to install. Nothing else in Palaver imports it.
+
 Stability: experimental.
 """
 
@@ -23,8 +25,26 @@ from typing import Any, Final, LiteralString, TypeAlias, TypeVar
 from zlib import crc32
 
 from palaver.core.errors import DamageError, StoreError, UnavailableError, excerpt
-from palaver.store.postgres.driver import conninfo_to_dict, psycopg, psycopg_pool, sql
-from palaver.store.rows import checked_name
+from palaver.store.records import checked_name
+
+# --- driver -----------------------------------------------------------------------------------------------------------
+
+
+try:
+    import psycopg
+    import psycopg_pool
+    from psycopg import sql
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+except ImportError as error:
+    raise StoreError(
+        f"PostgreSQL is spoken by psycopg, which is not installed: pip install 'palaver[postgres]' ({error})"
+    ) from None
+
+__all__ = ["conninfo_to_dict", "make_conninfo", "psycopg", "psycopg_pool", "sql"]
+
+
+# --- database ---------------------------------------------------------------------------------------------------------
+
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]

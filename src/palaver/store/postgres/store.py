@@ -6,8 +6,8 @@ Rules:
 - Every method is one piece of work on one connection of the pool. When the connection is lost, it is tried again for
   ``patience`` seconds, and finds what it had done already; then ``UnavailableError`` says that it may have been done.
 - What costs time (JSON, hashes, compression, words) is done before a connection is taken.
-- Appends that are made at once are sent together (``palaver.store.postgres.writer``).
-- Words are indexed when somebody searches (``palaver.store.postgres.searching``).
+- Appends that are made at once are sent together (``palaver.store.postgres.appends``).
+- Words are indexed when somebody searches (``palaver.store.postgres.search``).
 - A pool does not survive ``os.fork``: open a store in each process.
 
 Stability: experimental.
@@ -24,11 +24,11 @@ from msgspec import UNSET, UnsetType
 from palaver.core.errors import NotFoundError
 from palaver.core.messages import Message
 from palaver.core.parts import Blob
-from palaver.store import pack, words
-from palaver.store.postgres import appending, batch, reading, schema as tables, searching, upkeep, writing
+from palaver.store import message_codec, search_text
+from palaver.store.postgres import appends, call_parameters, queries, schema as tables, search, updates, upkeep
+from palaver.store.postgres.appends import Writers
 from palaver.store.postgres.database import Database
-from palaver.store.postgres.writer import Writers
-from palaver.store.rows import checked_name, prepare
+from palaver.store.records import checked_name, prepare
 from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified
 from palaver.threads.ids import uuid7
 from palaver.threads.thread import MAIN, Entry
@@ -67,23 +67,23 @@ class PostgresStore(Store):
     ) -> ThreadInfo:
         """Begin a thread."""
         name = uuid7() if id is None else checked_name(id, "id of the thread")
-        given = writing.details(title, tags, {} if metadata is None else metadata)
+        given = updates.details(title, tags, {} if metadata is None else metadata)
         token = uuid7()
-        self._database.run(lambda link, _: writing.create(link, name, token, given))
+        self._database.run(lambda link, _: updates.create(link, name, token, given))
         return self.info(name)
 
     def info(self, thread: str) -> ThreadInfo:
         """What is known of a thread."""
-        return self._database.run(lambda link, _: reading.info(link, thread))
+        return self._database.run(lambda link, _: queries.info(link, thread))
 
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
         """The threads, those that went on last first."""
-        numbers = self._database.run(lambda link, _: reading.listed(link, tag, limit))
-        for page in reading.pages(numbers):
+        numbers = self._database.run(lambda link, _: queries.listed(link, tag, limit))
+        for page in queries.pages(numbers):
             yield from self._infos(page)
 
     def _infos(self, numbers: list[int]) -> list[ThreadInfo]:
-        return self._database.run(lambda link, _: reading.infos(link, numbers))
+        return self._database.run(lambda link, _: queries.infos(link, numbers))
 
     def update(
         self,
@@ -94,13 +94,13 @@ class PostgresStore(Store):
         metadata: Mapping[str, Any] | UnsetType = UNSET,
     ) -> ThreadInfo:
         """Change what is given."""
-        given = writing.details(title, tags, metadata)
-        self._database.run(lambda link, _: writing.update(link, thread, given))
+        given = updates.details(title, tags, metadata)
+        self._database.run(lambda link, _: updates.update(link, thread, given))
         return self.info(thread)
 
     def delete(self, thread: str) -> None:
         """Remove a thread."""
-        self._database.run(lambda link, again: writing.delete(link, thread, again=again))
+        self._database.run(lambda link, again: updates.delete(link, thread, again=again))
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -116,12 +116,12 @@ class PostgresStore(Store):
         """Let messages join."""
         rows = prepare(messages)
         name = None if key is None else checked_name(key, "key")
-        joining = appending.Joining(thread, branch, expect, name, rows, batch.size(rows))
-        outcome = self._writers.run(joining) if joining.size <= batch.MOST else None
-        if outcome is None or outcome.kind == appending.BUSY:
+        joining = appends.Joining(thread, branch, expect, name, rows, call_parameters.size(rows))
+        outcome = self._writers.run(joining) if joining.size <= call_parameters.MOST else None
+        if outcome is None or outcome.kind == appends.BUSY:
             tried = outcome is not None
-            outcome = self._database.run(lambda link, again: appending.append(link, joining, again=again or tried))
-        return appending.appended(joining, outcome, lambda start, stop: self.read(thread, start=start, stop=stop))
+            outcome = self._database.run(lambda link, again: appends.append(link, joining, again=again or tried))
+        return appends.appended(joining, outcome, lambda start, stop: self.read(thread, start=start, stop=stop))
 
     def add(
         self,
@@ -132,22 +132,22 @@ class PostgresStore(Store):
         absent: Collection[str] = (),
     ) -> int:
         """Add entries as they are. When the connection was lost, those that are there already do not count as new."""
-        given = writing.adding(thread, entries, branches or {}, absent)
-        return self._database.run(lambda link, _: writing.add(link, given))
+        given = updates.adding(thread, entries, branches or {}, absent)
+        return self._database.run(lambda link, _: updates.add(link, given))
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
         """The entries in the order of joining."""
-        return self._database.run(lambda link, _: reading.read(link, thread, start, stop))
+        return self._database.run(lambda link, _: queries.read(link, thread, start, stop))
 
     def path(self, thread: str, of: str = MAIN, *, last: int | None = None) -> Sequence[Entry]:
         """The conversation that ends in a branch or entry."""
-        return self._database.run(lambda link, _: reading.path(link, thread, of, last))
+        return self._database.run(lambda link, _: queries.path(link, thread, of, last))
 
     # -- branches --------------------------------------------------------------------------------------------------
 
     def fork(self, thread: str, name: str, *, of: str = MAIN, at: str | UnsetType | None = UNSET) -> str | None:
         """Name a new branch."""
-        work = partial(writing.fork, id=thread, name=checked_name(name, "name of the branch"), of=of, at=at)
+        work = partial(updates.fork, id=thread, name=checked_name(name, "name of the branch"), of=of, at=at)
         token = uuid7()
         return self._database.run(lambda link, again: work(link, token=token, again=again))
 
@@ -155,32 +155,32 @@ class PostgresStore(Store):
         self, thread: str, to: str | None, *, branch: str = MAIN, expect: str | UnsetType | None = UNSET
     ) -> None:
         """Move the head of a branch."""
-        work = partial(writing.rewind, id=thread, to=to, branch=branch, expect=expect, token=uuid7())
+        work = partial(updates.rewind, id=thread, to=to, branch=branch, expect=expect, token=uuid7())
         self._database.run(lambda link, again: work(link, again=again))
 
     # -- search, media ---------------------------------------------------------------------------------------------
 
     def search(self, query: Query) -> list[Hit]:
         """Find messages."""
-        words.parse(query.text)  # a query that says nothing takes no connection
-        if searching.asked(query):
-            self._database.run(lambda link, _: searching.catch_up(link))
-        return self._database.run(lambda link, _: searching.search(link, query))
+        search_text.parse(query.text)  # a query that says nothing takes no connection
+        if search.asked(query):
+            self._database.run(lambda link, _: search.catch_up(link))
+        return self._database.run(lambda link, _: search.search(link, query))
 
     def index(self, *, progress: Progress | None = None) -> int:
         """Index what is new; give how many messages it was."""
-        return self._database.run(lambda link, _: searching.catch_up(link, progress))
+        return self._database.run(lambda link, _: search.catch_up(link, progress))
 
     def put_blob(self, data: bytes) -> Blob:
         """Keep bytes."""
-        kept = pack.kept(pack.blob_data(data))
-        self._database.run(lambda link, _: writing.keep_blob(link, kept))
-        return pack.named(kept.digest)
+        kept = message_codec.kept(message_codec.blob_data(data))
+        self._database.run(lambda link, _: updates.keep_blob(link, kept))
+        return message_codec.named(kept.digest)
 
     def get_blob(self, blob: Blob | str) -> bytes:
         """The bytes of a blob."""
-        digest = pack.address(blob)
-        found = self._database.run(lambda link, _: reading.get_blob(link, digest))
+        digest = message_codec.address(blob)
+        found = self._database.run(lambda link, _: queries.get_blob(link, digest))
         if found is None:
             raise NotFoundError(f"no blob sha256:{digest.hex()}")
         return found
@@ -205,6 +205,6 @@ class PostgresStore(Store):
         return f"PostgresStore({self._database.place!r}, schema={self._database.schema!r})"
 
 
-def _join(database: Database, joining: Sequence[appending.Joining]) -> list[appending.Outcome]:
+def _join(database: Database, joining: Sequence[appends.Joining]) -> list[appends.Outcome]:
     """Send a group of appends."""
-    return database.run(lambda link, again: appending.join(link, joining, again=again, waits=False))
+    return database.run(lambda link, again: appends.join(link, joining, again=again, waits=False))

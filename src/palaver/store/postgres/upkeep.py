@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, LiteralString, NamedTuple
 
 from palaver.core.errors import DamageError, DecodeError, PalaverError, StoreError, excerpt
-from palaver.store import pack
+from palaver.store import message_codec
 from palaver.store.postgres.database import Link, Row
 from palaver.store.store import Damage, DamageKind, Freed, Progress, Verified
 
@@ -209,8 +209,8 @@ class Check:
             return self._found("missing", where, "its message is not there", thread, entry)
         if parent is not None and (parent >= place or parent not in seals):
             return self._found("missing", where, "the entry before it is not there", thread, entry)
-        before = pack.first_seal(thread) if parent is None else seals[parent]
-        if pack.seal(before, entry, stamps, sent_at, digest) != seal:
+        before = message_codec.first_seal(thread) if parent is None else seals[parent]
+        if message_codec.seal(before, entry, stamps, sent_at, digest) != seal:
             self._found("altered", where, "its seal does not agree", thread, entry)
         return None
 
@@ -223,8 +223,8 @@ class Check:
                 where = f"{table} {name.hex() if isinstance(name, bytes) else name}"
                 self._size += len(data)
                 try:
-                    text = pack.restored(digest, encoding, data, where)
-                    if len(text) != size or encoding not in {pack.RAW, pack.ZSTD}:
+                    text = message_codec.restored(digest, encoding, data, where)
+                    if len(text) != size or encoding not in {message_codec.RAW, message_codec.ZSTD}:
                         self._found("altered", where, "its size does not agree")
                     look(text)
                 except DamageError as error:
@@ -239,7 +239,7 @@ class Check:
 
     def _message(self, text: bytes) -> None:
         """Read a message back as ``read`` would, but for the bytes of its media."""
-        for digest in pack.addresses(pack.unpack(text, "", pack.MOVED, None, self._media)):
+        for digest in message_codec.addresses(message_codec.unpack(text, "", message_codec.MOVED, None, self._media)):
             self._media(digest)
 
     def _media(self, digest: bytes) -> bytes:

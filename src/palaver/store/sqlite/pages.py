@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from palaver.store.sqlite.log import PAGE_SIZES, newest_pages, read_log
 from palaver.store.sqlite.schema import PAGE
+from palaver.store.sqlite.wal import PAGE_SIZES, newest_pages, read_log
 
 Value: TypeAlias = int | float | bytes | str | None
 

@@ -29,11 +29,10 @@ from msgspec import Struct
 
 from palaver.core import jsontext
 from palaver.core.errors import DamageError, DecodeError, PalaverError
-from palaver.store import pack
-from palaver.store.rows import entry_of
-from palaver.store.sqlite.columns import check, id_text
+from palaver.store import message_codec
+from palaver.store.records import entry_of
 from palaver.store.sqlite.pages import Found, Pages
-from palaver.store.sqlite.schema import UNCLEAN
+from palaver.store.sqlite.schema import UNCLEAN, check, id_text
 from palaver.store.store import Damage, Progress, Store
 from palaver.threads.thread import MAIN, Entry
 
@@ -162,8 +161,8 @@ class _Saving:
         for number in sorted(self._left.bodies.keys() - named):
             for body in self._bodies(number):
                 try:
-                    text = pack.restored(body.digest, body.encoding, body.data)
-                    message = pack.unpack(text, "", pack.MOVED, None, self._needed_blob)
+                    text = message_codec.restored(body.digest, body.encoding, body.data)
+                    message = message_codec.unpack(text, "", message_codec.MOVED, None, self._needed_blob)
                 except (PalaverError, TypeError, ValueError, OverflowError):
                     continue
                 made = f"recovered-{body.digest.hex()[:32]}"
@@ -189,9 +188,9 @@ class _Saving:
         """The blobs that messages name and that were not saved, each reported where it is named."""
         absent: set[str] = set()
         for entry in entries:
-            for digest in pack.addresses(entry.message):
+            for digest in message_codec.addresses(entry.message):
                 if digest not in self._saved_blobs:
-                    name = pack.named(digest).hash
+                    name = message_codec.named(digest).hash
                     absent.add(name)
                     self._lost.append(Damage("missing", f"blob {name}", "a message names it", thread, entry.id))
         return absent
@@ -202,7 +201,7 @@ class _Saving:
                 row: Any = found.values
                 if len(row) == 5 and row[2] == digest:  # noqa: PLR2004 (columns)
                     try:
-                        return pack.restored(digest, row[1], row[4])
+                        return message_codec.restored(digest, row[1], row[4])
                     except (PalaverError, TypeError):
                         continue
         return None
@@ -247,11 +246,11 @@ class _Saving:
             if row.parent is not None:
                 sealed = None if before is None else before.seal
             else:
-                sealed = None if known is None else pack.first_seal(known[0])
+                sealed = None if known is None else message_codec.first_seal(known[0])
             parent = saved.get(row.parent) if row.parent is not None and before is not None else None
             for body in self._bodies(row.body):
                 try:
-                    found = sealed and pack.seal(sealed, id_text(row.id), row.stamps, row.sent_at, body.digest)
+                    found = sealed and message_codec.seal(sealed, id_text(row.id), row.stamps, row.sent_at, body.digest)
                     if found is not None and found != row.seal:
                         continue
                     entry = entry_of(
@@ -269,12 +268,12 @@ class _Saving:
                 return row, entry
         return candidates[-1], None
 
-    def _bodies(self, number: int) -> Iterator[pack.Kept]:
+    def _bodies(self, number: int) -> Iterator[message_codec.Kept]:
         for page in self._left.bodies.get(number, ()):
             for found in self._pages.rows(page):
                 row: Any = found.values
                 if found.rowid == number and len(row) == 5 and isinstance(row[1], bytes):  # noqa: PLR2004 (columns)
-                    yield pack.Kept(row[1], row[2], row[4], row[3])
+                    yield message_codec.Kept(row[1], row[2], row[4], row[3])
 
     def _needed_blob(self, digest: bytes) -> bytes:
         data = self._blob_bytes(digest)

@@ -29,8 +29,8 @@ from palaver.core import jsontext
 from palaver.core.errors import DamageError, NotFoundError, StoreError
 from palaver.core.messages import Message
 from palaver.core.parts import Blob
-from palaver.store import pack, words
-from palaver.store.rows import (
+from palaver.store import message_codec, search_text
+from palaver.store.records import (
     checked_name,
     checked_tags,
     checked_title,
@@ -39,12 +39,12 @@ from palaver.store.rows import (
     prepare_entry,
     repeats,
 )
-from palaver.store.sqlite import index, reading, upkeep, writing
-from palaver.store.sqlite.faults import faults
-from palaver.store.sqlite.log import look
+from palaver.store.sqlite import queries, search_index, updates, upkeep
+from palaver.store.sqlite.errors import faults
 from palaver.store.sqlite.schema import Sync, checked_reader, connect, connect_reader, writable
 from palaver.store.sqlite.verify import verify
-from palaver.store.sqlite.writer import NoWriter, Writer
+from palaver.store.sqlite.wal import look
+from palaver.store.sqlite.writer_thread import NoWriter, Writer
 from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN, Entry
@@ -133,7 +133,7 @@ class SQLiteStore(Store):
         }
         data = jsontext.encode(about) if any(value for value in about.values()) or title == "" else None
         now = self._clock()
-        row = self._writer.run(lambda db: writing.create(db, name, data, now))
+        row = self._writer.run(lambda db: updates.create(db, name, data, now))
         return ThreadInfo(
             id=name, **about, created_at=row.created_at, updated_at=row.updated_at, length=0, branches={MAIN: None}
         )
@@ -141,7 +141,7 @@ class SQLiteStore(Store):
     def info(self, thread: str) -> ThreadInfo:
         """What is known of a thread."""
         with self._reader() as db:
-            return reading.info_of(db, reading.thread_of(db, thread))
+            return queries.info_of(db, queries.thread_of(db, thread))
 
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
         """The threads, those that went on last first."""
@@ -152,7 +152,7 @@ class SQLiteStore(Store):
         left = len(numbers) if limit is None else max(limit, 0)
         for start in range(0, len(numbers), _LISTED):
             with self._reader() as db:
-                infos = list(reading.infos_of(db, numbers[start : start + _LISTED], tag))
+                infos = list(queries.infos_of(db, numbers[start : start + _LISTED], tag))
             yield from infos[:left]
             left -= len(infos)
             if left <= 0:
@@ -175,17 +175,17 @@ class SQLiteStore(Store):
         changes = {name: value for name, value in given.items() if value is not UNSET}
 
         def work(db: sqlite3.Connection) -> ThreadInfo:
-            found = reading.thread_of(db, thread)
-            about = jsontext.encode(dict(reading.about_of(db, found.number)) | changes)
-            reading.branches_of(db, found.number)  # raises for what is damaged, before anything is written
-            writing.set_about(db, found.number, about)
-            return reading.info_of(db, found)
+            found = queries.thread_of(db, thread)
+            about = jsontext.encode(dict(queries.about_of(db, found.number)) | changes)
+            queries.branches_of(db, found.number)  # raises for what is damaged, before anything is written
+            updates.set_about(db, found.number, about)
+            return queries.info_of(db, found)
 
         return self._writer.run(work)
 
     def delete(self, thread: str) -> None:
         """Remove a thread. ``gc`` removes its messages, and their words, from the disk."""
-        self._writer.run(lambda db: writing.delete(db, thread))
+        self._writer.run(lambda db: updates.delete(db, thread))
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -203,11 +203,11 @@ class SQLiteStore(Store):
         rows = prepare(messages, lambda: now)
         if key is not None:
             checked_name(key, "key")
-        joined = self._writer.run(lambda db: writing.append(db, thread, rows, branch, expect, key, now))
+        joined = self._writer.run(lambda db: updates.append(db, thread, rows, branch, expect, key, now))
         if joined.earlier is not None and key is not None:
             first, count = joined.earlier
             with self._reader() as db:
-                earlier = reading.read(db, reading.thread_of(db, thread), first, first + count)
+                earlier = queries.read(db, queries.thread_of(db, thread), first, first + count)
             repeats(earlier, rows, thread, key)
             return Appended(tuple(earlier), repeated=True)
         parent, entries = joined.parent, list[Entry]()
@@ -229,18 +229,18 @@ class SQLiteStore(Store):
         heads = {checked_name(name, "name of the branch"): head for name, head in (branches or {}).items()}
         given = [(entry, prepare_entry(entry)) for entry in entries]
         now = self._clock()
-        return self._writer.run(lambda db: writing.add(db, thread, given, heads, absent, now))
+        return self._writer.run(lambda db: updates.add(db, thread, given, heads, absent, now))
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
         """The entries in the order of joining."""
         with self._reader() as db:
-            return reading.read(db, reading.thread_of(db, thread), start, stop)
+            return queries.read(db, queries.thread_of(db, thread), start, stop)
 
     def path(self, thread: str, of: str = MAIN, *, last: int | None = None) -> Sequence[Entry]:
         """The conversation that ends in a branch or entry. Costs its length, or ``last``."""
         with self._reader() as db:
-            found = reading.thread_of(db, thread)
-            return reading.path(db, found, reading.find(db, found, of), last)
+            found = queries.thread_of(db, thread)
+            return queries.path(db, found, queries.find(db, found, of), last)
 
     # -- branches --------------------------------------------------------------------------------------------------
 
@@ -248,25 +248,25 @@ class SQLiteStore(Store):
         """Name a new branch."""
         checked_name(name, "name of the branch")
         now = self._clock()
-        return self._writer.run(lambda db: writing.fork(db, thread, name, of, at, now))
+        return self._writer.run(lambda db: updates.fork(db, thread, name, of, at, now))
 
     def rewind(
         self, thread: str, to: str | None, *, branch: str = MAIN, expect: str | UnsetType | None = UNSET
     ) -> None:
         """Move the head of a branch."""
         now = self._clock()
-        self._writer.run(lambda db: writing.rewind(db, thread, to, branch, expect, now))
+        self._writer.run(lambda db: updates.rewind(db, thread, to, branch, expect, now))
 
     # -- search, media ---------------------------------------------------------------------------------------------
 
     def search(self, query: Query) -> list[Hit]:
         """Find messages; first, index those that are not yet. What is open for reading only is read instead."""
-        words.parse(query.text)
+        search_text.parse(query.text)
         if not self._read_only:
             self.index()
         try:
             with self._reader() as db:
-                return index.search(db, query, scan=self._read_only and index.is_behind(db))
+                return search_index.search(db, query, scan=self._read_only and search_index.is_behind(db))
         except NotFoundError:  # its thread
             return []
 
@@ -275,10 +275,10 @@ class SQLiteStore(Store):
         done = 0
         while not self._read_only:
             with self._reader() as db:
-                reach, found = index.next_words(db)
+                reach, found = search_index.next_words(db)
             if not found:
                 return done
-            self._writer.run(index.take_in(reach, found))
+            self._writer.run(search_index.take_in(reach, found))
             done += len(found)
             if progress is not None:
                 progress(done, None)
@@ -286,15 +286,15 @@ class SQLiteStore(Store):
 
     def put_blob(self, data: bytes) -> Blob:
         """Keep bytes."""
-        kept = pack.kept(pack.blob_data(data))
-        self._writer.run(writing.put_blob(kept))
-        return pack.named(kept.digest)
+        kept = message_codec.kept(message_codec.blob_data(data))
+        self._writer.run(updates.put_blob(kept))
+        return message_codec.named(kept.digest)
 
     def get_blob(self, blob: Blob | str) -> bytes:
         """The bytes of a blob."""
-        digest = pack.address(blob)
+        digest = message_codec.address(blob)
         with self._reader() as db:
-            return reading.blob_of(db, digest)
+            return queries.blob_of(db, digest)
 
     # -- upkeep ----------------------------------------------------------------------------------------------------
 

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from typing import Final
 
 from palaver.core.errors import UnavailableError
-from palaver.store.sqlite import index
-from palaver.store.sqlite.index import Words
-from palaver.store.sqlite.reading import Row
+from palaver.store.sqlite import search_index
+from palaver.store.sqlite.queries import Row
 from palaver.store.sqlite.schema import INDEXED, UNCLEAN
+from palaver.store.sqlite.search_index import Words
 
 CHUNK: Final = 200
 _NOBODYS: Final = "NOT EXISTS (SELECT 1 FROM entries WHERE entries.body = bodies.id)"
@@ -43,7 +43,7 @@ def words_of(db: sqlite3.Connection, ids: list[int]) -> list[Words]:
     rows: list[Row] = []
     for body in ids:
         rows += db.execute("SELECT id, digest, encoding, data FROM bodies WHERE id = ?", (body,))
-    return [index.words_of(*row) for row in rows]
+    return [search_index.words_of(*row) for row in rows]
 
 
 def remove_bodies(gone: list[Words]) -> Callable[[sqlite3.Connection], int]:
@@ -57,14 +57,14 @@ def remove_bodies(gone: list[Words]) -> Callable[[sqlite3.Connection], int]:
         ]
         if not still:
             return 0
-        index.take_out(db, still)
+        search_index.take_out(db, still)
         ids = [(each.id,) for each in still]
         db.executemany("DELETE FROM uses WHERE body = ?", ids)
         db.executemany("DELETE FROM bodies WHERE id = ?", ids)
         # The ids of removed rows at the end are given again: they must be indexed then.
         (last,) = db.execute("SELECT coalesce(max(id), 0) FROM bodies").fetchone()
-        index.set_state(db, INDEXED, min(index.state(db, INDEXED), last))
-        index.set_state(db, UNCLEAN, 1)
+        search_index.set_state(db, INDEXED, min(search_index.state(db, INDEXED), last))
+        search_index.set_state(db, UNCLEAN, 1)
         return len(still)
 
     return work
@@ -79,7 +79,7 @@ def remove_blobs(ids: list[int]) -> Callable[[sqlite3.Connection], int]:
             for blob in ids
         )
         if removed:
-            index.set_state(db, UNCLEAN, 1)
+            search_index.set_state(db, UNCLEAN, 1)
         return removed
 
     return work
@@ -87,12 +87,12 @@ def remove_blobs(ids: list[int]) -> Callable[[sqlite3.Connection], int]:
 
 def clean(db: sqlite3.Connection) -> None:
     """Work, outside of transactions: leave nothing behind of what was removed."""
-    if not index.state(db, UNCLEAN):
+    if not search_index.state(db, UNCLEAN):
         return
     db.execute("INSERT INTO words (words) VALUES ('optimize')")
     db.execute("VACUUM")
-    index.set_state(db, UNCLEAN, 0)
+    search_index.set_state(db, UNCLEAN, 0)
     busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if busy:
-        index.set_state(db, UNCLEAN, 1)
+        search_index.set_state(db, UNCLEAN, 1)
         raise UnavailableError("readers held on to the log for too long, which still holds what was removed")

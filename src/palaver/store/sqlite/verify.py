@@ -22,11 +22,10 @@ from types import NoneType
 from typing import Final
 
 from palaver.core.errors import DamageError, DecodeError, PalaverError
-from palaver.store import pack
-from palaver.store.sqlite.columns import check, id_text
-from palaver.store.sqlite.faults import fault
-from palaver.store.sqlite.log import look as look_at_log
-from palaver.store.sqlite.schema import APPLICATION, NEWEST, connect_reader, pragma
+from palaver.store import message_codec
+from palaver.store.sqlite.errors import fault
+from palaver.store.sqlite.schema import APPLICATION, NEWEST, check, connect_reader, id_text, pragma
+from palaver.store.sqlite.wal import look as look_at_log
 from palaver.store.store import Damage, DamageKind, Progress, Verified
 
 _STEP: Final = 500
@@ -132,7 +131,7 @@ def _threads(look: _Look) -> None:
 
 def _entries(look: _Look, number: int, name: str, length: int) -> None:
     """The entries of a thread: places without gaps, parents before them, seals that follow from each other."""
-    seals: dict[int | None, bytes] = {None: pack.first_seal(name)}
+    seals: dict[int | None, bytes] = {None: message_codec.first_seal(name)}
     with look.table("entries"):
         for place, entry, parent, stamps, sent_at, body, seal, digest in look.db.execute(
             "SELECT e.place, e.id, e.parent, e.stamps, e.sent_at, e.body, e.seal, b.digest"
@@ -149,7 +148,7 @@ def _entries(look: _Look, number: int, name: str, length: int) -> None:
                 continue  # its place and seal are nothing that others can follow
             elif parent not in seals or (parent is not None and parent >= place):
                 look.tell("missing", where, f"entries {number} {parent}, which it follows, is not there", number, entry)
-            elif not pack.is_sealed(seal, seals[parent], id_text(entry), stamps, sent_at, digest):
+            elif not message_codec.is_sealed(seal, seals[parent], id_text(entry), stamps, sent_at, digest):
                 look.tell("altered", where, "its seal does not agree", number, entry)
             elif type(sent_at) is float:  # an older version stored it
                 look.tell("unreadable", where, f"its time is no integer but {sent_at}", number, entry)
@@ -193,7 +192,7 @@ def _bodies(look: _Look) -> None:
         for row, digest, encoding, size, data in look.db.execute("SELECT id, digest, encoding, size, data FROM bodies"):
             look.step()
             try:
-                text = pack.restored(digest, encoding, data, f"bodies {row}")
+                text = message_codec.restored(digest, encoding, data, f"bodies {row}")
                 uses = _uses(text)
             except PalaverError as error:
                 _tell_body(look, row, error)
@@ -217,7 +216,7 @@ def _uses(text: bytes) -> set[bytes]:
         uses.add(digest)
         return b""
 
-    uses.update(pack.addresses(pack.unpack(text, "", pack.MOVED, None, note)))
+    uses.update(message_codec.addresses(message_codec.unpack(text, "", message_codec.MOVED, None, note)))
     return uses
 
 
@@ -240,7 +239,7 @@ def _blobs(look: _Look) -> None:
         for row, digest, encoding, size, data in _each_blob(look):
             look.blobs += 1
             try:
-                found = pack.restored(digest, encoding, data, f"blobs {row}")
+                found = message_codec.restored(digest, encoding, data, f"blobs {row}")
             except PalaverError as error:
                 look.tell("altered", f"blobs {row}", _reason(error))
                 continue

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from palaver.core import trusted
 from palaver.stream.local.format import Block, Format
-from palaver.stream.local.jsoncalls import NO_NAME, NotJSON, members_of, string, unread
+from palaver.stream.local.json_calls import NO_NAME, NotJSON, members_of, string, unread
 from palaver.stream.local.pythonic import quoted
 from palaver.stream.local.thinking import THINK
 

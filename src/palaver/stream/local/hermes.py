@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from palaver.stream.local import jsoncalls
+from palaver.stream.local import json_calls
 from palaver.stream.local.format import Block, Format
 from palaver.stream.local.thinking import THINK
 
 _OPENS: Final = "<tool_call>"
 
 FORMAT: Final = Format(
-    blocks=(Block(_OPENS, ends=("</tool_call>",), yields_to=(_OPENS,), read=jsoncalls.read, strings=True),),
+    blocks=(Block(_OPENS, ends=("</tool_call>",), yields_to=(_OPENS,), read=json_calls.read, strings=True),),
     reasoning=THINK,
 )

@@ -32,9 +32,9 @@ from typing import Final
 from msgspec import structs
 
 from palaver.core.parts import ToolCall
-from palaver.stream.local import jsoncalls, pythonic
+from palaver.stream.local import json_calls, pythonic
 from palaver.stream.local.format import Bare, Block, Format, Read, Schemas
-from palaver.stream.partial import PartialJSON
+from palaver.stream.partial_json import PartialJSON
 
 _MAY_BE_CALLS: Final = re.compile(r"\[\s*+(?:[\w.-]++\s*+(?:\(.*)?)?", re.DOTALL)
 _LOOK: Final = 256
@@ -43,7 +43,7 @@ _LOOK: Final = 256
 def read_tagged(text: str, schemas: Schemas) -> Read:
     """Read what stands behind ``<|python_tag|>``: JSON, else Python."""
     if text.lstrip().startswith(("{", "[{")):
-        return jsoncalls.read(text, schemas)
+        return json_calls.read(text, schemas)
     return [
         structs.replace(part, name=part.name.removesuffix(".call")) if isinstance(part, ToolCall) else part
         for part in pythonic.read(text, schemas)
@@ -72,8 +72,8 @@ class JSONProbe:
         """The call, where the object is one."""
         text = "".join(self._pieces)
         try:
-            call, end = jsoncalls.read_object(text)
-        except jsoncalls.NotJSON:
+            call, end = json_calls.read_object(text)
+        except json_calls.NotJSON:
             return None
         return [call] if end == len(text) and isinstance(call, ToolCall) and call.arguments_json else None
 

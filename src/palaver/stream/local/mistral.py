@@ -22,7 +22,7 @@ from typing import Final
 
 from palaver.core import trusted
 from palaver.core.parts import ToolCall
-from palaver.stream.local import jsoncalls
+from palaver.stream.local import json_calls
 from palaver.stream.local.format import Block, Format, Head, Read, Schemas
 from palaver.stream.local.thinking import REASONING
 
@@ -40,10 +40,10 @@ def read(text: str, schemas: Schemas) -> Read:
     """Read a block without ``[ARGS]``."""
     named = _NAMED.match(text)
     if named is None:
-        return jsoncalls.read(text, schemas)
+        return json_calls.read(text, schemas)
     try:
-        end = jsoncalls.end_of_value(text, named.end())
-    except jsoncalls.NotJSON as error:
+        end = json_calls.end_of_value(text, named.end())
+    except json_calls.NotJSON as error:
         return [trusted.MalformedToolCall(text.strip(), str(error), named[1])]
     found: Read = [trusted.ToolCall("", named[1], text[named.end() : end])]
     if rest := text[end:].strip():

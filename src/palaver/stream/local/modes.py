@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from palaver.core import jsontext, trusted
 from palaver.core.parts import Reasoning, Text, ToolCall
 from palaver.stream.local.pythonic import quoted
-from palaver.stream.partial import PartialJSON
+from palaver.stream.partial_json import PartialJSON
 
 if TYPE_CHECKING:
     from palaver.stream.local.format import Block, Head

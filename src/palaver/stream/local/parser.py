@@ -23,9 +23,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from palaver.stream.local.bare import Waiting
+from palaver.stream.local.event_writer import Voice
 from palaver.stream.local.modes import Inside, Mode, Outside, Thinking
 from palaver.stream.local.tags import Tags
-from palaver.stream.local.voice import Voice
 
 if TYPE_CHECKING:
     from collections.abc import Callable

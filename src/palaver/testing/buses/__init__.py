@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from palaver.testing.buses.carrying import (
+from palaver.testing.buses.delivery import (
     a_subscription_begins_when_it_is_entered,
     a_test_is_asked_last,
     an_event_is_seen_once,
@@ -32,7 +32,7 @@ from palaver.testing.buses.carrying import (
     what_was_kept_can_be_replayed,
     what_was_sent_since_a_time_can_be_replayed,
 )
-from palaver.testing.buses.listening import (
+from palaver.testing.buses.listeners import (
     a_full_queue_can_end_a_subscription,
     a_full_queue_loses_what_was_said,
     a_listener_can_be_closed,

@@ -26,7 +26,7 @@ from palaver.testing.rules import (
     openai_chat,
     openai_responses,
 )
-from palaver.testing.rules.accents import accent_of
+from palaver.testing.rules.variants import accent_of
 from palaver.testing.rules.violation import Body, Violation
 from palaver.testing.tables import row
 

@@ -20,13 +20,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from palaver.testing.stores.finding import (
-    a_blob_that_a_message_names_is_there,
-    blobs_are_kept_once,
-    searches_can_be_narrowed,
-    verify_finds_a_sound_store_sound,
-    words_are_found,
-)
 from palaver.testing.stores.messages import (
     a_path_leads_from_the_first_message_to_a_leaf,
     a_rewind_removes_nothing,
@@ -43,6 +36,13 @@ from palaver.testing.stores.poison import (
     odd_values_are_refused_or_come_back_equal,
     what_cannot_be_read_back_is_refused,
     what_is_no_json_closes_nothing_else,
+)
+from palaver.testing.stores.search import (
+    a_blob_that_a_message_names_is_there,
+    blobs_are_kept_once,
+    searches_can_be_narrowed,
+    verify_finds_a_sound_store_sound,
+    words_are_found,
 )
 from palaver.testing.stores.threads import (
     entries_can_be_copied_as_they_are,

@@ -13,8 +13,8 @@ from palaver.core.errors import MessageError, PalaverError
 from palaver.core.factories import assistant, tool_call, user
 from palaver.core.messages import Message
 from palaver.core.usage import Usage
+from palaver.store.records import is_unreadable
 from palaver.store.store import Query, Store
-from palaver.store.unreadable import is_unreadable
 from palaver.testing.ill_typed import (
     broken_messages,
     ill_typed,

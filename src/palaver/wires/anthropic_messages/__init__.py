@@ -5,9 +5,9 @@ Source: docs/spec/wires.md#4; https://docs.anthropic.com/en/api/messages.
 Stability: experimental.
 """
 
+from palaver.wires._engine.wire import Wire
 from palaver.wires.anthropic_messages import decode, encode
-from palaver.wires.anthropic_messages.accents import ACCENTS
-from palaver.wires.wire import Wire
+from palaver.wires.anthropic_messages.variants import ACCENTS
 
 WIRE = Wire("anthropic_messages", decode, encode, streams=f"{__name__}.stream")
 ACCENTED = {

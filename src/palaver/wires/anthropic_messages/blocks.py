@@ -29,13 +29,13 @@ from palaver.core.parts import (
     ToolCall,
     Url,
 )
-from palaver.wires.anthropic_messages.forms import PLAIN_TEXT, TEXT_TYPES, WIRE
-from palaver.wires.reading import native, visible
+from palaver.wires._engine.json_fields import native, visible
+from palaver.wires.anthropic_messages.shapes import PLAIN_TEXT, TEXT_TYPES, WIRE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 
 def block(part: AnyPart, index: int, context: Context) -> Any:

@@ -38,8 +38,10 @@ from palaver.core.messages import (
 from palaver.core.request import OutputFormat, Request, Response, Settings
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
-from palaver.wires import reading, thinking
-from palaver.wires.anthropic_messages.forms import (
+from palaver.wires._engine import json_fields, thinking
+from palaver.wires._engine.json_fields import hint, provider
+from palaver.wires.anthropic_messages.parts import answer_parts, result_part, system_part, user_part
+from palaver.wires.anthropic_messages.shapes import (
     FINISH,
     WIRE,
     Choosing,
@@ -50,9 +52,7 @@ from palaver.wires.anthropic_messages.forms import (
     write_thinking,
     write_tool_choice,
 )
-from palaver.wires.anthropic_messages.parts import answer_parts, result_part, system_part, user_part
 from palaver.wires.anthropic_messages.usage import read_usage
-from palaver.wires.reading import hint, provider
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,8 +66,8 @@ if TYPE_CHECKING:
 def request(body: bytes) -> Request:
     """Read a request body. Raises ``DecodeError``."""
     rest = jsontext.fields(body)
-    raw_messages = reading.need_items(rest, "messages")
-    raw_tools = reading.take_items(rest, "tools")
+    raw_messages = json_fields.need_items(rest, "messages")
+    raw_tools = json_fields.take_items(rest, "tools")
     if raw_tools == []:
         rest["@@tools"] = hint("empty")
     messages: list[Message] = [*_leading(rest)]
@@ -78,8 +78,8 @@ def request(body: bytes) -> Request:
             raise error.within(f"messages[{index}]") from None
     return trusted.Request(
         messages=tuple(messages),
-        model=reading.take_text(rest, "model"),
-        tools=tuple(reading.each(raw_tools or [], "tools", _tool)),
+        model=json_fields.take_text(rest, "model"),
+        tools=tuple(json_fields.each(raw_tools or [], "tools", _tool)),
         settings=_settings(rest),
         origin=WIRE,
         provider_json=provider(WIRE, rest),
@@ -100,11 +100,11 @@ def _leading(rest: Fields) -> tuple[SystemMessage, ...]:
 
 
 def _settings(rest: Fields) -> Settings:
-    choosing: Choosing | None = reading.take_formed(rest, "tool_choice", read_tool_choice, write_tool_choice)
-    max_tokens = reading.take_int(rest, "max_tokens")
+    choosing: Choosing | None = json_fields.take_formed(rest, "tool_choice", read_tool_choice, write_tool_choice)
+    max_tokens = json_fields.take_int(rest, "max_tokens")
     if max_tokens == 0:
         rest["@@max_tokens"] = hint("warm")
-    budget: int | None = reading.take_formed(rest, "thinking", read_thinking, write_thinking)
+    budget: int | None = json_fields.take_formed(rest, "thinking", read_thinking, write_thinking)
     if budget is not None and max_tokens is not None and budget >= max_tokens:
         rest["@@budget"] = hint("beyond")
     output, effort = _output_config(rest)
@@ -112,16 +112,16 @@ def _settings(rest: Fields) -> Settings:
         rest["@@thinking"] = hint("absent")
     return trusted.Settings(
         max_tokens=max_tokens,
-        temperature=reading.take_number(rest, "temperature"),
-        top_p=reading.take_number(rest, "top_p"),
-        top_k=reading.take_int(rest, "top_k"),
-        stop=reading.take_texts(rest, "stop_sequences"),
+        temperature=json_fields.take_number(rest, "temperature"),
+        top_p=json_fields.take_number(rest, "top_p"),
+        top_k=json_fields.take_int(rest, "top_k"),
+        stop=json_fields.take_texts(rest, "stop_sequences"),
         tool_choice=None if choosing is None else choosing.choice,
         parallel_tool_calls=None if choosing is None else choosing.parallel,
         output=output,
         effort=effort,
         reasoning_tokens=budget,
-        stream=reading.take_bool(rest, "stream"),
+        stream=json_fields.take_bool(rest, "stream"),
     )
 
 
@@ -134,8 +134,8 @@ def _output_config(rest: Fields) -> tuple[OutputFormat | None, str | None]:
     output = None if found is None else read_output_format(found)
     if found is not None and output is not None:
         del inner["format"]
-        reading.keep_form(rest, "format", found, write_output_format(output))
-    effort = reading.take_text(inner, "effort")
+        json_fields.keep_form(rest, "format", found, write_output_format(output))
+    effort = json_fields.take_text(inner, "effort")
     if effort is not None and effort not in thinking.SCALE:
         rest["@@effort"] = jsontext.raw(effort)
     if output is not None or effort is not None:
@@ -157,10 +157,10 @@ def _tool(raw: Raw) -> AnyTool:
     if jsontext.kind(schema) == "an object":
         parameters = jsontext.own(rest.pop("input_schema"))
     return trusted.Tool(
-        reading.need_text(rest, "name"),
-        reading.take_text(rest, "description"),
+        json_fields.need_text(rest, "name"),
+        json_fields.take_text(rest, "description"),
         parameters,
-        reading.take_bool(rest, "strict"),
+        json_fields.take_bool(rest, "strict"),
         provider_json=provider(WIRE, rest),
     )
 
@@ -174,7 +174,7 @@ _CUSTOM: Final = Raw(b'"custom"')
 def _message(raw: Raw, messages: list[Message]) -> None:
     """Read one wire message, and put what it holds behind ``messages``."""
     rest = jsontext.fields(raw)
-    role = reading.need_text(rest, "role")
+    role = json_fields.need_text(rest, "role")
     content = rest.pop("content", None)
     match role:
         case "user":
@@ -199,13 +199,13 @@ def _content(raw: Raw | None, rest: Fields, path: str, read: Callable[[Raw], Any
         return ()
     inside = "" if path == "system" else path
     try:
-        found = reading.string_or_items(raw)
+        found = json_fields.string_or_items(raw)
     except DecodeError as error:
         raise (error.within(inside) if inside else error) from None
     if isinstance(found, str):
         rest["@@content"] = hint("string")
         return (trusted.Text(found),)
-    return tuple(reading.each(cast("list[Raw]", found), inside, read))
+    return tuple(json_fields.each(cast("list[Raw]", found), inside, read))
 
 
 def _answer(raw: Raw | None, rest: Fields) -> tuple[AssistantPart, ...]:
@@ -226,7 +226,7 @@ def _user(raw: Raw | None, rest: Fields, *, follows_result: bool) -> list[Messag
     for index, block in enumerate(jsontext.items(raw)):
         try:
             fields = jsontext.fields(block)
-            kind = reading.need_text(fields, "type")
+            kind = json_fields.need_text(fields, "type")
             if kind != "tool_result":
                 run.append(user_part(fields, kind, block))
                 continue
@@ -247,7 +247,7 @@ def _said(parts: list[UserPart], rest: Fields, *, first: bool) -> UserMessage:
 
 
 def _result(fields: Fields, rest: Fields, *, first: bool, apart: bool) -> ToolMessage:
-    call_id = reading.need_text(fields, "tool_use_id")
+    call_id = json_fields.need_text(fields, "tool_use_id")
     content = _result_content(fields)
     is_error = fields.get("is_error") == jsontext.TRUE
     if is_error:
@@ -303,17 +303,17 @@ def around(rest: Fields, content: tuple[AssistantPart, ...] = ()) -> Response:
             del rest[key]
         elif found is None:
             rest[f"@@{key}"] = hint("absent")
-    word = reading.take_text(rest, "stop_reason")
+    word = json_fields.take_text(rest, "stop_reason")
     finish_raw: str | UnsetType | None = word
     if word is None:
         finish_raw = UNSET if rest.pop("stop_reason", None) is None else None
     message = trusted.AssistantMessage(
         content=content,
-        model=reading.take_text(rest, "model"),
+        model=json_fields.take_text(rest, "model"),
         usage=_usage(rest),
         finish_reason="other" if word is None else FINISH.get(word, "other"),
         finish_reason_raw=finish_raw,
-        response_id=reading.take_text(rest, "id"),
+        response_id=json_fields.take_text(rest, "id"),
     )
     return trusted.Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
 

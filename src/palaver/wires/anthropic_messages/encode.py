@@ -23,16 +23,16 @@ from palaver.core import jsontext
 from palaver.core.jsontext import Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import File, Image, Text, ToolCall
-from palaver.wires import reading
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.cache_marks import Marking
+from palaver.wires._engine.capabilities import IdRule, MediaKind, MediaRule, MetadataRule, Speech
+from palaver.wires._engine.json_fields import is_hint, native, visible
 from palaver.wires.anthropic_messages.blocks import block, is_plain
-from palaver.wires.anthropic_messages.forms import FINISH, FINISH_WORD, IMAGE_TYPES, PDF, TEXT_TYPES, WIRE
 from palaver.wires.anthropic_messages.head import DEFAULT_MAX_TOKENS, head
 from palaver.wires.anthropic_messages.marks import MARK, MOST_MARKS
 from palaver.wires.anthropic_messages.repairs import repaired
+from palaver.wires.anthropic_messages.shapes import FINISH, FINISH_WORD, IMAGE_TYPES, PDF, TEXT_TYPES, WIRE
 from palaver.wires.anthropic_messages.usage import write_usage
-from palaver.wires.marking import Marking
-from palaver.wires.reading import is_hint, native, visible
-from palaver.wires.speech import IdRule, MediaKind, MediaRule, MetadataRule, Speech
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.pairs import Placed
     from palaver.core.request import Response
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 __all__ = ["DEFAULT_MAX_TOKENS", "LIST", "SPEECH", "head", "hoists", "response", "turn"]
 
@@ -137,7 +137,7 @@ def _message(message: Message, rest: Fields, index: int, context: Context) -> di
     return {**fields, **visible(beside)}
 
 
-_STRING, _NULL, _ABSENT, _LIST = (reading.hint(word) for word in ("string", "null", "absent", "list"))
+_STRING, _NULL, _ABSENT, _LIST = (json_fields.hint(word) for word in ("string", "null", "absent", "list"))
 
 
 def _blocks(message: Message, rest: Fields, index: int, context: Context) -> list[Any]:

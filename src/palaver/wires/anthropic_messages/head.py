@@ -24,9 +24,14 @@ from palaver.core.jsontext import Fields
 from palaver.core.parts import Text
 from palaver.core.request import Settings, ToolChoice
 from palaver.core.tools import ProviderTool
-from palaver.wires import reading, thinking
+from palaver.wires._engine import json_fields, thinking
+from palaver.wires._engine.fit import declared_name, fitting_name
+from palaver.wires._engine.json_fields import is_hint, native, visible
+from palaver.wires._engine.tools import lose_parameters
 from palaver.wires.anthropic_messages.blocks import is_plain, text_block
-from palaver.wires.anthropic_messages.forms import (
+from palaver.wires.anthropic_messages.marks import MARK, MOST_MARKS, TOO_MANY, as_fields, is_marked
+from palaver.wires.anthropic_messages.repairs import Standing, declares, is_new
+from palaver.wires.anthropic_messages.shapes import (
     LEAST_BUDGET,
     WIRE,
     Choosing,
@@ -37,11 +42,6 @@ from palaver.wires.anthropic_messages.forms import (
     write_thinking,
     write_tool_choice,
 )
-from palaver.wires.anthropic_messages.marks import MARK, MOST_MARKS, TOO_MANY, as_fields, is_marked
-from palaver.wires.anthropic_messages.repairs import Standing, declares, is_new
-from palaver.wires.handover import declared_name, fitting_name
-from palaver.wires.reading import is_hint, native, visible
-from palaver.wires.tools import lose_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from palaver.core.messages import SystemMessage
     from palaver.core.request import Request
     from palaver.core.tools import AnyTool, Tool
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 DEFAULT_MAX_TOKENS: Final = 4096
 """What every model of the provider takes."""
@@ -73,7 +73,7 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
             context.lose("dropped", key, "the wire has no such setting")
     if settings.reasoning_tokens is not None:
         rest.pop("thinking", None)
-        kept = reading.form(rest, "thinking", settings.reasoning_tokens, read_thinking)
+        kept = json_fields.form(rest, "thinking", settings.reasoning_tokens, read_thinking)
         fields["thinking"] = write_thinking(settings.reasoning_tokens) if kept is None else kept
     _put_output_config(fields, rest, settings, context)
     _put_tool_choice(fields, rest, request, settings, context)
@@ -82,7 +82,7 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         fields["tools"] = tools
     if system:
         _put_system(fields, system, context)
-    for wire, key, _ in reading.foreign(request, WIRE):
+    for wire, key, _ in json_fields.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     fields = {**fields, **visible(rest), **fields}  # an edit wins over a null that was found
     if not context.own:
@@ -108,7 +108,7 @@ def _fitted(request: Request, rest: Fields, context: Context) -> Settings:
     """Bring the settings within what the provider takes."""
     alone = is_hint(rest, "thinking", "absent")
     asked = request.settings
-    newer = asked.effort is not None and reading.form(rest, "effort", asked.effort, jsontext.text) is not None
+    newer = asked.effort is not None and json_fields.form(rest, "effort", asked.effort, jsontext.text) is not None
     asked = structs.replace(asked, effort=None) if newer else asked  # a word that the wire has, and we do not know
     given = thinking.fitted(asked, context, request.model, alone=alone)
     found = {name: getattr(given, name) for name in Settings.__struct_fields__}
@@ -173,7 +173,7 @@ def _put_output_config(fields: dict[str, Any], rest: Fields, settings: Settings,
         config["effort"] = settings.effort
     output = settings.output
     if output is not None and output.kind == "json_schema":
-        kept = reading.form(rest, "format", output, read_output_format)
+        kept = json_fields.form(rest, "format", output, read_output_format)
         config["format"] = write_output_format(output) if kept is None else kept
         for key in ("name", "description", "strict"):
             if getattr(output, key) is not None:
@@ -203,7 +203,7 @@ def _put_tool_choice(
             return
         choice = _fitting_choice(choice, context)
     choosing = Choosing(choice, parallel)
-    kept = reading.form(rest, "tool_choice", choosing, read_tool_choice)
+    kept = json_fields.form(rest, "tool_choice", choosing, read_tool_choice)
     fields["tool_choice"] = write_tool_choice(choosing) if kept is None else kept
 
 
@@ -227,7 +227,7 @@ def _tool(tool: AnyTool, context: Context) -> object:
         context.lose("dropped", "provider tool", f"belongs to {tool.wire}" if tool.wire != WIRE else "no tool at all")
         return None
     rest = native(tool, WIRE)
-    for wire, key, _ in reading.foreign(tool, WIRE):
+    for wire, key, _ in json_fields.foreign(tool, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     fields: dict[str, Any] = {}
     if "@@type" in rest:

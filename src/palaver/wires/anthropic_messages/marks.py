@@ -15,12 +15,12 @@ from palaver.core.jsontext import Fields
 from palaver.core.parts import Opaque, Reasoning
 from palaver.core.tools import ProviderTool
 from palaver.core.value import Value
-from palaver.wires.anthropic_messages.forms import WIRE
+from palaver.wires.anthropic_messages.shapes import WIRE
 
 if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.parts import AnyPart
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 MARK: Final = "cache_control"
 MOST_MARKS: Final = 4

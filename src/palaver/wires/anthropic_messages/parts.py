@@ -30,9 +30,9 @@ from palaver.core.parts import (
     Url,
     UserPart,
 )
-from palaver.wires import reading
-from palaver.wires.anthropic_messages.forms import PDF, PLAIN_TEXT, SERVER_CALLS, TEXT_TYPES, WIRE
-from palaver.wires.reading import hint, nested, provider
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.json_fields import hint, nested, provider
+from palaver.wires.anthropic_messages.shapes import PDF, PLAIN_TEXT, SERVER_CALLS, TEXT_TYPES, WIRE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ def answer_parts(blocks: Raw) -> tuple[AssistantPart, ...]:
     try:
         return tuple([_plain_part(each) for each in _plain(blocks)])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, DecodeError):
-        return tuple(reading.each(jsontext.items(blocks), "", answer_part))
+        return tuple(json_fields.each(jsontext.items(blocks), "", answer_part))
 
 
 def answer_part(raw: Raw) -> AssistantPart:
@@ -103,7 +103,7 @@ def _plain_part(found: _PlainText | _PlainThinking | _PlainCall) -> AssistantPar
 
 def _part(raw: Raw, table: dict[str, _Read]) -> AnyPart:
     rest = jsontext.fields(raw)
-    kind = reading.need_text(rest, "type")
+    kind = json_fields.need_text(rest, "type")
     read = table.get(kind)
     if read is None:
         read = _server_result if table is _ASSISTANT and _names_result(kind, rest) else _opaque
@@ -118,7 +118,7 @@ def _opaque(_rest: Fields, raw: Raw, _kind: str) -> AnyPart:
 
 
 def _text(rest: Fields, _raw: Raw, _kind: str) -> AnyPart:
-    text = reading.need_text(rest, "text")
+    text = json_fields.need_text(rest, "text")
     if not rest:
         return trusted.Text(text)
     citations = rest.get("citations")
@@ -160,13 +160,13 @@ def citation(raw: Raw) -> Citation:
 
 
 def _thinking(rest: Fields, _raw: Raw, _kind: str) -> AnyPart:
-    text = reading.need_text(rest, "thinking")
-    signature = reading.take_text(rest, "signature")
+    text = json_fields.need_text(rest, "thinking")
+    signature = json_fields.take_text(rest, "signature")
     return trusted.Reasoning(text, signature, wire=WIRE, provider_json=provider(WIRE, rest))
 
 
 def _redacted(rest: Fields, _raw: Raw, _kind: str) -> AnyPart:
-    data = reading.need_text(rest, "data")
+    data = json_fields.need_text(rest, "data")
     return trusted.Reasoning(encrypted=data, wire=WIRE, provider_json=provider(WIRE, rest))
 
 
@@ -174,8 +174,8 @@ def _redacted(rest: Fields, _raw: Raw, _kind: str) -> AnyPart:
 
 
 def _call(rest: Fields, _raw: Raw, kind: str) -> AnyPart:
-    call_id = reading.need_text(rest, "id")
-    name = reading.need_text(rest, "name")
+    call_id = json_fields.need_text(rest, "id")
+    name = json_fields.need_text(rest, "name")
     arguments = rest.pop("input", None)
     if arguments is None:
         raise DecodeError("missing", path="input")
@@ -204,7 +204,7 @@ def _names_result(kind: str, rest: Fields) -> bool:
 def _server_result(rest: Fields, raw: Raw, kind: str) -> AnyPart:
     name = kind.removesuffix("_tool_result")
     return ServerToolResult(
-        reading.need_text(rest, "tool_use_id"),
+        json_fields.need_text(rest, "tool_use_id"),
         jsontext.own(raw),
         WIRE,
         None if name == "mcp" else name,
@@ -234,7 +234,7 @@ def _failed(rest: Fields) -> bool:
 
 
 def _image(rest: Fields, raw: Raw, kind: str) -> AnyPart:
-    inner = reading.need_fields(rest, "source")
+    inner = json_fields.need_fields(rest, "source")
     try:
         source, media_type = _source(inner, rest)
     except DecodeError as error:
@@ -245,7 +245,7 @@ def _image(rest: Fields, raw: Raw, kind: str) -> AnyPart:
 
 
 def _document(rest: Fields, raw: Raw, kind: str) -> AnyPart:
-    inner = reading.need_fields(rest, "source")
+    inner = json_fields.need_fields(rest, "source")
     try:
         source, media_type = _source(inner, rest)
     except DecodeError as error:
@@ -254,23 +254,23 @@ def _document(rest: Fields, raw: Raw, kind: str) -> AnyPart:
         return _opaque(rest, raw, kind)
     if isinstance(source, Url):
         media_type = PDF  # the only kind of document that is taken by URL
-    name = reading.take_text(rest, "title")
+    name = json_fields.take_text(rest, "title")
     return trusted.File(source, media_type, name, provider_json=provider(WIRE, nested(rest, "source", inner)))
 
 
 def _source(inner: Fields, rest: Fields) -> tuple[MediaSource | None, str | None]:
     """Read a source and its media type; no source when it is of a kind that has no neutral form."""
-    kind = reading.need_text(inner, "type")
+    kind = json_fields.need_text(inner, "type")
     match kind:
         case "base64":
-            media_type = reading.need_text(inner, "media_type")
+            media_type = json_fields.need_text(inner, "media_type")
             if media_type in TEXT_TYPES:
                 rest["@@source"] = hint(kind)
-            return trusted.Inline(reading.need_text(inner, "data")), media_type
+            return trusted.Inline(json_fields.need_text(inner, "data")), media_type
         case "url":
-            return trusted.Url(reading.need_text(inner, "url")), None
+            return trusted.Url(json_fields.need_text(inner, "url")), None
         case "file":
-            return trusted.FileId(reading.need_text(inner, "file_id"), WIRE), None
+            return trusted.FileId(json_fields.need_text(inner, "file_id"), WIRE), None
         case "text":
             return _text_source(inner)
         case _:
@@ -278,8 +278,8 @@ def _source(inner: Fields, rest: Fields) -> tuple[MediaSource | None, str | None
 
 
 def _text_source(inner: Fields) -> tuple[MediaSource | None, str | None]:
-    media_type = reading.need_text(inner, "media_type")
-    text = reading.need_text(inner, "data")
+    media_type = json_fields.need_text(inner, "media_type")
+    text = json_fields.need_text(inner, "data")
     try:
         data = binascii.b2a_base64(text.encode(), newline=False).decode()
     except UnicodeEncodeError:  # a lone surrogate has no bytes

@@ -33,17 +33,17 @@ from palaver.core.parts import (
     Url,
 )
 from palaver.core.tools import ProviderTool, Tool
-from palaver.wires.anthropic_messages.forms import PDF, WIRE
+from palaver.wires._engine.fit import fitting_name, lose_fields, system_as_user
+from palaver.wires._engine.json_fields import native
 from palaver.wires.anthropic_messages.marks import MOST_MARKS, head_marks, thinned
-from palaver.wires.handover import fitting_name, lose_fields, system_as_user
-from palaver.wires.reading import native
+from palaver.wires.anthropic_messages.shapes import PDF, WIRE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from palaver.core.messages import Message
     from palaver.core.request import Request
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 STAND_IN: Final = "(No content.)"
 

@@ -44,15 +44,15 @@ from palaver.core.events import (
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import AssistantPart, Opaque, Reasoning, Text, ToolCall
 from palaver.stream import sse
-from palaver.wires import reading
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.stream_decoder import StreamDecoder, opened, snapshot
+from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires.anthropic_messages.blocks import block
 from palaver.wires.anthropic_messages.decode import around, provider_error
 from palaver.wires.anthropic_messages.encode import response
-from palaver.wires.anthropic_messages.forms import WIRE
 from palaver.wires.anthropic_messages.parts import answer_part, citation
+from palaver.wires.anthropic_messages.shapes import WIRE
 from palaver.wires.anthropic_messages.usage import read_usage
-from palaver.wires.stream_decoder import StreamDecoder, opened, snapshot
-from palaver.wires.stream_encoder import Shown, StreamEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,7 +158,7 @@ class Decoder(StreamDecoder):
         if not frame.data.strip():
             return
         rest = opened(frame.data)
-        kind = reading.take_text(rest, "type") or ""
+        kind = json_fields.take_text(rest, "type") or ""
         action = self._EVENTS.get(kind)
         if action is None:
             self.say(ProviderEvent(WIRE, kind or frame.name, Raw(frame.data)))
@@ -169,7 +169,7 @@ class Decoder(StreamDecoder):
             raise error.within(kind) from None
 
     def _message_start(self, rest: Fields, _frame: Frame) -> None:
-        found = reading.need_fields(rest, "message")
+        found = json_fields.need_fields(rest, "message")
         if self._head is not None:
             self._start(around(found).replace(origin=self.origin))
             return
@@ -183,7 +183,7 @@ class Decoder(StreamDecoder):
         self._count_usage(usage)
         self._tell_usage()
         if jsontext.kind(content) == "an array":
-            for part in reading.each(jsontext.items(content), "content", answer_part):
+            for part in json_fields.each(jsontext.items(content), "content", answer_part):
                 self._begin(-1, part)
                 self._block_stop({"index": Raw(b"-1")}, _frame)
 
@@ -194,7 +194,7 @@ class Decoder(StreamDecoder):
 
     def _block_start(self, rest: Fields, _frame: Frame) -> None:
         index = _index(rest)
-        fields = reading.need_fields(rest, "content_block")
+        fields = json_fields.need_fields(rest, "content_block")
         if "id" in fields and "name" in fields:
             fields.setdefault("input", jsontext.EMPTY_OBJECT)
         try:
@@ -227,8 +227,8 @@ class Decoder(StreamDecoder):
 
     def _block_delta(self, rest: Fields, frame: Frame) -> None:
         index = _index(rest)
-        delta = reading.need_fields(rest, "delta")
-        kind = reading.need_text(delta, "type")
+        delta = json_fields.need_fields(rest, "delta")
+        kind = json_fields.need_text(delta, "type")
         known = self._blocks.get(index)
         if kind == "citations_delta" and "citation" in delta:
             known = self._fitting(index, trusted.Text(""))
@@ -239,7 +239,7 @@ class Decoder(StreamDecoder):
         elif kind in _DELTAS:
             name, event, bare = _DELTAS[kind]
             try:
-                text = reading.take_text(delta, name) or ""
+                text = json_fields.take_text(delta, name) or ""
             except DecodeError as error:
                 raise error.within("delta") from None
             known = self._fitting(index, bare)
@@ -282,11 +282,11 @@ class Decoder(StreamDecoder):
         last: AssistantPart | None = None
         if known.left:
             self.say(ArgumentsDelta(known.number, known.left))
-        if known.cited and "citations" in reading.native(known.part, WIRE):
-            held = reading.native(known.part, WIRE)
+        if known.cited and "citations" in json_fields.native(known.part, WIRE):
+            held = json_fields.native(known.part, WIRE)
             del held["citations"]
             found = self.assembler.part(known.number)
-            last = None if found is None else found.replace(provider_json=reading.provider(WIRE, held))
+            last = None if found is None else found.replace(provider_json=json_fields.provider(WIRE, held))
         if known.compaction is not None:
             if known.summary:
                 known.compaction["content"] = jsontext.raw("".join(known.summary))
@@ -297,7 +297,7 @@ class Decoder(StreamDecoder):
 
     def _message_delta(self, rest: Fields, _frame: Frame) -> None:
         usage = rest.pop("usage", NULL)
-        delta = reading.take_fields(rest, "delta") or {}
+        delta = json_fields.take_fields(rest, "delta") or {}
         self._around |= rest | delta
         self._count_usage(usage)
         if self._around.get(FINISHED, NULL) != NULL and self._finished is None:
@@ -357,7 +357,7 @@ FINISHED: Final = "stop_reason"
 
 
 def _index(rest: Fields) -> int:
-    index = reading.take_int(rest, "index")
+    index = json_fields.take_int(rest, "index")
     if index is None:
         raise DecodeError("missing", path="index")
     return index

@@ -5,7 +5,7 @@ Source: docs/spec/wires.md#6; https://docs.aws.amazon.com/bedrock/latest/APIRefe
 Stability: experimental.
 """
 
+from palaver.wires._engine.wire import Wire
 from palaver.wires.bedrock_converse import decode, encode
-from palaver.wires.wire import Wire
 
 WIRE = Wire("bedrock_converse", decode, encode, streams=f"{__name__}.stream")

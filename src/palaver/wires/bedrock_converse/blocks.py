@@ -32,9 +32,9 @@ from palaver.core.parts import (
     ServerToolResult,
     Video,
 )
-from palaver.wires import reading
-from palaver.wires.bedrock_converse.forms import FORMATS, KINDS, WIRE, WORDS, choose, optional
-from palaver.wires.reading import hint, nested, provider
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.json_fields import hint, nested, provider
+from palaver.wires.bedrock_converse.shapes import FORMATS, KINDS, WIRE, WORDS, choose, optional
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,14 +143,14 @@ def _reasoning(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart | None:
     if kind is None:
         return None
     if kind == "redactedContent":
-        redacted = reading.need_text(rest, kind)
+        redacted = json_fields.need_text(rest, kind)
         return trusted.Reasoning(encrypted=redacted, wire=WIRE, provider_json=_held(rest, beside))
     signed = _need(rest, kind)
     try:
-        text = reading.need_text(signed, "text")
+        text = json_fields.need_text(signed, "text")
     except DecodeError as error:
         raise error.within(kind) from None
-    signature = optional(reading.take_text, signed, "signature")
+    signature = optional(json_fields.take_text, signed, "signature")
     if not (signed or rest or beside):
         return trusted.Reasoning(text, signature, wire=WIRE)
     return trusted.Reasoning(text, signature, wire=WIRE, provider_json=_held(nested(rest, kind, signed), beside))
@@ -175,7 +175,7 @@ def _need(rest: Fields, key: str) -> Fields:
 
 def _call(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart:
     rest = jsontext.fields(inner)
-    call_id, name = reading.need_text(rest, "toolUseId"), reading.need_text(rest, "name")
+    call_id, name = json_fields.need_text(rest, "toolUseId"), json_fields.need_text(rest, "name")
     arguments = rest.pop("input", None)
     if arguments is None:
         raise DecodeError("missing", path="input")
@@ -190,7 +190,7 @@ _SERVED: Final = Raw(b'"server_tool_use"')
 
 def _served_result(inner: Raw, _beside: Fields, raw: Raw) -> AnyPart:
     rest = jsontext.fields(inner)
-    call_id = reading.need_text(rest, "toolUseId")
+    call_id = json_fields.need_text(rest, "toolUseId")
     return ServerToolResult(call_id, jsontext.own(raw), WIRE, is_error=rest.get("status") == _ERROR)
 
 
@@ -215,8 +215,8 @@ def _media(cls: type[Image | Audio | Video | File]) -> Read:
 
     def read(inner: Raw, beside: Fields, _raw: Raw) -> AnyPart | None:
         rest = jsontext.fields(inner)
-        name = reading.need_text(rest, "name") if cls is File else None
-        word = optional(reading.take_text, rest, "format") if cls is File else reading.need_text(rest, "format")
+        name = json_fields.need_text(rest, "name") if cls is File else None
+        word = optional(json_fields.take_text, rest, "format") if cls is File else json_fields.need_text(rest, "format")
         if "source" not in rest and "error" in rest:  # an image that could not be made
             return None
         source = _need(rest, "source")
@@ -249,16 +249,16 @@ def _source(rest: Fields, *, textual: bool) -> _Found | None:
     kind = choose(rest, _SOURCES if textual else _BINARY)
     match kind:
         case "bytes":
-            return _Found(trusted.Inline(reading.need_text(rest, kind)), rest)
+            return _Found(trusted.Inline(json_fields.need_text(rest, kind)), rest)
         case "s3Location":
             location = _need(rest, kind)
             try:
-                uri = reading.need_text(location, "uri")
+                uri = json_fields.need_text(location, "uri")
             except DecodeError as error:
                 raise error.within(kind) from None
             return _Found(trusted.Url(uri), nested(rest, kind, location))
         case "text":
-            text = reading.need_text(rest, kind)
+            text = json_fields.need_text(rest, kind)
             try:
                 data = text.encode()
             except UnicodeEncodeError:  # a lone surrogate has no bytes
@@ -342,9 +342,9 @@ def _cache_point(behind: list[Raw]) -> Raw | None:
 def _result(inner: Raw, beside: Fields, message: Fields, mark: Raw | None) -> ToolMessage:
     try:
         rest = jsontext.fields(inner)
-        call_id = reading.need_text(rest, "toolUseId")
-        found = reading.need_items(rest, "content")
-        content = tuple(reading.each(found, "content", _result_part))
+        call_id = json_fields.need_text(rest, "toolUseId")
+        found = json_fields.need_items(rest, "content")
+        content = tuple(json_fields.each(found, "content", _result_part))
     except DecodeError as error:
         raise error.within("toolResult") from None
     is_error = rest.get("status") == _ERROR

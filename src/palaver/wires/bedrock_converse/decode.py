@@ -28,12 +28,12 @@ from palaver.core.messages import Message, SystemMessage
 from palaver.core.request import Request, Response
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
-from palaver.wires import reading
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.json_fields import hint, nested, provider
 from palaver.wires.bedrock_converse import plain, settings
 from palaver.wires.bedrock_converse.blocks import assistant_part, system_part, user_messages
-from palaver.wires.bedrock_converse.forms import WIRE, finish, optional
+from palaver.wires.bedrock_converse.shapes import WIRE, finish, optional
 from palaver.wires.bedrock_converse.usage import read_usage
-from palaver.wires.reading import hint, nested, provider
 
 # -- requests --------------------------------------------------------------------------------------
 
@@ -41,7 +41,7 @@ from palaver.wires.reading import hint, nested, provider
 def request(body: bytes) -> Request:
     """Read a request body. Raises ``DecodeError``."""
     rest = jsontext.fields(body)
-    raw_messages = reading.take_items(rest, "messages")
+    raw_messages = json_fields.take_items(rest, "messages")
     if raw_messages is None and "messages" not in rest:  # a prompt that the service keeps needs none
         rest["@@messages"] = hint("absent")
     tools = _tools(rest)
@@ -55,10 +55,10 @@ def request(body: bytes) -> Request:
 
 
 def _system(rest: Fields) -> tuple[SystemMessage, ...]:
-    raws = reading.take_items(rest, "system")
+    raws = json_fields.take_items(rest, "system")
     if raws == []:
         rest["@@system"] = hint("empty")
-    return (trusted.SystemMessage(content=tuple(reading.each(raws, "system", system_part))),) if raws else ()
+    return (trusted.SystemMessage(content=tuple(json_fields.each(raws, "system", system_part))),) if raws else ()
 
 
 def _tools(rest: Fields) -> tuple[AnyTool, ...]:
@@ -68,10 +68,10 @@ def _tools(rest: Fields) -> tuple[AnyTool, ...]:
         return ()
     config = jsontext.fields(raw)
     try:
-        found = reading.take_items(config, "tools")
+        found = json_fields.take_items(config, "tools")
         if not found:
             return ()
-        tools = tuple(reading.each(found, "tools", _tool))
+        tools = tuple(json_fields.each(found, "tools", _tool))
     except DecodeError as error:
         raise error.within("toolConfig") from None
     rest["toolConfig"] = Raw(jsontext.encode(config))
@@ -84,17 +84,17 @@ def _tool(raw: Raw) -> AnyTool:
     beside = jsontext.fields(raw)
     if "toolSpec" not in beside:
         return trusted.ProviderTool(WIRE, jsontext.own(raw))
-    rest = reading.need_fields(beside, "toolSpec")
+    rest = json_fields.need_fields(beside, "toolSpec")
     try:
-        name = reading.need_text(rest, "name")
-        schema = reading.need_fields(rest, "inputSchema")
+        name = json_fields.need_text(rest, "name")
+        schema = json_fields.need_fields(rest, "inputSchema")
     except DecodeError as error:
         raise error.within("toolSpec") from None
     parameters = schema.pop("json", None)
     if parameters is None:
         return trusted.ProviderTool(WIRE, jsontext.own(raw))
-    description = optional(reading.take_text, rest, "description")
-    strict = optional(reading.take_bool, rest, "strict")
+    description = optional(json_fields.take_text, rest, "description")
+    strict = optional(json_fields.take_bool, rest, "strict")
     rest = nested(rest, "inputSchema", schema)
     if beside:
         rest["@@beside"] = Raw(jsontext.encode(beside))
@@ -116,16 +116,16 @@ def _messages(raws: list[Raw]) -> tuple[Message, ...]:
 
 def _message(raw: Raw) -> list[Message]:
     rest = jsontext.fields(raw)
-    role = reading.need_text(rest, "role")
-    blocks = reading.need_items(rest, "content")
+    role = json_fields.need_text(rest, "role")
+    blocks = json_fields.need_items(rest, "content")
     if role == "user":
         return user_messages(blocks, rest)
     if role == "assistant":
-        content = tuple(reading.each(blocks, "content", assistant_part))
+        content = tuple(json_fields.each(blocks, "content", assistant_part))
         return [trusted.AssistantMessage(content=content, provider_json=provider(WIRE, rest))]
     if role == "system":
         rest["@@place"] = hint("messages")
-        content = tuple(reading.each(blocks, "content", system_part))
+        content = tuple(json_fields.each(blocks, "content", system_part))
         return [trusted.SystemMessage(content=content, provider_json=provider(WIRE, rest))]
     raise DecodeError(f"unknown role {role[:40]!r}", path="role")
 
@@ -143,15 +143,15 @@ def response_by_field(body: bytes) -> Response:
     rest = jsontext.fields(body)
     if "output" not in rest:
         raise _provider_error(body)
-    output = reading.need_fields(rest, "output")
+    output = json_fields.need_fields(rest, "output")
     try:
-        fields = reading.need_fields(output, "message")
+        fields = json_fields.need_fields(output, "message")
         content = _answer(fields)
     except DecodeError as error:
         raise error.within("output") from None
     if output:
         rest["output"] = Raw(jsontext.encode(output))
-    word = optional(reading.take_text, rest, "stopReason")
+    word = optional(json_fields.take_text, rest, "stopReason")
     usage = take_usage(rest)
     counted: Usage | None = None if usage is None else read_usage(usage)
     finish_raw: str | UnsetType = UNSET if word is None else word
@@ -181,8 +181,8 @@ def take_role(fields: Fields) -> None:
 def _answer(fields: Fields) -> tuple[Any, ...]:
     take_role(fields)
     try:
-        blocks = reading.need_items(fields, "content")
-        return tuple(reading.each(blocks, "content", assistant_part))
+        blocks = json_fields.need_items(fields, "content")
+        return tuple(json_fields.each(blocks, "content", assistant_part))
     except DecodeError as error:
         raise error.within("message") from None
 

@@ -34,18 +34,18 @@ from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import File, Image, Opaque, Text, ToolCall, Video
 from palaver.core.request import ToolChoice
 from palaver.core.tools import ProviderTool, Tool
-from palaver.wires import reading
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.cache_marks import Marking
+from palaver.wires._engine.capabilities import IdRule, MediaRule, MetadataRule, Speech
+from palaver.wires._engine.encoder import ABSENT
+from palaver.wires._engine.fit import declared_name, fitting_name
+from palaver.wires._engine.json_fields import hint, is_hint, native, visible
+from palaver.wires._engine.tools import lose_parameters
 from palaver.wires.bedrock_converse import settings
-from palaver.wires.bedrock_converse.forms import FINISH, FINISH_WORD, WIRE, WORDS, finish
 from palaver.wires.bedrock_converse.settings import TOOL_CHOICE, family, put, read_tool_choice, write_tool_choice
+from palaver.wires.bedrock_converse.shapes import FINISH, FINISH_WORD, WIRE, WORDS, finish
 from palaver.wires.bedrock_converse.usage import write_usage
 from palaver.wires.bedrock_converse.write import Block, blocks, kind_of, plain
-from palaver.wires.encoder import ABSENT
-from palaver.wires.handover import declared_name, fitting_name
-from palaver.wires.marking import Marking
-from palaver.wires.reading import hint, is_hint, native, visible
-from palaver.wires.speech import IdRule, MediaRule, MetadataRule, Speech
-from palaver.wires.tools import lose_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from palaver.core.pairs import Placed
     from palaver.core.request import Request, Response
     from palaver.core.tools import AnyTool
-    from palaver.wires.context import Context
-    from palaver.wires.speech import MediaKind
+    from palaver.wires._engine.capabilities import MediaKind
+    from palaver.wires._engine.encode_state import Context
 
 __all__ = ["LIST", "SPEECH", "ending", "head", "hoists", "response", "role", "turn"]
 
@@ -148,7 +148,7 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
     _put_tools(fields, rest, request, context)
     if fields.get(LIST) is not ABSENT:
         fields.pop(LIST, None)
-    for wire, key, _ in reading.foreign(request, WIRE):
+    for wire, key, _ in json_fields.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     return fields
 
@@ -161,7 +161,7 @@ def _put_own_tools(fields: dict[str, Any], rest: Fields, request: Request, conte
 
 
 def _put_choice(fields: dict[str, Any], rest: Fields, choice: ToolChoice) -> None:
-    kept = reading.form(rest, "tool_choice", choice, read_tool_choice)
+    kept = json_fields.form(rest, "tool_choice", choice, read_tool_choice)
     put(fields, TOOL_CHOICE, write_tool_choice(choice) if kept is None else kept)
 
 
@@ -222,7 +222,7 @@ def _tool(tool: AnyTool, context: Context) -> Any:
             return tool.raw_json
         context.lose("dropped", "provider tool", f"belongs to {tool.wire}")
         return None
-    for wire, key, _ in reading.foreign(tool, WIRE):
+    for wire, key, _ in json_fields.foreign(tool, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     rest = native(tool, WIRE)
     spec: dict[str, Any] = {"name": declared_name(tool.name, context)}

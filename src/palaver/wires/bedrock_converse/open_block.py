@@ -20,7 +20,7 @@ from palaver.core import jsontext, trusted
 from palaver.core.jsontext import EMPTY_OBJECT
 from palaver.core.parts import Text, ToolCall
 from palaver.wires.bedrock_converse.blocks import assistant_part
-from palaver.wires.bedrock_converse.forms import WIRE
+from palaver.wires.bedrock_converse.shapes import WIRE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,9 +14,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from palaver.core import jsontext, trusted
 from palaver.core.parts import AssistantPart, Reasoning, Text, ToolCall
 from palaver.core.request import Response
-from palaver.wires.bedrock_converse.forms import WIRE, finish
+from palaver.wires._engine.json_fields import provider
+from palaver.wires.bedrock_converse.shapes import WIRE, finish
 from palaver.wires.bedrock_converse.usage import read_usage
-from palaver.wires.reading import provider
 
 
 class _Use(Struct, gc=False, forbid_unknown_fields=True, rename="camel"):

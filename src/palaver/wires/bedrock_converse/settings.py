@@ -22,12 +22,12 @@ from msgspec import UNSET, Raw
 from palaver.core import jsontext, trusted
 from palaver.core.jsontext import Fields
 from palaver.core.request import OutputFormat, Settings, ToolChoice
-from palaver.wires import reading, thinking
+from palaver.wires._engine import json_fields, thinking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 Path: TypeAlias = "tuple[str, ...]"
 
@@ -197,11 +197,11 @@ def take(rest: Fields) -> Settings:
             continue
         found[place.setting] = value
         _drop(rest, place.path)
-        reading.keep_form(rest, place.setting, raw, place.write(value))
+        json_fields.keep_form(rest, place.setting, raw, place.write(value))
         if place is not _USUAL.get(place.setting):
-            rest[f"@@{place.setting}_at"] = reading.hint(".".join(place.path))
+            rest[f"@@{place.setting}_at"] = json_fields.hint(".".join(place.path))
     if "effort" in found and "reasoning_tokens" not in found:
-        rest["@@reasoning_tokens"] = reading.hint("absent")
+        rest["@@reasoning_tokens"] = json_fields.hint("absent")
     return trusted.Settings(**found)
 
 
@@ -249,7 +249,7 @@ def write(fields: dict[str, Any], rest: Fields, settings: Settings, model: str |
     """Put the settings into a request body, all but the tool choice, which is written with the tools."""
     found_here = family(model) is None and not rest.keys().isdisjoint(("@@effort_at", "@@reasoning_tokens_at"))
     if not found_here:  # else the body itself showed which fields the unnamed model reads
-        alone = reading.is_hint(rest, "reasoning_tokens", "absent")
+        alone = json_fields.is_hint(rest, "reasoning_tokens", "absent")
         settings = thinking.fitted(settings, context, model, alone=alone)
     for name in ("max_tokens", "temperature", "top_p", "stop", "output", "effort", "reasoning_tokens", "top_k"):
         value = getattr(settings, name)
@@ -265,7 +265,7 @@ def write(fields: dict[str, Any], rest: Fields, settings: Settings, model: str |
         if not context.own:
             value = _fitted(name, value, context)
         if value is not None:
-            kept = reading.form(rest, name, value, place.read)
+            kept = json_fields.form(rest, name, value, place.read)
             put(fields, place.path, place.write(value) if kept is None else kept)
     for name in _UNSAID:
         if getattr(settings, name) is not None:

@@ -46,12 +46,15 @@ from palaver.core.events import (
 from palaver.core.jsontext import NULL
 from palaver.core.parts import ToolCall
 from palaver.core.request import Response
-from palaver.stream.eventstream import EventStreamReader
+from palaver.stream.event_stream import EventStreamReader
 from palaver.stream.frames import Frame
-from palaver.wires import reading
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.json_fields import hint, provider
+from palaver.wires._engine.stream_decoder import StreamDecoder, opened, snapshot
 from palaver.wires.bedrock_converse.blocks import citation
 from palaver.wires.bedrock_converse.decode import take_role, take_usage
-from palaver.wires.bedrock_converse.forms import (
+from palaver.wires.bedrock_converse.open_block import OpenBlock, has_no_arguments
+from palaver.wires.bedrock_converse.shapes import (
     DELTAS,
     EXCEPTIONS,
     STARTS,
@@ -62,11 +65,8 @@ from palaver.wires.bedrock_converse.forms import (
     members,
     optional,
 )
-from palaver.wires.bedrock_converse.open_block import OpenBlock, has_no_arguments
 from palaver.wires.bedrock_converse.stream_write import Encoder
 from palaver.wires.bedrock_converse.usage import read_usage
-from palaver.wires.reading import hint, provider
-from palaver.wires.stream_decoder import StreamDecoder, opened, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -259,7 +259,7 @@ class Decoder(StreamDecoder):
     def _message_stop(self, fields: Fields) -> bool:
         self._begin()
         self._close_all()
-        word = optional(reading.take_text, fields, "stopReason")
+        word = optional(json_fields.take_text, fields, "stopReason")
         self._beside_output |= fields
         if not self._stopped:
             self._stopped = True
@@ -287,11 +287,11 @@ class Decoder(StreamDecoder):
     # -- blocks begin and end --
 
     def _block_start(self, fields: Fields) -> bool:
-        index, start = _index(fields), reading.need_fields(fields, "start")
+        index, start = _index(fields), json_fields.need_fields(fields, "start")
         kind = choose(start, STARTS)
         if kind is None:
             return False
-        inner = reading.need_fields(start, kind)
+        inner = json_fields.need_fields(start, kind)
         self._begin()
         self._close(index)
         block = OpenBlock(kind, self._count, inner, start)
@@ -337,7 +337,7 @@ class Decoder(StreamDecoder):
     # -- what blocks are made of --
 
     def _block_delta(self, fields: Fields) -> bool:
-        index, delta = _index(fields), reading.need_fields(fields, "delta")
+        index, delta = _index(fields), json_fields.need_fields(fields, "delta")
         kinds = members(delta, DELTAS)
         all_said = bool(kinds)
         for kind in kinds:
@@ -365,7 +365,7 @@ class Decoder(StreamDecoder):
         inner = jsontext.fields(raw)
         kinds = members(inner, THOUGHTS)
         for kind in kinds:
-            text = reading.need_text(inner, kind)
+            text = json_fields.need_text(inner, kind)
             if kind == "redactedContent":
                 block = self._at(index, ("redactedContent",), trusted.Reasoning(wire=WIRE))
                 block.texts.append(text)
@@ -377,7 +377,7 @@ class Decoder(StreamDecoder):
 
     def _input(self, index: int, raw: Raw) -> bool:
         inner = jsontext.fields(raw)
-        text = reading.need_text(inner, "input")
+        text = json_fields.need_text(inner, "input")
         block = self._at(index, ("toolUse",), trusted.ToolCall("", ""))
         self.say(ArgumentsDelta(block.number, text))
         return _is_empty(inner)
@@ -388,10 +388,10 @@ class Decoder(StreamDecoder):
 
     def _image(self, index: int, raw: Raw) -> bool:
         inner = jsontext.fields(raw)
-        source = reading.take_fields(inner, "source")
+        source = json_fields.take_fields(inner, "source")
         block = self._begun_at(index, "image")
         if source is not None:
-            data = reading.take_text(source, "bytes")
+            data = json_fields.take_text(source, "bytes")
             if data is not None:
                 block.texts.append(data)
             block.source |= source
@@ -427,7 +427,7 @@ class Decoder(StreamDecoder):
 
 
 def _index(fields: Fields) -> int:
-    index = reading.take_int(fields, "contentBlockIndex")
+    index = json_fields.take_int(fields, "contentBlockIndex")
     if index is None:
         raise DecodeError("missing", path="contentBlockIndex")
     return index

@@ -29,12 +29,12 @@ from palaver.core.errors import EncodeError
 from palaver.core.events import ArgumentsDelta, DataDelta, ReasoningDelta, SignatureDelta, TextDelta
 from palaver.core.jsontext import EMPTY_OBJECT, NULL
 from palaver.core.parts import Reasoning, Text, ToolCall
-from palaver.stream import eventstream
+from palaver.stream import event_stream
+from palaver.wires._engine.json_fields import native, visible
+from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires.bedrock_converse.encode import ending, role
-from palaver.wires.bedrock_converse.forms import DELTAS, EXCEPTIONS, STARTS, THOUGHTS, WIRE, choose
+from palaver.wires.bedrock_converse.shapes import DELTAS, EXCEPTIONS, STARTS, THOUGHTS, WIRE, choose
 from palaver.wires.bedrock_converse.write import kind_of, written
-from palaver.wires.reading import native, visible
-from palaver.wires.stream_encoder import Shown, StreamEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -230,7 +230,7 @@ class Encoder(StreamEncoder):
 
     def _send(self, payload: bytes, name: str, *, kind: str = "event") -> None:
         try:
-            self.write(eventstream.write(payload, name, kind=kind))
+            self.write(event_stream.write(payload, name, kind=kind))
         except EncodeError as error:  # too long for a frame, or for its name
             self.context.lose("dropped", name[:40], str(error))
 

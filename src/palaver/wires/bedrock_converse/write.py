@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Raw
 
-from palaver.core import jsontext, mediatypes, trusted
+from palaver.core import jsontext, media_types, trusted
 from palaver.core.jsontext import EMPTY_OBJECT, Fields
 from palaver.core.messages import AssistantMessage, ToolMessage
 from palaver.core.parts import (
@@ -38,15 +38,15 @@ from palaver.core.parts import (
     Url,
     Video,
 )
+from palaver.wires._engine.fit import blank_result, lose_fields
+from palaver.wires._engine.json_fields import is_hint, native, visible
 from palaver.wires.bedrock_converse.blocks import cited_text
-from palaver.wires.bedrock_converse.forms import FORMATS, KINDS, WIRE, WORDS
 from palaver.wires.bedrock_converse.settings import family
-from palaver.wires.handover import blank_result, lose_fields
-from palaver.wires.reading import is_hint, native, visible
+from palaver.wires.bedrock_converse.shapes import FORMATS, KINDS, WIRE, WORDS
 
 if TYPE_CHECKING:
     from palaver.core.messages import Message
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 _SIGNED_ONLY: Final = frozenset({None, "anthropic", "deepseek"})
 """Families that refuse reasoning without a signature (DeepSeek: any); ``None`` is the family nobody named."""
@@ -260,7 +260,7 @@ _LONGEST: Final = 200
 def _name(part: File, context: Context, index: int, position: int | None) -> str:
     """Name a document by letters, digits, single spaces, ``-()[]``; a name that is taken gets a number."""
     wanted = part.name or ""
-    stem = wanted.rpartition(".")[0] if mediatypes.of_name(wanted) is not None else wanted
+    stem = wanted.rpartition(".")[0] if media_types.of_name(wanted) is not None else wanted
     base = _REFUSED.sub(" ", stem).strip()[:_LONGEST].strip() or "document"
     name, number = base, 1
     while not context.take(f"document {name}"):

@@ -5,7 +5,7 @@ Source: docs/spec/wires.md#7; https://docs.cohere.com/v2/reference/chat.
 Stability: experimental.
 """
 
+from palaver.wires._engine.wire import Wire
 from palaver.wires.cohere_chat import decode, encode
-from palaver.wires.wire import Wire
 
 WIRE = Wire("cohere_chat", decode, encode, streams=f"{__name__}.stream")

@@ -42,8 +42,11 @@ from palaver.core.parts import (
 )
 from palaver.core.request import Request, Response, Settings
 from palaver.core.tools import AnyTool
-from palaver.wires import reading
-from palaver.wires.cohere_chat.forms import (
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.json_fields import hint, nested, provider
+from palaver.wires._engine.media import source_of
+from palaver.wires._engine.tools import read_tool
+from palaver.wires.cohere_chat.shapes import (
     FINISH,
     INTEGERS,
     SETTINGS,
@@ -55,9 +58,6 @@ from palaver.wires.cohere_chat.forms import (
     write_output_format,
     write_thinking,
 )
-from palaver.wires.media import source_of
-from palaver.wires.reading import hint, nested, provider
-from palaver.wires.tools import read_tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,14 +70,14 @@ if TYPE_CHECKING:
 def request(body: bytes) -> Request:
     """Read a request body. Raises ``DecodeError``."""
     rest = jsontext.fields(body)
-    raw_messages = reading.need_items(rest, "messages")
-    raw_tools = reading.take_items(rest, "tools")
+    raw_messages = json_fields.need_items(rest, "messages")
+    raw_tools = json_fields.take_items(rest, "tools")
     if raw_tools == []:
         rest["@@tools"] = hint("empty")
     return trusted.Request(
         messages=_messages(raw_messages),
-        model=reading.take_text(rest, "model"),
-        tools=tuple(reading.each(raw_tools or [], "tools", _tool)),
+        model=json_fields.take_text(rest, "model"),
+        tools=tuple(json_fields.each(raw_tools or [], "tools", _tool)),
         settings=_settings(rest),
         origin=WIRE,
         provider_json=provider(WIRE, rest),
@@ -86,7 +86,7 @@ def request(body: bytes) -> Request:
 
 def _settings(rest: Fields) -> Settings:
     found: dict[str, Any] = {
-        name: (reading.take_int if name in INTEGERS else reading.take_number)(rest, key)
+        name: (json_fields.take_int if name in INTEGERS else json_fields.take_number)(rest, key)
         for name, key in SETTINGS.items()
     }
     raw = rest.get("tool_choice")
@@ -97,18 +97,18 @@ def _settings(rest: Fields) -> Settings:
     output = None if raw is None else read_output_format(raw)
     if raw is not None and output is not None:
         del rest["response_format"]
-        reading.keep_form(rest, "response_format", raw, write_output_format(output))
+        json_fields.keep_form(rest, "response_format", raw, write_output_format(output))
     raw = rest.get("thinking")
     budget = None if raw is None else read_thinking(raw)
     if raw is not None and budget is not None:
         del rest["thinking"]
-        reading.keep_form(rest, "thinking", raw, write_thinking(budget))
+        json_fields.keep_form(rest, "thinking", raw, write_thinking(budget))
     return trusted.Settings(
-        stop=reading.take_texts(rest, "stop_sequences"),
+        stop=json_fields.take_texts(rest, "stop_sequences"),
         tool_choice=choice,
         output=output,
         reasoning_tokens=budget,
-        stream=reading.take_bool(rest, "stream"),
+        stream=json_fields.take_bool(rest, "stream"),
         **found,
     )
 
@@ -135,7 +135,7 @@ _ROLES: Final[dict[str, type[SystemMessage | UserMessage]]] = {"system": SystemM
 
 def _message(raw: Raw, index: int) -> Message:
     rest = jsontext.fields(raw)
-    role = reading.need_text(rest, "role")
+    role = json_fields.need_text(rest, "role")
     if role == "assistant":
         return trusted.AssistantMessage(content=_answer(rest, f"call_{index}"), provider_json=provider(WIRE, rest))
     cls = _ROLES.get(role)
@@ -143,7 +143,7 @@ def _message(raw: Raw, index: int) -> Message:
         return cls(content=_content(rest, cls), provider_json=provider(WIRE, rest))
     if role == "tool":
         content = _content(rest, ToolMessage)
-        call_id = reading.take_text(rest, "tool_call_id")
+        call_id = json_fields.take_text(rest, "tool_call_id")
         return trusted.ToolMessage(content=content, tool_call_id=call_id, provider_json=provider(WIRE, rest))
     raise DecodeError(f"unknown role {role[:40]!r}", path="role")
 
@@ -159,7 +159,7 @@ def _content(rest: Fields, cls: type, *, response: bool = False) -> tuple[Any, .
             rest["@@content"] = hint("absent")
         return ()
     try:
-        found = reading.string_or_items(raw)
+        found = json_fields.string_or_items(raw)
     except DecodeError as error:
         raise error.within("content") from None
     if found is None:
@@ -172,7 +172,7 @@ def _content(rest: Fields, cls: type, *, response: bool = False) -> tuple[Any, .
     parts: tuple[Any, ...] = tuple(
         [
             each if holds(cls, each) else trusted.Opaque(WIRE, jsontext.own(raw))
-            for each, raw in zip(reading.each(found, "content", content_part), found, strict=True)
+            for each, raw in zip(json_fields.each(found, "content", content_part), found, strict=True)
         ]
     )
     if not parts or (not response and len(parts) == 1 and isinstance(parts[0], Text)):
@@ -194,7 +194,7 @@ PLAN: Final = provider(WIRE, {"@@field": hint("tool_plan")})
 
 def _plan(rest: Fields) -> tuple[Text, ...]:
     """Read ``tool_plan``: what the model says before it calls."""
-    plan = reading.take_text(rest, "tool_plan")
+    plan = json_fields.take_text(rest, "tool_plan")
     return () if plan is None else (trusted.Text(plan, provider_json=PLAN),)
 
 
@@ -204,24 +204,24 @@ def _plan(rest: Fields) -> tuple[Text, ...]:
 def content_part(raw: Raw) -> AnyPart:
     """Read one content part; one of an unknown type, documents included, is kept as it is."""
     rest = jsontext.fields(raw)
-    read = _PARTS.get(reading.need_text(rest, "type"))
+    read = _PARTS.get(json_fields.need_text(rest, "type"))
     return trusted.Opaque(WIRE, jsontext.own(raw)) if read is None else read(rest)
 
 
 def _text(rest: Fields) -> Text:
-    text = reading.need_text(rest, "text")
+    text = json_fields.need_text(rest, "text")
     return trusted.Text(text, provider_json=provider(WIRE, rest)) if rest else trusted.Text(text)
 
 
 def _thinking(rest: Fields) -> Reasoning:
-    text = reading.need_text(rest, "thinking")
+    text = json_fields.need_text(rest, "thinking")
     return trusted.Reasoning(text, wire=WIRE, provider_json=provider(WIRE, rest))
 
 
 def _image(rest: Fields) -> Image:
-    inner = reading.need_fields(rest, "image_url")
+    inner = json_fields.need_fields(rest, "image_url")
     try:
-        source, media_type = source_of(reading.need_text(inner, "url"))
+        source, media_type = source_of(json_fields.need_text(inner, "url"))
     except DecodeError as error:
         raise error.within("image_url") from None
     return trusted.Image(source, media_type, provider_json=provider(WIRE, nested(rest, "image_url", inner)))
@@ -282,7 +282,7 @@ def cited_at(cited: Cited, texts: list[int], plan: int | None) -> int | None:
 
 def is_plan(part: AnyPart) -> bool:
     """Whether a part stood in ``tool_plan``."""
-    return isinstance(part, Text) and reading.is_hint(reading.native(part, WIRE), "field", "tool_plan")
+    return isinstance(part, Text) and json_fields.is_hint(json_fields.native(part, WIRE), "field", "tool_plan")
 
 
 # -- tool calls ------------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ def _calls(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCall, ...]
         found = _plain(raw)
         if any(each.function.arguments == "null" for each in found):
             raise msgspec.DecodeError  # noqa: TRY301 (not of the plain shape)
-        calls = tuple([reading.call(each.id, each.function.name, each.function.arguments, UNSET) for each in found])
+        calls = tuple([json_fields.call(each.id, each.function.name, each.function.arguments, UNSET) for each in found])
     except (msgspec.DecodeError, UnicodeDecodeError):
         try:
             calls = tuple([_numbered(each, place, index) for index, each in enumerate(jsontext.items(raw))])
@@ -333,19 +333,19 @@ def _numbered(raw: Raw, place: str, index: int) -> ToolCall | MalformedToolCall:
 def call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
     """Read one call, which gets ``made_id`` where it has no id of its own. Raises ``DecodeError``."""
     rest = jsontext.fields(raw)
-    call_id = reading.take_text(rest, "id")
+    call_id = json_fields.take_text(rest, "id")
     if call_id is None:
         rest["@@id"] = hint("absent")
-    kind = reading.take_text(rest, "type")
+    kind = json_fields.take_text(rest, "type")
     if kind is None:
         rest["@@type"] = hint("absent")
     elif kind != "function":
         rest["type"] = jsontext.raw(kind)
-    inner = reading.need_fields(rest, "function")
-    name = reading.need_text(inner, "name")
+    inner = json_fields.need_fields(rest, "function")
+    name = json_fields.need_text(inner, "name")
     arguments = _arguments(inner, rest)
     held = provider(WIRE, nested(rest, "function", inner))
-    return reading.call(made_id if call_id is None else call_id, name, arguments, held)
+    return json_fields.call(made_id if call_id is None else call_id, name, arguments, held)
 
 
 def _arguments(inner: Fields, rest: Fields) -> str:
@@ -376,7 +376,7 @@ def response(body: bytes) -> Response:
     raw = rest.get("message")
     if raw is None or raw == NULL or jsontext.kind(raw) == "a string":
         raise _provider_error(rest, body)
-    fields = reading.need_fields(rest, "message")
+    fields = json_fields.need_fields(rest, "message")
     role = fields.pop("role", None)
     if role is None:
         fields["@@no_role"] = jsontext.TRUE
@@ -392,7 +392,7 @@ def response(body: bytes) -> Response:
         usage=usage(rest),
         finish_reason=FINISH.get(word or "", "other"),
         finish_reason_raw=word,
-        response_id=reading.take_text(rest, "id"),
+        response_id=json_fields.take_text(rest, "id"),
         provider_json=provider(WIRE, fields),
     )
     return trusted.Response(message=message, origin=WIRE, provider_json=provider(WIRE, rest))
@@ -410,7 +410,7 @@ def _provider_error(rest: Fields, body: bytes) -> ProviderError:
 
 def finish_word(rest: Fields) -> str | UnsetType | None:
     """Take ``finish_reason`` out: ``None`` where it is null, ``UNSET`` where it is absent."""
-    word = reading.take_text(rest, "finish_reason")
+    word = json_fields.take_text(rest, "finish_reason")
     if word is not None:
         return word
     return UNSET if rest.pop("finish_reason", None) is None else None

@@ -20,9 +20,13 @@ from palaver.core import jsontext
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Image, Json, MalformedToolCall, Opaque, Reasoning, Text, ToolCall, Url
-from palaver.wires import reading, thinking
+from palaver.wires._engine import json_fields, thinking
+from palaver.wires._engine.capabilities import MediaRule, Speech
+from palaver.wires._engine.json_fields import hint, is_hint, native, visible
+from palaver.wires._engine.neighbors import are_alike, joined
+from palaver.wires._engine.tools import write_tool
 from palaver.wires.cohere_chat.decode import is_plan
-from palaver.wires.cohere_chat.forms import (
+from palaver.wires.cohere_chat.shapes import (
     FINISH,
     FINISH_WORD,
     SETTINGS,
@@ -33,10 +37,6 @@ from palaver.wires.cohere_chat.forms import (
     write_thinking,
     write_usage,
 )
-from palaver.wires.neighbors import are_alike, joined
-from palaver.wires.reading import hint, is_hint, native, visible
-from palaver.wires.speech import MediaRule, Speech
-from palaver.wires.tools import write_tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.pairs import Placed
     from palaver.core.request import OutputFormat, Request, Response, Settings
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 __all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
 
@@ -98,7 +98,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if settings.stop is not None:
         fields["stop_sequences"] = _stop(settings.stop, context)
     if settings.output is not None:
-        kept = reading.form(rest, "response_format", settings.output, read_output_format)
+        kept = json_fields.form(rest, "response_format", settings.output, read_output_format)
         fields["response_format"] = _output(settings.output, context) if kept is None else kept
     _put_thinking(fields, thinking.fitted(settings, context, request.model).reasoning_tokens, rest)
     if settings.parallel_tool_calls is not None:
@@ -109,7 +109,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if tools or (context.own and is_hint(rest, "tools", "empty")):
         fields["tools"] = tools
     _put_choice(fields, settings, context)
-    for wire, key, _ in reading.foreign(request, WIRE):
+    for wire, key, _ in json_fields.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     return {**fields, **visible(rest), **fields}  # a null that was found gives way to what an edit says
 
@@ -131,7 +131,7 @@ def _output(output: OutputFormat, context: Context) -> dict[str, Any]:
 def _put_thinking(fields: dict[str, Any], budget: int | None, rest: Fields) -> None:
     """Write ``thinking``: a budget turns it on, no budget off."""
     if budget is not None:
-        kept = reading.form(rest, "thinking", budget, read_thinking)
+        kept = json_fields.form(rest, "thinking", budget, read_thinking)
         fields["thinking"] = write_thinking(budget) if kept is None else kept
 
 

@@ -42,14 +42,14 @@ from palaver.core.events import (
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import Image, Reasoning, Text
 from palaver.core.request import Response
-from palaver.wires import reading
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.json_fields import provider
+from palaver.wires._engine.stream_decoder import opened
 from palaver.wires.cohere_chat import decode
-from palaver.wires.cohere_chat.forms import FINISH, WIRE
+from palaver.wires.cohere_chat.shapes import FINISH, WIRE
 from palaver.wires.cohere_chat.stream_parts import CONTENT, PartsDecoder, Slot
 from palaver.wires.cohere_chat.stream_shapes import CallEvent, ContentEvent, plain
 from palaver.wires.cohere_chat.stream_write import Encoder
-from palaver.wires.reading import provider
-from palaver.wires.stream_decoder import opened
 
 if TYPE_CHECKING:
     from palaver.stream.frames import Frame
@@ -116,7 +116,7 @@ class Decoder(PartsDecoder):
         if not data.strip():
             return
         rest = opened(data)
-        kind = reading.take_text(rest, "type")
+        kind = json_fields.take_text(rest, "type")
         if kind is None:
             rest.pop("type", None)
             kind = frame.name
@@ -140,13 +140,13 @@ class Decoder(PartsDecoder):
         self.say(ProviderEvent(WIRE, kind, Raw(data)))
 
     def _message_start(self, rest: Fields, _data: bytes) -> bool:
-        delta = reading.take_fields(rest, "delta") or {}
+        delta = json_fields.take_fields(rest, "delta") or {}
         before, now = self._rest.get("id", NULL), rest.get("id", NULL)
         if NULL not in (before, now) and before != now:
             self.fail(Failed("corrupt", "a second answer begins within the first"))
             return False
         try:
-            message = reading.take_fields(delta, "message")
+            message = json_fields.take_fields(delta, "message")
         except DecodeError as error:
             raise error.within("delta") from None
         _drop(delta, "message")
@@ -200,7 +200,7 @@ class Decoder(PartsDecoder):
         _drop(piece, "type")
         slot: Slot | None = None
         try:
-            thinking, text = reading.take_text(piece, "thinking"), reading.take_text(piece, "text")
+            thinking, text = json_fields.take_text(piece, "thinking"), json_fields.take_text(piece, "text")
         except DecodeError as error:
             raise error.within("delta.message.content") from None
         if thinking is not None:
@@ -231,7 +231,7 @@ class Decoder(PartsDecoder):
     def _plan_delta(self, rest: Fields, _data: bytes) -> bool:
         message, delta = _message(rest)
         try:
-            plan = reading.need_text(message, "tool_plan")
+            plan = json_fields.need_text(message, "tool_plan")
         except DecodeError as error:
             raise error.within("delta.message") from None
         _index(rest)
@@ -254,9 +254,9 @@ class Decoder(PartsDecoder):
             self._begin_call(found, index)
             return odd or bool(rest)
         try:
-            inner = reading.take_fields(found, "function") or {}
+            inner = json_fields.take_fields(found, "function") or {}
             try:
-                arguments = reading.take_text(inner, "arguments")
+                arguments = json_fields.take_text(inner, "arguments")
             except DecodeError as error:
                 raise error.within("function") from None
         except DecodeError as error:
@@ -294,9 +294,9 @@ class Decoder(PartsDecoder):
         return bool(rest)
 
     def _message_end(self, rest: Fields, data: bytes) -> bool:
-        delta = reading.take_fields(rest, "delta") or {}
+        delta = json_fields.take_fields(rest, "delta") or {}
         try:
-            message = reading.take_fields(delta, "message") or {}
+            message = json_fields.take_fields(delta, "message") or {}
         except DecodeError as error:
             raise error.within("delta") from None
         refusal = delta.pop("error", NULL)
@@ -373,7 +373,7 @@ class Decoder(PartsDecoder):
     def _head(self, rest: Fields) -> Response:
         """Build what is known beside the parts, as ``decode.response`` does."""
         fields = provider(WIRE, self._fields)
-        message = trusted.AssistantMessage(response_id=reading.take_text(rest, "id"), provider_json=fields)
+        message = trusted.AssistantMessage(response_id=json_fields.take_text(rest, "id"), provider_json=fields)
         return trusted.Response(message=message, origin=self.origin, provider_json=provider(WIRE, rest))
 
 
@@ -389,16 +389,16 @@ def _drop(rest: Fields, key: str) -> None:
 
 def _index(rest: Fields) -> int | None:
     """Take ``index`` out, which some servers leave out."""
-    index = reading.take_int(rest, "index")
+    index = json_fields.take_int(rest, "index")
     _drop(rest, "index")
     return index
 
 
 def _message(rest: Fields) -> tuple[Fields, Fields]:
     """Take ``delta`` and its ``message`` out: the message, and what stands beside it."""
-    delta = reading.need_fields(rest, "delta")
+    delta = json_fields.need_fields(rest, "delta")
     try:
-        return reading.need_fields(delta, "message"), delta
+        return json_fields.need_fields(delta, "message"), delta
     except DecodeError as error:
         raise error.within("delta") from None
 
@@ -407,7 +407,7 @@ def _inside(rest: Fields, key: str) -> tuple[Fields, bool]:
     """Take ``delta.message.<key>`` out, an object; ``True`` says that something stands beside it."""
     message, delta = _message(rest)
     try:
-        return reading.need_fields(message, key), bool(delta or message)
+        return json_fields.need_fields(message, key), bool(delta or message)
     except DecodeError as error:
         raise error.within("delta.message") from None
 

@@ -21,11 +21,11 @@ from palaver.core.events import ArgumentsDelta, CitationDelta, PartEnd, PartStar
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import AssistantPart, MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.stream import sse
+from palaver.wires._engine.json_fields import native, provider
+from palaver.wires._engine.stream_decoder import StreamDecoder
 from palaver.wires.cohere_chat import decode
-from palaver.wires.cohere_chat.forms import WIRE
+from palaver.wires.cohere_chat.shapes import WIRE
 from palaver.wires.cohere_chat.stream_shapes import cited
-from palaver.wires.reading import native, provider
-from palaver.wires.stream_decoder import StreamDecoder
 
 Kind: TypeAlias = Literal["text", "thinking", "other", "plan", "call"]
 CONTENT: Final[tuple[Kind, ...]] = ("text", "thinking", "other")

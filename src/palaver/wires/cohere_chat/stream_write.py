@@ -23,11 +23,11 @@ from palaver.core.errors import EncodeError
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.stream import sse
+from palaver.wires._engine.json_fields import hint, native
+from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires.cohere_chat import encode
 from palaver.wires.cohere_chat.decode import is_plan
-from palaver.wires.cohere_chat.forms import WIRE
-from palaver.wires.reading import hint, native
-from palaver.wires.stream_encoder import Shown, StreamEncoder
+from palaver.wires.cohere_chat.shapes import WIRE
 
 if TYPE_CHECKING:
     from palaver.core.events import Delta, Failed, ProviderEvent

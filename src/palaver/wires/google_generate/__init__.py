@@ -5,7 +5,7 @@ Source: docs/spec/wires.md#5; https://ai.google.dev/api/generate-content.
 Stability: experimental.
 """
 
+from palaver.wires._engine.wire import Wire
 from palaver.wires.google_generate import decode, encode
-from palaver.wires.wire import Wire
 
 WIRE = Wire("google_generate", decode, encode, streams=f"{__name__}.stream")

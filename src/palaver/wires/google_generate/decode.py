@@ -36,9 +36,10 @@ from palaver.core.messages import (
 )
 from palaver.core.parts import AssistantPart, Json, ToolCall, ToolPart, UserPart
 from palaver.core.request import Request, Response
-from palaver.wires import reading
-from palaver.wires.google_generate import spelling
-from palaver.wires.google_generate.forms import FINISH, WIRE, tells_error
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.json_fields import hint, native, provider
+from palaver.wires._engine.open_calls import OpenCalls
+from palaver.wires.google_generate import field_names
 from palaver.wires.google_generate.parts import (
     data_field,
     function_response,
@@ -47,10 +48,9 @@ from palaver.wires.google_generate.parts import (
     user_part,
 )
 from palaver.wires.google_generate.settings import read_settings
+from palaver.wires.google_generate.shapes import FINISH, WIRE, tells_error
 from palaver.wires.google_generate.tools import read_tools
 from palaver.wires.google_generate.usage import read_usage
-from palaver.wires.open_calls import OpenCalls
-from palaver.wires.reading import hint, native, provider
 
 if TYPE_CHECKING:
     from palaver.core.usage import Usage
@@ -66,11 +66,11 @@ def request(body: bytes) -> Request:
         rest["@@contents"] = hint("object")
         contents = [rest.pop("contents")]
     else:
-        contents = reading.need_items(rest, "contents")
+        contents = json_fields.need_items(rest, "contents")
     system = _system(rest)
     tools = read_tools(rest)
     settings = read_settings(rest)
-    model = spelling.soft(rest, "model", reading.take_text)
+    model = field_names.soft(rest, "model", json_fields.take_text)
     if model is not None:
         rest["@@model"] = TRUE
     return trusted.Request(
@@ -84,7 +84,7 @@ def request(body: bytes) -> Request:
 
 
 def _system(rest: Fields) -> tuple[SystemMessage, ...]:
-    found = spelling.take(rest, "systemInstruction", reading.take_fields)
+    found = field_names.take(rest, "systemInstruction", json_fields.take_fields)
     if found is None:
         return ()
     if "@@snake" in rest:  # the only field taken out so far; the message keeps its spelling
@@ -131,7 +131,7 @@ def _role(rest: Fields) -> str:
     if raw is None or raw == NULL:
         rest["@@role"] = NULL
         return "user"
-    role = reading.need_text(rest, "role")
+    role = json_fields.need_text(rest, "role")
     if role == "function":
         rest["@@role"] = raw
     elif role not in ("user", "model"):
@@ -156,7 +156,7 @@ def take_parts(rest: Fields) -> list[Fields]:
     if jsontext.kind(raw) == "an object":
         rest["@@parts"] = hint("object")
         return [jsontext.fields(raw)]
-    return list(reading.each(jsontext.items(raw), "parts", jsontext.fields))
+    return list(json_fields.each(jsontext.items(raw), "parts", jsontext.fields))
 
 
 def _said(found: list[Fields], place: str) -> tuple[AssistantPart, ...]:
@@ -265,8 +265,8 @@ def response(body: bytes) -> Response:
 def answer(rest: Fields, raws: list[Fields] | None) -> Response:
     """Read an answer whose candidates were taken out; ``None`` when it had none. Raises ``DecodeError``."""
     usage = _usage(rest)
-    model = spelling.word(rest, "modelVersion")
-    response_id = spelling.word(rest, "responseId")
+    model = field_names.word(rest, "modelVersion")
+    response_id = field_names.word(rest, "responseId")
     if not raws:
         rest["@@candidates"] = NULL if raws is None else Raw(b"[]")
         return trusted.Response(
@@ -308,13 +308,13 @@ def take_candidates(rest: Fields) -> list[Fields] | None:
         found = jsontext.items(raw)
     except DecodeError as error:
         raise error.within("candidates") from None
-    return list(reading.each(found, "candidates", jsontext.fields))
+    return list(json_fields.each(found, "candidates", jsontext.fields))
 
 
 ANSWER: Final = frozenset(
     key
     for name in ("promptFeedback", "usageMetadata", "modelVersion", "responseId")
-    for key in (name, spelling.SNAKE[name])
+    for key in (name, field_names.SNAKE[name])
 )
 """Fields that make a body without candidates an answer: a prompt that was blocked, or nothing more to say."""
 
@@ -343,7 +343,7 @@ def _candidate(
         rest, content = _answer(beside, place)
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
-    word = spelling.word(beside, "finishReason")
+    word = field_names.word(beside, "finishReason")
     _put_beside(beside, rest)
     return trusted.AssistantMessage(
         content=content,
@@ -412,7 +412,7 @@ def finish(word: str | None, content: tuple[AssistantPart, ...]) -> FinishReason
 
 
 def _blocked(rest: Fields) -> bool:
-    raw = spelling.raw(rest, "promptFeedback")
+    raw = field_names.raw(rest, "promptFeedback")
     found = None if raw is None else jsontext.value(raw)
     table = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     return bool(table.get("blockReason") or table.get("block_reason"))
@@ -422,10 +422,10 @@ _BRACE: Final = ord("{")
 
 
 def _usage(rest: Fields) -> Usage | None:
-    raw = spelling.raw(rest, "usageMetadata")
+    raw = field_names.raw(rest, "usageMetadata")
     if raw is None or memoryview(raw)[0] != _BRACE:
         return None
-    spelling.take(rest, "usageMetadata", spelling.pull)
+    field_names.take(rest, "usageMetadata", field_names.pull)
     return read_usage(raw)
 
 

@@ -20,22 +20,22 @@ from palaver.core import jsontext
 from palaver.core.jsontext import NULL
 from palaver.core.messages import AssistantMessage, SystemMessage
 from palaver.core.pairs import Placed
-from palaver.wires import reading
-from palaver.wires.google_generate import spelling
-from palaver.wires.google_generate.forms import FINISH, FINISH_WORD, WIRE
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.capabilities import MediaRule, MetadataRule, Speech
+from palaver.wires._engine.json_fields import is_hint, native
+from palaver.wires.google_generate import field_names
 from palaver.wires.google_generate.parts import write_part, write_plain
 from palaver.wires.google_generate.settings import write_settings
+from palaver.wires.google_generate.shapes import FINISH, FINISH_WORD, WIRE
 from palaver.wires.google_generate.tools import write_tools
 from palaver.wires.google_generate.turns import Turn, write_content
 from palaver.wires.google_generate.usage import write_usage
-from palaver.wires.reading import is_hint, native
-from palaver.wires.speech import MediaRule, MetadataRule, Speech
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from palaver.core.request import Request, Response
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 __all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
 
@@ -98,12 +98,12 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
         if instruction:
             instruction = {}
             context.lose("dropped", "system message", "the cached content holds its own (docs/spec/wires.md#5.2.9)")
-    for wire, key, _ in reading.foreign(request, WIRE):
+    for wire, key, _ in json_fields.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     if context.own and is_hint(rest, "contents", "object"):
         placed = [Placed(index, message) for index, message in enumerate(request.messages)]
         fields["contents"] = turn(placed[len(system) :], context)[0]
-    return {**instruction, **spelling.spelled(fields, rest)}
+    return {**instruction, **field_names.spelled(fields, rest)}
 
 
 def _instruction(system: Sequence[SystemMessage]) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def response(response: Response, context: Context) -> dict[str, Any]:
         fields["modelVersion"] = message.model
     if message.response_id is not None:
         fields["responseId"] = message.response_id
-    return spelling.spelled(fields, rest)
+    return field_names.spelled(fields, rest)
 
 
 _NO_NAMES: Final = Raw(b"[]")
@@ -166,7 +166,7 @@ def _candidate(message: AssistantMessage, index: int, context: Context) -> dict[
         fields["finishReason"] = word
     if not context.own:
         fields["index"] = index
-    return spelling.spelled(fields, beside)
+    return field_names.spelled(fields, beside)
 
 
 def _finish_word(message: AssistantMessage, context: Context) -> str | None:

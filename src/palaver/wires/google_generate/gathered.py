@@ -17,7 +17,7 @@ from msgspec import Raw, Struct, structs
 from palaver.core import jsontext
 from palaver.core.jsontext import NULL
 from palaver.core.parts import ToolCall
-from palaver.wires.google_generate import decode, spelling
+from palaver.wires.google_generate import decode, field_names
 from palaver.wires.google_generate.parts import model_part
 
 if TYPE_CHECKING:
@@ -147,4 +147,4 @@ class Choice:
     @property
     def word(self) -> str | None:
         """Why it ended, in the wire's word."""
-        return spelling.word(dict(self.fields), "finishReason")
+        return field_names.word(dict(self.fields), "finishReason")

@@ -31,7 +31,7 @@ import msgspec
 from palaver.core import jsontext
 from palaver.core.errors import DecodeError
 from palaver.core.jsontext import NULL, TRUE
-from palaver.wires.google_generate import spelling
+from palaver.wires.google_generate import field_names
 
 if TYPE_CHECKING:
     from msgspec import Raw
@@ -287,4 +287,4 @@ def _value(piece: Fields) -> str | None:
 def take(fields: Fields, name: str) -> Raw | None:
     """Take a field out under either spelling; how it was spelled is of no interest here."""
     found = fields.pop(name, None)
-    return fields.pop(spelling.SNAKE[name], None) if found is None else found
+    return fields.pop(field_names.SNAKE[name], None) if found is None else found

@@ -40,10 +40,10 @@ from palaver.core.parts import (
     UserPart,
     Video,
 )
-from palaver.wires import reading
-from palaver.wires.google_generate import spelling
-from palaver.wires.google_generate.forms import WIRE
-from palaver.wires.reading import hint, native, provider
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.json_fields import hint, native, provider
+from palaver.wires.google_generate import field_names
+from palaver.wires.google_generate.shapes import WIRE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,7 @@ _DATA_FIELDS: Final = [
     "text",
 ]
 _DATA: Final[dict[str, str]] = {
-    spelled: name for name in _DATA_FIELDS for spelled in (name, spelling.SNAKE.get(name, name))
+    spelled: name for name in _DATA_FIELDS for spelled in (name, field_names.SNAKE.get(name, name))
 }
 
 
@@ -84,11 +84,11 @@ def _opaque(rest: Fields) -> Opaque:
 
 
 def _inner(rest: Fields, name: str) -> Fields:
-    return spelling.need(rest, name, reading.take_fields)
+    return field_names.need(rest, name, json_fields.take_fields)
 
 
 def _text(rest: Fields) -> Text:
-    text = reading.need_text(rest, "text")
+    text = json_fields.need_text(rest, "text")
     return trusted.Text(text, provider_json=provider(WIRE, rest)) if rest else trusted.Text(text)
 
 
@@ -102,21 +102,21 @@ def _media(rest: Fields, name: str) -> Image | Audio | Video | File:
     try:
         source: MediaSource
         if name == "inlineData":
-            source = trusted.Inline(spelling.need(inner, "data", reading.take_text))
+            source = trusted.Inline(field_names.need(inner, "data", json_fields.take_text))
         else:
-            uri = spelling.need(inner, "fileUri", reading.take_text)
+            uri = field_names.need(inner, "fileUri", json_fields.take_text)
             source = trusted.FileId(uri, WIRE) if _HELD_BY_GOOGLE.match(uri) else trusted.Url(uri)
     except DecodeError as error:
         raise error.within(name) from None
-    media_type = spelling.soft(inner, "mimeType", reading.take_text)
+    media_type = field_names.soft(inner, "mimeType", json_fields.take_text)
     if media_type is None:
         rest["@@mimeType"] = NULL
     cls = _MEDIA.get((media_type or "").partition("/")[0].lower())
     if cls is not None:
-        spelling.keep(rest, name, inner)
+        field_names.keep(rest, name, inner)
         return cls(source, media_type, provider_json=provider(WIRE, rest))
-    title = spelling.soft(inner, "displayName", reading.take_text)
-    spelling.keep(rest, name, inner)
+    title = field_names.soft(inner, "displayName", json_fields.take_text)
+    field_names.keep(rest, name, inner)
     return trusted.File(source, media_type, title, provider_json=provider(WIRE, rest))
 
 
@@ -153,8 +153,8 @@ def _said(rest: Fields) -> Text | Reasoning:
     if rest.get("thought") != TRUE:
         return _text(rest)
     del rest["thought"]
-    text = reading.need_text(rest, "text")
-    signature = spelling.soft(rest, "thoughtSignature", reading.take_text)
+    text = json_fields.need_text(rest, "text")
+    signature = field_names.soft(rest, "thoughtSignature", json_fields.take_text)
     return trusted.Reasoning(text, signature, wire=WIRE, provider_json=provider(WIRE, rest))
 
 
@@ -197,20 +197,20 @@ def _odd_call(rest: Fields, made_id: str) -> tuple[str, str, str]:
     """Read a call with other fields, or in the other spelling: its id, name and arguments."""
     inner = _inner(rest, "functionCall")
     try:
-        name = reading.need_text(inner, "name")
+        name = json_fields.need_text(inner, "name")
     except DecodeError as error:
         raise error.within("functionCall") from None
     call_id = _id(inner, rest, made_id)
-    arguments = spelling.pull(inner, "args")
+    arguments = field_names.pull(inner, "args")
     if arguments is None:
         rest["@@args"] = NULL
-    spelling.keep(rest, "functionCall", inner)
+    field_names.keep(rest, "functionCall", inner)
     return call_id, name, "" if arguments is None else bytes(arguments).decode()
 
 
 def _id(inner: Fields, rest: Fields, made_id: str) -> str:
     """Take an id; one that is not there, or empty, is made up, and never sent."""
-    found = spelling.soft(inner, "id", reading.take_text) if "id" in inner else None
+    found = field_names.soft(inner, "id", json_fields.take_text) if "id" in inner else None
     if found:
         return found
     rest["@@id"] = NULL if found is None else Raw(b'""')
@@ -237,14 +237,14 @@ def _executed(rest: Fields, _made_id: str, last_run: str) -> ServerToolResult:
 def _tool_call(rest: Fields, made_id: str, _last_run: str) -> ToolCall:
     inner = _inner(rest, "toolCall")
     try:
-        name = spelling.need(inner, "toolType", reading.take_text)
+        name = field_names.need(inner, "toolType", json_fields.take_text)
     except DecodeError as error:
         raise error.within("toolCall") from None
     call_id = _id(inner, rest, made_id)
-    arguments = spelling.pull(inner, "args")
+    arguments = field_names.pull(inner, "args")
     if arguments is None:
         rest["@@args"] = NULL
-    spelling.keep(rest, "toolCall", inner)
+    field_names.keep(rest, "toolCall", inner)
     rest["@@part"] = hint("toolCall")
     text = "" if arguments is None else bytes(arguments).decode()
     return trusted.ToolCall(call_id, name, text, provider_executed=True, provider_json=provider(WIRE, rest))
@@ -252,7 +252,7 @@ def _tool_call(rest: Fields, made_id: str, _last_run: str) -> ToolCall:
 
 def _tool_response(rest: Fields, _made_id: str, last_run: str) -> ServerToolResult:
     raw, inner = _block(rest, "toolResponse", "toolType")
-    name = spelling.take(inner, "toolType", reading.take_text)
+    name = field_names.take(inner, "toolType", json_fields.take_text)
     call_id = _id(inner, rest, last_run)
     rest["@@part"] = hint("toolResponse")
     return ServerToolResult(call_id, raw, WIRE, name, provider_json=provider(WIRE, rest))
@@ -260,10 +260,10 @@ def _tool_response(rest: Fields, _made_id: str, last_run: str) -> ServerToolResu
 
 def _block(rest: Fields, name: str, required: str) -> tuple[Raw, Fields]:
     """Take out a block that is kept whole; the field that tells what it is must be there."""
-    raw = spelling.need(rest, name, spelling.pull)
+    raw = field_names.need(rest, name, field_names.pull)
     try:
         inner = jsontext.fields(raw)
-        spelling.need(dict(inner), required, reading.take_text)
+        field_names.need(dict(inner), required, json_fields.take_text)
     except DecodeError as error:
         raise error.within(name) from None
     return jsontext.own(raw), inner
@@ -284,21 +284,21 @@ def function_response(rest: Fields) -> tuple[tuple[ToolPart, ...], str | None, s
     """Read a part that holds a function response: its content, its id, its name. The marks stay on the first part."""
     inner = _inner(rest, "functionResponse")
     try:
-        name = reading.need_text(inner, "name")
+        name = json_fields.need_text(inner, "name")
         response = _response(inner)
-        found = spelling.soft(inner, "parts", reading.take_items)
-        media = tuple(reading.each(found or [], "parts", _attached))
+        found = field_names.soft(inner, "parts", json_fields.take_items)
+        media = tuple(json_fields.each(found or [], "parts", _attached))
     except DecodeError as error:
         raise error.within("functionResponse") from None
     if found == []:
         inner["parts"] = Raw(b"[]")
-    call_id = spelling.soft(inner, "id", reading.take_text)
-    spelling.keep(rest, "functionResponse", inner)
+    call_id = field_names.soft(inner, "id", json_fields.take_text)
+    field_names.keep(rest, "functionResponse", inner)
     return (trusted.Json(jsontext.own(response), provider_json=provider(WIRE, rest)), *media), call_id, name
 
 
 def _response(inner: Fields) -> Raw:
-    response = spelling.need(inner, "response", spelling.pull)
+    response = field_names.need(inner, "response", field_names.pull)
     if jsontext.kind(response) != "an object":
         raise DecodeError(f"expected an object, got {jsontext.kind(response)}", path="response")
     return response
@@ -318,14 +318,14 @@ def write_thought(part: Reasoning, rest: Fields) -> dict[str, Any]:
     fields: dict[str, Any] = {"text": part.text, "thought": True}
     if part.signature is not None:
         fields["thoughtSignature"] = part.signature
-    return spelling.spelled(fields, rest)
+    return field_names.spelled(fields, rest)
 
 
 def write_media(part: Media, rest: Fields) -> dict[str, Any]:
     """Write a medium, inline or by its URI."""
     inline = isinstance(part.source, Inline)
     name = "inlineData" if inline else "fileData"
-    held = spelling.kept(rest, name) or {}
+    held = field_names.kept(rest, name) or {}
     fields: dict[str, Any] = {}
     if part.media_type is not None:
         fields["mimeType"] = part.media_type
@@ -340,7 +340,7 @@ def write_media(part: Media, rest: Fields) -> dict[str, Any]:
             fields["fileUri"] = ""
     if isinstance(part, File) and part.name is not None:
         fields["displayName"] = part.name
-    return spelling.spelled({name: spelling.spelled(fields, held)}, rest)
+    return field_names.spelled({name: field_names.spelled(fields, held)}, rest)
 
 
 def write_call(part: ToolCall, rest: Fields) -> dict[str, Any]:
@@ -348,14 +348,14 @@ def write_call(part: ToolCall, rest: Fields) -> dict[str, Any]:
     default = "toolCall" if part.provider_executed else "functionCall"
     name = jsontext.text(rest["@@part"]) if "@@part" in rest else default
     if name == "executableCode":
-        return spelling.spelled({name: Raw(part.arguments_json.encode())}, rest)
-    held = spelling.kept(rest, name) or {}
+        return field_names.spelled({name: Raw(part.arguments_json.encode())}, rest)
+    held = field_names.kept(rest, name) or {}
     fields: dict[str, Any] = {"name" if name == "functionCall" else "toolType": part.name}
     _write_id(fields, part.id, rest)
     text = part.arguments_json
     if "@@args" not in rest or text.strip() not in ("", "{}"):
         fields["args"] = Raw(text.encode() if text.strip() else b"{}")
-    return spelling.spelled({name: spelling.spelled(fields, held)}, rest)
+    return field_names.spelled({name: field_names.spelled(fields, held)}, rest)
 
 
 def _write_id(fields: dict[str, Any], call_id: str | None, rest: Fields) -> None:
@@ -370,27 +370,27 @@ def _write_id(fields: dict[str, Any], call_id: str | None, rest: Fields) -> None
 def write_server_result(part: ServerToolResult, rest: Fields) -> dict[str, Any]:
     """Write the result of a tool that Google ran, as it was."""
     name = jsontext.text(rest["@@part"]) if "@@part" in rest else "toolResponse"
-    return spelling.spelled({name: part.output_json}, rest)
+    return field_names.spelled({name: part.output_json}, rest)
 
 
 def write_function_response(
     response: object, media: list[Any], name: str | None, call_id: Raw | str | None, rest: Fields
 ) -> dict[str, Any]:
     """Write a function response; ``rest`` is what the part that holds it has kept."""
-    held = spelling.kept(rest, "functionResponse") or {}
+    held = field_names.kept(rest, "functionResponse") or {}
     fields: dict[str, Any] = {"name": name, "response": response}
     if call_id is not None:
         fields["id"] = call_id
     if media:
         fields["parts"] = media
-    return spelling.spelled({"functionResponse": spelling.spelled(fields, held)}, rest)
+    return field_names.spelled({"functionResponse": field_names.spelled(fields, held)}, rest)
 
 
 def write_plain(part: AnyPart) -> Any:
     """Write a text, a medium, or a block nobody knows: what stands in any content."""
     match part:
         case Text():
-            return spelling.spelled({"text": part.text}, native(part, WIRE))
+            return field_names.spelled({"text": part.text}, native(part, WIRE))
         case Opaque():
             return part.raw_json
         case Image() | Audio() | Video() | File():
@@ -405,7 +405,7 @@ def write_part(part: AnyPart, rest: Fields) -> Any:
         case ToolCall():
             return write_call(part, rest)
         case Text():
-            return spelling.spelled({"text": part.text}, rest)
+            return field_names.spelled({"text": part.text}, rest)
         case Reasoning():
             return write_thought(part, rest)
         case ServerToolResult():

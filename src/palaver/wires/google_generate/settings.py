@@ -14,21 +14,21 @@ from palaver.core import jsontext, trusted
 from palaver.core.jsontext import TRUE, Fields
 from palaver.core.request import OutputFormat, Settings, ToolChoice
 from palaver.core.tools import Tool
-from palaver.wires import reading
-from palaver.wires.google_generate import spelling
-from palaver.wires.google_generate.forms import (
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.fit import fitting_name
+from palaver.wires._engine.thinking import fitted
+from palaver.wires.google_generate import field_names
+from palaver.wires.google_generate.shapes import (
     json_schema,
     read_tool_choice,
     write_tool_choice,
 )
-from palaver.wires.handover import fitting_name
-from palaver.wires.thinking import fitted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from palaver.core.request import Request
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 _LEVELS: Final = ("minimal", "low", "medium", "high", "xhigh")
 _NOT_DECIMAL: Final = frozenset(b".eE")
@@ -37,18 +37,18 @@ _NOT_DECIMAL: Final = frozenset(b".eE")
 def _take_whole(rest: Fields, key: str) -> int | None:
     """Take an integer that is written as one; ``40.0`` stays, so that it goes out as it came in."""
     raw = rest.get(key)
-    return None if raw is None or not _NOT_DECIMAL.isdisjoint(bytes(raw)) else reading.take_int(rest, key)
+    return None if raw is None or not _NOT_DECIMAL.isdisjoint(bytes(raw)) else json_fields.take_int(rest, key)
 
 
 _SCALARS: Final[dict[str, tuple[str, Callable[[Fields, str], Any]]]] = {
     "max_tokens": ("maxOutputTokens", _take_whole),
-    "temperature": ("temperature", reading.take_number),
-    "top_p": ("topP", reading.take_number),
+    "temperature": ("temperature", json_fields.take_number),
+    "top_p": ("topP", json_fields.take_number),
     "top_k": ("topK", _take_whole),
     "seed": ("seed", _take_whole),
-    "frequency_penalty": ("frequencyPenalty", reading.take_number),
-    "presence_penalty": ("presencePenalty", reading.take_number),
-    "stop": ("stopSequences", reading.take_texts),
+    "frequency_penalty": ("frequencyPenalty", json_fields.take_number),
+    "presence_penalty": ("presencePenalty", json_fields.take_number),
+    "stop": ("stopSequences", json_fields.take_texts),
 }
 """Neutral settings that stand in ``generationConfig``: their names there, and how to read them."""
 
@@ -59,26 +59,26 @@ _SCALARS: Final[dict[str, tuple[str, Callable[[Fields, str], Any]]]] = {
 def read_settings(rest: Fields) -> Settings:
     """Take settings out of a request body."""
     choice = _tool_choice(rest)
-    config = spelling.soft(rest, "generationConfig", reading.take_fields)
+    config = field_names.soft(rest, "generationConfig", json_fields.take_fields)
     if config is None:
         return trusted.Settings(tool_choice=choice)
-    found = {name: spelling.soft(config, key, read) for name, (key, read) in _SCALARS.items()}
+    found = {name: field_names.soft(config, key, read) for name, (key, read) in _SCALARS.items()}
     found |= {"output": _output(config), **_thinking(config)}
-    spelling.keep(rest, "generationConfig", config, bare=all(value is None for value in found.values()))
+    field_names.keep(rest, "generationConfig", config, bare=all(value is None for value in found.values()))
     return structs.replace(trusted.Settings(tool_choice=choice), **found)
 
 
 def _thinking(config: Fields) -> dict[str, Any]:
-    thinking = spelling.soft(config, "thinkingConfig", reading.take_fields)
+    thinking = field_names.soft(config, "thinkingConfig", json_fields.take_fields)
     if thinking is None:
         return {}
-    budget = spelling.soft(thinking, "thinkingBudget", _take_whole)
-    raw = spelling.raw(thinking, "thinkingLevel")
+    budget = field_names.soft(thinking, "thinkingBudget", _take_whole)
+    raw = field_names.raw(thinking, "thinkingLevel")
     effort = None if raw is None else _effort(raw)
     if effort is not None:
-        word = spelling.take(thinking, "thinkingLevel", spelling.pull)
-        reading.keep_form(thinking, "thinkingLevel", word or jsontext.NULL, effort.upper())
-    spelling.keep(config, "thinkingConfig", thinking, bare=budget is None and effort is None)
+        word = field_names.take(thinking, "thinkingLevel", field_names.pull)
+        json_fields.keep_form(thinking, "thinkingLevel", word or jsontext.NULL, effort.upper())
+    field_names.keep(config, "thinkingConfig", thinking, bare=budget is None and effort is None)
     return {"reasoning_tokens": budget, "effort": effort}
 
 
@@ -89,18 +89,18 @@ def _effort(raw: Raw) -> str | None:
 
 def _output(config: Fields) -> OutputFormat | None:
     """Read the form of the answer, which a media type and one of two schemas give."""
-    raw = spelling.raw(config, "responseMimeType")
+    raw = field_names.raw(config, "responseMimeType")
     word = jsontext.text(raw) if raw is not None and jsontext.kind(raw) == "a string" else None
     if word not in ("application/json", "text/plain"):
         return None
-    spelling.take(config, "responseMimeType", spelling.pull)
+    field_names.take(config, "responseMimeType", field_names.pull)
     if word == "text/plain":
         return trusted.OutputFormat(kind="text")
     for name in ("responseJsonSchema", "responseSchema"):
-        schema = spelling.raw(config, name)
+        schema = field_names.raw(config, name)
         if schema is None or jsontext.kind(schema) != "an object":
             continue
-        spelling.take(config, name, spelling.pull)
+        field_names.take(config, name, field_names.pull)
         if name == "responseJsonSchema":
             return trusted.OutputFormat(kind="json_schema", schema_json=jsontext.own(schema))
         converted = json_schema(schema)
@@ -110,15 +110,15 @@ def _output(config: Fields) -> OutputFormat | None:
 
 
 def _tool_choice(rest: Fields) -> ToolChoice | None:
-    config = spelling.soft(rest, "toolConfig", reading.take_fields)
+    config = field_names.soft(rest, "toolConfig", json_fields.take_fields)
     if config is None:
         return None
-    raw = spelling.raw(config, "functionCallingConfig")
+    raw = field_names.raw(config, "functionCallingConfig")
     choice = None if raw is None else read_tool_choice(raw)
     if raw is not None and choice is not None:
-        spelling.take(config, "functionCallingConfig", spelling.pull)
-        reading.keep_form(config, "functionCallingConfig", raw, write_tool_choice(choice))
-    spelling.keep(rest, "toolConfig", config, bare=choice is None)
+        field_names.take(config, "functionCallingConfig", field_names.pull)
+        json_fields.keep_form(config, "functionCallingConfig", raw, write_tool_choice(choice))
+    field_names.keep(rest, "toolConfig", config, bare=choice is None)
     return choice
 
 
@@ -134,7 +134,7 @@ def write_settings(request: Request, rest: Fields, context: Context) -> dict[str
         fields["toolConfig"] = tools
     if settings.parallel_tool_calls is not None:
         context.lose("dropped", "parallel_tool_calls", "the wire has no such setting")
-    config = spelling.kept(rest, "generationConfig")
+    config = field_names.kept(rest, "generationConfig")
     held: Fields = {} if config is None else config
     written: dict[str, Any] = {
         key: value for name, (key, _) in _SCALARS.items() if (value := getattr(settings, name)) is not None
@@ -145,17 +145,17 @@ def write_settings(request: Request, rest: Fields, context: Context) -> dict[str
     if thinking is not None:
         written["thinkingConfig"] = thinking
     if written or config is not None:
-        fields["generationConfig"] = spelling.spelled(written, held)
+        fields["generationConfig"] = field_names.spelled(written, held)
     return fields
 
 
 def _write_tool_config(request: Request, rest: Fields, context: Context) -> dict[str, Any] | None:
-    config = spelling.kept(rest, "toolConfig")
+    config = field_names.kept(rest, "toolConfig")
     held: Fields = {} if config is None else config
     choice = request.settings.tool_choice
     written: dict[str, Any] = {}
     if choice is not None:
-        form = reading.form(held, "functionCallingConfig", choice, read_tool_choice)
+        form = json_fields.form(held, "functionCallingConfig", choice, read_tool_choice)
         server_side = held.get("includeServerSideToolInvocations") == TRUE and choice.mode == "auto"
         if context.own or server_side or _declares(request):
             if not context.own and form is None:
@@ -164,7 +164,7 @@ def _write_tool_config(request: Request, rest: Fields, context: Context) -> dict
             written["functionCallingConfig"] = write_tool_choice(choice) if form is None else form
         else:
             context.lose("dropped", "tool_choice", "refused where no function is declared")
-    return spelling.spelled(written, held) if written or config is not None else None
+    return field_names.spelled(written, held) if written or config is not None else None
 
 
 def _declares(request: Request) -> bool:
@@ -192,13 +192,13 @@ def _write_output(output: OutputFormat, held: Fields, context: Context) -> dict[
 
 
 def _write_thinking(request: Request, held: Fields, context: Context) -> dict[str, Any] | None:
-    thinking = spelling.kept(held, "thinkingConfig")
+    thinking = field_names.kept(held, "thinkingConfig")
     rest: Fields = {} if thinking is None else thinking
     settings = fitted(request.settings, context, request.model)
     written: dict[str, Any] = {}
     if settings.effort is not None:
-        form = reading.form(rest, "thinkingLevel", settings.effort, _effort)
+        form = json_fields.form(rest, "thinkingLevel", settings.effort, _effort)
         written["thinkingLevel"] = settings.effort.upper() if form is None else form
     if settings.reasoning_tokens is not None:
         written["thinkingBudget"] = settings.reasoning_tokens
-    return spelling.spelled(written, rest) if written or thinking is not None else None
+    return field_names.spelled(written, rest) if written or thinking is not None else None

@@ -51,15 +51,15 @@ from palaver.core.events import (
 )
 from palaver.core.jsontext import NULL, TRUE, Fields
 from palaver.core.parts import MalformedToolCall, Reasoning, Text, ToolCall
-from palaver.wires import reading
-from palaver.wires.google_generate import decode, spelling
-from palaver.wires.google_generate.forms import WIRE
-from palaver.wires.google_generate.framing import EventReader, Plain, plain
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.stream_decoder import StreamDecoder, opened, snapshot
+from palaver.wires.google_generate import decode, field_names
+from palaver.wires.google_generate.frames import EventReader, Plain, plain
 from palaver.wires.google_generate.gathered import Choice, GrowingCall, merge
 from palaver.wires.google_generate.partial_args import PartialArguments, take
 from palaver.wires.google_generate.parts import data_field, model_part
+from palaver.wires.google_generate.shapes import WIRE
 from palaver.wires.google_generate.stream_write import Encoder
-from palaver.wires.stream_decoder import StreamDecoder, opened, snapshot
 
 if TYPE_CHECKING:
     from palaver.core.errors import ProviderError
@@ -203,7 +203,7 @@ class Decoder(StreamDecoder):
                     raise error.within(f"{path}.parts[{position}]") from None
 
     def _take_usage(self, rest: Fields) -> None:
-        for name in ("usageMetadata", spelling.SNAKE["usageMetadata"]):
+        for name in ("usageMetadata", field_names.SNAKE["usageMetadata"]):
             if name in rest and jsontext.kind(rest[name]) == "an object":
                 if self._usage is None:
                     self._usage, self._usage_name = {}, name
@@ -211,7 +211,7 @@ class Decoder(StreamDecoder):
 
     def _choice(self, beside: Fields, position: int) -> Choice:
         """Find the candidate that an event speaks of."""
-        index = reading.take_int(dict(beside), "index")
+        index = json_fields.take_int(dict(beside), "index")
         number = position if index is None else index
         if not 0 <= number < _CHOICES:
             raise DecodeError(f"expected a number below {_CHOICES}", path="index")
@@ -224,7 +224,7 @@ class Decoder(StreamDecoder):
     def _part(self, choice: Choice, fields: Fields, data: bytes) -> None:
         kind = _joins(fields)
         if kind is not None:
-            self._joined(choice, kind, reading.need_text(fields, "text"))
+            self._joined(choice, kind, json_fields.need_text(fields, "text"))
             return
         if data_field(fields) == "functionCall" and self._piece(choice, fields, data):
             return
@@ -280,7 +280,7 @@ class Decoder(StreamDecoder):
             self._end_call(choice, choice.call)
 
     def _place(self, choice: Choice) -> str:
-        return decode.place(spelling.word(dict(self._fields), "responseId"), choice.number)
+        return decode.place(field_names.word(dict(self._fields), "responseId"), choice.number)
 
     def _made_id(self, choice: Choice) -> str:
         return f"{self._place(choice)}_{choice.count}"
@@ -292,7 +292,7 @@ class Decoder(StreamDecoder):
 
     def _piece(self, choice: Choice, fields: Fields, data: bytes) -> bool:
         """Take a piece of a call; ``False`` when it is a whole call."""
-        name = "functionCall" if fields.get("functionCall", NULL) != NULL else spelling.SNAKE["functionCall"]
+        name = "functionCall" if fields.get("functionCall", NULL) != NULL else field_names.SNAKE["functionCall"]
         if jsontext.kind(fields[name]) != "an object":
             return False
         inner = jsontext.fields(fields[name])

@@ -25,12 +25,12 @@ from palaver.core import jsontext
 from palaver.core.events import ReasoningDelta, SignatureDelta, TextDelta
 from palaver.core.parts import Reasoning
 from palaver.stream import sse
-from palaver.wires.google_generate import spelling
+from palaver.wires._engine.json_fields import native, visible
+from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
+from palaver.wires.google_generate import field_names
 from palaver.wires.google_generate.encode import response
-from palaver.wires.google_generate.forms import WIRE
 from palaver.wires.google_generate.parts import write_part
-from palaver.wires.reading import native, visible
-from palaver.wires.stream_encoder import Shown, StreamEncoder
+from palaver.wires.google_generate.shapes import WIRE
 
 if TYPE_CHECKING:
     from palaver.core.events import Delta, Failed, ProviderEvent
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from palaver.core.request import Response
 
 _IN_EVERY_EVENT: Final = frozenset(
-    spelled for name in ("modelVersion", "responseId") for spelled in (name, spelling.SNAKE[name])
+    spelled for name in ("modelVersion", "responseId") for spelled in (name, field_names.SNAKE[name])
 )
 _STATUS: Final = re.compile(r"[A-Z]+(_[A-Z]+)*")
 _INTERNAL: Final = 500

@@ -15,20 +15,20 @@ from msgspec import UNSET, Raw, UnsetType
 from palaver.core import jsontext, trusted
 from palaver.core.jsontext import TRUE, Fields
 from palaver.core.tools import AnyTool, ProviderTool, Tool
-from palaver.wires import reading
-from palaver.wires.google_generate import spelling
-from palaver.wires.google_generate.forms import WIRE, json_schema
-from palaver.wires.handover import declared_name
-from palaver.wires.reading import hint, native, provider
-from palaver.wires.tools import lose_parameters
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.fit import declared_name
+from palaver.wires._engine.json_fields import hint, native, provider
+from palaver.wires._engine.tools import lose_parameters
+from palaver.wires.google_generate import field_names
+from palaver.wires.google_generate.shapes import WIRE, json_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 _LIST: Final = "functionDeclarations"
-_SNAKE_LIST: Final = spelling.SNAKE[_LIST]
+_SNAKE_LIST: Final = field_names.SNAKE[_LIST]
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -43,11 +43,11 @@ def read_tools(rest: Fields) -> tuple[AnyTool, ...]:
         rest["@@tools"] = hint("object")
         entries = [rest.pop("tools")]
     else:
-        entries = reading.need_items(rest, "tools")
+        entries = json_fields.need_items(rest, "tools")
         if not entries:
             rest["@@tools"] = hint("empty")
     tools: list[AnyTool] = []
-    for found in reading.each(entries, "tools", _entry):
+    for found in json_fields.each(entries, "tools", _entry):
         if tools and isinstance(tools[-1], Tool) and isinstance(found[0], Tool):
             found[0] = _begun(found[0], _LIST)
         tools += found
@@ -67,7 +67,7 @@ def _entry(raw: Raw) -> list[AnyTool]:
         return [trusted.ProviderTool(WIRE, jsontext.own(raw))]
     del rest[key]
     tools: list[AnyTool] = []
-    tools += reading.each(jsontext.items(declared), key, _declaration)
+    tools += json_fields.each(jsontext.items(declared), key, _declaration)
     if not tools:
         return [trusted.ProviderTool(WIRE, jsontext.own(raw))]
     if key == _SNAKE_LIST and isinstance(tools[0], Tool):
@@ -80,13 +80,13 @@ def _entry(raw: Raw) -> list[AnyTool]:
 
 def _declaration(raw: Raw) -> Tool:
     rest = jsontext.fields(raw)
-    parameters = spelling.take(rest, "parametersJsonSchema", spelling.pull)
-    if parameters is None and (schema := spelling.pull(rest, "parameters")) is not None:
+    parameters = field_names.take(rest, "parametersJsonSchema", field_names.pull)
+    if parameters is None and (schema := field_names.pull(rest, "parameters")) is not None:
         parameters = json_schema(schema)
         rest["@@parameters"] = TRUE if parameters == schema else schema
     return trusted.Tool(
-        reading.need_text(rest, "name"),
-        spelling.soft(rest, "description", reading.take_text),
+        json_fields.need_text(rest, "name"),
+        field_names.soft(rest, "description", json_fields.take_text),
         UNSET if parameters is None else jsontext.own(parameters),
         provider_json=provider(WIRE, rest),
     )
@@ -120,7 +120,7 @@ def write_tools(tools: Sequence[AnyTool], context: Context) -> list[Any]:
 
 
 def _write_declaration(tool: Tool, rest: Fields, context: Context) -> dict[str, Any]:
-    for wire, key, _ in reading.foreign(tool, WIRE):
+    for wire, key, _ in json_fields.foreign(tool, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     if tool.strict:
         context.lose("dropped", "strict", f"tool {tool.name!r}: the wire has no such field")
@@ -145,7 +145,7 @@ def _write_declaration(tool: Tool, rest: Fields, context: Context) -> dict[str, 
         del rest["parameters"]
         why = f"tool {tool.name!r}: two schemas exclude each other"
         context.lose("dropped", "parameters", why)
-    return spelling.spelled(fields, rest)
+    return field_names.spelled(fields, rest)
 
 
 _INPUT: Final = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}

@@ -26,24 +26,24 @@ from palaver.core import jsontext
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, ToolMessage, UserMessage
 from palaver.core.parts import AnyPart, Json, Reasoning, ServerToolResult, Text, ToolCall
-from palaver.wires.google_generate import spelling
-from palaver.wires.google_generate.forms import (
+from palaver.wires._engine.json_fields import hint, is_hint, native
+from palaver.wires.google_generate import field_names
+from palaver.wires.google_generate.parts import (
+    write_function_response,
+    write_part,
+    write_plain,
+)
+from palaver.wires.google_generate.shapes import (
     STAND_IN,
     WIRE,
     generation,
     is_older,
     tells_error,
 )
-from palaver.wires.google_generate.parts import (
-    write_function_response,
-    write_part,
-    write_plain,
-)
-from palaver.wires.reading import hint, is_hint, native
 
 if TYPE_CHECKING:
     from palaver.core.pairs import Placed
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 _Kind: TypeAlias = "type[AssistantMessage | ToolMessage | UserMessage]"
 _EMPTY_SIGNATURE: Final = Raw(b'""')
@@ -172,13 +172,13 @@ class Turn:
                 why = "taken back only with its id, and by Gemini 3 or later"
                 self._context.lose("dropped", "server tool", why, index, position)
                 return False
-        elif spelling.raw(held, "thoughtSignature") == _EMPTY_SIGNATURE:
-            spelling.take(held, "thoughtSignature", spelling.pull)
+        elif field_names.raw(held, "thoughtSignature") == _EMPTY_SIGNATURE:
+            field_names.take(held, "thoughtSignature", field_names.pull)
             self._context.lose("dropped", "thoughtSignature", "empty", index, position)
         return True
 
     def _sign(self, held: Fields, index: int, position: int) -> None:
-        if spelling.raw(held, "thoughtSignature") is not None or self._older:
+        if field_names.raw(held, "thoughtSignature") is not None or self._older:
             return
         if "@@thoughtSignature" in held and generation(self._model) is None:
             return
@@ -251,4 +251,4 @@ def write_content(parts: list[Any], rest: Fields, role: str | None, *, own: bool
             fields["role"] = role
     elif found != NULL:
         fields["role"] = found
-    return spelling.spelled(fields, rest)
+    return field_names.spelled(fields, rest)

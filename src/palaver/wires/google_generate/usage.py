@@ -13,7 +13,7 @@ from msgspec import Raw, Struct, field
 
 from palaver.core import jsontext, trusted
 from palaver.core.usage import Usage
-from palaver.wires import reading
+from palaver.wires._engine import json_fields
 
 
 class _Counts(Struct, gc=False):
@@ -60,7 +60,7 @@ def read_usage(raw: Raw) -> Usage:
     found = _found(raw)
     if found is None:
         return trusted.Usage(raw_json=jsontext.own(raw))
-    prompt = found.prompt if found.cached is None else reading.uncached(found.prompt, found.cached, None)
+    prompt = found.prompt if found.cached is None else json_fields.uncached(found.prompt, found.cached, None)
     return trusted.Usage(
         input=prompt if found.tools is None else (prompt or 0) + found.tools,
         cache_read=found.cached,

@@ -5,7 +5,7 @@ Source: docs/spec/wires.md#8; https://github.com/ollama/ollama/blob/main/docs/ap
 Stability: experimental.
 """
 
+from palaver.wires._engine.wire import Wire
 from palaver.wires.ollama_chat import decode, encode
-from palaver.wires.wire import Wire
 
 WIRE = Wire("ollama_chat", decode, encode, streams=f"{__name__}.stream")

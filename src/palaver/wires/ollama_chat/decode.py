@@ -27,11 +27,11 @@ from palaver.core.parts import AssistantPart, Image, Inline, MalformedToolCall, 
 from palaver.core.request import Request, Response, Settings
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
-from palaver.wires import reading, thinking
-from palaver.wires.ollama_chat.forms import FINISH, INTEGERS, OPTIONS, WIRE, read_format, write_format
-from palaver.wires.open_calls import OpenCalls
-from palaver.wires.reading import hint, nested, provider
-from palaver.wires.tools import read_tool
+from palaver.wires._engine import json_fields, thinking
+from palaver.wires._engine.json_fields import hint, nested, provider
+from palaver.wires._engine.open_calls import OpenCalls
+from palaver.wires._engine.tools import read_tool
+from palaver.wires.ollama_chat.shapes import FINISH, INTEGERS, OPTIONS, WIRE, read_format, write_format
 
 # -- requests --------------------------------------------------------------------------------------
 
@@ -39,14 +39,14 @@ from palaver.wires.tools import read_tool
 def request(body: bytes) -> Request:
     """Read a request body. Raises ``DecodeError``."""
     rest = jsontext.fields(body)
-    raw_messages = reading.need_items(rest, "messages")
-    raw_tools = reading.take_items(rest, "tools")
+    raw_messages = json_fields.need_items(rest, "messages")
+    raw_tools = json_fields.take_items(rest, "tools")
     if raw_tools == []:
         rest["@@tools"] = hint("empty")
     return trusted.Request(
         messages=_messages(raw_messages),
-        model=reading.take_text(rest, "model"),
-        tools=tuple(reading.each(raw_tools or [], "tools", _tool)),
+        model=json_fields.take_text(rest, "model"),
+        tools=tuple(json_fields.each(raw_tools or [], "tools", _tool)),
         settings=_settings(rest),
         origin=WIRE,
         provider_json=provider(WIRE, rest),
@@ -54,24 +54,24 @@ def request(body: bytes) -> Request:
 
 
 def _settings(rest: Fields) -> Settings:
-    options = reading.take_fields(rest, "options")
+    options = json_fields.take_fields(rest, "options")
     found: dict[str, Any] = {}
     if options is not None:
         for name, key in OPTIONS.items():
-            found[name] = (reading.take_int if name in INTEGERS else reading.take_number)(options, key)
-        found["stop"] = reading.take_texts(options, "stop")
+            found[name] = (json_fields.take_int if name in INTEGERS else json_fields.take_number)(options, key)
+        found["stop"] = json_fields.take_texts(options, "stop")
         if options or all(value is None for value in found.values()):
             rest["options"] = Raw(jsontext.encode(options))
     raw = rest.get("format")
     output = None if raw is None else read_format(raw)
     if raw is not None and output is not None:
         del rest["format"]
-        reading.keep_form(rest, "format", raw, write_format(output))
+        json_fields.keep_form(rest, "format", raw, write_format(output))
     think = rest.get("think", jsontext.NULL)
     found["effort"], found["reasoning_tokens"] = thinking.read_word(think), thinking.read_switch(think)
     if found["effort"] is not None or found["reasoning_tokens"] is not None:
         del rest["think"]
-    stream = reading.take_bool(rest, "stream")
+    stream = json_fields.take_bool(rest, "stream")
     return trusted.Settings(output=output, stream=stream, **found)
 
 
@@ -98,7 +98,7 @@ def _messages(raws: list[Raw]) -> tuple[Message, ...]:
 
 def _message(raw: Raw, index: int, open_calls: OpenCalls) -> Message:
     rest = jsontext.fields(raw)
-    role = reading.need_text(rest, "role")
+    role = json_fields.need_text(rest, "role")
     if role == "assistant":
         return trusted.AssistantMessage(content=_answer(rest, f"call_{index}"), provider_json=provider(WIRE, rest))
     content: tuple[Text | Image, ...] = (*_text(rest), *_images(rest))
@@ -127,8 +127,8 @@ def _keys(call: ToolCall) -> tuple[tuple[str, ...], ...]:
 
 
 def _result(content: tuple[Text | Image, ...], rest: Fields, open_calls: OpenCalls) -> ToolMessage:
-    name = reading.take_text(rest, "tool_name")
-    call_id = reading.take_text(rest, "tool_call_id")
+    name = json_fields.take_text(rest, "tool_name")
+    call_id = json_fields.take_text(rest, "tool_call_id")
     if call_id is None:
         call = open_calls.take(_ANY if name is None else ("name", name))
         call_id = None if call is None else call.id
@@ -143,17 +143,17 @@ def _result(content: tuple[Text | Image, ...], rest: Fields, open_calls: OpenCal
 
 
 def _text(rest: Fields) -> tuple[Text, ...]:
-    text = reading.take_text(rest, "content")
+    text = json_fields.take_text(rest, "content")
     if text is None and "content" not in rest:
         rest["@@content"] = hint("absent")
     return () if text is None else (trusted.Text(text),)
 
 
 def _images(rest: Fields) -> tuple[Image, ...]:
-    raw = reading.take_items(rest, "images")
+    raw = json_fields.take_items(rest, "images")
     if raw == []:
         rest["images"] = Raw(b"[]")
-    return tuple(reading.each(raw or [], "images", image))
+    return tuple(json_fields.each(raw or [], "images", image))
 
 
 def image(raw: Raw) -> Image:
@@ -166,9 +166,9 @@ def _answer(rest: Fields, place: str) -> tuple[AssistantPart, ...]:
     thinking = rest.get("thinking")
     reasoning: tuple[Reasoning, ...] = ()
     if thinking is not None and jsontext.kind(thinking) == "a string" and thinking != Raw(b'""'):
-        reasoning = (trusted.Reasoning(reading.need_text(rest, "thinking"), wire=WIRE),)
+        reasoning = (trusted.Reasoning(json_fields.need_text(rest, "thinking"), wire=WIRE),)
     content: tuple[AssistantPart, ...] = (*_text(rest), *_images(rest))
-    raw = reading.take_items(rest, "tool_calls")
+    raw = json_fields.take_items(rest, "tool_calls")
     if raw == []:
         rest["tool_calls"] = Raw(b"[]")
     try:
@@ -188,12 +188,12 @@ def _numbered(raw: Raw, place: str, index: int) -> ToolCall | MalformedToolCall:
 def call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
     """Read one call, which gets ``made_id`` where it has no id of its own. Raises ``DecodeError``."""
     rest = jsontext.fields(raw)
-    call_id = reading.take_text(rest, "id")
+    call_id = json_fields.take_text(rest, "id")
     if call_id is None:
         rest["@@id"] = hint("absent")
-    inner = reading.need_fields(rest, "function")
+    inner = json_fields.need_fields(rest, "function")
     try:
-        name = reading.need_text(inner, "name")
+        name = json_fields.need_text(inner, "name")
     except DecodeError as error:
         raise error.within("function") from None
     arguments = inner.pop("arguments", None)
@@ -205,7 +205,7 @@ def call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
         text = jsontext.text(arguments)
     else:
         text = bytes(arguments).decode()
-    return reading.call(call_id or made_id, name, text, provider(WIRE, nested(rest, "function", inner)))
+    return json_fields.call(call_id or made_id, name, text, provider(WIRE, nested(rest, "function", inner)))
 
 
 # -- responses -------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def call(raw: Raw, made_id: str) -> ToolCall | MalformedToolCall:
 def response(body: bytes) -> Response:
     """Read a response body. Raises ``DecodeError``, or ``ProviderError`` for ``{"error": …}``."""
     rest = jsontext.fields(body)
-    fields = reading.take_fields(rest, "message")
+    fields = json_fields.take_fields(rest, "message")
     if fields is None:
         raise _provider_error(rest, body)
     role = fields.pop("role", None)
@@ -227,7 +227,7 @@ def response(body: bytes) -> Response:
     word = finish_word(rest)
     message = trusted.AssistantMessage(
         content=content,
-        model=reading.take_text(rest, "model"),
+        model=json_fields.take_text(rest, "model"),
         usage=usage(rest),
         finish_reason=finish(word, called=any(isinstance(part, ToolCall) for part in content)),
         finish_reason_raw=word,
@@ -249,7 +249,7 @@ def error_text(raw: Raw) -> str:
 
 def finish_word(rest: Fields) -> str | UnsetType | None:
     """Take ``done_reason`` out: ``None`` where it is null, ``UNSET`` where it is absent."""
-    word = reading.take_text(rest, "done_reason")
+    word = json_fields.take_text(rest, "done_reason")
     if word is not None:
         return word
     return UNSET if rest.pop("done_reason", None) is None else None
@@ -266,6 +266,6 @@ def usage(rest: Fields) -> Usage | None:
     counts = {key: rest[key] for key in ("prompt_eval_count", "eval_count") if key in rest}
     if not counts:
         return None
-    prompt = reading.take_int(rest, "prompt_eval_count")
-    output = reading.take_int(rest, "eval_count")
+    prompt = json_fields.take_int(rest, "prompt_eval_count")
+    output = json_fields.take_int(rest, "eval_count")
     return trusted.Usage(input=prompt, output=output, raw_json=Raw(jsontext.encode(counts)))

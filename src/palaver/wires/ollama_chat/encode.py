@@ -17,13 +17,13 @@ from palaver.core import jsontext
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Image, Inline, Json, MalformedToolCall, Reasoning, Text, ToolCall
-from palaver.wires import reading, thinking
-from palaver.wires.creation import iso
-from palaver.wires.neighbors import are_alike, joined
-from palaver.wires.ollama_chat.forms import FINISH, FINISH_WORD, OPTIONS, WIRE, read_format, write_format
-from palaver.wires.reading import is_hint, native, visible
-from palaver.wires.speech import MediaRule, Speech
-from palaver.wires.tools import write_tool
+from palaver.wires._engine import json_fields, thinking
+from palaver.wires._engine.capabilities import MediaRule, Speech
+from palaver.wires._engine.json_fields import is_hint, native, visible
+from palaver.wires._engine.metadata import iso
+from palaver.wires._engine.neighbors import are_alike, joined
+from palaver.wires._engine.tools import write_tool
+from palaver.wires.ollama_chat.shapes import FINISH, FINISH_WORD, OPTIONS, WIRE, read_format, write_format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.pairs import Placed
     from palaver.core.request import Request, Response
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 __all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
 
@@ -82,7 +82,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     elif kept is not None:
         fields["options"] = kept
     if settings.output is not None:
-        form = reading.form(rest, "format", settings.output, read_format)
+        form = json_fields.form(rest, "format", settings.output, read_format)
         written = write_format(settings.output) if form is None else form
         if written is not None:
             fields["format"] = written
@@ -100,7 +100,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     tools = [written for tool in request.tools if (written := write_tool(tool, context)) is not None]
     if tools or (context.own and is_hint(rest, "tools", "empty")):
         fields["tools"] = tools
-    for wire, key, _ in reading.foreign(request, WIRE):
+    for wire, key, _ in json_fields.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     return {**fields, **visible(rest), **fields}
 

@@ -42,14 +42,14 @@ from palaver.core.jsontext import NULL, TRUE, Fields
 from palaver.core.parts import AssistantPart, Image, Inline, MalformedToolCall, Reasoning, ToolCall
 from palaver.core.request import Response
 from palaver.stream import ndjson
-from palaver.wires import reading
-from palaver.wires.creation import iso
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.json_fields import hint, native, provider
+from palaver.wires._engine.metadata import iso
+from palaver.wires._engine.stream_decoder import StreamDecoder, opened
+from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires.ollama_chat import encode
 from palaver.wires.ollama_chat.decode import call, error_text, finish, finish_word, image, usage
-from palaver.wires.ollama_chat.forms import WIRE
-from palaver.wires.reading import hint, native, provider
-from palaver.wires.stream_decoder import StreamDecoder, opened
-from palaver.wires.stream_encoder import Shown, StreamEncoder
+from palaver.wires.ollama_chat.shapes import WIRE
 
 if TYPE_CHECKING:
     from palaver.core.events import Delta, Event
@@ -143,7 +143,7 @@ class Decoder(StreamDecoder):
         done = rest.get("done", NULL)
         if done not in (NULL, TRUE, _FALSE):
             raise DecodeError(f"expected true or false, got {jsontext.kind(done)}", path="done")
-        message = reading.take_fields(rest, "message")
+        message = json_fields.take_fields(rest, "message")
         if message is None and not (done == TRUE and self._begun):
             if done == TRUE:
                 self._refused("no message in the body", rest, data)
@@ -188,10 +188,10 @@ class Decoder(StreamDecoder):
     def _message(self, fields: Fields) -> None:
         self._fields.update(fields)
         try:
-            thinking = reading.take_text(fields, "thinking")
-            content = reading.take_text(fields, "content")
-            images = list(reading.each(reading.take_items(fields, "images") or [], "images", image))
-            calls = reading.take_items(fields, "tool_calls") or []
+            thinking = json_fields.take_text(fields, "thinking")
+            content = json_fields.take_text(fields, "content")
+            images = list(json_fields.each(json_fields.take_items(fields, "images") or [], "images", image))
+            calls = json_fields.take_items(fields, "tool_calls") or []
         except DecodeError as error:
             raise error.within("message") from None
         self._says_content = self._says_content or content is not None
@@ -284,7 +284,9 @@ class Decoder(StreamDecoder):
                 fields.pop(key, None)
         if self._logprobs:
             rest["logprobs"] = jsontext.raw(self._logprobs)
-        message = trusted.AssistantMessage(model=reading.take_text(rest, "model"), provider_json=provider(WIRE, fields))
+        message = trusted.AssistantMessage(
+            model=json_fields.take_text(rest, "model"), provider_json=provider(WIRE, fields)
+        )
         return trusted.Response(message=message, origin=self.origin, provider_json=provider(WIRE, rest))
 
 
@@ -315,7 +317,7 @@ class Encoder(StreamEncoder):
         fields = native(head.message, WIRE)
         role = fields.get("@@role", _ASSISTANT)
         self._message: dict[str, Any] = {} if role == NULL else {"role": role}
-        self._blank: dict[str, Any] = {} if reading.is_hint(fields, "content", "absent") else {"content": ""}
+        self._blank: dict[str, Any] = {} if json_fields.is_hint(fields, "content", "absent") else {"content": ""}
 
     def open(self, shown: Shown) -> None:
         """Part a further text from the one before; the first needs no beginning."""

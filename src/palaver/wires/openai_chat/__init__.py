@@ -5,9 +5,9 @@ Source: docs/spec/wires.md#2; https://platform.openai.com/docs/api-reference/cha
 Stability: experimental.
 """
 
+from palaver.wires._engine.wire import Wire
 from palaver.wires.openai_chat import decode, encode
-from palaver.wires.openai_chat.accents import ACCENTS, reasoning_fields, row
-from palaver.wires.wire import Wire
+from palaver.wires.openai_chat.variants import ACCENTS, reasoning_fields, row
 
 WIRE = Wire("openai_chat", decode, encode, streams=f"{__name__}.stream")
 

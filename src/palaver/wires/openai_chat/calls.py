@@ -26,8 +26,8 @@ from palaver.core.errors import DecodeError
 from palaver.core.events import ArgumentsDelta, PartEnd
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import MalformedToolCall, ToolCall
-from palaver.stream.partial import PartialJSON
-from palaver.wires import reading
+from palaver.stream.partial_json import PartialJSON
+from palaver.wires._engine import json_fields
 from palaver.wires.openai_chat import decode
 from palaver.wires.openai_chat.merge import Table, put
 
@@ -177,15 +177,15 @@ class Calls:
     # -- whose it is --
 
     def _item(self, rest: Fields) -> None:
-        index = reading.take_int(rest, "index")
+        index = json_fields.take_int(rest, "index")
         rest.pop("index", None)
-        call_id = reading.take_text(rest, "id") or ""
+        call_id = json_fields.take_text(rest, "id") or ""
         rest.pop("id", None)
         key = "custom" if rest.get("type") == Raw(b'"custom"') or self._only_custom(rest) else "function"
-        inner = reading.take_fields(rest, key) or {}
+        inner = json_fields.take_fields(rest, key) or {}
         rest.pop(key, None)
         try:
-            name = reading.take_text(dict(inner), "name")
+            name = json_fields.take_text(dict(inner), "name")
         except DecodeError as error:
             raise error.within(key) from None
         if call_id == "null" and not name:
@@ -245,7 +245,7 @@ class Calls:
     def _inner(self, call: Call, inner: Fields) -> None:
         key = call.key
         try:
-            name = reading.take_text(inner, "name")
+            name = json_fields.take_text(inner, "name")
             inner.pop("name", None)
             if name is not None:
                 self._name(call, name)

@@ -33,13 +33,13 @@ from palaver.core.events import (
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, holds
 from palaver.core.parts import Reasoning, Refusal, Text
-from palaver.wires import reading
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.json_fields import hint, provider
 from palaver.wires.openai_chat import decode
 from palaver.wires.openai_chat.calls import OLD, Calls
-from palaver.wires.openai_chat.forms import DETAILS, WIRE
 from palaver.wires.openai_chat.merge import Gathered, Table, put
 from palaver.wires.openai_chat.parts import part as read_part, thinking_text
-from palaver.wires.reading import hint, provider
+from palaver.wires.openai_chat.shapes import DETAILS, WIRE
 
 if TYPE_CHECKING:
     from palaver.core.events import Event
@@ -125,7 +125,7 @@ class Choice:
     def beside(self, rest: Fields) -> None:
         """Take what stands beside a delta. Raises ``DecodeError``."""
         if "finish_reason" in rest:
-            word = reading.take_text(rest, "finish_reason")
+            word = json_fields.take_text(rest, "finish_reason")
             rest.pop("finish_reason", None)
             if word or not self.word:
                 self.word = word if word is not None or self.word is UNSET else self.word
@@ -257,7 +257,7 @@ class Choice:
     def _item(self, rest: Fields, *, first: bool) -> None:
         """Take an item of a content list; the first of a delta goes on with the last, if it is of its type."""
         whole = jsontext.raw(rest)
-        kind = reading.need_text(dict(rest), "type")
+        kind = json_fields.need_text(dict(rest), "type")
         items = self._items = [] if self._items is None else self._items
         item = items[-1] if first and items and items[-1].kind == kind and items[-1].whole is None else None
         if item is None:
@@ -267,7 +267,7 @@ class Choice:
             items.append(item)
         field = _GROWING.get(kind)
         if field is not None:
-            piece = reading.need_text(rest, field)
+            piece = json_fields.need_text(rest, field)
             item.texts.setdefault(field, []).append(piece)
             self._grow(item, rest, {field: ""}, TextDelta, piece)
         elif kind == "thinking":

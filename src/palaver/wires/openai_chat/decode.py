@@ -43,8 +43,12 @@ from palaver.core.parts import (
 from palaver.core.request import Request, Response, Settings
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
-from palaver.wires import reading, thinking
-from palaver.wires.openai_chat.forms import (
+from palaver.wires._engine import json_fields, thinking
+from palaver.wires._engine.json_fields import hint, nested, provider
+from palaver.wires._engine.tools import read_tool
+from palaver.wires.openai_chat.parts import part
+from palaver.wires.openai_chat.plain import PlainCall, plain_answer, plain_call
+from palaver.wires.openai_chat.shapes import (
     DETAILS,
     FINISH,
     REASONING,
@@ -54,11 +58,7 @@ from palaver.wires.openai_chat.forms import (
     write_output_format,
     write_tool_choice,
 )
-from palaver.wires.openai_chat.parts import part
-from palaver.wires.openai_chat.plain import PlainCall, plain_answer, plain_call
 from palaver.wires.openai_chat.usage import read_usage
-from palaver.wires.reading import hint, nested, provider
-from palaver.wires.tools import read_tool
 
 Thoughts: TypeAlias = tuple[str, ...]
 """Fields of an answer that are read as reasoning, in this order."""
@@ -86,14 +86,14 @@ class Reader:
 def request(body: bytes, thoughts: Thoughts = REASONING) -> Request:
     """Read a request body. Raises ``DecodeError``. ``thoughts`` are the fields that are read as reasoning."""
     rest = jsontext.fields(body)
-    raw_messages = reading.need_items(rest, "messages")
-    raw_tools = reading.take_items(rest, "tools")
+    raw_messages = json_fields.need_items(rest, "messages")
+    raw_tools = json_fields.take_items(rest, "tools")
     if raw_tools == []:
         rest["@@tools"] = hint("empty")
     return trusted.Request(
         messages=_messages(raw_messages, thoughts),
-        model=reading.take_text(rest, "model"),
-        tools=tuple(reading.each(raw_tools or [], "tools", _tool)),
+        model=json_fields.take_text(rest, "model"),
+        tools=tuple(json_fields.each(raw_tools or [], "tools", _tool)),
         settings=_settings(rest),
         origin=WIRE,
         provider_json=provider(WIRE, rest),
@@ -101,24 +101,24 @@ def request(body: bytes, thoughts: Thoughts = REASONING) -> Request:
 
 
 def _settings(rest: Fields) -> Settings:
-    max_tokens = reading.take_int(rest, "max_completion_tokens")
+    max_tokens = json_fields.take_int(rest, "max_completion_tokens")
     if max_tokens is None:
-        max_tokens = reading.take_int(rest, "max_tokens")
+        max_tokens = json_fields.take_int(rest, "max_tokens")
         if max_tokens is not None:
             rest["@@max_tokens"] = hint("max_tokens")
     return trusted.Settings(
         max_tokens=max_tokens,
-        temperature=reading.take_number(rest, "temperature"),
-        top_p=reading.take_number(rest, "top_p"),
+        temperature=json_fields.take_number(rest, "temperature"),
+        top_p=json_fields.take_number(rest, "top_p"),
         stop=_stop(rest),
-        seed=reading.take_int(rest, "seed"),
-        frequency_penalty=reading.take_number(rest, "frequency_penalty"),
-        presence_penalty=reading.take_number(rest, "presence_penalty"),
-        tool_choice=reading.take_formed(rest, "tool_choice", read_tool_choice, write_tool_choice),
-        parallel_tool_calls=reading.take_bool(rest, "parallel_tool_calls"),
-        output=reading.take_formed(rest, "response_format", read_output_format, write_output_format),
+        seed=json_fields.take_int(rest, "seed"),
+        frequency_penalty=json_fields.take_number(rest, "frequency_penalty"),
+        presence_penalty=json_fields.take_number(rest, "presence_penalty"),
+        tool_choice=json_fields.take_formed(rest, "tool_choice", read_tool_choice, write_tool_choice),
+        parallel_tool_calls=json_fields.take_bool(rest, "parallel_tool_calls"),
+        output=json_fields.take_formed(rest, "response_format", read_output_format, write_output_format),
         **thinking.take(rest, thinking.CHAT_PLACES),
-        stream=reading.take_bool(rest, "stream"),
+        stream=json_fields.take_bool(rest, "stream"),
     )
 
 
@@ -126,8 +126,8 @@ def _stop(rest: Fields) -> tuple[str, ...] | None:
     raw = rest.get("stop")
     if raw is not None and jsontext.kind(raw) == "a string":
         rest["@@stop"] = hint("string")
-        return (reading.need_text(rest, "stop"),)
-    return reading.take_texts(rest, "stop")
+        return (json_fields.need_text(rest, "stop"),)
+    return json_fields.take_texts(rest, "stop")
 
 
 def _tool(raw: Raw) -> AnyTool:
@@ -172,7 +172,7 @@ _ROLES: Final[dict[str, type[SystemMessage | DeveloperMessage | UserMessage]]] =
 
 def _message(raw: Raw, index: int, called: _Called, thoughts: Thoughts) -> Message:
     rest = jsontext.fields(raw)
-    role = reading.need_text(rest, "role")
+    role = json_fields.need_text(rest, "role")
     if role == "assistant":
         return trusted.AssistantMessage(
             content=_answer(rest, f"call_{index}", thoughts), provider_json=provider(WIRE, rest)
@@ -182,15 +182,15 @@ def _message(raw: Raw, index: int, called: _Called, thoughts: Thoughts) -> Messa
         return cls(content=_content(rest, cls), provider_json=provider(WIRE, rest))
     content = _content(rest, ToolMessage)
     if role == "tool":
-        call_id = reading.take_text(rest, "tool_call_id")
-        name = reading.take_text(rest, "name")
+        call_id = json_fields.take_text(rest, "tool_call_id")
+        name = json_fields.take_text(rest, "name")
         if name is not None:
             rest["@@name"] = hint("there")
         return trusted.ToolMessage(
             content=content, tool_call_id=call_id, tool_name=name, provider_json=provider(WIRE, rest)
         )
     if role == "function":
-        name = reading.take_text(rest, "name")
+        name = json_fields.take_text(rest, "name")
         rest["@@role"] = hint("function")
         return trusted.ToolMessage(
             content=content,
@@ -211,7 +211,7 @@ def _content(rest: Fields, cls: type) -> tuple[Any, ...]:
         rest["@@content"] = hint("absent")
         return ()
     try:
-        found = reading.string_or_items(raw)
+        found = json_fields.string_or_items(raw)
     except DecodeError as error:
         raise error.within("content") from None
     if found is None:
@@ -223,7 +223,7 @@ def _content(rest: Fields, cls: type) -> tuple[Any, ...]:
     parts: tuple[Any, ...] = tuple(
         [
             each if holds(cls, each) else trusted.Opaque(WIRE, jsontext.own(raw))
-            for each, raw in zip(reading.each(found, "content", part), found, strict=True)
+            for each, raw in zip(json_fields.each(found, "content", part), found, strict=True)
         ]
     )
     if len(parts) == 0 or (len(parts) == 1 and isinstance(parts[0], Text) and parts[0].provider_json is UNSET):
@@ -249,7 +249,7 @@ def _refusal(rest: Fields) -> tuple[Refusal, ...]:
     raw = rest.get("refusal")
     if raw is None or raw in (NULL, Raw(b'""')):
         return ()
-    return (trusted.Refusal(reading.need_text(rest, "refusal")),)
+    return (trusted.Refusal(json_fields.need_text(rest, "refusal")),)
 
 
 def _audio(rest: Fields) -> tuple[Audio, ...]:
@@ -279,24 +279,24 @@ def _reasoning(rest: Fields, thoughts: Thoughts) -> tuple[Reasoning, ...]:
         if field == DETAILS:
             if raw is not None and jsontext.kind(raw) == "an array" and (details := jsontext.items(raw)):
                 del rest[field]
-                return tuple(reading.each(details, field, detail))
+                return tuple(json_fields.each(details, field, detail))
         elif raw is not None and jsontext.kind(raw) == "a string" and raw != Raw(b'""'):
             held = provider(WIRE, {"@@field": hint(field)})
-            return (trusted.Reasoning(reading.need_text(rest, field), wire=WIRE, provider_json=held),)
+            return (trusted.Reasoning(json_fields.need_text(rest, field), wire=WIRE, provider_json=held),)
     return ()
 
 
 def detail(raw: Raw) -> Reasoning:
     """Read one item of ``reasoning_details``."""
     rest = jsontext.fields(raw)
-    text = reading.take_text(rest, "text")
-    summary = reading.take_text(rest, "summary") if text is None else None
+    text = json_fields.take_text(rest, "text")
+    summary = json_fields.take_text(rest, "summary") if text is None else None
     if summary is not None:
         rest["@@text"] = hint("summary")
     elif text is None:
         rest["@@text"] = hint("absent")
-    signature = reading.take_text(rest, "signature")
-    encrypted = reading.take_text(rest, "data")
+    signature = json_fields.take_text(rest, "signature")
+    encrypted = json_fields.take_text(rest, "data")
     rest["@@field"] = hint(DETAILS)
     return trusted.Reasoning(text or summary or "", signature, encrypted, WIRE, provider_json=provider(WIRE, rest))
 
@@ -311,7 +311,7 @@ def _cited(content: tuple[Any, ...], rest: Fields) -> tuple[Any, ...]:
     if not found:
         return content
     del rest["annotations"]
-    citations = tuple(reading.each(found, "annotations", _citation))
+    citations = tuple(json_fields.each(found, "annotations", _citation))
     last = texts[-1]
     return (*content[:last], content[last].replace(citations=citations), *content[last + 1 :])
 
@@ -375,29 +375,29 @@ def function_call(rest: Fields, place: str) -> tuple[ToolCall | MalformedToolCal
     if raw is None or jsontext.kind(raw) != "an object":
         return ()
     inner = jsontext.fields(raw)
-    name = reading.take_text(inner, "name")
+    name = json_fields.take_text(inner, "name")
     if not name:
         return ()
-    arguments = reading.take_text(inner, "arguments") or ""
+    arguments = json_fields.take_text(inner, "arguments") or ""
     del rest["function_call"]
     held = provider(WIRE, {"@@field": hint("function_call"), **inner})
-    return (reading.call(f"{place}_function", name, arguments, held),)
+    return (json_fields.call(f"{place}_function", name, arguments, held),)
 
 
 def call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
     """Read one item of ``tool_calls``; ``made_id`` is for a call without id."""
     try:
         rest = jsontext.fields(raw)
-        call_id = reading.take_text(rest, "id")
+        call_id = json_fields.take_text(rest, "id")
         if call_id is None:
             rest["@@id"] = hint("absent")
-        kind = reading.take_text(rest, "type")
+        kind = json_fields.take_text(rest, "type")
         if kind is None:
             rest["@@type"] = hint("absent")
         key = "custom" if kind == "custom" else "function"
-        inner = reading.need_fields(rest, key)
+        inner = json_fields.need_fields(rest, key)
         try:
-            name = reading.need_text(inner, "name")
+            name = json_fields.need_text(inner, "name")
         except DecodeError as error:
             raise error.within(key) from None
         if kind == "custom":
@@ -407,7 +407,7 @@ def call(raw: Raw, made_id: str, index: int) -> ToolCall | MalformedToolCall:
         arguments = _arguments(inner, rest)
         if kind not in (None, "function"):
             rest["type"] = jsontext.raw(kind)
-        return reading.call(call_id or made_id, name, arguments, provider(WIRE, nested(rest, key, inner)))
+        return json_fields.call(call_id or made_id, name, arguments, provider(WIRE, nested(rest, key, inner)))
     except DecodeError as error:
         raise error.within(f"[{index}]") from None
 
@@ -441,8 +441,8 @@ def response(body: bytes, thoughts: Thoughts = REASONING) -> Response:
         raise provider_error(rest, body)
     del rest["choices"]
     usage = _usage(rest)
-    model = reading.take_text(rest, "model")
-    response_id = reading.take_text(rest, "id")
+    model = json_fields.take_text(rest, "model")
+    response_id = json_fields.take_text(rest, "id")
     plain = plain_answer(raw_choices)
     if plain is not None:
         content, word, held = plain
@@ -485,11 +485,11 @@ def choice(raw: Raw, index: int, thoughts: Thoughts) -> tuple[AssistantMessage, 
     """Read one choice: a message without parts, and its parts by the field they stand in."""
     try:
         beside = jsontext.fields(raw)
-        rest = reading.need_fields(beside, "message")
+        rest = json_fields.need_fields(beside, "message")
         role = rest.pop("role", None)
         if role != _ASSISTANT:
             rest["@@role"] = NULL if role is None else role
-        word = reading.take_text(beside, "finish_reason")
+        word = json_fields.take_text(beside, "finish_reason")
         finish_raw: str | UnsetType | None = word
         if word is None:
             finish_raw = UNSET if beside.pop("finish_reason", None) is None else None

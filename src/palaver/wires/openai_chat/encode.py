@@ -39,11 +39,13 @@ from palaver.core.parts import (
     Url,
     Video,
 )
-from palaver.wires import reading, thinking
-from palaver.wires.handover import fitting_name
-from palaver.wires.neighbors import are_alike, joined
-from palaver.wires.openai_chat.accents import SPEECH, Accent, row
-from palaver.wires.openai_chat.forms import (
+from palaver.wires._engine import json_fields, thinking
+from palaver.wires._engine.fit import fitting_name
+from palaver.wires._engine.json_fields import is_hint, native, visible
+from palaver.wires._engine.neighbors import are_alike, joined
+from palaver.wires._engine.tools import write_tool
+from palaver.wires.openai_chat.parts import thinking_text
+from palaver.wires.openai_chat.shapes import (
     AUDIO_WORDS,
     FINISH,
     FINISH_WORD,
@@ -53,10 +55,8 @@ from palaver.wires.openai_chat.forms import (
     write_output_format,
     write_tool_choice,
 )
-from palaver.wires.openai_chat.parts import thinking_text
 from palaver.wires.openai_chat.usage import write_usage
-from palaver.wires.reading import is_hint, native, visible
-from palaver.wires.tools import write_tool
+from palaver.wires.openai_chat.variants import SPEECH, Accent, row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.pairs import Placed
     from palaver.core.request import Request, Response
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 __all__ = ["LIST", "SPEECH", "assistant", "head", "hoists", "response", "turn"]
 
@@ -161,12 +161,12 @@ def _formed(  # noqa: PLR0917 (a field, its two functions, and where it goes)
     write: Any,
 ) -> None:
     if value is not None:
-        kept = reading.form(rest, key, value, read)
+        kept = json_fields.form(rest, key, value, read)
         fields[key] = write(value) if kept is None else kept
 
 
 def _list_foreign(request: Request, context: Context) -> None:
-    for wire, key, _ in reading.foreign(request, WIRE):
+    for wire, key, _ in json_fields.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
 
 
@@ -240,11 +240,11 @@ def _put_content(
     form = rest.get("@@content")
     match list(parts):
         case []:
-            if form == reading.hint("absent"):
+            if form == json_fields.hint("absent"):
                 return
-            listed = context.own and form == reading.hint("list")
-            fields["content"] = [] if listed else NULL if form == reading.hint("null") else none
-        case [Text() as only] if form != reading.hint("list") and not native(only, WIRE):
+            listed = context.own and form == json_fields.hint("list")
+            fields["content"] = [] if listed else NULL if form == json_fields.hint("null") else none
+        case [Text() as only] if form != json_fields.hint("list") and not native(only, WIRE):
             fields["content"] = only.text
         case found:
             fields["content"] = [content_part(part, context) for part in found]
@@ -370,11 +370,11 @@ def _call(part: ToolCall | MalformedToolCall, held: Fields, context: Context) ->
     form = held.get("@@arguments")
     if custom:
         inner["input"] = Raw(text.encode())
-    elif form is None or (text and form != reading.hint("object")):
+    elif form is None or (text and form != json_fields.hint("object")):
         inner["arguments"] = text
-    elif form == reading.hint("object"):
+    elif form == json_fields.hint("object"):
         inner["arguments"] = Raw(text.encode()) if jsontext.is_json(text) else text
-    elif form == reading.hint("null"):
+    elif form == json_fields.hint("null"):
         inner["arguments"] = None
     inner.update(jsontext.fields(held.pop(key, jsontext.EMPTY_OBJECT)))
     return {**fields, key: inner, **visible(held)}

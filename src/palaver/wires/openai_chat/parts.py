@@ -18,10 +18,10 @@ from palaver.core.parts import (
     Image,
     Video,
 )
-from palaver.wires import reading
-from palaver.wires.media import source_of
-from palaver.wires.openai_chat.forms import AUDIO_FORMATS, WIRE
-from palaver.wires.reading import hint, nested, provider
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.json_fields import hint, nested, provider
+from palaver.wires._engine.media import source_of
+from palaver.wires.openai_chat.shapes import AUDIO_FORMATS, WIRE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 def part(raw: Raw) -> AnyPart:
     """Read one content part."""
     rest = jsontext.fields(raw)
-    kind = reading.need_text(rest, "type")
+    kind = json_fields.need_text(rest, "type")
     read = _PARTS.get(kind)
     return trusted.Opaque(WIRE, jsontext.own(raw)) if read is None else read(rest, raw)
 
 
 def _text(rest: Fields, _raw: Raw) -> AnyPart:
-    text = reading.need_text(rest, "text")
+    text = json_fields.need_text(rest, "text")
     return trusted.Text(text, provider_json=provider(WIRE, rest)) if rest else trusted.Text(text)
 
 
 def _refused(rest: Fields, _raw: Raw) -> AnyPart:
-    text = reading.need_text(rest, "refusal")
+    text = json_fields.need_text(rest, "refusal")
     rest["@@field"] = hint("part")
     return trusted.Refusal(text, provider_json=provider(WIRE, rest))
 
@@ -59,13 +59,13 @@ def _linked(cls: type[Image | Video | File], key: str) -> Callable[[Fields, Raw]
         else:
             try:
                 inner = jsontext.fields(raw)
-                url = reading.need_text(inner, "url")
+                url = json_fields.need_text(inner, "url")
             except DecodeError as error:
                 raise error.within(key) from None
         source, media_type = source_of(url)
         if cls is File:
             rest["@@field"] = hint(key)
-            name = reading.take_text(rest, "document_name")
+            name = json_fields.take_text(rest, "document_name")
             return trusted.File(source, media_type, name, provider_json=provider(WIRE, nested(rest, key, inner)))
         return cls(source, media_type, provider_json=provider(WIRE, nested(rest, key, inner)))
 
@@ -73,10 +73,10 @@ def _linked(cls: type[Image | Video | File], key: str) -> Callable[[Fields, Raw]
 
 
 def _recording(rest: Fields, _raw: Raw) -> AnyPart:
-    inner = reading.need_fields(rest, "input_audio")
+    inner = json_fields.need_fields(rest, "input_audio")
     try:
-        data = reading.need_text(inner, "data")
-        word = reading.take_text(inner, "format")
+        data = json_fields.need_text(inner, "data")
+        word = json_fields.take_text(inner, "format")
     except DecodeError as error:
         raise error.within("input_audio") from None
     media_type = None if word is None else AUDIO_FORMATS.get(word)
@@ -88,11 +88,11 @@ def _recording(rest: Fields, _raw: Raw) -> AnyPart:
 
 
 def _file(rest: Fields, _raw: Raw) -> AnyPart:
-    inner = reading.need_fields(rest, "file")
+    inner = json_fields.need_fields(rest, "file")
     try:
-        file_id = reading.take_text(inner, "file_id")
-        data = None if file_id is not None else reading.take_text(inner, "file_data")
-        name = reading.take_text(inner, "filename")
+        file_id = json_fields.take_text(inner, "file_id")
+        data = None if file_id is not None else json_fields.take_text(inner, "file_data")
+        name = json_fields.take_text(inner, "filename")
     except DecodeError as error:
         raise error.within("file") from None
     held = provider(WIRE, nested(rest, "file", inner))

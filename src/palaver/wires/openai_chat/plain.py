@@ -13,8 +13,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from palaver.core import jsontext, trusted
 from palaver.core.parts import AssistantPart, MalformedToolCall, ToolCall
-from palaver.wires import reading
-from palaver.wires.openai_chat.forms import WIRE
+from palaver.wires._engine import json_fields
+from palaver.wires.openai_chat.shapes import WIRE
 
 
 class PlainFunction(Struct, gc=False, forbid_unknown_fields=True):
@@ -72,13 +72,13 @@ def plain_answer(raw: Raw) -> tuple[tuple[AssistantPart, ...], str, Raw | UnsetT
 def plain_call(call: PlainCall) -> ToolCall | MalformedToolCall:
     """Make the part for a call of the common shape."""
     held = UNSET if call.type is not UNSET and call.index is UNSET else _kept_of_call(call.type is UNSET, call.index)
-    return reading.call(call.id, call.function.name, call.function.arguments, held)
+    return json_fields.call(call.id, call.function.name, call.function.arguments, held)
 
 
 @lru_cache(maxsize=64)
 def _kept_of_call(untyped: bool, index: int | UnsetType) -> Raw | UnsetType:  # noqa: FBT001 (a key)
     rest: jsontext.Fields = {} if index is UNSET else {"index": jsontext.raw(index)}
-    return reading.provider(WIRE, {**rest, "@@type": reading.hint("absent")} if untyped else rest)
+    return json_fields.provider(WIRE, {**rest, "@@type": json_fields.hint("absent")} if untyped else rest)
 
 
 def _empty(items: list[Any] | UnsetType | None) -> str:
@@ -91,7 +91,7 @@ def _kept(absent: bool, refusal: bool, annotations: str, calls: str, logprobs: b
     """What remains of the few common shapes, written once."""
     rest: jsontext.Fields = {}
     if absent:
-        rest["@@content"] = reading.hint("absent")
+        rest["@@content"] = json_fields.hint("absent")
     if refusal:
         rest["refusal"] = jsontext.NULL
     if annotations:
@@ -100,4 +100,4 @@ def _kept(absent: bool, refusal: bool, annotations: str, calls: str, logprobs: b
         rest["tool_calls"] = Raw(calls.encode())
     if logprobs:
         rest["@@choice"] = Raw(b'{"index":0,"logprobs":null}')
-    return reading.provider(WIRE, rest)
+    return json_fields.provider(WIRE, rest)

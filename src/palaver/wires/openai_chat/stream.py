@@ -31,16 +31,16 @@ from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage
 from palaver.core.request import Response
 from palaver.stream.sse import SSEReader
-from palaver.wires import reading, vendors
+from palaver.wires._engine import json_fields, vendors
+from palaver.wires._engine.json_fields import provider
+from palaver.wires._engine.stream_decoder import StreamDecoder, opened
 from palaver.wires.openai_chat import chunks, decode
-from palaver.wires.openai_chat.accents import reasoning_fields
 from palaver.wires.openai_chat.choice import Choice
-from palaver.wires.openai_chat.forms import FAILED_CALL, WIRE
 from palaver.wires.openai_chat.merge import Table, put
+from palaver.wires.openai_chat.shapes import FAILED_CALL, WIRE
 from palaver.wires.openai_chat.stream_write import Encoder
 from palaver.wires.openai_chat.usage import read_usage
-from palaver.wires.reading import provider
-from palaver.wires.stream_decoder import StreamDecoder, opened
+from palaver.wires.openai_chat.variants import reasoning_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,7 +158,7 @@ class Decoder(StreamDecoder):
         if error == NULL:
             error = None
         failed = frame.name == "error" or error is not None or rest.get("object") == _ERROR
-        raw_choices = reading.take_items(rest, "choices")
+        raw_choices = json_fields.take_items(rest, "choices")
         if raw_choices is None and not failed and "usage" not in rest and rest.get("object") != _CHUNK_TEXT:
             name = frame.name or (rest.get("type", NULL) != NULL and _word(rest["type"])) or ""
             self.say(ProviderEvent(WIRE, name, Raw(data)))
@@ -198,7 +198,7 @@ class Decoder(StreamDecoder):
             if key in rest and jsontext.kind(rest[key]) == "a string":
                 del rest[key]
         for key in ("id", "model"):
-            reading.take_text(dict(rest), key)
+            json_fields.take_text(dict(rest), key)
         for key, raw in rest.items():
             if key not in _FIRST:
                 put(self._head, key, raw)
@@ -232,17 +232,17 @@ class Decoder(StreamDecoder):
         return rest.pop("usage") if _is_object(raw) else None
 
     def _choice(self, rest: Fields, position: int, data: bytes) -> None:
-        index = reading.take_int({**rest}, "index")
+        index = json_fields.take_int({**rest}, "index")
         number = position if index is None else index
         if not 0 <= number < _CHOICES:
             raise DecodeError(f"expected 0 to {_CHOICES - 1}", path="index")
         choice = self._choices.get(number)
         if choice is None:
             choice = self._choices[number] = Choice(number, _ChoiceTelling(self, number), self._thoughts)
-        delta = reading.take_fields(rest, "delta")
+        delta = json_fields.take_fields(rest, "delta")
         rest.pop("delta", None)
         if "message" in rest:  # some servers end with the whole answer
-            message = reading.take_fields(rest, "message")
+            message = json_fields.take_fields(rest, "message")
             rest.pop("message", None)
             if delta is None and not choice.heard:
                 delta = message
@@ -297,7 +297,7 @@ class Decoder(StreamDecoder):
     def _answer(self, messages: dict[int, AssistantMessage]) -> Response:
         """What is known of the answer as a whole; its messages hold no parts."""
         rest = jsontext.fields(jsontext.encode(self._head))
-        model, response_id = reading.take_text(rest, "model"), reading.take_text(rest, "id")
+        model, response_id = json_fields.take_text(rest, "model"), json_fields.take_text(rest, "id")
         first, *others = [_bare(messages.get(number)) for number in range(max(messages, default=0) + 1)]
         message = structs.replace(first, model=model, response_id=response_id)
         return trusted.Response(message, tuple(others), self.origin, provider_json=provider(WIRE, rest))

@@ -26,13 +26,13 @@ from palaver.core import jsontext
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import Audio, MalformedToolCall, Opaque, Reasoning, Refusal, ToolCall
 from palaver.stream import sse
+from palaver.wires._engine.json_fields import hint, is_hint, native, visible
+from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
 from palaver.wires.openai_chat import encode
-from palaver.wires.openai_chat.accents import row
-from palaver.wires.openai_chat.forms import FAILED_CALL, WIRE
+from palaver.wires.openai_chat.delta_writers import Call, Detail, Dropped, Field, Item, LooseDetail, Table, Way
+from palaver.wires.openai_chat.shapes import FAILED_CALL, WIRE
 from palaver.wires.openai_chat.usage import write_usage
-from palaver.wires.openai_chat.ways import Call, Detail, Dropped, Field, Item, LooseDetail, Table, Way
-from palaver.wires.reading import hint, is_hint, native, visible
-from palaver.wires.stream_encoder import Shown, StreamEncoder
+from palaver.wires.openai_chat.variants import row
 
 if TYPE_CHECKING:
     from palaver.core.events import Delta, Failed, PartEnd, PartStart, ProviderEvent

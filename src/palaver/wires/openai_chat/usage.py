@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct
 
 from palaver.core import jsontext, trusted
 from palaver.core.usage import Usage
-from palaver.wires import reading
+from palaver.wires._engine import json_fields
 
 
 class _PromptDetails(Struct, gc=False):
@@ -58,7 +58,7 @@ def read_usage(raw: Raw) -> Usage:
     beside = reasoning and found.total_tokens == (prompt or 0) + (completion or 0) + reasoning  # xAI counts it beside
     excluded = prompt is not None and read is not None and read > prompt and not written  # xAI leaves it out
     return trusted.Usage(
-        input=prompt if excluded else reading.uncached(prompt, read, written),
+        input=prompt if excluded else json_fields.uncached(prompt, read, written),
         cache_read=read,
         cache_write=written,
         output=completion if completion is None or beside or not reasoning else max(0, completion - reasoning),

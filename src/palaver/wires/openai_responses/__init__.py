@@ -5,7 +5,7 @@ Source: docs/spec/wires.md#3; https://platform.openai.com/docs/api-reference/res
 Stability: experimental.
 """
 
+from palaver.wires._engine.wire import Wire
 from palaver.wires.openai_responses import decode, encode
-from palaver.wires.wire import Wire
 
 WIRE = Wire("openai_responses", decode, encode, streams=f"{__name__}.stream")

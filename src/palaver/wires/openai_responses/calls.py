@@ -34,16 +34,16 @@ from palaver.core.parts import (
     Text,
     ToolCall,
 )
-from palaver.wires import reading
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.json_fields import hint, is_hint, provider, visible
 from palaver.wires.openai_responses import parts
-from palaver.wires.openai_responses.forms import WIRE, optional, peek
-from palaver.wires.reading import hint, is_hint, provider, visible
+from palaver.wires.openai_responses.shapes import WIRE, optional, peek
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from palaver.core.jsontext import Fields
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 
 class Native(Struct, frozen=True):
@@ -102,14 +102,14 @@ def item_type(held: Fields) -> str | None:
 
 def read_function(rest: Fields) -> AnyPart:
     """Read a ``function_call``."""
-    call_id, name = reading.need_text(rest, "call_id"), reading.need_text(rest, "name")
-    arguments = reading.need_text(rest, "arguments")
-    return reading.call(call_id, name, arguments, provider(WIRE, rest))
+    call_id, name = json_fields.need_text(rest, "call_id"), json_fields.need_text(rest, "name")
+    arguments = json_fields.need_text(rest, "arguments")
+    return json_fields.call(call_id, name, arguments, provider(WIRE, rest))
 
 
 def read_custom(rest: Fields) -> AnyPart:
     """Read a ``custom_tool_call``, whose input is free text."""
-    call_id, name = reading.need_text(rest, "call_id"), reading.need_text(rest, "name")
+    call_id, name = json_fields.need_text(rest, "call_id"), json_fields.need_text(rest, "name")
     raw = rest.pop("input", None)
     if raw is None or jsontext.kind(raw) != "a string":
         raise DecodeError("missing" if raw is None else f"expected a string, got {jsontext.kind(raw)}", path="input")
@@ -135,12 +135,12 @@ def read_native(kind: str, rest: Fields, place: str) -> list[AnyPart] | None:
     """
     native = NATIVE[kind]
     served = is_served(kind, rest)
-    name = native.name or reading.need_text(rest, "name")
+    name = native.name or json_fields.need_text(rest, "name")
     arguments = _arguments(native, rest)
     if arguments is None:
         return None
     known = peek(rest, "call_id") or peek(rest, "id") or place
-    call_id = known if served else reading.need_text(rest, "call_id")
+    call_id = known if served else json_fields.need_text(rest, "call_id")
     results = [found for key in native.results if (found := _result(call_id, name, key, rest)) is not None]
     rest["@@type"] = hint(kind)
     call = trusted.ToolCall(call_id, name, arguments, provider_executed=served, provider_json=provider(WIRE, rest))
@@ -150,7 +150,7 @@ def read_native(kind: str, rest: Fields, place: str) -> list[AnyPart] | None:
 def _arguments(native: Native, rest: Fields) -> str | None:
     """Take the arguments out as JSON text; ``None`` when they are a text that holds none."""
     if native.form == "text":
-        text = reading.need_text(rest, native.arguments)
+        text = json_fields.need_text(rest, native.arguments)
         return text if not text.strip() or jsontext.is_json(text) else None
     raw = rest.get(native.arguments)
     if raw is None or raw == NULL:
@@ -240,9 +240,9 @@ def read_output(kind: str, rest: Fields) -> ToolMessage:
     """Read the result of a call that the application ran."""
     if kind != "function_call_output":
         rest["@@type"] = hint(kind)
-    call_id = optional(reading.take_text, rest, "call_id")
+    call_id = optional(json_fields.take_text, rest, "call_id")
     if call_id is None and kind == "local_shell_call_output":
-        call_id = reading.take_text(rest, "id")
+        call_id = json_fields.take_text(rest, "id")
         rest["@@call_id"] = hint("id")
     key = OUTPUTS[kind]
     raw = rest.pop(key, None)
@@ -262,7 +262,7 @@ def read_output(kind: str, rest: Fields) -> ToolMessage:
 def read_content(raw: Raw, rest: Fields, key: str) -> tuple[Any, ...]:
     """Read a field that is a text or a list of input parts; ``@@key`` keeps a form that we would not write."""
     try:
-        found = reading.string_or_rows(raw)
+        found = json_fields.string_or_rows(raw)
         if isinstance(found, str):
             return (trusted.Text(found),)
         if found is None:
@@ -292,7 +292,7 @@ def _read_json(raw: Raw) -> tuple[Any, ...]:
 
 def _read_screenshot(raw: Raw) -> tuple[Any, ...]:
     rest = jsontext.fields(raw) if jsontext.kind(raw) == "an object" else {}
-    url = optional(reading.take_text, rest, "image_url")
+    url = optional(json_fields.take_text, rest, "image_url")
     if url is None or peek(rest, "type") != "computer_screenshot":
         return _read_json(raw)
     del rest["type"]
@@ -342,7 +342,7 @@ def write_content(
             return content[0].text
         if len(content) == 1 and isinstance(content[0], Json):
             return bytes(content[0].value_json).decode()
-    return [parts.write(part, reading.native(part, WIRE), usual, context) for part in content]
+    return [parts.write(part, json_fields.native(part, WIRE), usual, context) for part in content]
 
 
 def spelled(message: ToolMessage, held: Fields, kind: str, context: Context) -> dict[str, Any] | None:
@@ -354,7 +354,7 @@ def spelled(message: ToolMessage, held: Fields, kind: str, context: Context) -> 
             return {key: only.value_json}
         case (Image() as only, *_) if kind == "computer_call_output":
             screenshot = {"type": "computer_screenshot", **parts.linked(only, "image_url")}
-            return {key: {**screenshot, **visible(reading.native(only, WIRE))}}
+            return {key: {**screenshot, **visible(json_fields.native(only, WIRE))}}
         case content if same and kind not in _READ:
             if is_hint(held, "output", "absent") and not content:
                 return {}

@@ -45,9 +45,10 @@ from palaver.core.parts import (
 from palaver.core.request import Request, Response, Settings
 from palaver.core.tools import AnyTool
 from palaver.core.usage import Usage
-from palaver.wires import reading
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.json_fields import hint, provider
 from palaver.wires.openai_responses import calls, parts
-from palaver.wires.openai_responses.forms import (
+from palaver.wires.openai_responses.shapes import (
     FINISH,
     INCOMPLETE,
     WIRE,
@@ -59,7 +60,6 @@ from palaver.wires.openai_responses.forms import (
     write_tool_choice,
 )
 from palaver.wires.openai_responses.usage import read_usage
-from palaver.wires.reading import hint, provider
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,18 +75,18 @@ _EMPTY_LIST: Final = Raw(b"[]")
 def request(body: bytes) -> Request:
     """Read a request body. Raises ``DecodeError``."""
     rest = jsontext.fields(body)
-    raw_tools = optional(reading.take_items, rest, "tools")
+    raw_tools = optional(json_fields.take_items, rest, "tools")
     if raw_tools == []:
         rest["@@tools"] = hint("empty")
-    tools = tuple(reading.each(raw_tools or [], "tools", _tool))
-    instructions = optional(reading.take_text, rest, "instructions")
+    tools = tuple(json_fields.each(raw_tools or [], "tools", _tool))
+    instructions = optional(json_fields.take_text, rest, "instructions")
     messages = _input(rest)
     if instructions is not None:
         held = provider(WIRE, {"@@field": hint("instructions")})
         messages = [trusted.SystemMessage(content=(trusted.Text(instructions),), provider_json=held), *messages]
     return trusted.Request(
         messages=tuple(messages),
-        model=optional(reading.take_text, rest, "model"),
+        model=optional(json_fields.take_text, rest, "model"),
         tools=tools,
         settings=_settings(rest),
         origin=WIRE,
@@ -100,7 +100,7 @@ def _input(rest: Fields) -> list[Message]:
         rest["@@input"] = _ABSENT
         return []
     try:
-        found = reading.string_or_rows(raw)
+        found = json_fields.string_or_rows(raw)
         if found is None:
             rest["@@input"] = hint("null")
             return []
@@ -114,14 +114,14 @@ def _input(rest: Fields) -> list[Message]:
 
 def _settings(rest: Fields) -> Settings:
     return trusted.Settings(
-        max_tokens=optional(reading.take_int, rest, "max_output_tokens"),
-        temperature=optional(reading.take_number, rest, "temperature"),
-        top_p=optional(reading.take_number, rest, "top_p"),
-        tool_choice=reading.take_formed(rest, "tool_choice", read_tool_choice, write_tool_choice),
-        parallel_tool_calls=optional(reading.take_bool, rest, "parallel_tool_calls"),
+        max_tokens=optional(json_fields.take_int, rest, "max_output_tokens"),
+        temperature=optional(json_fields.take_number, rest, "temperature"),
+        top_p=optional(json_fields.take_number, rest, "top_p"),
+        tool_choice=json_fields.take_formed(rest, "tool_choice", read_tool_choice, write_tool_choice),
+        parallel_tool_calls=optional(json_fields.take_bool, rest, "parallel_tool_calls"),
         output=_inner(rest, "text", _format),
-        effort=_inner(rest, "reasoning", lambda inner: optional(reading.take_text, inner, "effort")),
-        stream=optional(reading.take_bool, rest, "stream"),
+        effort=_inner(rest, "reasoning", lambda inner: optional(json_fields.take_text, inner, "effort")),
+        stream=optional(json_fields.take_bool, rest, "stream"),
     )
 
 
@@ -143,7 +143,7 @@ def _inner(rest: Fields, key: str, take: Callable[[Fields], Any]) -> Any:
 
 
 def _format(inner: Fields) -> Any:
-    return reading.take_formed(inner, "format", read_output_format, write_output_format)
+    return json_fields.take_formed(inner, "format", read_output_format, write_output_format)
 
 
 def _tool(raw: Raw) -> AnyTool:
@@ -161,10 +161,10 @@ def _tool(raw: Raw) -> AnyTool:
         if "strict" not in rest:
             rest["@@strict"] = _ABSENT
     return trusted.Tool(
-        reading.need_text(rest, "name"),
-        optional(reading.take_text, rest, "description"),
+        json_fields.need_text(rest, "name"),
+        optional(json_fields.take_text, rest, "description"),
         UNSET if parameters is UNSET else jsontext.own(parameters),
-        optional(reading.take_bool, rest, "strict") if kind == "function" else None,
+        optional(json_fields.take_bool, rest, "strict") if kind == "function" else None,
         kind == "custom",
         provider_json=provider(WIRE, rest),
     )
@@ -238,7 +238,7 @@ class Items:
         self.messages.append(message)
 
     def _item(self, rest: Fields) -> None:
-        kind = reading.take_text(rest, "type")
+        kind = json_fields.take_text(rest, "type")
         if kind == "message" or kind is None:
             self._message(rest, kind)
         elif kind == "reasoning":
@@ -296,7 +296,7 @@ class Items:
         if kind is None and "role" not in rest:
             self._keep()
             return
-        role = reading.need_text(rest, "role")
+        role = json_fields.need_text(rest, "role")
         cls = _ROLES.get(role)
         if role == "assistant":
             self._said(rest, kind)
@@ -312,7 +312,7 @@ class Items:
         """Read a message of the assistant; its fields stay with the first part."""
         raw = _need(rest, "content")
         try:
-            found = reading.string_or_rows(raw)
+            found = json_fields.string_or_rows(raw)
         except DecodeError as error:
             raise error.within("content") from None
         easy = kind is None and "type" not in rest
@@ -368,7 +368,7 @@ def _need(rest: Fields, key: str) -> Raw:
 def _reasoning(rest: Fields) -> Reasoning:
     """Read a reasoning item; its lists of texts are kept, the text is a view."""
     summary = _need(rest, "summary")
-    encrypted = optional(reading.take_text, rest, "encrypted_content")
+    encrypted = optional(json_fields.take_text, rest, "encrypted_content")
     content = rest.get("content")
     text = ""
     if summary != _EMPTY_LIST:
@@ -422,15 +422,15 @@ def answered(rest: Fields) -> Response:
         except DecodeError as error:
             raise error.within("output") from None
         content = tuple(items.parts)
-    status = optional(reading.take_text, rest, "status")
+    status = optional(json_fields.take_text, rest, "status")
     return trusted.Response(
         message=trusted.AssistantMessage(
             content=cast("tuple[Text, ...]", content),
-            model=optional(reading.take_text, rest, "model"),
+            model=optional(json_fields.take_text, rest, "model"),
             usage=_usage(rest),
             finish_reason=finish(status, rest.get("incomplete_details"), content),
             finish_reason_raw=UNSET if status is None else status,
-            response_id=optional(reading.take_text, rest, "id"),
+            response_id=optional(json_fields.take_text, rest, "id"),
         ),
         origin=WIRE,
         provider_json=provider(WIRE, rest),
@@ -464,7 +464,9 @@ def finish(status: str | None, details: Raw | None, content: tuple[AnyPart, ...]
     for part in content:
         if isinstance(part, Refusal):
             return "refusal"
-        if isinstance(part, ToolCall) and reading.is_hint(reading.native(part, WIRE), "type", "mcp_approval_request"):
+        if isinstance(part, ToolCall) and json_fields.is_hint(
+            json_fields.native(part, WIRE), "type", "mcp_approval_request"
+        ):
             return "pause"
     return "stop"
 

@@ -37,20 +37,20 @@ from palaver.core.parts import (
     Text,
     ToolCall,
 )
-from palaver.wires.neighbors import are_alike, joined
+from palaver.wires._engine.capabilities import IdRule, MediaKind, MediaRule, MetadataRule, Speech
+from palaver.wires._engine.json_fields import native, visible
+from palaver.wires._engine.neighbors import are_alike, joined
 from palaver.wires.openai_responses import calls, parts
 from palaver.wires.openai_responses.decode import finish, reasoning_text
-from palaver.wires.openai_responses.forms import (
+from palaver.wires.openai_responses.head import head, hoists
+from palaver.wires.openai_responses.shapes import (
     CONTINUES,
     ELSEWHERE,
     FINISH_WORD,
     WIRE,
     peek,
 )
-from palaver.wires.openai_responses.head import head, hoists
 from palaver.wires.openai_responses.usage import write_usage
-from palaver.wires.reading import native, visible
-from palaver.wires.speech import IdRule, MediaKind, MediaRule, MetadataRule, Speech
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from palaver.core.messages import Message
     from palaver.core.pairs import Placed
     from palaver.core.request import Response
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 __all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
 

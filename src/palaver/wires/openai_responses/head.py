@@ -20,11 +20,13 @@ from palaver.core import jsontext
 from palaver.core.messages import SystemMessage, ToolMessage
 from palaver.core.parts import Text
 from palaver.core.tools import ProviderTool
-from palaver.wires import reading, thinking
-from palaver.wires.encoder import ABSENT
-from palaver.wires.handover import declared_name, fitting_name
+from palaver.wires._engine import json_fields, thinking
+from palaver.wires._engine.encoder import ABSENT
+from palaver.wires._engine.fit import declared_name, fitting_name
+from palaver.wires._engine.json_fields import is_hint, native, visible
+from palaver.wires._engine.tools import lose_parameters
 from palaver.wires.openai_responses import calls
-from palaver.wires.openai_responses.forms import (
+from palaver.wires.openai_responses.shapes import (
     ELSEWHERE,
     WIRE,
     peek,
@@ -33,8 +35,6 @@ from palaver.wires.openai_responses.forms import (
     write_output_format,
     write_tool_choice,
 )
-from palaver.wires.reading import is_hint, native, visible
-from palaver.wires.tools import lose_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
     from palaver.core.request import Request, ToolChoice
     from palaver.core.tools import AnyTool
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 
 def hoists(message: SystemMessage, context: Context) -> bool:
@@ -81,11 +81,11 @@ def head(request: Request, system: Sequence[SystemMessage], context: Context) ->
             context.lose("dropped", key, "the wire has no such setting")
     _put_tools(fields, request, rest, context)
     if settings.output is not None:
-        kept = reading.form(rest, "format", settings.output, read_output_format)
+        kept = json_fields.form(rest, "format", settings.output, read_output_format)
         written = write_output_format(settings.output) if kept is None else kept
         _put_inner(fields, rest, "text", "format", written)
     for held in (request, *request.tools):
-        for wire, key, _ in reading.foreign(held, WIRE):
+        for wire, key, _ in json_fields.foreign(held, WIRE):
             context.lose("dropped", key, f"a field of {wire}")
     _put_input(fields, request, rest, len(system), context)
     fields = {**fields, **visible(rest), **fields}  # an edit wins over a null that was found
@@ -120,7 +120,7 @@ def _put_tools(fields: dict[str, Any], request: Request, rest: Fields, context: 
         fields["tools"] = tools
     choice = request.settings.tool_choice
     if choice is not None:
-        kept = reading.form(rest, "tool_choice", choice, read_tool_choice)
+        kept = json_fields.form(rest, "tool_choice", choice, read_tool_choice)
         fields["tool_choice"] = _choice(choice, request, context) if kept is None else kept
 
 

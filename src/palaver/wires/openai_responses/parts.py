@@ -37,14 +37,14 @@ from palaver.core.parts import (
     Text,
     Url,
 )
-from palaver.wires import reading
-from palaver.wires.openai_responses.forms import WIRE, optional
-from palaver.wires.reading import hint, is_hint, provider, visible
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.json_fields import hint, is_hint, provider, visible
+from palaver.wires.openai_responses.shapes import WIRE, optional
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from palaver.wires.context import Context
+    from palaver.wires._engine.encode_state import Context
 
 _EMPTY_LIST: Final = Raw(b"[]")
 _ABSENT: Final = hint("absent")
@@ -78,9 +78,9 @@ def read(rows: list[Fields], source: Raw, usual: str, beside: Fields | None = No
 
 def _part(rest: Fields, usual: str, beside: Fields | None) -> AnyPart | None:
     """Read one part; ``None`` when it is to be kept as it is."""
-    kind = reading.need_text(rest, "type")
+    kind = json_fields.need_text(rest, "type")
     if kind in _TEXTS:
-        text = reading.need_text(rest, "text")
+        text = json_fields.need_text(rest, "text")
         citations = _citations(rest) if kind == "output_text" else ()
         if kind != usual:
             rest["@@type"] = hint(kind)
@@ -97,34 +97,34 @@ def _part(rest: Fields, usual: str, beside: Fields | None) -> AnyPart | None:
 
 
 def _refusal(rest: Fields) -> AnyPart:
-    return trusted.Refusal(reading.need_text(rest, "refusal"))
+    return trusted.Refusal(json_fields.need_text(rest, "refusal"))
 
 
 def _image(rest: Fields) -> AnyPart | None:
     if "detail" not in rest:
         rest["@@detail"] = _ABSENT
-    url = optional(reading.take_text, rest, "image_url")
+    url = optional(json_fields.take_text, rest, "image_url")
     if url is not None:
         return trusted.Image(*source(url))
-    file_id = optional(reading.take_text, rest, "file_id")
+    file_id = optional(json_fields.take_text, rest, "file_id")
     return None if file_id is None else trusted.Image(trusted.FileId(file_id, WIRE))
 
 
 def _file(rest: Fields) -> AnyPart | None:
     found: MediaSource
     media_type = None
-    if (data := optional(reading.take_text, rest, "file_data")) is not None:
+    if (data := optional(json_fields.take_text, rest, "file_data")) is not None:
         found, media_type = source(data)
         if isinstance(found, Url):
             rest["@@field"] = hint("file_data")
             found = found if data[:5] == "data:" else trusted.Inline(data)
-    elif (file_id := optional(reading.take_text, rest, "file_id")) is not None:
+    elif (file_id := optional(json_fields.take_text, rest, "file_id")) is not None:
         found = trusted.FileId(file_id, WIRE)
-    elif (url := optional(reading.take_text, rest, "file_url")) is not None:
+    elif (url := optional(json_fields.take_text, rest, "file_url")) is not None:
         found = trusted.Url(url)
     else:
         return None
-    name = optional(reading.take_text, rest, "filename")
+    name = optional(json_fields.take_text, rest, "filename")
     if name is None and isinstance(found, Inline):
         rest["@@filename"] = _ABSENT
     return trusted.File(found, media_type, name)
@@ -154,7 +154,7 @@ def _citations(rest: Fields) -> tuple[Citation, ...]:
     if raw is None:
         rest["@@annotations"] = _ABSENT
         return ()
-    found = optional(reading.take_items, rest, "annotations")
+    found = optional(json_fields.take_items, rest, "annotations")
     return () if found is None else tuple(citation(each) for each in found)
 
 

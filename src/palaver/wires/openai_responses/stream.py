@@ -36,11 +36,13 @@ from palaver.core.events import (
 )
 from palaver.core.jsontext import NULL, Fields
 from palaver.core.parts import AnyPart, Refusal, Text, ToolCall
-from palaver.wires import reading
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.stream_decoder import opened
 from palaver.wires.openai_responses import parts
 from palaver.wires.openai_responses.calls import NATIVE
 from palaver.wires.openai_responses.decode import Items, provider_error
-from palaver.wires.openai_responses.forms import WIRE, peek
+from palaver.wires.openai_responses.item_state import Item, Teller, whole
+from palaver.wires.openai_responses.shapes import WIRE, peek
 from palaver.wires.openai_responses.stream_forms import (
     ARGUMENTS,
     BLANK,
@@ -63,8 +65,6 @@ from palaver.wires.openai_responses.stream_forms import (
     plain,
 )
 from palaver.wires.openai_responses.stream_write import Encoder
-from palaver.wires.openai_responses.telling import Item, Teller, whole
-from palaver.wires.stream_decoder import opened
 
 __all__ = ["Decoder", "Encoder"]
 
@@ -107,8 +107,8 @@ class Decoder(Teller):
         for number, found in self._logprobs.items():
             part = self.assembler.part(number)
             if isinstance(part, Text):
-                held = {**reading.native(part, WIRE), "logprobs": jsontext.raw(found)}
-                self.say(PartEnd(number, part.replace(provider_json=reading.provider(WIRE, held))))
+                held = {**json_fields.native(part, WIRE), "logprobs": jsontext.raw(found)}
+                self.say(PartEnd(number, part.replace(provider_json=json_fields.provider(WIRE, held))))
 
     # -- one event at a time -----------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class Decoder(Teller):
         if (frame.name in QUOTED and self._piece(data)) or data.strip() in (b"", b"[DONE]"):
             return
         rest = opened(data)
-        kind = reading.take_text(rest, "type") or frame.name
+        kind = json_fields.take_text(rest, "type") or frame.name
         action = self._EVENTS.get(kind)
         if action is None and rest.get("error", NULL) != NULL and kind[:9] != "response.":
             action = Decoder._error
@@ -157,7 +157,7 @@ class Decoder(Teller):
 
     def _lifecycle(self, kind: str, rest: Fields, _data: bytes) -> bool | None:
         """The answer begins; what says so again is progress."""
-        fields = reading.need_fields(rest, "response")
+        fields = json_fields.need_fields(rest, "response")
         if self._created:
             if kind == "response.created" and self._head is not None and peek(fields, "id") != self._head.id:
                 self.fail(Failed("corrupt", "a second answer begins within the first"))
@@ -174,7 +174,7 @@ class Decoder(Teller):
         return None
 
     def _end_event(self, kind: str, rest: Fields, data: bytes) -> None:
-        response = reading.need_fields(rest, "response")
+        response = json_fields.need_fields(rest, "response")
         told = kind == "response.failed" and response.get("error", NULL) != NULL  # else it just says that it failed
         self._conclude(response, data if told else None)
         self.done = True
@@ -274,7 +274,7 @@ class Decoder(Teller):
 
     def _content_added(self, _kind: str, rest: Fields, _data: bytes) -> None:
         index, n = _index(rest), _inner(rest)
-        fields = reading.need_fields(rest, "part")
+        fields = json_fields.need_fields(rest, "part")
         item = self._item(index)
         if peek(fields, "type") == "reasoning_text" or n in item.parts:
             return
@@ -295,7 +295,7 @@ class Decoder(Teller):
 
     def _content_done(self, _kind: str, rest: Fields, _data: bytes) -> None:
         index, n = _index(rest), _inner(rest)
-        fields = reading.need_fields(rest, "part")
+        fields = json_fields.need_fields(rest, "part")
         number = self._item(index).parts.get(n)
         text = peek(fields, SAID.get(peek(fields, "type") or "", ""))
         if number is not None and text is not None:
@@ -313,7 +313,7 @@ class Decoder(Teller):
             return
         if text:
             self.say(TextDelta(number, text))
-        found = reading.take_items(rest, "logprobs")
+        found = json_fields.take_items(rest, "logprobs")
         if found:
             self._logprobs.setdefault(number, []).extend(map(jsontext.own, found))
 
@@ -398,18 +398,18 @@ def _reader(item: Item) -> Items:
 
 
 def _index(rest: Fields) -> int:
-    index = reading.take_int(rest, "output_index")
+    index = json_fields.take_int(rest, "output_index")
     if index is None:
         raise DecodeError("missing", path="output_index")
     return index
 
 
 def _inner(rest: Fields, key: str = "content_index") -> int:
-    return reading.take_int(rest, key) or 0
+    return json_fields.take_int(rest, key) or 0
 
 
 def _words(rest: Fields, key: str) -> str:
     """Take a text that must be there; ``null`` is an empty one."""
     if key not in rest:
         raise DecodeError("missing", path=key)
-    return reading.take_text(rest, key) or ""
+    return json_fields.take_text(rest, key) or ""

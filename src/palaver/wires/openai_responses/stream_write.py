@@ -39,11 +39,14 @@ from palaver.core.parts import (
 )
 from palaver.core.surrogates import paired
 from palaver.stream import sse
+from palaver.wires._engine.json_fields import native
+from palaver.wires._engine.stream_encoder import Shown, StreamEncoder
+from palaver.wires._engine.wire import fit_answer
 from palaver.wires.openai_responses import parts
 from palaver.wires.openai_responses.calls import NATIVE
 from palaver.wires.openai_responses.encode import Piece, answer, completed, is_said, response
-from palaver.wires.openai_responses.forms import WIRE
-from palaver.wires.openai_responses.outgoing import Growing, Item, joined, word
+from palaver.wires.openai_responses.item_writers import Growing, Item, joined, word
+from palaver.wires.openai_responses.shapes import WIRE
 from palaver.wires.openai_responses.stream_forms import (
     ARGUMENTS,
     BY_EVENT,
@@ -58,15 +61,12 @@ from palaver.wires.openai_responses.stream_forms import (
     SUMMARY,
     TEXT,
 )
-from palaver.wires.reading import native
-from palaver.wires.stream_encoder import Shown, StreamEncoder
-from palaver.wires.wire import fit_answer
 
 if TYPE_CHECKING:
     from palaver.core.events import Delta, Failed, ProviderEvent
     from palaver.core.parts import Citation
     from palaver.core.request import Response
-    from palaver.wires.speech import Speech
+    from palaver.wires._engine.capabilities import Speech
 
 _BEGUN: Final[dict[str, tuple[str, ...]]] = {"message": ("content",), "reasoning": ("summary", "content")}
 """Lists that are empty in an item that begins."""

@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, Struct
 
 from palaver.core import jsontext, trusted
 from palaver.core.usage import Usage
-from palaver.wires import reading
+from palaver.wires._engine import json_fields
 
 
 class _InputDetails(Struct, gc=False):
@@ -48,7 +48,7 @@ def read_usage(raw: Raw) -> Usage:
     reasoning = (found.output_tokens_details or _NO_OUTPUT).reasoning_tokens
     output = found.output_tokens
     return trusted.Usage(
-        input=reading.uncached(found.input_tokens, read, written),
+        input=json_fields.uncached(found.input_tokens, read, written),
         cache_read=read,
         cache_write=written,
         output=output if output is None or not reasoning else max(0, output - reasoning),

@@ -1,0 +1,511 @@
+"""Compaction for the loop: a run of any length stays within the window of its model.
+
+Rules (law 9; docs/spec/kairo.md#3; D24, D29; issue 6):
+
+- Before the model is asked, what it would read is weighed: what it reported of the last prompt, and an estimate of
+  what came since. When a stage is due, the conversation is compacted first: the thread goes on with fewer or shorter
+  messages, and keeps what it was as a branch, ``<branch>/before-<n>``.
+- When the provider says that a prompt is too long, the conversation is compacted to half of that and asked once more;
+  the second time, the error ends the run as any other. What was learned of the window is remembered.
+- What fails changes nothing, and is told as ``Compacted.failures``; only a store that cannot write fails the run.
+- What left the prompt can be brought back: ``search_history`` finds what a summary stands for, and ``read_result``
+  reads it, and results that were cleared, from the branch that has them. Both are offered always; their descriptions
+  say so, and the system prompt does not.
+- The results of a turn share 35 % of what is left of the window (``result_budget``): a longer one is cut when it comes,
+  and can be read on with the same tool: nothing can be taken out of a result that the model has not seen (I10).
+- An answer that was cut because the window was full teaches that, and so does a stream that ends in such an error: what
+  was said is kept, and the next prompt is compacted.
+- It stands before other middleware that changes prompts: what it puts into the thread is what the thread had. Where
+  the messages of a prompt are not those of the thread, it says so (``Warned``), and compacts nothing.
+
+Asks a model for the summaries that a compaction wants.
+
+Rules (I7, KAI-09, D5):
+
+- A summary that fails in any way changes nothing: the compaction goes on without it, and says so in its ``failures``.
+  So do one that takes longer than ``seconds``, and one that the breaker does not let through.
+- The breaker counts compactions whose summary failed, in a row, over all runs that share it. When it is open no model
+  is asked; after a while one compaction tries again.
+- Every answer is spent, also one that is of no use, or that broke off.
+
+Compacts a conversation because somebody says so, whatever fills the window; and takes it back.
+
+Rules (law 9; DAS-28; docs/spec/kairo.md#3.7):
+
+- ``compact`` brings a conversation to ``to`` tokens, by default half of what it is: stage by stage, from what costs
+  nothing to a summary, until it weighs no more than that. What it was stays, as a branch ``<branch>/before-<n>``.
+- An answer whose calls are open, with what is known of them, is left as it is and stands at the end: what waits for a
+  decision can be decided behind a compaction as before it (I10). The record of the compaction stands behind it, for
+  what that answer reports of its prompt holds no longer.
+- A stage that fails changes nothing, and is told in ``failures``. A store that cannot write raises, and the branch is
+  what it was. Another writer's append makes it fail with ``ConflictError``.
+- ``undo`` gives the conversation as it was before its last compaction, with what was said since behind it. What it was
+  with the compaction stays as a branch too, so that an undo can be taken back.
+- Both write; no run may be under way on the branch.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import is_
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import anyio
+from msgspec import Struct, structs
+
+from palaver.agent.agent import check_log
+from palaver.agent.approvals import left_open
+from palaver.agent.events import ContextCompacted, Warned
+from palaver.agent.journal import AnyThread, Journal, ReplayView, before_name
+from palaver.agent.middleware import CallModel, CallTool, Middleware, RunContext, ToolRequest, uncounted
+from palaver.agent.results import READER, SEARCHER
+from palaver.agent.token_budget import Weighing, fit
+from palaver.agent.tool import AgentTool, Output
+from palaver.context import shorten_stage
+from palaver.context.breaker import Breaker
+from palaver.context.compaction import DEFAULT, Compacted, Compaction as Steps, Failure, compacting, due, without_model
+from palaver.context.ledger import Ledger, Measure
+from palaver.context.plan import Change, Item, Plan, Stage, Summarise, capacity
+from palaver.context.rewrite import record, rewritten, undone
+from palaver.context.shorten_stage import oversized
+from palaver.context.summary_stage import summary_of
+from palaver.core.errors import ContextOverflowError, MessageError, StreamError, SummaryError, TimedOutError
+from palaver.core.messages import AssistantMessage, DeveloperMessage, Message, SystemMessage, ToolMessage
+from palaver.core.request import Request, Settings
+from palaver.core.tools import AnyTool
+from palaver.core.type_checks import check_arguments
+from palaver.core.usage import Usage
+from palaver.models.capabilities import Capabilities
+from palaver.models.catalogue import rates_of
+from palaver.models.failures import cut_by_window
+from palaver.models.language_model import LanguageModel, Prompt, Reply, complete
+from palaver.store.in_thread import in_thread
+from palaver.store.stored_thread import StoredThread
+from palaver.threads.ids import now_ms
+from palaver.threads.thread import MAIN, Entry
+from palaver.tokens.counter import Counter
+
+if TYPE_CHECKING:
+    from palaver.store.jsonl.log import LogSink
+
+
+# --- summaries --------------------------------------------------------------------------------------------------------
+
+
+SECONDS = 180.0
+
+Spent: TypeAlias = Callable[[str, Usage | None], None]
+"""Told what an answer of a model used; ``None`` where it did not say."""
+
+
+def _unspent(model: str, usage: Usage | None) -> None:
+    """Nobody counts."""
+
+
+class Summariser:
+    """Drives compactions, with a model for their questions. ``model`` is asked where none is given."""
+
+    def __init__(self, model: LanguageModel | None = None, *, seconds: float = SECONDS) -> None:
+        """Set who is asked, and how many seconds one summary may take."""
+        self._model, self._seconds = model, seconds
+        self.breaker = Breaker()
+
+    async def drive(
+        self, compaction: Steps, model: LanguageModel | None = None, *, spent: Spent = _unspent
+    ) -> Compacted:
+        """Carry a compaction to its end. Raises nothing but cancellation."""
+        asks = self._model or model
+        asked: set[str] = set()
+        try:
+            question = next(compaction)
+            while True:
+                try:
+                    if not asked:
+                        self._begin(asks)
+                    asked.add(question.stage)
+                    text = await self._ask(asks, question, spent)
+                except Exception as error:  # noqa: BLE001 (it is told in the failures of the compaction)
+                    question = compaction.throw(error)
+                else:
+                    question = compaction.send(text)
+        except StopIteration as stop:
+            found: Compacted = stop.value
+        except BaseException:
+            if asked:
+                self.breaker = self.breaker.undecided()
+            raise
+        if asked:
+            failed = any(each.stage in asked for each in found.failures)
+            self.breaker = self.breaker.failed(anyio.current_time()) if failed else self.breaker.succeeded()
+        return found
+
+    def _begin(self, model: LanguageModel | None) -> None:
+        """Ask the breaker. Raises ``SummaryError`` when nobody may be asked."""
+        if model is None:
+            raise SummaryError("there is no model to ask for a summary")
+        if not self.breaker.allows(anyio.current_time()):
+            raise SummaryError("summaries failed several times in a row; the next is tried later")
+        self.breaker = self.breaker.tried()
+
+    async def _ask(self, model: LanguageModel | None, question: Summarise, spent: Spent) -> str:
+        assert model is not None  # noqa: S101 (``_begin`` saw to it)
+        reply = None
+        try:
+            with uncounted(), anyio.move_on_after(self._seconds):
+                reply = await complete(model, _fitting(question.request, model), stream=True)
+        except StreamError as error:
+            spent(model.name, error.response.message.usage)
+            raise
+        if reply is None:
+            raise TimedOutError(f"the summary took longer than {self._seconds:g} seconds", phase="idle")
+        spent(reply.model, reply.response.message.usage)
+        return summary_of(reply.response.message)
+
+
+def _fitting(request: Request, model: LanguageModel) -> Request:
+    """Without a temperature for models that reason: providers refuse it there."""
+    if not model.capabilities.reasoning:
+        return request
+    return request.replace(settings=structs.replace(request.settings, temperature=None))
+
+
+# --- compacting -------------------------------------------------------------------------------------------------------
+
+
+_TOOLS: Final = (READER, SEARCHER)
+_LATEST: Final = 32
+"""As many of the latest messages are looked at to see whether a cache is cold."""
+
+
+class Compacting(Middleware):
+    """Keeps what the model reads within its window: ``Agent(model, middleware=[Compacting()])``.
+
+    One object may serve many runs and agents. Sub-agents need one too. Let it stand first, or behind ``Tracing``.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage] = DEFAULT,
+        *,
+        model: LanguageModel | None = None,
+        window: int | None = None,
+        keep_last: Iterable[str] = (),
+        seconds: float = SECONDS,
+        counter: Counter | None = None,
+    ) -> None:
+        """Set how.
+
+        ``stages`` are those of ``palaver.context``, in order. ``model`` is asked for summaries, by default the agent's
+        own, each at most ``seconds`` long. ``window`` is that of the agent's model in tokens, where the catalogue does
+        not know it. ``keep_last`` are tags: the last message of each is left as it is. ``counter`` counts tokens
+        (``palaver.tokens``: ``Tiktoken``, ``HuggingFace``), by default the estimate does. Raises ``MessageError`` for a
+        window that is none.
+        """
+        check_arguments("Compacting", Compacting.__init__, locals())
+        if window is not None and window < 1:
+            raise MessageError(f"window: {window}: a window has at least one token")
+        self._stages, self._window, self._keep_last = tuple(stages), window, frozenset(keep_last)
+        self._counter = counter
+        self.summariser = Summariser(model, seconds=seconds)
+
+    @property
+    def tools(self) -> Sequence[AgentTool]:
+        """The tools ``read_result`` and ``search_history``."""
+        return _TOOLS
+
+    async def wrap_model_call(self, prompt: Prompt, context: RunContext, call: CallModel) -> Reply:
+        """Compact where it is time, ask, and compact once more where it was too long."""
+        known = self._known(context)
+        measured = known.measure(prompt, context)
+        plan = self._plan(prompt, context, known, measured)
+        if plan is not None:
+            prompt, measured = await self._compacted(prompt, context, known, plan)
+        try:
+            reply = await call(prompt)
+        except ContextOverflowError:
+            known.overflowed(measured)
+            plan = self._plan(prompt, context, known, measured, forced=True)
+            if plan is None:
+                raise
+            again, measured = await self._compacted(prompt, context, known, plan, goal=known.goal(prompt, measured))
+            if again is prompt:
+                self._stuck(plan, context)
+                raise
+            reply = await call(again)
+        except StreamError as error:
+            if isinstance(error.__cause__, ContextOverflowError):
+                known.overflowed(measured)
+            raise
+        known.answered(reply.response.message)
+        if cut_by_window(reply.response.message):
+            known.overflowed(measured)
+        known.ledger.heard(measured, reply.response.message)
+        return reply
+
+    async def wrap_tool_call(self, request: ToolRequest, context: RunContext, call: CallTool) -> Output:
+        """Cut a result that would take more than its share of what is left."""
+        output = await call(request)
+        if request.hidden or request.tool in _TOOLS:
+            return output
+        turn = self._known(context).turn(context)
+        share = turn.share(_together(request, context))
+        fitted = fit(output.content, output.whole, share, request.limit)
+        turn.took(fitted.metadata["tool_result_budget_kept_tokens"])
+        output = structs.replace(output, metadata={**output.metadata, **fitted.metadata})
+        cut = fitted.cut
+        if cut.whole is None:
+            return output
+        return structs.replace(output, content=cut.with_handle(request.context.call.id), whole=cut.whole)
+
+    def _stuck(self, plan: Plan, context: RunContext) -> None:
+        """Name what fills the window and may not be touched, and how it can be cut."""
+        for place in oversized(plan):
+            message = plan.items[place].message
+            name = f"the result of call {message.tool_call_id}" if isinstance(message, ToolMessage) else message.role
+            text = (
+                f"{name} (message {message.id}, {plan.scaled(plan.items[place].tokens):,} tokens) fills the window, "
+                "and the model has not seen it: compact(thread, cut_results=True) cuts it, and keeps the whole"
+            )
+            context.emit(Warned(agent=context.agent, run=context.run, text=text))
+
+    def _known(self, context: RunContext) -> Weighing:
+        known: Weighing | None = context.carried.get(self)
+        if known is None:
+            known = Weighing(context.language_model, window=self._window, counter=self._counter)
+            context.carried[self] = known
+        return known
+
+    def _plan(
+        self, prompt: Prompt, context: RunContext, known: Weighing, measured: Measure, *, forced: bool = False
+    ) -> Plan | None:
+        """What is to be compacted; ``None`` while no stage is due."""
+        room = known.capacity(prompt, context)
+        now = now_ms()
+        if not forced:
+            latest = tuple([Item(message, 0) for message in prompt.messages[-_LATEST:]])
+            weighed = Plan(items=latest, sum=measured.tokens, capacity=room, now=now)
+            if not due(weighed, self._stages):
+                return None
+        if not _same(prompt.messages, context.messages()):
+            text = f"{self.name}: nothing is compacted behind middleware that changes the messages: let it stand before"
+            context.emit(Warned(agent=context.agent, run=context.run, text=text))
+            return None
+        known.ledger.carry(measured)
+        return known.ledger.plan(prompt.messages, measured, capacity=room, now=now, keep_last=self._keep_last)
+
+    async def _compacted(
+        self, prompt: Prompt, context: RunContext, known: Weighing, plan: Plan, *, goal: int | None = None
+    ) -> tuple[Prompt, Measure]:
+        """The prompt behind a compaction; the same one where nothing changed."""
+        model = context.language_model
+        found = await self.summariser.drive(
+            compacting(plan, self._stages, goal=goal), model, spent=partial(_spend, context)
+        )
+        made, path = found.plan, context.path()
+        if made.changes:
+            made = made.ending_at(known.ledger.measure(made.messages, fixed=known.fixed).tokens)
+        change = rewritten(path, prompt.messages, made, learned=known.ledger.learned)
+        if change is not None and context.rewrite is not None:
+            prompt = prompt.replace(messages=await context.rewrite(*change))
+        measured = known.measure(prompt, context)
+        if change is not None or found.failures:
+            context.emit(
+                ContextCompacted(
+                    agent=context.agent,
+                    run=context.run,
+                    before=plan.tokens,
+                    after=measured.tokens,
+                    capacity=plan.capacity,
+                    changes=made.changes,
+                    failures=found.failures,
+                )
+            )
+        return prompt, measured
+
+
+def _together(request: ToolRequest, context: RunContext) -> int | None:
+    """How many calls stand beside one, with it; ``None`` where its answer is not whole yet."""
+    call, message = request.context.call, context.message
+    if message is None:  # the answer came in an earlier run
+        path = context.path()
+        message = next((e.message for e in reversed(path) if isinstance(e.message, AssistantMessage)), None)
+        return len(message.tool_calls) if message is not None and call in message.tool_calls else None
+    calls = message.tool_calls
+    return len(calls) if any(each is call for each in calls) else None
+
+
+def _same(messages: Sequence[Message], others: Sequence[Message]) -> bool:
+    return len(messages) == len(others) and all(map(is_, messages, others))
+
+
+def _spend(context: RunContext, model: str, usage: Usage | None) -> None:
+    if usage is None:
+        context.spend({model: Usage()}, None)
+    else:
+        context.spend({model: usage}, context.price(model, usage))
+
+
+# --- compact thread ---------------------------------------------------------------------------------------------------
+
+
+class Compaction(Struct, frozen=True, kw_only=True):
+    """What ``compact`` did; sizes are in tokens. ``kept`` is the branch that has the conversation as it was.
+
+    ``kept`` is ``None`` where nothing was written: nothing changed, or it was a trial. ``usage`` is that of summaries.
+    """
+
+    before: int
+    after: int
+    goal: int
+    capacity: int
+    changes: tuple[Change, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    usage: Usage = Usage()
+    kept: str | None = None
+
+
+async def compact(
+    thread: AnyThread,
+    model: LanguageModel | None = None,
+    *,
+    branch: str = MAIN,
+    to: int | None = None,
+    stages: Sequence[Stage] = DEFAULT,
+    system: Sequence[SystemMessage | DeveloperMessage] = (),
+    tools: Sequence[AnyTool] = (),
+    window: int | None = None,
+    keep_last: Iterable[str] = (),
+    summariser: Summariser | None = None,
+    summaries: bool = True,
+    trial: bool = False,
+    cut_results: bool = False,
+    counter: Counter | None = None,
+    log: LogSink | None = None,
+) -> Compaction:
+    """Compact a conversation now, to ``to`` tokens.
+
+    ``model`` is whose window it is to fit (``window`` where that is not known), and is asked for summaries, unless
+    ``summariser`` has one of its own; with ``summaries=False`` nobody is asked. ``system`` and ``tools`` are what the
+    model is sent besides. ``counter`` counts tokens in place of the estimate. The branch of a ``StoredThread`` is its
+    own. A ``trial`` writes nothing. ``cut_results`` cuts large results first, also those that the model has not seen.
+    ``log`` is the log of the agent's runs, where it has one: what it does not get is missing from it.
+    Raises ``MessageError`` for sizes that are none and for arguments of another type, and ``StoreError``.
+    """
+    check_arguments("compact", compact, locals())
+    check_log(log)
+    for name, size in (("to", to), ("window", window)):
+        if size is not None and size < 1:
+            raise MessageError(f"{name}: {size}: expected a number of tokens, 1 or more")
+    on = thread.branch if isinstance(thread, StoredThread) else branch
+    path = thread.path() if isinstance(thread, StoredThread) else thread.path(on)
+    cut = _closed(path)
+    head = tuple(path)[:cut]
+    messages = ReplayView()(head)
+    asked = None if model is None else model.name
+    ledger = Ledger(asked, rates=None if asked is None else rates_of(asked), counter=counter)
+    fixed = ledger.fixed(system, tools, getattr(model, "settings", Settings()).output)
+    every = ReplayView()(path)
+    ledger.recall(path, every, fixed=fixed)
+    measured = ledger.measure(every, fixed=fixed, anchor=ledger.anchored(path, every))
+    ledger.carry(measured)
+    whole = ledger.plan(messages, measured, capacity=_capacity(model, window), now=now_ms(), keep_last=keep_last)
+    goal = max(whole.tokens // 2, 1) if to is None else to
+    asking = compacting(whole, (*([_CUT] if cut_results else []), *stages), goal=goal)
+    heard = _Heard()
+    if summaries:
+        found = await (summariser or Summariser()).drive(asking, model, spent=heard)
+    else:
+        found = _unasked(without_model(asking, _NOBODY))
+    change = rewritten(head, messages, found.plan)
+    plan, after, kept = found.plan, measured, None
+    if change is not None:
+        after = ledger.measure((*plan.messages, *every[len(messages) :]), fixed=fixed)
+        plan = plan.ending_at(after.tokens)
+    if change is not None and not trial:
+        stays = [entry.message for entry in path[cut:]]
+        messages = (*change.messages[:-1], *stays, record(path, plan, learned=ledger.learned))
+        onto = path[change.kept - 1].id if change.kept else None
+        kept = await _rebased(thread, on, onto, messages, log)
+    return Compaction(
+        before=measured.tokens,
+        after=after.tokens,
+        goal=goal,
+        capacity=whole.capacity,
+        changes=plan.changes,
+        failures=found.failures,
+        usage=heard.usage,
+        kept=kept,
+    )
+
+
+async def undo(thread: AnyThread, *, branch: str = MAIN, log: LogSink | None = None) -> str | None:
+    """Take the last compaction of a conversation back; give the branch that has it as it was with the compaction.
+
+    ``None`` where nothing was compacted. The branch of a ``StoredThread`` is its own. ``log`` is that of
+    ``compact``. Raises ``StoreError``.
+    """
+    check_arguments("undo", undo, locals())
+    check_log(log)
+    on = thread.branch if isinstance(thread, StoredThread) else branch
+    path = thread.path() if isinstance(thread, StoredThread) else thread.path(on)
+    found = undone(path)
+    if found is None:
+        return None
+    return await _rebased(thread, on, found.leaf, found.messages, log)
+
+
+_LOGGER: Final = logging.getLogger("palaver.agent")
+_CUT = Stage(shorten_stage.CUT, shorten_stage.cut_results, 1.0)
+_NOBODY = SummaryError("no model may be asked")
+
+
+class _Heard:
+    """Adds up what answers used."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+
+    def __call__(self, model: str, usage: Usage | None) -> None:  # noqa: ARG002 (the signature of ``Spent``)
+        if usage is not None:
+            self.usage += usage
+
+
+def _closed(path: Sequence[Entry]) -> int:
+    """How many entries stand before an answer whose calls are open."""
+    opened = left_open(path)
+    if opened is None:
+        return len(path)
+    return next(place for place in range(len(path) - 1, -1, -1) if path[place].message is opened.message)
+
+
+def _capacity(model: LanguageModel | None, window: int | None) -> int:
+    """What a prompt for a model may weigh, in tokens."""
+    can = Capabilities() if model is None else model.capabilities
+    settings: Settings = getattr(model, "settings", Settings())
+    return capacity(window or can.window, can.max_output, settings)
+
+
+def _unasked(found: Compacted) -> Compacted:
+    """Without what failed for the reason that nobody may be asked."""
+    return structs.replace(found, failures=tuple([each for each in found.failures if each.error is not _NOBODY]))
+
+
+async def _rebased(
+    thread: AnyThread, branch: str, onto: str | None, messages: Sequence[Message], log: LogSink | None
+) -> str:
+    """Let a branch go on behind another entry, also in the log; give the branch that has what it was."""
+    if isinstance(thread, StoredThread):
+        keep = before_name(thread.tree, branch)
+        entries = await in_thread(thread.rebase, messages, onto=onto, keep=keep)
+    else:
+        keep = before_name(thread, branch)
+        entries = thread.rebase(messages, onto=onto, keep=keep, branch=branch)
+    journal = Journal(thread, branch, log=log)
+    await journal.rebased(entries, keep)
+    for failure in journal.failures:
+        _LOGGER.warning("the log did not take a compaction: %s", failure)
+    return keep

@@ -1,0 +1,410 @@
+"""``read_result``: what was left out of a result, or is not in the prompt any more, is read from the thread.
+
+Rules:
+
+- It reads a stretch of a result, or finds a text in it (letters of either case, no pattern language). The handle is the
+  id of the call, or that of any message of the thread, as ``search_history`` names it: then it reads what that says.
+- The whole of a result is in a record on the path of the conversation, or in its message. Where compaction has cleared
+  or folded the message, it is in the conversation as it was before, which the thread keeps: so it works in another
+  process and on another day.
+- It is offered always: what was left out in an earlier run must be readable in this one, and tools that come and go
+  miss the prompt cache.
+
+``search_history``: what a summary stands for is found in the thread, and read with ``read_result``.
+
+Rules:
+
+- It looks at every entry of the thread, on all branches: so also at what compaction took out of the prompt. A message
+  that stands on several branches is one hit, and is read as it was first written, not as it was shortened.
+- A message is a hit when all the words occur in it, in letters of either case and in any order, each as a stretch of
+  text (no pattern language). It says its text, what it called, and all of a result that was cut. Reasoning, records and
+  what nobody was shown are not searched; neither are summaries, what these two tools were asked and gave, and what
+  stands before the last flush of the thread.
+- A hit has a handle for ``read_result``: the id of the call for a result, else that of the message. Where several
+  results have one call's id, it is that of the message too. The newest hits come first.
+- It is offered always, as ``read_result`` is: tools that come and go miss the prompt cache.
+
+Spilling: large results stay out of the context, and are read from the thread when they are needed.
+
+Rules:
+
+- A result whose text is longer than ``characters`` is kept whole in a record beside it. The model is sent its head, its
+  tail and a note that says how to read on. Media are not cut. ``shorten`` makes another short form of a text, such as
+  ``limiting.compress``; the note follows it.
+- ``read_result`` (``palaver.agent.results``) reads on, also in results that the loop's own limit cut
+  (``Agent(result_limit=…)``), whose notes then say how.
+
+Whether something of a conversation was cut, so that tools which read what was cut are of use.
+
+Rules:
+
+- ``read_result`` and ``search_history`` are offered as soon as a result was cut or a part of the conversation was
+  compacted, and from then on: a conversation in which nothing is missing pays for no tool that it cannot use.
+- Each entry is looked at once, also when runs go on behind each other.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, final
+
+from msgspec import Struct, structs
+
+from palaver.agent import tool_output
+from palaver.agent.middleware import CallTool, Middleware, RunContext, ToolRequest
+from palaver.agent.tool import AgentTool, InvalidArgumentsError, Output, ToolContext, read_arguments
+from palaver.agent.tool_call import WHOLE
+from palaver.agent.tool_output import CHARACTERS, READ_RESULT, stretch, text_of
+from palaver.context.plan import SOURCE
+from palaver.context.rewrite import COMPACTION
+from palaver.context.summary_stage import shown
+from palaver.core.errors import MessageError, ToolError, excerpt
+from palaver.core.messages import FlushMarker, Message, SystemMessage, ToolMessage
+from palaver.core.parts import Text, ToolCall
+from palaver.core.tools import Tool
+from palaver.core.type_checks import check_arguments
+from palaver.threads.thread import Entry
+from palaver.threads.view import RECORD, is_sent, scope_of
+from palaver.wires._engine.metadata import iso
+
+# --- cut results ------------------------------------------------------------------------------------------------------
+
+
+READING: Final = "reading"
+"""The ``scope`` of tools that read what was cut."""
+_CUT: Final = frozenset((WHOLE, SOURCE))
+
+
+@final
+class CutResults:
+    """Looks for what was cut, in a thread that only grows."""
+
+    __slots__ = ("_cut", "_looked")
+
+    def __init__(self) -> None:
+        """Begin before the first entry."""
+        self._cut, self._looked = False, 0
+
+    def in_thread(self, entries: Sequence[Entry]) -> bool:
+        """Whether something was cut in a thread. Costs what is new in it."""
+        if not self._cut:
+            self._cut = any(entries[place].message.source in _CUT for place in range(self._looked, len(entries)))
+            self._looked = len(entries)
+        return self._cut
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+_LENGTH: Final = CHARACTERS
+"""The most characters that one call reads."""
+_FOUND: Final = 20
+"""The most places that one call finds."""
+_AROUND: Final = 80
+"""Characters that are shown on each side of a place."""
+
+_DEFINITION: Final = Tool.of(
+    READ_RESULT,
+    "Read on in a result that was cut, read one that was removed to save space, or find a text in one. The note in its "
+    "place names the handle: the id of the call. The id of any earlier message is a handle too.",
+    {
+        "type": "object",
+        "properties": {
+            "handle": {"type": "string", "description": "Which result or message: the handle that is named."},
+            "start": {"type": "integer", "minimum": 0, "description": "The character to begin with; 0 is the first."},
+            "length": {"type": "integer", "minimum": 1, "maximum": _LENGTH, "description": "How many characters."},
+            "find": {"type": "string", "description": "A text to find, in place of reading a stretch."},
+        },
+        "required": ["handle"],
+        "additionalProperties": False,
+    },
+)
+
+
+class _Asked(Struct, frozen=True):
+    handle: str
+    start: int
+    length: int
+    find: str
+
+
+def _check(call: ToolCall) -> _Asked:
+    given = read_arguments(call)
+    handle = given.get("handle", given.get("call_id"))
+    if not isinstance(handle, str) or not handle:
+        raise InvalidArgumentsError("handle: expected the handle that the note of a cut result names")
+    find = given.get("find", "")
+    if not isinstance(find, str):
+        raise InvalidArgumentsError("find: expected a text")
+    start, length = _number(given, "start", 0), _number(given, "length", _LENGTH)
+    return _Asked(handle, max(start, 0), min(max(length, 1), _LENGTH), find)
+
+
+def _number(given: dict[str, Any], name: str, default: int) -> int:
+    value = given.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        raise InvalidArgumentsError(f"{name}: expected a whole number")
+    return int(value)
+
+
+async def _read(asked: _Asked, context: ToolContext) -> Output:
+    whole = whole_result(context.path, asked.handle)
+    if whole is None:
+        entries = context.path if context.host is None else context.host.entries()
+        whole = whole_result(entries, asked.handle)
+        whole = whole_message(entries, asked.handle) if whole is None else whole
+    if whole is None:
+        raise ToolError(f"handle: there is no result and no message {excerpt(asked.handle)!r} in this conversation")
+    said = "\n".join(_places(whole, asked.find)) if asked.find else stretch(whole, asked.start, asked.length)
+    return Output(content=(Text(said or "(nothing there: the result is shorter)"),))
+
+
+def whole_result(path: Sequence[Entry], call: str) -> str | None:
+    """All text of the result of a call, from the records on a path or else its message, the newest first.
+
+    ``None`` without a result, and where compaction has left nothing of it but a label.
+    """
+    for entry in reversed(path):
+        message = entry.message
+        if isinstance(message, SystemMessage) and message.source == WHOLE and RECORD in message.tags:
+            kept = message.payload
+            if kept["call"] == call:
+                return str(kept["text"])
+    for entry in reversed(path):
+        message = entry.message
+        if isinstance(message, ToolMessage) and message.tool_call_id == call and COMPACTION not in message.metadata:
+            return "\n".join([text for part in message.content if (text := text_of(part)) is not None])
+    return None
+
+
+def whole_message(entries: Sequence[Entry], id: str) -> str | None:
+    """All that the message of that id says, as it was first written; ``None`` without one that models may see."""
+    for entry in entries:
+        message = entry.message
+        if message.id == id and is_sent(message):
+            return "\n".join(filter(None, map(shown, message.content)))
+    return None
+
+
+def _places(whole: str, wanted: str) -> Iterator[str]:
+    """The places of a text, each with what stands around it."""
+    folded, low = whole.lower(), wanted.lower()
+    if len(folded) != len(whole):  # some letters are longer in lower case, and places would be wrong
+        folded, low = whole, wanted
+    count = folded.count(low)
+    yield f"{count} found." if count <= _FOUND else f"{count} found; the first {_FOUND}:"
+    place = -1
+    for _ in range(min(count, _FOUND)):
+        place = folded.index(low, place + 1 if place < 0 else place + len(low))
+        around = whole[max(place - _AROUND, 0) : place + len(low) + _AROUND]
+        yield f"at {tool_output.count(whole[:place])}: {' '.join(around.split())}"
+
+
+READER: Final = AgentTool(
+    definition=_DEFINITION, run=_read, check=_check, effect="read", limit=4 * _LENGTH, scope=READING
+)
+"""The tool."""
+
+
+# --- recalling --------------------------------------------------------------------------------------------------------
+
+
+SEARCH_HISTORY: Final = "search_history"
+"""The tool's name."""
+HITS: Final = 10
+"""Hits that are shown, where the model does not say how many."""
+_MOST: Final = 50
+_BEFORE: Final = 60
+"""Characters that are shown before the first word that was found."""
+_SHOWN: Final = 240
+"""Characters that are shown of a hit."""
+_OWN: Final = frozenset((READ_RESULT, SEARCH_HISTORY))
+
+_SEARCH: Final = Tool.of(
+    SEARCH_HISTORY,
+    "Search the whole conversation, also the messages that a summary stands for and results that were removed to save "
+    "space. Each hit names a handle: read the whole of it with read_result.",
+    {
+        "type": "object",
+        "properties": {
+            "find": {"type": "string", "description": "Words that the message contains, all of them, in any order."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": _MOST, "description": "How many hits, newest first."},
+        },
+        "required": ["find"],
+        "additionalProperties": False,
+    },
+)
+
+
+class Hit(Struct, frozen=True):
+    """A message that was found: its handle for ``read_result``, and what it says."""
+
+    handle: str
+    message: Message
+    text: str
+
+
+class _Query(Struct, frozen=True):
+    words: tuple[str, ...]
+    limit: int
+
+
+def _query(call: ToolCall) -> _Query:
+    given = read_arguments(call)
+    find, limit = given.get("find"), given.get("limit", HITS)
+    words = tuple(find.split()) if isinstance(find, str) else ()
+    if not words:
+        raise InvalidArgumentsError("find: expected words to look for")
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or limit != limit // 1:
+        raise InvalidArgumentsError("limit: expected a whole number")
+    return _Query(words, min(max(int(limit), 1), _MOST))
+
+
+async def _search(asked: _Query, context: ToolContext) -> Output:
+    entries = context.path if context.host is None else context.host.entries()
+    found = found_in(entries, asked.words)
+    if not found:
+        return Output(content=(Text("Nothing found. Try fewer words, or others."),))
+    told = found[-asked.limit :][::-1]
+    head = f"{len(found)} found:" if len(told) == len(found) else f"{len(found)} found; the newest {len(told)}:"
+    return Output(content=(Text("\n".join([head, *[_line(hit, asked.words) for hit in told]])),))
+
+
+def found_in(entries: Sequence[Entry], words: Sequence[str]) -> list[Hit]:
+    """The messages in which all the words occur, the oldest first. Costs the size of all that is searched."""
+    wanted = [word.lower() for word in words]
+    originals = list(_originals(entries))
+    wholes = _wholes(entries)
+    named = Counter([each.tool_call_id for each in originals if isinstance(each, ToolMessage)])
+    found: list[Hit] = []
+    for message in originals:
+        handle, text = message.id, _said(message)
+        if isinstance(message, ToolMessage) and message.tool_call_id and named[message.tool_call_id] == 1:
+            handle = message.tool_call_id
+            text = wholes.get(handle, text)
+        low = text.lower()
+        if handle is not None and all(word in low for word in wanted):
+            found.append(Hit(handle, message, text))
+    return found
+
+
+def _originals(entries: Sequence[Entry]) -> Iterator[Message]:
+    """Each message once, as it was first written: what may be searched of it."""
+    seen: set[str | None] = set()
+    for entry in entries[_flushed(entries) :]:
+        message = entry.message
+        if message.id in seen or not is_sent(message) or message.source == SOURCE:
+            continue
+        seen.add(message.id)
+        if not (isinstance(message, ToolMessage) and message.tool_name in _OWN):
+            yield message
+
+
+def _flushed(entries: Sequence[Entry]) -> int:
+    """Behind which entries nothing is hidden by a flush: what was to be forgotten is not found either."""
+    for place in range(len(entries) - 1, -1, -1):
+        message = entries[place].message
+        if isinstance(message, FlushMarker) and scope_of(message) != "turn":
+            return place + 1
+    return 0
+
+
+def _said(message: Message) -> str:
+    parts = [part for part in message.content if not (isinstance(part, ToolCall) and part.name in _OWN)]
+    return "\n".join(filter(None, map(shown, parts)))
+
+
+def _wholes(entries: Sequence[Entry]) -> dict[str, str]:
+    """The whole texts of results that were cut, by their calls."""
+    found: dict[str, str] = {}
+    for entry in entries:
+        message = entry.message
+        if isinstance(message, SystemMessage) and message.source == WHOLE and RECORD in message.tags:
+            found[message.payload["call"]] = str(message.payload["text"])
+    return found
+
+
+def _line(hit: Hit, words: Sequence[str]) -> str:
+    """``- c12 (result of look, 2026-01-01T00:00:00Z): …excerpt…``."""
+    message = hit.message
+    who = f"result of {message.tool_name}" if isinstance(message, ToolMessage) else message.role
+    sent = message.sent_at
+    when = "" if sent is None else f", {iso(sent)}"
+    return f"- {hit.handle} ({who}{when}): {_excerpt(hit.text, words)}"
+
+
+def _excerpt(text: str, words: Sequence[str]) -> str:
+    """The text around the first of the words, on one line."""
+    low = text.lower()
+    at = min([low.find(word.lower()) for word in words]) if len(low) == len(text) else 0
+    start = max(at - _BEFORE, 0)
+    piece = " ".join(text[start : start + _SHOWN].split())
+    return f"{'…' if start else ''}{piece}{'…' if start + _SHOWN < len(text) else ''}"
+
+
+SEARCHER: Final = AgentTool(definition=_SEARCH, run=_search, check=_query, effect="read", scope=READING)
+"""The tool."""
+
+
+# --- spilling ---------------------------------------------------------------------------------------------------------
+
+
+class Spilling(Middleware):
+    """Keeps large results out of the context, and offers ``read_result``."""
+
+    def __init__(
+        self,
+        characters: int = CHARACTERS,
+        *,
+        head: int | None = None,
+        tail: int | None = None,
+        shorten: Callable[[str], str] | None = None,
+    ) -> None:
+        """Set how much of a result is sent: ``head`` and ``tail`` together when it is longer than ``characters``.
+
+        By default the head is two thirds of it, and the tail a quarter. Raises ``MessageError`` when they are longer.
+        """
+        check_arguments("Spilling", Spilling.__init__, locals())
+        self._characters = characters
+        self._head = characters * 2 // 3 if head is None else head
+        self._tail = characters // 4 if tail is None else tail
+        if min(self._head, self._tail) < 0 or self._head + self._tail > characters:
+            raise MessageError(f"head and tail: {self._head} and {self._tail} are not within {characters} characters")
+        self._shorten = shorten
+
+    @property
+    def tools(self) -> Sequence[AgentTool]:
+        """The tool ``read_result``."""
+        return (READER,)
+
+    async def wrap_tool_call(self, request: ToolRequest, context: RunContext, call: CallTool) -> Output:  # noqa: ARG002 (a hook)
+        """Shorten what is too long."""
+        output = await call(request)
+        texts = [text for part in output.content if (text := text_of(part)) is not None]
+        whole = "\n".join(texts)
+        shown = request.tool.name != READ_RESULT and not request.hidden
+        if not shown or output.whole is not None or len(whole) <= self._characters:
+            return output  # a character has one code point at least
+        total = tool_output.count(whole)
+        if total <= self._characters:
+            return output
+        media = [part for part in output.content if text_of(part) is None]
+        short = Text(self._short(whole, total, request.context.call.id))
+        return structs.replace(output, content=(short, *media), whole=whole)
+
+    def _short(self, whole: str, total: int, handle: str) -> str:
+        if self._shorten is not None:
+            short = self._shorten(whole)
+            return f"{short}\n[Shortened from {total} characters. To read all, call {_reading(handle, 0)}.]"
+        omitted = total - self._head - self._tail
+        head, _ = tool_output.cut(whole, 0, self._head)
+        tail, _ = tool_output.cut(whole, total - self._tail, self._tail)
+        note = f"[... {omitted} characters omitted. To read them, call {_reading(handle, self._head)}. ...]"
+        return f"{head}\n{note}\n{tail}"
+
+
+def _reading(handle: str, start: int) -> str:
+    return f'{READ_RESULT} with {{"handle": "{handle}", "start": {start}}}'

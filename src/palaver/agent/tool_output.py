@@ -1,0 +1,504 @@
+"""From what a tool gave back, or raised, to what the model is sent.
+
+Rules (docs/spec/codebuff.md#1.3, #5; docs/spec/kairo.md#D27):
+
+- Text is text; numbers, booleans, lists, dictionaries, dataclasses, structs and models are one JSON part, numbers as
+  they are. Parts are parts; a list that holds one is a list of parts.
+- Bytes are media, by their first bytes; else text, where they are UTF-8; else a file.
+- Nothing at all, and blank text, are ``(no output)``: a model takes silence for failure, and some providers refuse a
+  blank text (docs/spec/wires.md#6).
+- What JSON cannot say (NaN, bytes inside a value, a cycle, an object of any other class) is an error result that names
+  the path. It is never described by its ``repr``, which may say anything. So is a path: whether its name or what it
+  holds was meant, only the tool knows.
+- The text of a ``ToolError`` is told as it is. Any other exception is told by its type and its text, shortened,
+  without a traceback; one without a text is an ``Unknown error``.
+
+How much of a tool's result the model is sent.
+
+Rules:
+
+- ``limit`` cuts the text of a result at a number of characters (grapheme clusters) and says so in the words of DAS-24.
+  Text and JSON share the limit, in their order; a JSON value that is cut becomes text. Media and opaque parts are kept.
+  What the model is not sent is given back whole, so that it can be kept: ``Limited.with_handle`` then tells the model
+  how to read the rest.
+- ``compress`` folds runs of more than three equal lines into one, then cuts the middle out of a long text.
+- Pure: what was cut off is written nowhere here.
+
+Count what people call characters: extended grapheme clusters (Unicode Standard Annex 29).
+
+Rules:
+
+- Two code points belong together by GB3 to GB13 of the annex: CR LF; a base and the marks, joiners, variation selectors
+  and emoji modifiers behind it; a prepended sign and what follows; the jamo of a Hangul syllable; pictographs with a
+  joiner between; two regional indicators, a flag. GB9c (conjuncts of Indic scripts) is not followed: where two
+  consonants are joined by a virama, two are counted.
+- The properties come from ``unicodedata``, so they are those of Python's Unicode version; what it does not hold (who is
+  a pictograph, who is prepended, which spacing marks do not join) stands in tables here. A mark that is newer than the
+  Python that reads it counts as a character.
+- Text that can hold no cluster (plain ASCII, CJK, …) is passed over by a regular expression; the rest costs its length.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import pathlib
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Set as AbstractSet
+from functools import lru_cache
+from itertools import chain, groupby
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from palaver.agent.tool import Output
+from palaver.core import jsontext, media_types
+from palaver.core.errors import MessageError, PalaverError, ToolError, excerpt
+from palaver.core.messages import ToolMessage
+from palaver.core.parts import Audio, File, Image, Json, Media, Opaque, Part, Text, ToolPart, Video
+
+# --- outputs ----------------------------------------------------------------------------------------------------------
+
+
+NO_OUTPUT: Final = "(no output)"
+UNKNOWN_ERROR: Final = "Unknown error"
+
+_EXCEPTION: Final = 1000
+"""Characters of an exception's text that the model is told; an error of a compiler may be long, and is of use."""
+_PARTS: Final = (Text, Json, Image, Audio, Video, File, Opaque)
+_MEDIA: Final[dict[str, type[Media]]] = {"image": Image, "audio": Audio, "video": Video}
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+def output_of(value: object) -> Output:
+    """Make an output of whatever a tool gave back. Raises nothing: what cannot be told is an error output."""
+    try:
+        match value:
+            case Output():
+                return _whole(value)
+            case ToolMessage():
+                return Output(content=value.content or (Text(NO_OUTPUT),), is_error=value.is_error)
+            case _:
+                return Output(content=_content(value))
+    except MessageError as error:
+        return error_output(ToolError(f"The tool gave back what cannot be sent: {error}"))
+
+
+def _whole(output: Output) -> Output:
+    """An output that a tool made itself: what it holds is looked at too."""
+    jsontext.checked(dict(output.metadata), "metadata")
+    content = cast("object", output.content or NO_OUTPUT)
+    items = cast("list[object]", content if isinstance(content, (list, tuple)) else [content])
+    if all(isinstance(item, _PARTS) for item in items):
+        return output
+    made = tuple(_part(item, f"content[{index}]") for index, item in enumerate(items))
+    return msgspec.structs.replace(output, content=made)
+
+
+def _content(value: object) -> tuple[ToolPart, ...]:
+    if not isinstance(value, (list, tuple)):
+        return (_part(value, "value"),)
+    items = cast("list[object]", value)
+    if not any(isinstance(item, (Part, bytes)) for item in items):
+        return (_part(items, "value"),)
+    return tuple(_part(item, f"value[{index}]") for index, item in enumerate(items))
+
+
+def _part(value: object, where: str) -> ToolPart:
+    match value:
+        case None:
+            return Text(NO_OUTPUT)
+        case str() if not isinstance(value, enum.Enum):
+            return Text(value if value and not value.isspace() else NO_OUTPUT)
+        case bytes() | bytearray() | memoryview():
+            return of_bytes(bytes(cast("bytes", value)))
+        case Part():
+            if not isinstance(value, _PARTS):
+                raise MessageError(f"{where}: {type(value).__name__} has no place in the result of a tool")
+            return value
+        case _:
+            return Json(jsontext.checked(plain(value, where), where))
+
+
+def of_bytes(data: bytes, media_type: str | None = None) -> ToolPart:
+    """Make a part of bytes: media by ``media_type`` or their first bytes, else text, else a file."""
+    found = media_type or media_types.of_bytes(data)
+    if found is None:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            text = "\0"
+        if "\0" not in text:
+            return Text(text if text and not text.isspace() else NO_OUTPUT)
+    return media_of(found).from_bytes(data, found or "application/octet-stream")
+
+
+def media_of(media_type: str | None) -> type[Image | Audio | Video | File]:
+    """The part that holds a media type; what is no image, recording or film is a file."""
+    return cast("type[Image]", _MEDIA.get((media_type or "").partition("/")[0].lower(), File))
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def plain(value: object, where: str = "value") -> Any:
+    """Write a value with what JSON has: dictionaries, lists, text, numbers, booleans and ``None``.
+
+    Raises ``MessageError`` naming the path of what JSON cannot say.
+    """
+    try:
+        return _plain(value, where, ())
+    except RecursionError:
+        raise MessageError(f"{excerpt(where)}: nested too deeply") from None
+
+
+def _plain(value: object, where: str, above: tuple[int, ...]) -> Any:
+    if isinstance(value, enum.Enum):
+        return _plain(cast("object", value.value), where, above)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if id(value) in above:
+        raise MessageError(f"{excerpt(where)}: the value holds itself")
+    inside = (*above, id(value))
+    if isinstance(value, (list, tuple)):
+        items = cast("list[object]", value)
+        return [_plain(item, f"{where}[{index}]", inside) for index, item in enumerate(items)]
+    if isinstance(value, AbstractSet):
+        return [_plain(item, f"{where}[…]", inside) for item in _ordered(cast("AbstractSet[object]", value))]
+    fields = _fields(value)
+    if fields is not None:
+        return {
+            _key(key, where): _plain(item, f"{where}.{excerpt(str(key), 40)}", inside)
+            for key, item in fields
+            if item is not UNSET
+        }
+    return _leaf(value, where)
+
+
+def _ordered(items: AbstractSet[object]) -> list[object]:
+    """A set in an order that is the same each time, where it has one."""
+    try:
+        return sorted(cast("AbstractSet[Any]", items))
+    except TypeError:
+        return list(items)
+
+
+def _key(key: object, where: str) -> str:
+    key = cast("object", key.value) if isinstance(key, enum.Enum) else key
+    if isinstance(key, str):
+        return key
+    raise MessageError(f"{excerpt(where)}: the key {excerpt(repr(key), 40)} is not a string")
+
+
+def _fields(value: object) -> Iterator[tuple[object, object]] | None:
+    """The fields of what is written as an object; ``None`` for anything else."""
+    cls = type(value)
+    if isinstance(value, Mapping):
+        return iter(cast("Mapping[object, object]", value).items())
+    if isinstance(value, Part):
+        return None
+    if isinstance(value, Struct):
+        return _struct(value)
+    if dataclasses.is_dataclass(value):
+        return ((each.name, getattr(value, each.name)) for each in dataclasses.fields(value))
+    if hasattr(cls, "__attrs_attrs__"):
+        return ((each.name, getattr(value, each.name)) for each in cast("Any", cls).__attrs_attrs__)
+    if hasattr(cls, "__pydantic_validator__"):
+        return iter(_dumped(cast("Any", value)).items())
+    return None
+
+
+def _dumped(model: Any) -> dict[object, object]:
+    try:
+        dumped = model.model_dump(mode="json")
+    except Exception as error:  # noqa: BLE001 (whatever a serializer of the model raises)
+        raise MessageError(f"{type(model).__name__}: {excerpt(str(error), 200)}") from None
+    return cast("dict[object, object]", dumped if isinstance(dumped, dict) else {"value": dumped})
+
+
+def _struct(value: Struct) -> Iterator[tuple[object, object]]:
+    config = value.__struct_config__
+    if config.tag_field is not None:
+        yield config.tag_field, config.tag
+    for each in msgspec.structs.fields(value):
+        yield each.encode_name, getattr(value, each.name)
+
+
+def _leaf(value: object, where: str) -> Any:
+    """A date, a UUID and the like, as text."""
+    if isinstance(value, pathlib.PurePath):
+        raise MessageError(f"{excerpt(where)}: a path is no result; give str(path), its text, or File.from_path(path)")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        raise MessageError(f"{excerpt(where)}: bytes are not JSON; give an Image, a File, or a list of parts")
+    if isinstance(value, Part):
+        raise MessageError(f"{excerpt(where)}: a part stands by itself or in a list of parts, not inside a value")
+    try:
+        return msgspec.to_builtins(value, enc_hook=_refused)
+    except (TypeError, NotImplementedError, ValueError):
+        raise MessageError(f"{excerpt(where)}: {type(value).__name__} is not a JSON value") from None
+
+
+def _refused(value: object) -> object:
+    raise NotImplementedError(type(value).__name__)
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def error_output(error: BaseException | str) -> Output:
+    """Make an error output of an exception, or of a text. Its metadata tell the application the kind of error."""
+    if isinstance(error, str):
+        error = ToolError(error)
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseException", error.exceptions[0])
+    code = error.error_code if isinstance(error, PalaverError) else "tool_execution_failed"
+    metadata = {"error_code": code, "error_type": type(error).__name__}
+    return Output(content=(Text(_told(error)),), is_error=True, metadata=metadata)
+
+
+def _told(error: BaseException) -> str:
+    try:
+        text = str(error).strip()
+    except Exception:  # noqa: BLE001 (an exception of an application may fail to say what it is)
+        text = ""
+    if not text:
+        return UNKNOWN_ERROR
+    return text if isinstance(error, ToolError) else excerpt(f"{type(error).__name__}: {text}", _EXCEPTION)
+
+
+# --- graphemes --------------------------------------------------------------------------------------------------------
+
+
+_Kind: TypeAlias = Literal[
+    "other", "control", "extend", "zwj", "spacing", "prepend", "L", "V", "T", "LV", "LVT", "pict", "ri"
+]
+
+_PLAIN: Final = (
+    r"\x00-\xa8\xaa-\xad\xaf-\u02ff\u0370-\u0482\u048a-\u0530\u05d0-\u05ea\u0620-\u064a\u2010-\u2027\u2030-\u203b"
+    r"\u20a0-\u20bf\u2500-\u25a9\u3041-\u3096\u309b-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uff01-\uff9d"
+)
+_ODD: Final = re.compile(rf"\r\n|[^{_PLAIN}]+")
+
+_CATEGORIES: Final[dict[str, _Kind]] = {
+    "Mn": "extend",
+    "Me": "extend",
+    "Mc": "spacing",
+    "Cc": "control",
+    "Cf": "control",
+    "Cs": "control",
+    "Zl": "control",
+    "Zp": "control",
+}
+
+
+def _ranges(text: str) -> tuple[int, ...]:
+    """``"a9 203c 2194-2199"`` as the sorted bounds of half-open ranges."""
+    pairs = [(one, other or one) for one, _, other in (item.partition("-") for item in text.split())]
+    return tuple(chain.from_iterable((int(one, 16), int(other, 16) + 1) for one, other in pairs))
+
+
+# emoji-data.txt: Extended_Pictographic, written in longer ranges where what lies between is not assigned.
+_PICTOGRAPHS: Final = _ranges(
+    "a9 ae 203c 2049 2122 2139 2194-2199 21a9-21aa 231a-231b 2328 2388 23cf 23e9-23f3 23f8-23fa 24c2 25aa-25ab 25b6 "
+    "25c0 25fb-25fe 2600-2605 2607-2612 2614-2685 2690-2705 2708-2712 2714 2716 271d 2721 2728 2733-2734 2744 2747 "
+    "274c 274e 2753-2755 2757 2763-2767 2795-2797 27a1 27b0 27bf 2934-2935 2b05-2b07 2b1b-2b1c 2b50 2b55 3030 303d "
+    "3297 3299 1f000-1f0ff 1f10d-1f10f 1f12f 1f16c-1f171 1f17e-1f17f 1f18e 1f191-1f19a 1f1ad-1f1e5 1f201-1f20f 1f21a "
+    "1f22f 1f232-1f23a 1f23c-1f23f 1f249-1f3fa 1f400-1f53d 1f546-1f64f 1f680-1f6ff 1f774-1f77f 1f7d5-1f7ff "
+    "1f80c-1f80f 1f848-1f84f 1f85a-1f85f 1f888-1f88f 1f8ae-1f8ff 1f90c-1f93a 1f93c-1f945 1f947-1faff 1fc00-1fffd"
+)
+# GraphemeBreakProperty.txt: Prepend; Extend that is no mark; marks (Mc) that are Other; SpacingMark that is no mark.
+_PREPENDED: Final = _ranges(
+    "600-605 6dd 70f 890-891 8e2 d4e 110bd 110cd 111c2-111c3 1193f 11941 11a3a 11a84-11a89 11d46 11f02"
+)
+_EXTENDING: Final = _ranges("200c ff9e-ff9f 1f3fb-1f3ff e0020-e007f")
+_APART: Final = _ranges(
+    "102b-102c 1038 1062-1064 1067-106d 1083 1087-108c 108f 109a-109c 1a61 1a63-1a64 aa7b aa7d 11720-11721"
+)
+_SPACING: Final = _ranges("e33 eb3")
+_HANGUL: Final[tuple[tuple[tuple[int, ...], _Kind], ...]] = (
+    (_ranges("1100-115f a960-a97c"), "L"),
+    (_ranges("1160-11a7 d7b0-d7c6"), "V"),
+    (_ranges("11a8-11ff d7cb-d7fb"), "T"),
+)
+_TABLES: Final[tuple[tuple[tuple[int, ...], _Kind], ...]] = (
+    (_ranges("200d"), "zwj"),
+    (_ranges("1f1e6-1f1ff"), "ri"),
+    (_EXTENDING, "extend"),
+    (_PREPENDED, "prepend"),
+    (_SPACING, "spacing"),
+    (_APART, "other"),
+    *_HANGUL,
+    (_PICTOGRAPHS, "pict"),
+)
+_SYLLABLES: Final = range(0xAC00, 0xD7A4)
+_TAILS: Final = 28
+"""Hangul syllables with one lead and one vowel; the first of them has no tail."""
+
+_MARKS: Final = frozenset(("extend", "zwj", "spacing"))
+_JOINED: Final = frozenset(
+    (
+        *(("L", each) for each in ("L", "V", "LV", "LVT")),
+        *((each, other) for each in ("LV", "V") for other in ("V", "T")),
+        ("LVT", "T"),
+        ("T", "T"),
+    )
+)
+
+
+@lru_cache(maxsize=4096)
+def _kind(character: str) -> _Kind:
+    code = ord(character)
+    if code in _SYLLABLES:
+        return "LVT" if (code - _SYLLABLES.start) % _TAILS else "LV"
+    for bounds, kind in _TABLES:
+        if bisect_right(bounds, code) % 2:
+            return kind
+    return _CATEGORIES.get(unicodedata.category(character), "other")
+
+
+def _joins(text: str) -> list[int]:
+    """Where a code point belongs to the one before it, in order."""
+    found: list[int] = []
+    for odd in _ODD.finditer(text):
+        start, end = odd.span()
+        if text[start] == "\r":
+            found.append(start + 1)
+            continue
+        before: _Kind = _kind(text[start - 1]) if start else "control"
+        pictograph = before == "pict"
+        flags = 0
+        for at in range(start, min(end + 1, len(text))):  # one more: what a prepended sign joins may be plain
+            kind = _kind(text[at])
+            if _belongs(before, kind, pictograph=pictograph, flags=flags):
+                found.append(at)
+            flags = flags + 1 if kind == "ri" else 0
+            pictograph = kind == "pict" or (pictograph and kind in ("extend", "zwj"))
+            before = kind
+    return found
+
+
+def _belongs(before: _Kind, kind: _Kind, *, pictograph: bool, flags: int) -> bool:
+    if before == "control" or kind == "control":
+        return False
+    if kind in _MARKS or before == "prepend":
+        return True
+    if kind == "pict":
+        return pictograph and before == "zwj"
+    return flags % 2 == 1 if kind == "ri" else (before, kind) in _JOINED
+
+
+def count(text: str) -> int:
+    """How many characters ``text`` has."""
+    return len(text) - len(_joins(text))
+
+
+def cut(text: str, start: int, characters: int) -> tuple[str, int]:
+    """A stretch of ``text``, and how many characters all of it has; ``start`` and ``characters`` count as ``count``."""
+    joins = _joins(text)
+    begin, end = start, start + characters
+    for join in joins:
+        begin += join <= begin
+        end += join <= end
+    return text[begin:end], len(text) - len(joins)
+
+
+# --- limiting ---------------------------------------------------------------------------------------------------------
+
+
+CHARACTERS: Final = 6000
+"""The most characters of a result, where neither tool nor agent says otherwise (DAS-24)."""
+READ_RESULT: Final = "read_result"
+"""The tool that reads on in a result that was cut."""
+
+
+# -- one result ------------------------------------------------------------------------------------------------------
+
+
+class Limited(Struct, frozen=True):
+    """A result as the model is sent it. ``whole`` is all of its text, where something was cut off, else ``None``.
+
+    ``whole`` is the text of the parts, those of several joined by a line break. ``at`` is the place of the note in
+    ``content``, ``shown`` how many characters stand before it.
+    """
+
+    content: tuple[ToolPart, ...]
+    whole: str | None = None
+    at: int = 0
+    shown: int = 0
+
+    def with_handle(self, handle: str) -> tuple[ToolPart, ...]:
+        """The content, with a second line in the note that says how to read the rest; ``handle`` names the whole."""
+        noted = self.content[self.at] if self.whole is not None else None
+        if not isinstance(noted, Text):
+            return self.content
+        line = f'\n[To read on, call {READ_RESULT} with {{"handle": "{handle}", "start": {self.shown}}}.]'
+        return (*self.content[: self.at], Text(noted.text + line), *self.content[self.at + 1 :])
+
+
+def limit(content: tuple[ToolPart, ...], characters: int = CHARACTERS) -> Limited:
+    """Cut the text of a result at ``characters``; what fits is given back as it is."""
+    texts = [text_of(part) for part in content]
+    said = [text for text in texts if text is not None]
+    if sum(map(len, said)) <= characters:  # a character has one code point at least
+        return Limited(content)
+    total = sum(map(count, said))
+    if total <= characters:
+        return Limited(content)
+    note = f"\n[Result truncated: showing the first {characters} of {total} characters.]"
+    kept: list[ToolPart] = []
+    left, at = characters, None
+    for part, text in zip(content, texts, strict=True):
+        if text is None:
+            kept.append(part)
+            continue
+        if at is not None:
+            continue
+        piece, size = cut(text, 0, left)
+        if size <= left:
+            kept.append(part)
+            left -= size
+        else:
+            at = len(kept)
+            kept.append(Text(piece + note))
+    return Limited(tuple(kept), "\n".join(said), at or 0, characters)
+
+
+def stretch(whole: str, start: int, characters: int = CHARACTERS) -> str:
+    """What ``read_result`` gives: a stretch of a whole result, with a note when more follows."""
+    piece, total = cut(whole, max(start, 0), characters)
+    end = max(start, 0) + characters
+    more = f'\n[Characters {start} to {end} of {total}. Read on with "start": {end}.]'
+    return piece + more if end < total else piece
+
+
+def text_of(part: ToolPart) -> str | None:
+    """The text of a part that counts and may be cut; ``None`` for media and opaque parts."""
+    if isinstance(part, Text):
+        return part.text
+    return bytes(part.value_json).decode() if isinstance(part, Json) else None
+
+
+# -- one text --------------------------------------------------------------------------------------------------------
+
+_RUN: Final = 3
+"""Equal lines in a row that are left alone."""
+
+
+def compress(text: str, most: int = 20_000, head: int = 2000, tail: int = 3000) -> str:
+    """Fold runs of more than three equal lines; of what is still above ``most`` code points, keep head and tail."""
+    lines: list[str] = []
+    for line, run in groupby(text.split("\n")):
+        times = sum(1 for _ in run)
+        lines += [line] * times if times <= _RUN else [line, f"[repeated {times - 1} more time(s)]"]
+    folded = "\n".join(lines)
+    if len(folded) <= most:
+        return folded
+    omitted = len(folded) - head - tail
+    return f"{folded[:head]}\n[... {omitted} chars omitted (middle) ...]\n{folded[len(folded) - tail :]}"

@@ -1,0 +1,70 @@
+"""``palaver dialects``: every file format, and what each keeps and loses.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from palaver import transcripts
+from palaver.cli import stores
+from palaver.cli.terminal import console
+
+FIDELITY: Final = {
+    "bytes": "the same bytes",
+    "semantic": "equal values",
+    "text": "roles and text",
+    "write": "only written",
+}
+"""What a file is that was read and written, in words."""
+
+
+@click.command(name="dialects")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def command(names: tuple[str, ...], *, as_json: bool) -> None:
+    """List the file formats that are read and written; with NAME, say what one keeps and loses."""
+    if as_json:
+        stores.say_json(_plain(transcripts.get(name)) for name in names or transcripts.names())
+        return
+    out = console()
+    if names:
+        for each in names:
+            _one(each)
+        return
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    drawn.add_column("dialect", no_wrap=True, min_width=max(map(len, transcripts.names())))
+    for column in ("what it is", "read, then written", "branches", "resumes"):
+        drawn.add_column(column, overflow="fold")
+    for name in transcripts.names():
+        row = transcripts.get(name)
+        signs = ("✓" if row.tree else "·", "✓" if row.resumes else "·")
+        drawn.add_row(name, row.title, FIDELITY[row.fidelity], *signs)
+    out.print(drawn)
+    out.print(Text("palaver dialects NAME says what one keeps and loses.", "dim"))
+
+
+def _plain(row: transcripts.Dialect) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "title": row.title,
+        "fidelity": row.fidelity,
+        "branches": row.tree,
+        "resumes": row.resumes,
+        "keeps": row.keeps,
+        "loses": row.loses,
+    }
+
+
+def _one(name: str) -> None:
+    out = console()
+    row = transcripts.get(name)
+    out.print(Text.assemble((name, "bold"), f": {row.title}; {FIDELITY[row.fidelity]}"))
+    out.print(Text(f"  keeps: {', '.join(row.keeps)}"))
+    out.print(Text(f"  loses: {', '.join(row.loses)}"))

@@ -1,0 +1,263 @@
+"""Stages that empty results and reasoning: what was read stays in the thread, and a label stays in the prompt.
+
+Rules (docs/spec/kairo.md#3.3, KAI-10, D4, D30; golden ``compaction``):
+
+- A cleared result is a tool message still, with its call's id, its name, its error flag and all other fields: its
+  content, media too, is one label. So pairs stay whole, and the id is the handle by which the whole can be read.
+- ``supersede`` (ours) clears what is out of date: results of a call that was made again later, with the same
+  arguments, and answered without an error.
+- ``time_micro`` clears results older than 30 minutes but the last five, when the user's last message is an hour old,
+  and cuts long texts. ``snip`` clears all results but the last five; ``micro`` every one that the model has seen.
+- Reasoning becomes a label without proof and without fields of a provider. An answer loses all its proofs or none:
+  providers refuse a part of them. An answer with calls that the provider ran, or with blocks that nobody knows, keeps
+  its reasoning: on some wires those mean nothing without it.
+- What is no heavier than its label stays, as does what is a label already. One pass a stage; no JSON is read but the
+  arguments of calls, in ``supersede``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET
+
+from palaver.context import labels
+from palaver.context.labels import Kept, kept
+from palaver.context.plan import Item, Plan
+from palaver.context.rewrite import changed_with
+from palaver.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from palaver.core.parts import (
+    AnyPart,
+    AssistantPart,
+    Opaque,
+    Reasoning,
+    ServerToolResult,
+    Text,
+    ToolCall,
+)
+from palaver.tokens.estimate import estimate_text
+
+LAST_RESULTS: Final = labels.LAST
+"""How many results ``time_micro`` and ``snip`` leave."""
+LAST_MESSAGES: Final = 3
+"""How many messages keep their reasoning in ``snip``."""
+IDLE: Final = 60 * 60 * 1000
+"""Milliseconds since the user's last message from which on ``time_micro`` runs."""
+OLD: Final = 30 * 60 * 1000
+"""Milliseconds after which it clears a message."""
+LONGEST: Final = 500
+"""Characters of a text that it leaves."""
+
+Labeller: TypeAlias = Callable[[ToolMessage], str]
+_P = TypeVar("_P", bound=AnyPart)
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+def supersede(plan: Plan) -> Plan:
+    """Clear results of which a later call has the newer."""
+    alone = kept(plan)
+    places = [place for place in _superseded(plan.items) if not alone.untouchable[place]]
+    items = list(plan.items)
+    return plan.changed("supersede", items, _cleared(items, places, "supersede", labels.result))
+
+
+def time_micro(plan: Plan) -> Plan:
+    """Clear what is old, when the user was away."""
+    spoken = next((item.message.sent_at for item in reversed(plan.items) if _is_spoken(item.message)), None)
+    if spoken is None or plan.now - spoken < IDLE:
+        return plan
+    alone, before = kept(plan), plan.now - OLD
+    items = list(plan.items)
+    old = [
+        place for place, item in enumerate(items) if item.message.sent_at is not None and item.message.sent_at < before
+    ]
+    results = set(_results(plan, alone, LAST_RESULTS))
+    changed = _cleared(items, [place for place in old if place in results], "time_micro", labels.result)
+    for place in old:
+        if alone.removable(place):
+            cut = _cut(items[place])
+            if cut is not None:
+                items[place] = cut
+                changed += 1
+    return plan.changed("time_micro", items, changed)
+
+
+def snip(plan: Plan) -> Plan:
+    """Clear all results but the last five, and reasoning outside the last three messages."""
+    alone = kept(plan)
+    items = list(plan.items)
+    changed = _cleared(items, _results(plan, alone, LAST_RESULTS), "snip", labels.snipped)
+    changed += _quieted(items, alone, max(len(items) - LAST_MESSAGES, 0), "snip")
+    return plan.changed("snip", items, changed)
+
+
+def micro(plan: Plan) -> Plan:
+    """Clear every result that the model has seen, and all reasoning."""
+    alone = kept(plan)
+    items = list(plan.items)
+    changed = _cleared(items, _results(plan, alone, 0), "micro", labels.result)
+    changed += _quieted(items, alone, len(items), "micro")
+    return plan.changed("micro", items, changed)
+
+
+# -- which ones --------------------------------------------------------------------------------------------------------
+
+
+def _results(plan: Plan, alone: Kept, last: int) -> list[int]:
+    """Places of results that may be cleared, but for the last ones."""
+    places = [place for place, item in enumerate(plan.items) if type(item.message) is ToolMessage]
+    if last:
+        places = places[:-last]
+    untouchable = alone.untouchable
+    return [place for place in places if not untouchable[place]]
+
+
+def _superseded(items: Iterable[Item]) -> list[int]:
+    """Places of results whose call was made again later, and answered without an error; oldest first."""
+    calls: dict[str | None, tuple[str, bytes]] = {}
+    earlier: dict[tuple[str, bytes], list[int]] = {}
+    found: list[int] = []
+    for place, item in enumerate(items):
+        message = item.message
+        if type(message) is AssistantMessage:
+            for part in message.content:
+                if type(part) is ToolCall and not part.provider_executed:
+                    calls[part.id] = part.name, _canonical(part.arguments_json)
+        elif type(message) is ToolMessage:
+            call = calls.pop(message.tool_call_id, None)
+            if call is None:
+                continue
+            same = earlier.get(call)
+            if same is None:
+                earlier[call] = [place]
+                continue
+            if not message.is_error:
+                found += same
+                same.clear()
+            same.append(place)
+    found.sort()
+    return found
+
+
+def _canonical(arguments: str) -> bytes:
+    """Arguments in the one form that equal ones share; what cannot be read stands for itself."""
+    try:
+        return _encode(_decode(arguments))
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError):
+        return arguments.strip().encode("utf-8", "surrogatepass") or b"{}"
+
+
+def _is_spoken(message: Message) -> bool:
+    """Whether a person said it."""
+    return type(message) is UserMessage and message.mode != "tool" and not message.is_summary
+
+
+# -- what becomes of them ----------------------------------------------------------------------------------------------
+
+
+def _cleared(items: list[Item], places: Iterable[int], stage: str, label_of: Labeller) -> int:
+    """Put labels in the place of results; how many were heavier than theirs."""
+    changed = 0
+    for place in places:
+        item = items[place]
+        message = item.message
+        if type(message) is not ToolMessage or (message.metadata_json is not UNSET and labels.is_label(message)):
+            continue
+        label = label_of(message)
+        tokens = labels.result_tokens(label)
+        if tokens < item.tokens:
+            items[place] = Item(changed_with(message, (Text(label),), stage), tokens, item.origin)
+            changed += 1
+    return changed
+
+
+def _quieted(items: list[Item], alone: Kept, end: int, stage: str) -> int:
+    """Put labels in the place of reasoning before ``end``, but for the open turn; how many answers lost theirs."""
+    changed = 0
+    untouchable = alone.untouchable
+    for place in range(min(end, alone.open_turn)):
+        item = items[place]
+        message = item.message
+        if type(message) is not AssistantMessage or untouchable[place]:
+            continue
+        content = message.content
+        if Reasoning not in map(type, content):
+            continue
+        quiet = _quiet(content)
+        if quiet is not None:
+            message = changed_with(message, quiet[0], stage)
+            items[place] = Item(message, max(item.tokens - quiet[1], 0), item.origin)
+            changed += 1
+    return changed
+
+
+_BOUND: Final = frozenset({Opaque, ServerToolResult})
+
+
+def _quiet(content: tuple[AssistantPart, ...]) -> tuple[tuple[AssistantPart, ...], int] | None:
+    """Content with labels for reasoning, and the tokens won; ``None`` where none is to be had.
+
+    A proof counts when it is asked whether a label is shorter; estimates of tokens know the text only.
+    """
+    made: list[AssistantPart] = []
+    won = shorter = 0
+    for part in content:
+        if type(part) is Reasoning:
+            text, proof = part.text, len(part.signature or part.encrypted or "")
+            label = labels.reasoning(text)
+            if len(label) < len(text) + proof and (proof or label is not text):
+                shorter += 1
+            elif text:
+                label = text
+            won += estimate_text(text)
+            if text:
+                won -= estimate_text(label)
+                made.append(Reasoning(label))
+        elif type(part) in _BOUND or (type(part) is ToolCall and part.provider_executed):
+            return None
+        else:
+            made.append(part)
+    return (tuple(made), won) if made and shorter else None
+
+
+def _cut(item: Item) -> Item | None:
+    """A message whose long texts are cut; ``None`` where none is long."""
+    message = item.message
+    most = LONGEST + len(labels.CUT)
+    for part in message.content:
+        if type(part) is Text and len(part.text) > most:
+            break
+    else:
+        return None
+    if message.is_summary:
+        return None
+    changed: Message
+    if type(message) is UserMessage:
+        content, won = _trimmed(message.content)
+        changed = changed_with(message, content, "time_micro") if won else message
+    elif type(message) is AssistantMessage:
+        said, won = _trimmed(message.content)
+        changed = changed_with(message, said, "time_micro") if won else message
+    else:
+        return None
+    return Item(changed, max(item.tokens - won, 0), item.origin) if won > 0 else None
+
+
+def _trimmed(content: tuple[_P, ...]) -> tuple[tuple[_P | Text, ...], int]:
+    """Content whose long texts are cut, and the tokens won."""
+    won = 0
+    made: list[_P | Text] = []
+    for part in content:
+        if isinstance(part, Text) and len(part.text) > LONGEST + len(labels.CUT):
+            short = part.text[:LONGEST] + labels.CUT
+            won += estimate_text(part.text) - estimate_text(short)
+            made.append(Text(short, provider_json=part.provider_json))
+        else:
+            made.append(part)
+    return (tuple(made), won) if won > 0 else (content, 0)

@@ -1,0 +1,213 @@
+"""From a plan back to the thread: what stays of a conversation's path, and what stands in the place of the rest.
+
+Rules:
+
+- The entries before the first change stay as they are, and are shared with the conversation as it was. Behind it come
+  the messages of the plan, and at the end a record of what was done (``record``). Nothing is removed: the path as it
+  was is kept as a branch, and ``undone`` gives the conversation as it would be without the compaction.
+- Behind the last change, entries whose tag keeps them from models (records of the runtime, texts that only people see)
+  stay in their places. What else is hidden behind the first change, markers included, is not written again: a marker
+  whose turn is gone would hide another.
+- A message that moved keeps its id and its time; it is the same message at another place.
+- The record says which stages did what, and names the leaf of the path as it was. The first compaction of a path is
+  undone last.
+
+Source: law 9; docs/spec/pains.md#4; docs/spec/kairo.md#D36.
+
+How a message is changed by compaction: its content is another, all else is kept, and its metadata say which stage.
+
+Rules:
+
+- A changed message is of the same class, with every field it had. ``metadata["compaction"]`` names the stage; what was
+  in the metadata besides stays as it was written.
+- Built with ``structs.replace``: that is the cheapest way, and there are thousands of them.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeVar
+
+from msgspec import UNSET, Raw, UnsetType, structs
+
+from palaver.context.plan import SOURCE, Plan
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError
+from palaver.core.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from palaver.core.parts import AnyPart
+from palaver.threads.thread import Entry
+from palaver.threads.view import RECORD, is_sent
+
+# --- rewriting --------------------------------------------------------------------------------------------------------
+
+
+COMPACTION: Final = "compaction"
+"""The key of what compaction says of itself: in the metadata of what it shortened, in the payload of what it made."""
+
+
+class Rewritten(NamedTuple):
+    """How a path goes on: behind ``kept`` of its entries come ``messages``."""
+
+    kept: int
+    messages: tuple[Message, ...]
+
+
+class Undone(NamedTuple):
+    """How a compaction is undone: behind the entry ``leaf`` come ``messages``, which were said since."""
+
+    leaf: str | None
+    messages: tuple[Message, ...]
+
+
+def rewritten(
+    path: Sequence[Entry], messages: Sequence[Message], plan: Plan, *, learned: Mapping[str, Any] | None = None
+) -> Rewritten | None:
+    """What of a path stays, and what follows; ``None`` when no stage changed anything.
+
+    ``messages`` are what a view gave of the path, and what the plan was made of. ``learned`` is what the record says of
+    the model (``Ledger.learned``). Costs the length of the path.
+    """
+    if not plan.changes:
+        return None
+    places = {id(entry.message): place for place, entry in enumerate(path)}
+    stands = [places.get(id(message)) for message in messages]
+    after = [item.message for item in plan.items]
+    head = _alone(_same(messages, after, stands), stands)
+    most = min(len(messages), len(after)) - head
+    tail = _same(messages[::-1][:most], after[::-1][:most], [None if at is None else -at for at in stands[::-1][:most]])
+    kept = (stands[head - 1] or 0) + 1 if head else 0
+    begins = stands[len(stands) - tail] if tail else _end(stands)
+    stays = {id(message) for message in messages[len(messages) - tail :]}
+    behind = [
+        entry.message
+        for entry in path[kept if begins is None else begins :]
+        if id(entry.message) in stays or not is_sent(entry.message)
+    ]
+    return Rewritten(kept, (*after[head : len(after) - tail], *behind, record(path, plan, learned=learned)))
+
+
+def _same(one: Sequence[Message], other: Sequence[Message], stands: Sequence[int | None]) -> int:
+    """How many messages at the beginning are the same, and stand in the path in this order."""
+    before: int | None = None
+    for count, (mine, its, at) in enumerate(zip(one, other, stands, strict=False)):
+        if mine is not its or at is None or (before is not None and at <= before):
+            return count
+        before = at
+    return min(len(one), len(other))
+
+
+def _alone(head: int, stands: Sequence[int | None]) -> int:
+    """How many messages stay at the beginning so that nothing that comes later stands among them in the path.
+
+    A repair moves results to their calls: a later message may stand before one of them.
+    """
+    later = [at for at in stands[head:] if at is not None]
+    least = min(later) if later else None
+    while head and least is not None and (at := stands[head - 1]) is not None and at > least:
+        least = min(least, at)
+        head -= 1
+    return head
+
+
+def _end(stands: Sequence[int | None]) -> int | None:
+    """The place behind the last message that stands in the path."""
+    found = [at for at in stands if at is not None]
+    return max(found) + 1 if found else None
+
+
+def record(path: Sequence[Entry], plan: Plan, *, learned: Mapping[str, Any] | None = None) -> SystemMessage:
+    """The record of a compaction, which no view shows: what was done, and where the path ended before."""
+    changes: list[dict[str, Any]] = [
+        {"stage": each.stage, "messages": each.messages, "before": each.before, "after": each.after}
+        for each in plan.changes
+    ]
+    depth = len(path)
+    for place in range(len(path) - 1, -1, -1):
+        known = depth_of(path[place].message)
+        if known is not None:
+            depth += known - place
+            break
+    payload: dict[str, Any] = {"leaf": path[-1].id if path else None, "depth": depth, "stages": changes}
+    if learned is not None:
+        payload["learned"] = dict(learned)
+    return SystemMessage(source=SOURCE, tags=(RECORD,), mode="tool").replace(payload=payload)
+
+
+def depth_of(message: Message) -> int | None:
+    """How many entries were ever before the end of a conversation that was compacted, if this is the record of that."""
+    known = _said(message).get("depth")
+    return known if isinstance(known, int) else None
+
+
+def learned_before(message: Message) -> Mapping[str, Any] | None:
+    """What was learned of the model before a conversation was compacted, if this is the record of that."""
+    learned = _said(message).get("learned")
+    return learned if isinstance(learned, jsontext.FrozenDict) else None
+
+
+def is_record(message: Message) -> bool:
+    """Whether a message is the record of a compaction."""
+    return message.source == SOURCE and RECORD in message.tags
+
+
+def undone(path: Sequence[Entry]) -> Undone | None:
+    """How the last compaction of a path is undone; ``None`` when there is none."""
+    for place in range(len(path) - 1, -1, -1):
+        message = path[place].message
+        if is_record(message):
+            leaf = _said(message).get("leaf")
+            after = tuple([entry.message for entry in path[place + 1 :]])
+            return Undone(leaf if isinstance(leaf, str) else None, after)
+    return None
+
+
+def _said(message: Message) -> Mapping[str, Any]:
+    """What a record says; nothing where it is none."""
+    if not is_record(message) or message.payload_json is UNSET:
+        return {}
+    return jsontext.view(message.payload_json) if jsontext.kind(message.payload_json) == "an object" else {}
+
+
+# --- changing ---------------------------------------------------------------------------------------------------------
+
+
+_M = TypeVar("_M", UserMessage, AssistantMessage, ToolMessage)
+
+
+def marked(metadata: Raw | UnsetType, stage: str) -> Raw:
+    """Metadata that name a stage. What is no object cannot, and stays."""
+    if metadata is UNSET:
+        return _fresh(stage)
+    text = bytes(metadata)
+    if text[:1] == b"{" and text[-1:] == b"}" and b"compaction" not in text and b"\\" not in text:
+        inside = text[1:-1].strip()
+        return Raw(b"{" + inside + b"," + _pair(stage) + b"}") if inside else _fresh(stage)
+    return _remarked(metadata, stage)
+
+
+def _remarked(metadata: Raw, stage: str) -> Raw:
+    if jsontext.is_null(metadata):
+        return _fresh(stage)
+    try:
+        fields = jsontext.fields(metadata)
+    except DecodeError:
+        return metadata
+    fields[COMPACTION] = jsontext.raw(stage)
+    return jsontext.raw(fields)
+
+
+def _pair(stage: str) -> bytes:
+    return b'"compaction":"' + stage.encode() + b'"'
+
+
+@cache
+def _fresh(stage: str) -> Raw:
+    return Raw(b"{" + _pair(stage) + b"}")
+
+
+def changed_with(message: _M, content: tuple[AnyPart, ...], stage: str) -> _M:
+    """A message with other content, marked."""
+    return structs.replace(message, content=content, metadata_json=marked(message.metadata_json, stage))

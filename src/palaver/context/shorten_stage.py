@@ -1,0 +1,324 @@
+"""Shrinking and trimming: results get shorter, then whole rounds go, oldest first, until the plan fits.
+
+Rules (docs/spec/codebuff.md#9.2, #9.3 and #11; CBF-27, CBF-28):
+
+- ``simplify``: of results of terminal tools the 5 newest stay, older ones say only which command ran and how it ended.
+  Background processes and errors are left alone, and do not count among the 5.
+- ``omit_large``: an output of more than 1,000 characters gives way to its size. A text counts as it is, anything else
+  as its JSON.
+- ``trim`` removes rounds until the plan fits, and not one more. Each run of removed messages becomes one placeholder; a
+  run that weighs no more than its placeholder stays. A placeholder of an earlier trim is taken into the run beside it.
+  When what is kept exceeds the capacity alone, all else is removed, and ``Compacted.fits`` is false.
+- Untouchable messages (``kept``) are left alone by all three. Shortened results keep all fields, and gain the name of
+  the stage in their metadata.
+
+The original differs in two faults that were measured: it removes half of what it has to, and calls without their
+results.
+
+The stage ``shorten``: a message that fills a good part of the window keeps its head and its tail.
+
+Rules (ours; docs/spec/kairo.md#3.7):
+
+- Shortened is what weighs more than a quarter of the capacity: texts of users and answers, and results that the model
+  has seen. So a single huge message can be compacted too, without a model.
+- Nothing untouchable is. The first user message, the task, only where the plan cannot fit without: where all that must
+  stay is more than the capacity.
+- ``cut_results`` is for results alone, and cuts also those that the model has not seen: nothing else helps against one
+  that fills the window. It is no part of a pipeline; somebody must ask for it.
+- Texts are cut, and JSON that a tool gave becomes a cut text; of each a head and a tail stay, and a line between that
+  says how many characters were left out. A result's line names its call, by which the whole can be read. Calls,
+  reasoning and media stay, as do summaries, and texts of less than twice ``LEAST`` characters.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final, TypeVar
+
+from palaver.context import labels
+from palaver.context.labels import TERMINAL, Kept, failed, kept, objects, record_of, rounds, standing
+from palaver.context.plan import Item, Plan
+from palaver.context.rewrite import changed_with
+from palaver.core import canonical
+from palaver.core.messages import AssistantMessage, ToolMessage, UserMessage
+from palaver.core.parts import AnyPart, Json, Text, ToolPart
+from palaver.tokens.estimate import estimate, estimate_text
+
+# --- trimming ---------------------------------------------------------------------------------------------------------
+
+
+NEWEST: Final = 5
+"""Results of terminal tools that stay as they are."""
+LARGE: Final = 1000
+"""Characters that an output may have."""
+OMITTED: Final = "<system>Previous message(s) omitted due to length</system>"
+LARGE_OMITTED: Final = "[LARGE_TOOL_RESULT_OMITTED]"
+
+_WEIGHT: Final = estimate_text(OMITTED)
+
+
+# -- shorter results ---------------------------------------------------------------------------------------------------
+
+
+def simplify(plan: Plan, *, tools: Collection[str] = TERMINAL, newest: int = NEWEST) -> Plan:
+    """Terminal results beyond the newest ones, as ``{command, message?, stdoutOmittedForLength, exitCode?}``."""
+    left = newest
+    older: set[int] = set()
+    for place in range(len(plan.items) - 1, -1, -1):
+        message = plan.items[place].message
+        if isinstance(message, ToolMessage) and message.tool_name in tools and _may_be_simple(message):
+            if left <= 0:
+                older.add(place)
+            left -= 1
+    return _shorter(plan, "simplify", _simple, older) if older else plan
+
+
+def _may_be_simple(message: ToolMessage) -> bool:
+    return not failed(message) and not any("processId" in each for each in objects(message))
+
+
+def _simple(message: ToolMessage) -> Sequence[ToolPart]:
+    """What is left of a result; media and unknown blocks stay."""
+    ran = next((each for each in objects(message) if isinstance(each.get("command"), str)), {"command": ""})
+    fields = {"command": ran["command"]}
+    if "message" in ran:
+        fields["message"] = ran["message"]
+    fields["stdoutOmittedForLength"] = True
+    if "exitCode" in ran:
+        fields["exitCode"] = ran["exitCode"]
+    return (Json.of(fields), *[part for part in message.content if not isinstance(part, Text | Json)])
+
+
+def omit_large(plan: Plan, *, limit: int = LARGE) -> Plan:
+    """Outputs of more than ``limit`` characters, as ``{message, originalSize}``."""
+
+    def small(message: ToolMessage) -> Sequence[ToolPart]:
+        return [_omitted(size) if (size := _size(part)) > limit else part for part in message.content]
+
+    return _shorter(plan, "omit_large", small)
+
+
+def _omitted(size: int) -> Json:
+    return Json.of({"message": LARGE_OMITTED, "originalSize": size})
+
+
+def _size(part: ToolPart) -> int:
+    match part:
+        case Text():
+            return len(part.text)
+        case Json():
+            return len(bytes(part.value_json).decode())
+        case _:
+            return len(canonical.encode(part).decode())
+
+
+def _shorter(
+    plan: Plan, stage: str, content: Callable[[ToolMessage], Sequence[ToolPart]], places: Collection[int] | None = None
+) -> Plan:
+    """The plan with other content in its results, where that is less."""
+    untouchable = kept(plan).untouchable
+    items = list(plan.items)
+    changed = 0
+    for place, item in enumerate(plan.items):
+        if (
+            untouchable[place]
+            or not isinstance(item.message, ToolMessage)
+            or (places is not None and place not in places)
+        ):
+            continue
+        message = changed_with(item.message, tuple(content(item.message)), stage)
+        tokens = estimate(message)
+        if tokens < item.tokens:
+            items[place] = Item(message, tokens, item.origin)
+            changed += 1
+    return plan.changed(stage, items, changed) if changed else plan
+
+
+# -- fewer messages ----------------------------------------------------------------------------------------------------
+
+
+def trim(plan: Plan) -> Plan:
+    """Without the oldest rounds, as many as it takes to fit; the same object when it fits."""
+    if plan.tokens <= plan.capacity:
+        return plan
+    spans = list(_spans(plan))
+    end = _enough(plan, spans)
+    items: list[Item] = []
+    run: list[Item] = []
+    removed = 0
+    for place, (span, removable) in enumerate(spans):
+        if removable and (place < end or (run and _is_placeholder(span))):
+            run += span
+            continue
+        removed += _close(plan, run, items)
+        items += span
+        run = []
+    removed += _close(plan, run, items)
+    return plan.changed("trim", items, removed)
+
+
+def _spans(plan: Plan) -> Iterator[tuple[tuple[Item, ...], bool]]:
+    """The rounds of a plan, and whether each may be removed."""
+    held = kept(plan)
+    for start, end in rounds(plan.items):
+        yield plan.items[start:end], all(held.removable(place) for place in range(start, end))
+
+
+def _enough(plan: Plan, spans: Sequence[tuple[Sequence[Item], bool]]) -> int:
+    """How many rounds from the oldest on have to go, where they may, for the rest to fit."""
+    before = gain = run = gone = 0
+    for place, (span, removable) in enumerate(spans):
+        if not removable:
+            before, run = gain, 0
+            continue
+        run += sum([item.tokens for item in span])
+        gone += len(span)
+        gain = before + max(run - _WEIGHT, 0)
+        if plan.weighing(plan.sum - gain, len(plan.items) - gone + 1) <= plan.capacity:
+            return place + 1
+    return len(spans)
+
+
+def _close(plan: Plan, run: Sequence[Item], items: list[Item]) -> int:
+    """End a run of removed messages. Gives the number of messages that its placeholder stands for."""
+    if sum([item.tokens for item in run]) <= _WEIGHT:
+        items += run
+        return 0
+    items.append(standing(plan, "trim", OMITTED, run))
+    return len(run)
+
+
+def _is_placeholder(span: Sequence[Item]) -> bool:
+    return (record_of(span[0].message) or {}).get("stage") == "trim"
+
+
+# --- shortening -------------------------------------------------------------------------------------------------------
+
+
+CUT: Final = "cut_results"
+SHARE: Final = 4
+"""A message may weigh one part in so many of the capacity."""
+LEAST: Final = 1_000
+"""Characters that stay of a text at least."""
+
+_P = TypeVar("_P", bound=AnyPart)
+_Shortened = UserMessage | AssistantMessage | ToolMessage
+
+
+def shorten(plan: Plan) -> Plan:
+    """Cut the middle out of what is too large."""
+    limit = _limit(plan)
+    large = [place for place, item in enumerate(plan.items) if item.tokens > limit]
+    if not large:
+        return plan
+    alone = kept(plan)
+    items = list(plan.items)
+    changed = 0
+    for place in large:
+        if alone.removable(place) or _too_large(plan, alone, place):
+            shorter = _shorter_message(items[place], limit)
+            if shorter is not None:
+                items[place] = shorter
+                changed += 1
+    return plan.changed("shorten", items, changed)
+
+
+def cut_results(plan: Plan) -> Plan:
+    """Cut the middle out of results that are too large, also out of those that the model has not seen."""
+    items = list(plan.items)
+    changed = 0
+    for place in oversized(plan):
+        shorter = _shorter_message(items[place], _limit(plan), CUT)
+        if shorter is not None:
+            items[place] = shorter
+            changed += 1
+    return plan.changed(CUT, items, changed)
+
+
+def oversized(plan: Plan) -> list[int]:
+    """Places of results that ``cut_results`` would cut."""
+    kinds = enumerate(plan.items)
+    return [
+        place
+        for place, item in kinds
+        if isinstance(item.message, ToolMessage) and not item.message.verbatim and item.tokens > _limit(plan)
+    ]
+
+
+def _limit(plan: Plan) -> int:
+    """What a message may weigh, by estimate."""
+    return int(plan.capacity / SHARE / plan.scale) if plan.scale > 0 else 0
+
+
+def _too_large(plan: Plan, alone: Kept, place: int) -> bool:
+    """Whether nothing else helps: what is not to be touched does not fit beside a task that stays."""
+    if alone.untouchable[place]:
+        return False
+    stays = sum([item.tokens for item, held in zip(plan.items, alone.untouchable, strict=True) if held])
+    return plan.weighing(stays + plan.items[place].tokens, sum(alone.untouchable) + 1) > plan.capacity
+
+
+def _shorter_message(item: Item, limit: int, stage: str = "shorten") -> Item | None:
+    """A message that weighs no more than the limit, or as near to that as it can; ``None`` where nothing is won."""
+    message = item.message
+    if not isinstance(message, _Shortened) or (message.is_summary and isinstance(message, UserMessage)):
+        return None
+    if not any(map(_is_long, message.content)):
+        return None
+    weight = estimate(message)
+    wanted = limit / item.tokens
+    best = item
+    for share in (wanted, wanted * 0.7, wanted * 0.4, 0.0):
+        cut = _with_share(message, share, stage)
+        tokens = -(-item.tokens * estimate(cut) // weight)  # whatever counted them
+        if tokens < best.tokens:
+            best = Item(cut, tokens, item.origin)
+        if tokens <= limit:
+            break
+    return None if best is item else best
+
+
+def _with_share(message: _Shortened, share: float, stage: str) -> _Shortened:
+    match message:
+        case UserMessage():
+            return changed_with(message, _halves(message.content, share), stage)
+        case AssistantMessage():
+            return changed_with(message, _halves(message.content, share), stage)
+        case ToolMessage():
+            content = tuple([_as_text(part) for part in message.content])
+            return changed_with(message, _halves(content, share, message.tool_call_id), stage)
+
+
+def _halves(content: tuple[_P, ...], share: float, call: str | None = None) -> tuple[_P | Text, ...]:
+    """Content whose long texts keep a share of their characters."""
+    return tuple([_cut(part, share, call) if isinstance(part, Text) and _is_long(part) else part for part in content])
+
+
+def _cut(part: Text, share: float, call: str | None) -> Text:
+    text = part.text
+    stays = max(int(len(text) * share), LEAST)
+    line = labels.left_out(len(text) - stays, call)
+    stays = max(stays - len(line), 0)
+    if stays + len(line) >= len(text):
+        return part
+    head = stays * 2 // 3
+    tail = stays - head
+    line = labels.left_out(len(text) - stays, call)
+    return Text(text[:head] + line + text[len(text) - tail :], provider_json=part.provider_json)
+
+
+def _is_long(part: AnyPart) -> bool:
+    match part:
+        case Text():
+            return len(part.text) > 2 * LEAST
+        case Json():
+            return len(memoryview(part.value_json)) > 2 * LEAST
+        case _:
+            return False
+
+
+def _as_text(part: ToolPart) -> ToolPart:
+    """Long JSON as a text, which can be cut."""
+    return Text(bytes(part.value_json).decode("utf-8", "replace")) if type(part) is Json and _is_long(part) else part

@@ -1,0 +1,105 @@
+"""How many tokens a prompt would be, asked of its provider: exact, and before anything is answered.
+
+Rules:
+
+- What is counted is the body that would be sent, as the wire writes it: system messages, tools and media count too, and
+  so does what the prompt lost on the way, by not being there.
+- How an endpoint counts is a row of data (``Endpoint.counting``). Of the body it is sent the fields that its page
+  names; those that only steer the answer (``max_tokens``, ``stream``) are refused there.
+- A model whose endpoint has no such row cannot count, and says so: nothing is guessed in its place. An estimate costs
+  nothing (``palaver.tokens.estimate``), a tokeniser no request (``palaver.tokens.tokenisers``).
+- It is a request like any other: credentials, retries, time limits and errors are those of the model.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any, Final
+from urllib.parse import quote
+
+import anyio
+import msgspec
+
+from palaver.core.errors import CapabilityError, DecodeError, PalaverError, TimedOutError
+from palaver.models import http
+from palaver.models.endpoint import Counting
+from palaver.models.http import persisting, refused, request
+from palaver.models.http_model import Model, written
+from palaver.models.language_model import LanguageModel, OnNotice, Prompt
+from palaver.models.redaction import without_secrets
+
+_LIMIT: Final = 1_048_576
+"""Bytes of an answer at most; it is a number, and little more."""
+
+
+async def count_tokens(model: LanguageModel, prompt: Prompt, *, on_notice: OnNotice | None = None) -> int:
+    """Tokens that the provider counts in a prompt, without answering it.
+
+    Raises ``CapabilityError`` for a model that cannot be asked that, and otherwise as ``language_model`` says.
+    """
+    if not isinstance(model, Model):
+        raise CapabilityError(f"{model.name}: only the model of a provider counts tokens, not a {type(model).__name__}")
+    counting = model.endpoint.counting
+    if counting is None:
+        spoken = f"{model.endpoint.provider_name} has no way to count the tokens of a prompt on {model.endpoint.wire}"
+        raise CapabilityError(f"{model.name}: {spoken}; a tokeniser or an estimate counts without asking")
+    named = counting.named(model.id)
+    encoded = written(model).encode(prompt, stream=False)
+    body = counted_body(counting, named, b"".join(encoded.chunks))
+    url = counting.url.replace("{model}", quote(named, safe=""))
+
+    async def attempt() -> int:
+        secrets: list[str] = []
+        try:
+            return await _asked(model, counting, url, body, secrets)
+        except PalaverError as error:
+            without_secrets(error, secrets)
+            raise
+
+    return await persisting(model, attempt, on_notice)
+
+
+def counted_body(counting: Counting, model_id: str, body: bytes) -> bytes:
+    """What is sent to count a body: the fields that are taken, each byte for byte as it was written."""
+    fields: dict[str, Any] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    if counting.takes is not None:
+        fields = {name: each for name, each in fields.items() if name in counting.takes}
+    fields.update((name, text.replace("{model}", model_id)) for name, text in counting.adds.items())
+    made: Any = b64encode(msgspec.json.encode(fields)).decode() if counting.base64 else fields
+    for name in reversed(counting.inside):
+        made = {name: made}
+    return msgspec.json.encode(made)
+
+
+async def _asked(model: Model, counting: Counting, url: str, body: bytes, secrets: list[str]) -> int:
+    """Ask once."""
+    call = await request(model, url, (body,), secrets=secrets)
+    patience = model.timeouts.whole
+    with anyio.move_on_after(patience):
+        arriving = await http.send(model.http, call, model.timeouts)
+        try:
+            if not 200 <= arriving.status < 300:  # noqa: PLR2004 (success)
+                await refused(model, model.endpoint.wire, arriving)
+            told, _ = await arriving.read(_LIMIT)
+            return _number(model, counting, told)
+        finally:
+            await arriving.aclose()
+    raise TimedOutError(f"{model.name}: no count within {patience:g} s", phase="first_token")
+
+
+def _number(model: Model, counting: Counting, told: bytes) -> int:
+    path = ".".join(counting.found)
+    try:
+        found: Any = msgspec.json.decode(told)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DecodeError(f"a count that is no JSON: {error}", source=model.name) from None
+    try:
+        for name in counting.found:
+            found = found[name]
+    except (KeyError, TypeError, IndexError):
+        found = None
+    if type(found) is not int or found < 0:
+        raise DecodeError("a count without a number", path=path, source=model.name)
+    return found

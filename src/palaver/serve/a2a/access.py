@@ -1,0 +1,106 @@
+"""Who may ask an A2A agent: what ``palaver.serve.http.access`` checks, in front of the SDK's routes.
+
+Rules:
+
+- The card is public, as A2A has it. It says that a bearer token is asked for, where one is.
+- A body is JSON and has a length and a time limit; the SDK has neither.
+- A token that belongs to a client makes its bearer the user of the SDK: tasks are the user's own, and contexts too, for
+  the client of a turn is then ``user:context``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from starlette.authentication import SimpleUser
+from starlette.requests import ClientDisconnect, Request
+
+from palaver.core.errors import SwarmError
+from palaver.serve.a2a.sdk import (
+    AgentCard,
+    HTTPAuthSecurityScheme,
+    RequestContext,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
+from palaver.serve.http.access import check_json
+from palaver.serve.http.errors import Refused, refusal
+from palaver.serve.http.request_body import body_of
+from palaver.swarm.names import checked_client, is_name
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from palaver.serve.http.access import Access, Limits
+
+CARD: Final = "/.well-known/agent-card.json"
+_BEARER: Final = "bearer"
+_BODIES: Final = frozenset({"POST", "PUT", "PATCH"})
+
+
+class Gatekeeper:
+    """ASGI middleware: checks requests before the SDK reads them."""
+
+    def __init__(self, app: ASGIApp, access: Access, limits: Limits) -> None:
+        """Stand in front of an application."""
+        self._app, self._access, self._limits = app, access, limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http" or scope["path"] == CARD:
+            await self._app(scope, receive, send)
+            return
+        try:
+            receive = await self._checked(Request(scope, receive))
+        except ClientDisconnect:
+            return
+        except Refused as error:
+            await refusal(error).response()(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _checked(self, request: Request) -> Receive:
+        """Check a request; give what its body is read by, which has been read already. Raises ``Refused``."""
+        self._access.check_origin(request)
+        user = self._access.client_of(request)
+        if user is not None:
+            request.scope["user"] = SimpleUser(user)
+        if request.method not in _BODIES:
+            return request.receive
+        body = await body_of(request, self._limits)
+        if body:
+            check_json(request)
+        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Message:
+            return waiting.pop() if waiting else await request.receive()
+
+        return receive
+
+
+def client_of(context: RequestContext) -> str:
+    """The client of a request: its context, below the user whose token was shown. Raises ``DecodeError``."""
+    name = context.context_id or ""
+    user = context.call_context.user
+    return checked_client(f"{user.user_name}:{name}" if user.is_authenticated else name)
+
+
+def check_users(names: Iterable[str]) -> None:
+    """Check the users that have tokens. Raises ``SwarmError`` for a name in which a context could be read."""
+    for name in names:
+        if ":" in name or not is_name(name):
+            raise SwarmError(f"a user of A2A has a name of letters, digits and . _ ~ @ + -, not {name!r}")
+
+
+def with_bearer(card: AgentCard) -> AgentCard:
+    """A copy of a card that says that a bearer token is asked for."""
+    made = AgentCard()
+    made.CopyFrom(card)
+    scheme = SecurityScheme(http_auth_security_scheme=HTTPAuthSecurityScheme(scheme=_BEARER))
+    made.security_schemes[_BEARER].CopyFrom(scheme)
+    made.security_requirements.append(SecurityRequirement(schemes={_BEARER: StringList()}))
+    return made

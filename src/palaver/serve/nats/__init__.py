@@ -1,0 +1,8 @@
+"""The bus over NATS JetStream (extra ``nats``). Nothing in ``palaver.swarm`` imports this.
+
+Stability: experimental.
+"""
+
+from palaver.serve.nats.bus import PREFIX, STREAM, NatsBus
+
+__all__ = ["PREFIX", "STREAM", "NatsBus"]

@@ -1,0 +1,226 @@
+"""Take conversations in, each once, however often they are given.
+
+Rules:
+
+- A conversation is known by what it says: a chain of hashes, one for each message, each over the message as it was
+  given and the hash before it. What was taken in before adds nothing, wherever it came from.
+- A conversation that begins with the whole of one that was taken in is its continuation: only what is new joins.
+- A conversation from a source that was taken in before, and that differs somewhere in the middle, becomes a branch of
+  that thread at the place where they part: an edited file is an edit.
+- Anything else is a new thread. Its metadata keep what was taken in (``imported``: hashes and sources), so that all of
+  this holds in the next process too.
+- The thread is named by what it says, so that of two processes that take the same conversation in at once, one begins
+  it, and the other finds it. That is all one learns of the other: a continuation that it took in meanwhile is not seen.
+- An import that was cut off goes on where it stopped: the thread knows its source before the first message joins.
+- Nothing is guessed, and nothing is removed.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from palaver.core.errors import ConflictError, NotFoundError
+from palaver.core.messages import Message
+from palaver.store import message_codec
+from palaver.store.store import Store
+from palaver.threads.thread import MAIN, Thread
+
+IMPORTED: Final = "imported"
+"""The key of a thread's metadata that says what was taken in."""
+
+_START: Final = b"palaver conversation"
+_SHORT: Final = 32
+_FIXED: Final = 0xF << 76 | 3 << 62
+_VERSION_8: Final = 8 << 76 | 2 << 62
+
+
+class _Known(NamedTuple):
+    """Where a conversation that was taken in ends."""
+
+    thread: str
+    branch: str
+    head: str | None
+
+
+class Taken(NamedTuple):
+    """What became of a conversation: where it is, and how many of its messages were new."""
+
+    thread: str
+    branch: str
+    new: int
+    known: int
+
+
+class _Imported(Struct, frozen=True):
+    """What the metadata of a thread say was taken in."""
+
+    conversations: dict[str, tuple[str, str | None]] = {}
+    sources: tuple[str, ...] = ()
+
+
+def _imported(metadata: Mapping[str, Any]) -> _Imported:
+    """Read it; what somebody else put under that key says nothing."""
+    try:
+        return msgspec.convert(metadata.get(IMPORTED, {}), _Imported)
+    except msgspec.ValidationError:
+        return _Imported()
+
+
+class Intake:
+    """Takes conversations into one store."""
+
+    def __init__(self, store: Store) -> None:
+        """Learn from the threads of the store what was taken in before."""
+        self._store = store
+        self._by_hash: dict[str, _Known] = {}
+        self._by_source: dict[str, str] = {}
+        for info in store.threads():
+            self._learn(info.id, info.metadata)
+
+    def _learn(self, thread: str, metadata: Mapping[str, Any]) -> bool:
+        """Take over what the metadata of a thread say; give whether a conversation of it was new."""
+        known = _imported(metadata)
+        before = len(self._by_hash)
+        for each, (branch, head) in known.conversations.items():
+            self._by_hash[each] = _Known(thread, branch, head)
+        for source in known.sources:
+            self._by_source[source] = thread
+        return len(self._by_hash) > before
+
+    def take(
+        self,
+        messages: Sequence[Message],
+        *,
+        source: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Taken:
+        """Take a conversation in. ``source`` names where it came from; title and metadata are those of a new thread.
+
+        Raises what ``Store.append`` raises.
+        """
+        digests = [message_codec.pack(message).body.digest for message in messages]
+        chain = _chain(digests)
+        found = self._current(chain[-1])
+        if found is not None:
+            self._note(found.thread, {}, source)
+            return Taken(found.thread, found.branch, 0, len(messages))
+        place = self._begun(chain) or self._edited(digests, source)
+        if place is None:
+            begun: dict[str, Any] = {IMPORTED: {"conversations": {}, "sources": [] if source is None else [source]}}
+            place = Taken(_thread_id(chain), MAIN, 0, 0)
+            try:
+                self._store.create(place.thread, title=title, metadata={**(metadata or {}), **begun})
+            except ConflictError:
+                place = self._parted(self._store.load(place.thread), digests)
+        rest = messages[place.known :]
+        if messages and not rest:
+            self._learn(place.thread, self._store.info(place.thread).metadata)
+            return place
+        appended = self._store.append(place.thread, rest, branch=place.branch, key=f"import {chain[-1]}")
+        self._note(place.thread, {chain[-1]: (place.branch, appended.head)}, source)
+        return place._replace(new=0 if appended.repeated else len(rest))
+
+    def _begun(self, chain: Sequence[str]) -> Taken | None:
+        """Find the longest beginning that was taken in, and whose branch still ends there."""
+        length = len(chain) - 1
+        while length > 0:
+            found = self._current(chain[length - 1])
+            if found is not None:
+                info = self._store.info(found.thread)
+                if info.branches.get(found.branch) == found.head:
+                    return Taken(found.thread, found.branch, 0, length)
+                if self._learn(found.thread, info.metadata):  # another process has taken more of it in
+                    length = len(chain)
+            length -= 1
+        return None
+
+    def _current(self, chained: str) -> _Known | None:
+        """Where a conversation ends that was taken in; ``None`` also when its thread was deleted since."""
+        found = self._by_hash.get(chained)
+        if found is None:
+            return None
+        try:
+            self._store.info(found.thread)
+        except NotFoundError:
+            self._by_hash = {each: known for each, known in self._by_hash.items() if known.thread != found.thread}
+            self._by_source = {each: thread for each, thread in self._by_source.items() if thread != found.thread}
+            return None
+        return found
+
+    def _edited(self, digests: Sequence[bytes], source: str | None) -> Taken | None:
+        """Find where a conversation parts from what its source said before; ``None`` when it says something else."""
+        thread = self._by_source.get(source or "")
+        if thread is None:
+            return None
+        tree = self._store.load(thread)
+        if len(tree) and _common(tree, digests)[0] is None:
+            return None
+        return self._parted(tree, digests)
+
+    def _parted(self, tree: Thread, digests: Sequence[bytes]) -> Taken:
+        """Find where a conversation parts from a thread, and begin a branch there."""
+        if not len(tree):
+            return Taken(tree.id, MAIN, 0, 0)  # the import that began it was cut off, or goes on right now
+        place, length = _common(tree, digests)
+        if length == len(digests):
+            return Taken(tree.id, MAIN if place is None else _through(tree, place), 0, length)
+        number = next(n for n in range(2, len(tree) + 3) if f"import-{n}" not in tree.branches)
+        branch = f"import-{number}"
+        self._store.fork(tree.id, branch, at=place)
+        return Taken(tree.id, branch, 0, length)
+
+    def _note(self, thread: str, conversations: Mapping[str, tuple[str, str | None]], source: str | None) -> None:
+        """Write down in the thread what was taken in."""
+        metadata = dict(self._store.info(thread).metadata)
+        known = _imported(metadata)
+        sources = [*known.sources]
+        if source is not None and source not in sources:
+            sources.append(source)
+        elif not conversations:
+            return
+        metadata[IMPORTED] = {
+            "conversations": {**known.conversations, **conversations},
+            "sources": sources,
+        }
+        self._learn(thread, self._store.update(thread, metadata=metadata).metadata)
+
+
+def _chain(digests: Sequence[bytes]) -> list[str]:
+    chain: list[str] = []
+    last = sha256(_START).digest()
+    for digest in digests:
+        last = sha256(last + digest).digest()
+        chain.append(last.hex()[:_SHORT])
+    return chain or [last.hex()[:_SHORT]]
+
+
+def _thread_id(chain: Sequence[str]) -> str:
+    """A name for the thread of a conversation, the same whoever takes it in: a UUID of version 8 (RFC 9562)."""
+    return str(UUID(int=int(chain[-1], 16) & ~_FIXED | _VERSION_8))
+
+
+def _common(tree: Thread, digests: Sequence[bytes]) -> tuple[str | None, int]:
+    """Walk down a tree as far as it says the same; give the last entry and how many messages that were."""
+    place: str | None = None
+    for length, digest in enumerate(digests):
+        for child in tree.children(place):
+            if message_codec.pack(message_codec.unstamped(tree.entry(child))[0]).body.digest == digest:
+                place = child
+                break
+        else:
+            return place, length
+    return place, len(digests)
+
+
+def _through(tree: Thread, entry: str) -> str:
+    """The first branch that an entry is on."""
+    return next((name for name in tree.branches if any(each.id == entry for each in tree.path(name))), MAIN)

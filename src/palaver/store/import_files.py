@@ -1,0 +1,469 @@
+"""Take the files of dialects into a store, as they are read, each once.
+
+Rules:
+
+- What a reader of ``palaver.transcripts`` gives joins as it comes, a slice at a time, with the ids of the file. So a file
+  of any size goes in with little memory, what was taken in before an interruption stays, and reading a file again adds
+  what is new.
+- A file whose size and time have not changed since it was read whole is not read again; neither is one whose bytes have
+  not. Which files a thread came from stands in its metadata, under ``files``.
+- An entry that is there with another message, because somebody edited the file, or because its end was not yet written,
+  joins beside the old one under an id of its own, and what follows it follows the new one.
+- A branch moves to where the file says as long as it stands where a file left it and the file still has what stands
+  there: on the way to its new end, on another of its own branches, or, where the end was not yet written whole, as the
+  first bytes of what is there now. Otherwise it stays, and the file's end gets a branch of its own, ``import-2`` and so
+  on; the next import from that file moves it on. So no import takes an entry off all branches but a half-written end.
+- A byte order mark, and line breaks of another kind, make no other record.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from itertools import count, takewhile
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
+
+from palaver.core import canonical, jsontext
+from palaver.core.errors import NotFoundError, StoreError, excerpt
+from palaver.core.messages import BOOKKEEPING, Message, UserMessage
+from palaver.store import message_codec
+from palaver.store.store import Store, ThreadInfo
+from palaver.threads.people_view import is_shown
+from palaver.threads.thread import MAIN, Entry
+from palaver.threads.view import RECORD
+from palaver.transcripts import original_bytes
+from palaver.transcripts.conversation import Began, Ended, Joined, Noted, Step, derived_id
+from palaver.transcripts.unknown_fields import Drift
+
+FILES: Final = "files"
+"""The key of a thread's metadata that says which files it came from."""
+
+HEADS: Final = "file_heads"
+"""The key of a thread's metadata that says where files left its branches."""
+
+_SLICE: Final = 256
+_TITLE: Final = 80
+_BYTES: Final = 4 << 20
+_RACY: Final = 2_000_000_000
+"""A file that changed less than this before it was read, in nanoseconds, may change again within the same time."""
+
+
+class FileState(Struct, frozen=True):
+    """What tells whether a file has changed: size in bytes, time of the last change and of reading in nanoseconds."""
+
+    path: str
+    size: int
+    changed_at: int
+    read_at: int
+
+
+class Filed(Struct, frozen=True):
+    """What became of a conversation of a file. ``messages`` and ``new`` do not count records that are no messages."""
+
+    thread: str
+    messages: int
+    new: int
+    title: str | None = None
+    branch: str | None = None
+    """The branch that was made or moved because the conversation parts from the thread's own; the first of them."""
+    more_branches: tuple[str, ...] = ()
+
+
+class _File(Struct, frozen=True):
+    """What is known of a file that was read whole; ``conversations`` are its threads and how many messages they had."""
+
+    size: int
+    changed_at: int
+    read_at: int
+    sha256: str
+    conversations: dict[str, int] = {}
+
+
+class Filing:
+    """Takes files into one store."""
+
+    def __init__(self, store: Store) -> None:
+        """Learn from the threads of the store which files it knows."""
+        self._store = store
+        self._files: dict[str, _File] = {}
+        for info in store.threads():
+            self._files.update(_files(info.metadata))
+
+    def unchanged(self, state: FileState, digest: Callable[[], str]) -> tuple[Filed, ...] | None:
+        """The conversations of a file that was read before and has not changed; else ``None``.
+
+        ``digest`` gives the SHA-256 of its bytes, in hex; it is called only where size and time leave it open.
+        """
+        known = self._files.get(state.path)
+        if known is None or known.size != state.size:
+            return None
+        same_time = known.changed_at == state.changed_at and known.changed_at + _RACY < known.read_at
+        if not same_time and digest() != known.sha256:
+            return None
+        found = [self._filed(thread, messages) for thread, messages in known.conversations.items()]
+        return None if any(each is None for each in found) else tuple([each for each in found if each is not None])
+
+    def _filed(self, thread: str, messages: int) -> Filed | None:
+        try:
+            return Filed(thread, messages, 0, self._store.info(thread).title)
+        except NotFoundError:
+            return None
+
+    def take(
+        self, steps: Iterable[Step], state: FileState | None = None, digest: Callable[[], str] = str
+    ) -> Iterator[Filed | tuple[Drift, ...]]:
+        """Take in what a reader gives; give what became of each conversation when it ends, and the drift report.
+
+        ``state`` is what the file is known by, ``digest`` gives the SHA-256 of its bytes when all were read. Raises
+        what ``Store.add`` raises.
+        """
+        taking: dict[str, _Taking] = {}
+        done: dict[str, int] = {}
+        first: _Described | None = None
+        for step in steps:
+            match step:
+                case Began():
+                    taking[step.thread] = _Taking(self._store, step.thread)
+                case Joined():
+                    taking[step.thread].join(step.entry)
+                case Ended():
+                    filed, described = taking.pop(step.thread).end(step)
+                    done[step.thread] = filed.messages
+                    if state is not None and first is None:
+                        first = described  # written with what the file is known by
+                    else:
+                        described.write(self._store)
+                    yield filed
+                case Noted():
+                    yield step.drift
+        if state is not None and first is not None:
+            file = _File(state.size, state.changed_at, state.read_at, digest(), done)
+            files = {**first.metadata.get(FILES, {}), state.path: structs.asdict(file)}
+            structs.replace(first, metadata={**first.metadata, FILES: files}).write(self._store)
+            self._files[state.path] = file
+
+
+class _Described(Struct, frozen=True):
+    """What a thread is to say of itself, beside what it said before."""
+
+    thread: str
+    title: str | UnsetType | None
+    metadata: Mapping[str, Any]
+    before: Mapping[str, Any]
+
+    def write(self, store: Store) -> None:
+        """Write it, where it is new."""
+        if self.title is not UNSET or self.metadata != self.before:
+            store.update(self.thread, title=self.title, metadata=self.metadata)
+
+
+class _Taking:
+    """Takes one conversation in."""
+
+    def __init__(self, store: Store, thread: str) -> None:
+        self._store = store
+        self._thread = thread
+        self._waiting: list[Entry] = []
+        self._size = 0
+        self._messages = self._new = 0
+        self._moved: dict[str, str] = {}  # entries of the file that have another id here
+        self._parents: dict[str, str | None] = {}  # the tree of the file, with the ids that entries have here
+        self._known: dict[str, Entry] | None = None
+        self._begun: ThreadInfo | None = None
+        self._title: str | None = None
+        with suppress(NotFoundError):
+            self._begun = store.info(thread)
+
+    def join(self, entry: Entry) -> None:
+        self._waiting.append(entry)
+        if self._title is None and is_shown(entry.message):
+            self._title = title_of([entry.message])
+        self._size += _size(entry)
+        if len(self._waiting) >= _SLICE or self._size >= _BYTES:
+            self._flush()
+
+    def _flush(self, heads: Mapping[str, str | None] | None = None) -> None:
+        """Let what waits join, and set heads where all of their entries have the ids of the file."""
+        entries, self._waiting, self._size = self._waiting, [], 0
+        messages = sum(RECORD not in entry.message.tags for entry in entries)
+        self._messages += messages
+        if self._known is None:
+            try:
+                added = self._store.add(self._thread, entries, branches=heads, absent=_absent(self._store, entries))
+                self._count(entries, added, messages)
+                self._parents.update((entry.id, entry.parent) for entry in entries)
+                return
+            except StoreError:
+                if self._begun is None:
+                    raise
+                self._known = {each.id: each for each in self._store.read(self._thread)}
+        fitted = [self._fitted(entry, self._known) for entry in entries]
+        self._parents.update((entry.id, entry.parent) for entry in fitted)
+        new = [entry for entry in fitted if entry.id not in self._known]
+        self._known.update((entry.id, entry) for entry in new)
+        self._store.add(self._thread, new, absent=_absent(self._store, new))
+        self._count(new, len(new), sum(RECORD not in entry.message.tags for entry in new))
+
+    def _count(self, entries: list[Entry], added: int, messages: int) -> None:
+        if added == len(entries):
+            self._new += messages
+        elif added:  # the last ones
+            self._new += sum(RECORD not in entry.message.tags for entry in entries[-added:])
+
+    def _fitted(self, entry: Entry, known: Mapping[str, Entry]) -> Entry:
+        """Give an entry as it can join: with an id of its own where another one has it."""
+        parent = self._moved.get(entry.parent or "", entry.parent)
+        placed = structs.replace(entry, parent=parent)
+        before = known.get(entry.id)
+        if before is None or before == placed or _same(before, placed):
+            return placed
+        made = derived_id(entry.id, parent, canonical.content_hash(entry.message))
+        self._moved[entry.id] = made
+        return structs.replace(placed, id=made)
+
+    def end(self, end: Ended) -> tuple[Filed, _Described]:
+        end = end if end.title is not None else structs.replace(end, title=self._title)
+        if self._begun is None:
+            heads = {name: head for name, head in end.branches.items() if head is not None or name == MAIN}
+            self._flush(heads)
+            described = _Described(self._thread, end.title, {**end.metadata, HEADS: heads}, {})
+            return Filed(self._thread, self._messages, self._new, end.title), described
+        self._flush()
+        heads = {name: self._moved.get(head or "", head) for name, head in end.branches.items()}
+        return self._goes_on(end, heads, self._begun)
+
+    def _goes_on(self, end: Ended, heads: Mapping[str, str | None], begun: ThreadInfo) -> tuple[Filed, _Described]:
+        """Move the branches of a thread that was there before, as far as they may move."""
+        left = _left(begun.metadata)
+        moves: dict[str, str | None] = {}
+        parted: dict[str, str] = {}
+        covered: set[str] = set()
+        for head in heads.values():
+            covered.update(takewhile(lambda entry: entry not in covered, _up(head, self._parents)))
+        tree = _Tree(self._store, self._thread)
+        for name, head in sorted(heads.items(), key=lambda each: each[0] != MAIN):
+            stands = begun.branches.get(name)
+            if head == stands or (name in begun.branches and head is None):
+                left[name] = head
+            elif stands is None or (
+                stands == left.get(name) and (stands in covered or tree.is_written_on(stands, head))
+            ):
+                moves[name] = left[name] = head
+            elif head is not None:
+                parted[name] = head
+        asides = _aside(tree, parted, moves, left, begun) if parted else {}
+        if moves:
+            self._store.add(self._thread, (), branches=moves)
+        own = MAIN not in parted  # else the file is another version, and the thread keeps what it says of itself
+        told = {**begun.metadata, **end.metadata} if own else {**end.metadata, **begun.metadata}
+        title = UNSET if begun.title is not None or end.title is None else end.title
+        named = tuple(dict.fromkeys(asides.values()))
+        filed = Filed(
+            self._thread, self._messages, self._new, end.title or begun.title, named[0] if named else None, named[1:]
+        )
+        return filed, _Described(self._thread, title, {**told, HEADS: left}, begun.metadata)
+
+
+class _Tree:
+    """The entries of a thread, to be asked who follows whom; read when that is asked first.
+
+    Walks over all branches together take a few steps for each entry. When they are spent, nothing more is found by
+    them, and a head gets a branch of its own.
+    """
+
+    def __init__(self, store: Store, thread: str) -> None:
+        self._store, self._thread = store, thread
+
+    @cached_property
+    def _entries(self) -> dict[str, Entry]:
+        return {each.id: each for each in self._store.read(self._thread)}
+
+    @cached_property
+    def _steps(self) -> Iterator[int]:
+        return iter(range(_LEAST_STEPS + _STEPS * len(self._entries)))
+
+    @cached_property
+    def _spans(self) -> dict[str, tuple[int, int]]:
+        """For each entry, where it and all that follow it stand when what follows an entry stands behind it."""
+        sizes = dict.fromkeys(self._entries, 1)
+        for entry in reversed(self._entries.values()):
+            if entry.parent is not None:
+                sizes[entry.parent] += sizes[entry.id]
+        free: dict[str | None, int] = {None: 0}
+        spans: dict[str, tuple[int, int]] = {}
+        for entry in self._entries.values():
+            start = free[entry.parent]
+            free[entry.parent] = start + sizes[entry.id]
+            free[entry.id] = start + 1
+            spans[entry.id] = start, start + sizes[entry.id]
+        return spans
+
+    def up(self, entry: str | None) -> Iterator[str]:
+        """An entry and all that it follows, back to the first."""
+        while entry is not None:
+            yield entry
+            entry = self._entries[entry].parent
+
+    def parent(self, entry: str) -> str | None:
+        """The entry that an entry follows."""
+        return self._entries[entry].parent
+
+    def walk(self, entry: str | None) -> Iterator[str]:
+        """The same, as long as there are steps left."""
+        return (each for each, _ in zip(self.up(entry), self._steps, strict=False))
+
+    def leads_to(self, entry: str, leaf: str | None) -> bool:
+        """Whether an entry stands on the way to a leaf."""
+        start, stop = self._spans[entry]
+        return leaf is not None and start <= self._spans[leaf][0] < stop
+
+    def is_written_on(self, stands: str, head: str | None) -> bool:
+        """Whether what stands there ends in records that the file has written on since: a torn line, half an answer."""
+        written = self._beside(stands, head)
+        return written != b"" and self._beside(head, stands).startswith(written)
+
+    def _beside(self, leaf: str | None, other: str | None) -> bytes:
+        """The bytes of the records between a leaf and the way to another; none when there are too many of them."""
+        messages: list[Message] = []
+        for entry in self.walk(leaf):
+            if self.leads_to(entry, other):
+                return _written(messages[::-1])
+            messages.append(self._entries[entry].message)
+        return b"" if leaf is None or next(self._steps, None) is None else _written(messages[::-1])
+
+
+_LEAST_STEPS: Final = 10_000
+_STEPS: Final = 20
+
+
+def _aside(
+    tree: _Tree, parted: Mapping[str, str], moves: dict[str, str | None], left: dict[str, str | None], begun: ThreadInfo
+) -> dict[str, str]:
+    """Put heads that may not move their branch on branches of their own; give the names of those, by branch."""
+    heads = {**begun.branches, **moves}
+    holders: dict[str, str] = {}  # a branch on which an entry is
+    ours: dict[str, str] = {}  # entries at which such a branch stands, left there by a file
+    clear: set[str] = set()  # entries with none of those above them; none comes, as all that they follow is held
+    fresh = (each for each in map("import-{}".format, count(2)) if each not in heads)
+
+    def place(name: str, head: str | None) -> None:
+        for entry in tree.up(head):
+            if entry in holders:
+                break
+            holders[entry] = name
+        if head is not None and _is_aside(name) and head == left.get(name):
+            ours.setdefault(head, name)
+
+    for name, head in heads.items():
+        place(name, head)
+    found: dict[str, str] = {}
+    for name, head in parted.items():
+        if tree.leads_to(head, heads.get(name)):
+            continue  # the file ends before the thread does
+        holder = holders.get(head)
+        if holder is None:
+            passed: list[str] = []
+            for entry in tree.walk(head):
+                if entry in ours or entry in clear:
+                    break
+                passed.append(entry)
+            above = tree.parent(passed[-1]) if passed else head
+            stands = above if above in ours else None
+            if stands is None:
+                clear.update(passed)
+            holder = next(fresh) if stands is None else ours.pop(stands)
+            moves[holder] = left[holder] = heads[holder] = head
+            place(holder, head)
+        if _is_aside(holder):
+            found[name] = holder
+    return found
+
+
+def _is_aside(branch: str) -> bool:
+    return branch.startswith("import-")
+
+
+def _up(entry: str | None, parents: Mapping[str, str | None]) -> Iterator[str]:
+    """An entry and all that it follows, back to the first."""
+    while entry is not None:
+        yield entry
+        entry = parents.get(entry)
+
+
+def _same(before: Entry, now: Entry) -> bool:
+    """Whether an entry of the same id says the same, from records that differ in a byte order mark or line breaks."""
+    return (before.parent, _plain(before.message)) == (now.parent, _plain(now.message))
+
+
+def _plain(message: Message) -> Message:
+    """A message whose records have no byte order mark, and line breaks of one kind."""
+    if message.provider_json is UNSET:
+        return message
+    fields = jsontext.fields(message.provider_json)
+    for name, value in fields.items():
+        if name.startswith(BOOKKEEPING):  # a quote inside a text is escaped, so that these only match between texts
+            text = bytes(value).replace(b'"text":["\xef\xbb\xbf', b'"text":["')
+            fields[name] = Raw(text.replace(rb'\r\n"]', rb'\n"]'))
+    return structs.replace(message, provider_json=jsontext.raw(fields))
+
+
+def _written(messages: Sequence[Message]) -> bytes:
+    """The bytes of the records that messages came from; none when one of them came from no record."""
+    pieces: list[bytes] = []
+    for place, message in enumerate(messages):
+        names: list[str] = [] if message.provider_json is UNSET else [*jsontext.fields(message.provider_json)]
+        dialect = next((each.removeprefix(BOOKKEEPING) for each in names if each.startswith(BOOKKEEPING)), None)
+        if dialect is None:
+            return b""
+        if original_bytes.follows(message, dialect) is None:
+            group = [message]
+            for each in messages[place + 1 :]:
+                if original_bytes.follows(each, dialect) is None:
+                    break
+                group.append(each)
+            pieces += [piece.raw for piece in original_bytes.records_of(dialect, group) or ()]
+    return b"".join(pieces)
+
+
+def title_of(messages: Iterable[Message]) -> str | None:
+    """The first line that the user said, shortened."""
+    said = (line.strip() for each in messages if isinstance(each, UserMessage) for line in each.text.splitlines())
+    return next((excerpt(line, _TITLE) for line in said if line), None)
+
+
+def _absent(store: Store, entries: Iterable[Entry]) -> set[str]:
+    """The blobs that a file names and that the store does not have: a file brings none along."""
+    absent: set[str] = set()
+    for name in message_codec.blobs_named_by(entries):
+        try:
+            store.get_blob(name)
+        except NotFoundError:
+            absent.add(name)
+    return absent
+
+
+def _size(entry: Entry) -> int:
+    """About how much an entry holds."""
+    held = entry.message.provider_json
+    return 0 if held is UNSET else len(memoryview(held))
+
+
+def _files(metadata: Mapping[str, Any]) -> dict[str, _File]:
+    """Read which files a thread came from; what somebody else put under that key says nothing."""
+    try:
+        return msgspec.convert(dict(metadata.get(FILES, {})), dict[str, _File])
+    except (msgspec.ValidationError, TypeError, ValueError):
+        return {}
+
+
+def _left(metadata: Mapping[str, Any]) -> dict[str, str | None]:
+    try:
+        return msgspec.convert(dict(metadata.get(HEADS, {})), dict[str, str | None])
+    except (msgspec.ValidationError, TypeError, ValueError):
+        return {}

@@ -1,0 +1,290 @@
+"""Appends: those of many callers are one call of the database's function ``append``, each with its own outcome.
+
+Rules:
+
+- ``again`` says that an earlier try may have been done already: it is found by the ids of its entries.
+- Appends to one branch keep their order; threads are locked in the order of their names, by whoever sends a group.
+
+Threads that send appends, those of many callers together.
+
+Rules:
+
+- Callers hand in an append and wait. What waits is sent as one group, in one transaction: while one group is sent, the
+  next one gathers. So round trips and commits are shared by those who wait at once.
+- ``WRITERS`` threads, so that one makes its group ready while the server works on that of another. All appends to one
+  thread of the store go through the same writer, so the writers do not wait for each other.
+- Each append has its own outcome (``appending.Outcome``). When a group fails as a whole, and not because the server
+  stayed away, nobody knows whose fault it was: each of its callers is told ``BUSY``, as where another client holds the
+  thread, and tries alone, on a connection of its own.
+- Threads of their own, not those of callers: an interrupt (Ctrl-C) in a caller cannot leave another's work half done.
+  An idle one holds neither store nor connections: a store that nobody closed goes when nobody knows it any more, and
+  its threads with it.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from threading import Condition, Lock, Thread
+from typing import Final, LiteralString, NamedTuple, TypeAlias
+
+from msgspec import UNSET, UnsetType
+
+from palaver.core.errors import NotFoundError, StoreError
+from palaver.store import message_codec
+from palaver.store.postgres import call_parameters
+from palaver.store.postgres.database import Link, is_lost, sayable
+from palaver.store.postgres.updates import KEEP, SHARED, locked, lost, moved_on
+from palaver.store.records import Prepared, repeats
+from palaver.store.store import Appended
+from palaver.threads.ids import now_ms
+from palaver.threads.thread import Entry
+
+# --- appending --------------------------------------------------------------------------------------------------------
+
+
+_APPEND: Final[LiteralString] = (
+    "select * from {s}.append(%s::json, %s, %s, %s, %s::text[], %s::smallint[], %s::bigint[], %b::bytea, "  # noqa: S608 (of constants)
+    f"{call_parameters.KEEP})"
+)
+
+
+class Joining(NamedTuple):
+    """An append that is ready to be sent, as often as it takes; ``size`` in bytes."""
+
+    thread: str
+    branch: str
+    expect: str | UnsetType | None
+    key: str | None
+    rows: Sequence[Prepared]
+    size: int
+
+
+class Outcome(NamedTuple):
+    """What became of an append: what the function ``append`` says of it."""
+
+    kind: str
+    entry: str | None
+    place: int
+    messages: int
+
+
+BUSY: Final = "busy"
+
+
+def append(link: Link, joining: Joining, *, again: bool) -> Outcome:
+    """Let the messages of one append join, however large they are, whoever holds the thread now."""
+    if joining.size <= call_parameters.MOST:
+        return join(link, [joining], again=again)[0]
+    with link.transaction():
+        link.execute(SHARED)
+        locked(link, joining.thread)
+        for digest in lost(link, joining.rows):
+            raise message_codec.not_there(digest)
+        for call in call_parameters.calls(joining.rows):
+            link.execute(KEEP, *call)
+        return _join(link, [joining], call_parameters.NOTHING, waits=True, again=again)[0]
+
+
+def join(link: Link, joining: Sequence[Joining], *, again: bool, waits: bool = True) -> list[Outcome]:
+    """Let the messages of several appends join in one transaction, which must not be too large for one call.
+
+    Each has its own outcome. Without ``waits`` it is ``BUSY`` where another client holds the thread.
+    """
+    if not any(row.packed.named for each in joining for row in each.rows):
+        return _join_all(link, joining, again=again, waits=waits)
+    with link.transaction():
+        link.execute(SHARED)
+        gone = lost(link, [row for each in joining for row in each.rows])
+        outcomes = [_nameless(each, gone) for each in joining]
+        sound = [each for each, outcome in zip(joining, outcomes, strict=True) if outcome is None]
+        found = iter(_join_all(link, sound, again=again, waits=waits) if sound else ())
+        return [next(found) if outcome is None else outcome for outcome in outcomes]
+
+
+def _nameless(joining: Joining, gone: Collection[bytes]) -> Outcome | None:
+    """What became of an append that names a blob which is not there."""
+    digest = next((digest for row in joining.rows for digest in row.packed.named if digest in gone), None)
+    return None if digest is None else Outcome("no blob", digest.hex(), 0, 0)
+
+
+def _join_all(link: Link, joining: Sequence[Joining], *, again: bool, waits: bool) -> list[Outcome]:
+    return _join(
+        link, joining, call_parameters.calls(row for each in joining for row in each.rows)[0], waits=waits, again=again
+    )
+
+
+def _join(
+    link: Link, joining: Sequence[Joining], call: call_parameters.Columns, *, waits: bool, again: bool
+) -> list[Outcome]:
+    order = sorted(range(len(joining)), key=lambda at: joining[at][:2])
+    rows = [row for at in order for row in joining[at].rows]
+    found = link.execute(
+        _APPEND,
+        json.dumps([_wanted(joining[at]) for at in order]),
+        waits,
+        again,
+        now_ms(),
+        call_parameters.array([row.id for row in rows]),
+        call_parameters.array([row.stamps for row in rows]),
+        call_parameters.array([row.sent_at for row in rows]),
+        b"".join([row.packed.body.digest for row in rows]),
+        *call,
+    ).fetchall()
+    outcomes = {at: Outcome(*row) for at, row in zip(order, found, strict=True)}
+    return [outcomes[at] for at in range(len(joining))]
+
+
+def _wanted(joining: Joining) -> dict[str, object]:
+    expect = joining.expect
+    return {
+        "thread": sayable(joining.thread),
+        "branch": sayable(joining.branch),
+        "expects": expect is not UNSET,
+        "expected": sayable(expect) if isinstance(expect, str) else None,
+        "key": joining.key,
+        "messages": len(joining.rows),
+    }
+
+
+def appended(joining: Joining, outcome: Outcome, earlier: Callable[[int, int], Sequence[Entry]]) -> Appended:
+    """What to tell of an append. ``earlier`` reads entries from one place to another."""
+    thread, branch, _, key, rows, _ = joining
+    match outcome.kind:
+        case "joined":
+            return Appended(_entries(rows, outcome.entry))
+        case "repeated":
+            known = earlier(outcome.place, outcome.place + outcome.messages)
+            repeats(known, rows, thread, key or "")
+            return Appended(tuple(known), repeated=True)
+        case "no thread":
+            raise NotFoundError(f"no thread {thread!r}")
+        case "no branch":
+            raise NotFoundError(f"thread {thread}: no branch {branch!r}")
+        case "no blob":
+            raise message_codec.not_there(bytes.fromhex(outcome.entry or ""))
+        case _:
+            raise moved_on(thread, branch, outcome.entry)
+
+
+def _entries(rows: Iterable[Prepared], parent: str | None) -> tuple[Entry, ...]:
+    entries: list[Entry] = []
+    for row in rows:
+        entries.append(row.entry(parent))
+        parent = row.id
+    return tuple(entries)
+
+
+# --- writer -----------------------------------------------------------------------------------------------------------
+
+
+Send: TypeAlias = Callable[[Sequence[Joining]], Sequence[Outcome]]
+
+WRITERS: Final = 2
+_MOST: Final = 128
+
+
+class _Job:
+    """An append, how it is sent, and what became of it."""
+
+    __slots__ = ("done", "error", "joining", "outcome", "send")
+
+    def __init__(self, joining: Joining, send: Send) -> None:
+        self.joining = joining
+        self.send = send
+        self.outcome = Outcome(BUSY, None, 0, 0)
+        self.error: Exception | None = None
+        self.done = Lock()
+        self.done.acquire()
+
+
+class Writers:
+    """Send appends by a function that takes a group of them. ``name`` is for the names of the threads."""
+
+    def __init__(self, send: Send, name: str) -> None:
+        """Begin."""
+        self._send = send
+        self._process = os.getpid()
+        self._writers = [_Writer(name) for _ in range(WRITERS)]
+        for writer in self._writers:
+            weakref.finalize(self, writer.end).atexit = False
+
+    def run(self, joining: Joining) -> Outcome:
+        """Send an append, together with others. Raises ``StoreError``."""
+        if os.getpid() != self._process:
+            raise StoreError("the store was opened before this process was forked; open it again")
+        job = _Job(joining, self._send)
+        self._writers[hash(joining.thread) % WRITERS].put(job)
+        job.done.acquire()
+        if job.error is not None:
+            raise job.error
+        return job.outcome
+
+    def close(self) -> None:
+        """Finish what waits."""
+        for writer in self._writers:
+            writer.end()
+        for writer in self._writers:
+            writer.thread.join()
+
+
+class _Writer:
+    """One of the threads, and what waits for it."""
+
+    def __init__(self, name: str) -> None:
+        self._waiting: deque[_Job] = deque()
+        self._open = True
+        self._changed = Condition()
+        self.thread = Thread(target=self._serve, name=f"writer of {name}", daemon=True)
+        self.thread.start()
+
+    def put(self, job: _Job) -> None:
+        with self._changed:
+            if not self._open:
+                raise StoreError("the store is closed")
+            self._waiting.append(job)
+            self._changed.notify()
+
+    def end(self) -> None:
+        with self._changed:
+            self._open = False
+            self._changed.notify()
+
+    def _serve(self) -> None:
+        while jobs := self._taken():
+            _send(jobs)
+            del jobs  # what was asked for is not held while nothing is asked
+
+    def _taken(self) -> list[_Job]:
+        """Wait for work, and take what fits into one call; nothing when it is over."""
+        jobs: list[_Job] = []
+        size = 0
+        with self._changed:
+            while self._open and not self._waiting:
+                self._changed.wait()
+            while self._waiting and len(jobs) < _MOST:
+                size += self._waiting[0].joining.size
+                if jobs and size > call_parameters.MOST:
+                    break
+                jobs.append(self._waiting.popleft())
+        return jobs
+
+
+def _send(jobs: Sequence[_Job]) -> None:
+    """Send a group, and let its callers go on."""
+    try:
+        outcomes = jobs[0].send([job.joining for job in jobs])
+    except Exception as error:  # noqa: BLE001 (raised in the caller)
+        if len(jobs) == 1 or not isinstance(error, StoreError) or is_lost(error.__cause__):
+            for job in jobs:
+                job.error = error
+    else:
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            job.outcome = outcome
+    for job in jobs:
+        job.done.release()

@@ -1,0 +1,83 @@
+"""Messages as the parameters that the functions of the database take.
+
+Rules:
+
+- One parameter for each column, so that any number of rows is one call, and one text of a statement. Bytes stand in it
+  one behind the other, and their lengths in an array: the driver takes far longer over a list.
+- A body or blob stands in the parameters once. What does not fit into one call (``MOST``, in bytes) goes in several.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
+
+from palaver.store import message_codec
+from palaver.store.records import Prepared
+
+Columns: TypeAlias = tuple[bytes | str, ...]
+
+MOST: Final = 64 << 20
+KEEP: Final = (
+    "%b::bytea, %s::smallint[], %s::bigint[], %s::integer[], %b::bytea, "
+    "%b::bytea, %s::smallint[], %s::bigint[], %s::integer[], %b::bytea, %s::integer[], %b::bytea"
+)
+"""The parameters of ``keep`` but its last, and the last of ``append``."""
+
+
+def calls(rows: Iterable[Prepared], blobs: Iterable[message_codec.Kept] = ()) -> list[Columns]:
+    """The columns to keep messages and their media by, for as many calls of ``keep`` as it takes; at least one."""
+    media = {blob.digest: blob for blob in blobs}
+    bodies: dict[bytes, message_codec.Packed] = {}
+    for row in rows:
+        media.update((blob.digest, blob) for blob in row.packed.media)
+        bodies[row.packed.body.digest] = row.packed
+    filled: list[tuple[list[message_codec.Kept], list[message_codec.Packed]]] = [([], [])]
+    room = MOST
+    ordered: list[message_codec.Kept | message_codec.Packed] = [media[digest] for digest in sorted(media)]
+    ordered += [bodies[digest] for digest in sorted(bodies)]
+    for item in ordered:
+        size = len(item.data) if isinstance(item, message_codec.Kept) else len(item.body.data)
+        if size > room and room < MOST:
+            filled.append(([], []))
+            room = MOST
+        room -= size
+        if isinstance(item, message_codec.Kept):
+            filled[-1][0].append(item)
+        else:
+            filled[-1][1].append(item)
+    return [(*_columns(blobs), *_bodies(bodies)) for blobs, bodies in filled]
+
+
+def size(rows: Iterable[Prepared]) -> int:
+    """The bytes of messages and their media."""
+    return sum([len(row.packed.body.data) + sum([len(blob.data) for blob in row.packed.media]) for row in rows])
+
+
+def _bodies(packed: Sequence[message_codec.Packed]) -> Columns:
+    return (
+        *_columns([each.body for each in packed]),
+        array([len(each.uses) for each in packed]),
+        b"".join([digest for each in packed for digest in each.uses]),
+    )
+
+
+def _columns(kept: Sequence[message_codec.Kept]) -> Columns:
+    return (
+        b"".join([k.digest for k in kept]),
+        array([k.encoding for k in kept]),
+        array([k.size for k in kept]),
+        array([len(k.data) for k in kept]),
+        b"".join([k.data for k in kept]),
+    )
+
+
+def array(values: Iterable[int | str | None]) -> str:
+    """Numbers, or ids that are UUIDs, as the text of an array."""
+    return "{%s}" % ",".join(["null" if value is None else str(value) for value in values])  # noqa: UP031 (braces)
+
+
+NOTHING: Final = (*_columns(()), *_bodies(()))
+"""The columns of no messages and no media."""

@@ -1,0 +1,165 @@
+"""Search: an index of words and labels that catches up when somebody asks.
+
+Rules:
+
+- An append costs search one number: that of each new body, in the table ``fresh``. ``catch_up`` takes them out again, a
+  portion in one transaction with the words of these bodies, so that a body stands in one of both tables, always.
+- Who catches up holds a lock until its portion is committed, and whoever else searches waits for it: so a search finds
+  what was acknowledged before it began, whichever process wrote it and whichever is indexing it.
+- The words of a body are a set, in one text with its labels. The index says in which bodies all words of a query occur;
+  whether they stand side by side is seen from the message itself.
+- A label (role, agent, tool, tag) is a quotation mark, which no word holds, a letter for its kind, and a JSON string in
+  ASCII; a long one is its hash, since an index holds no long keys.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from itertools import islice
+from typing import Final
+
+from palaver.core.errors import DamageError, DecodeError
+from palaver.store import message_codec, search_text
+from palaver.store.postgres.database import Link, Row
+from palaver.store.postgres.queries import COLUMNS, blobs, entry_from, parents
+from palaver.store.records import bound, is_unreadable
+from palaver.store.store import Hit, Progress, Query
+
+_PARTED: Final = "\n"
+_LONG: Final = 200
+_LEAST_HITS: Final = 32
+_MOST_HITS: Final = 1000
+_PORTION: Final = 2000
+_MOST: Final = 16 << 20  # bytes that are held at once, unless a single body has more
+
+_SHARED: Final = "select pg_advisory_xact_lock_shared({lock})"
+_LOCK: Final = "select pg_advisory_xact_lock({words})"
+_BEHIND: Final = "select exists (select from {s}.fresh)"
+_FRESH: Final = """
+select f.body, octet_length(b.data) from {s}.fresh f left join {s}.bodies b on b.body = f.body order by f.body limit %s
+"""
+_BODIES: Final = "select body, digest, encoding, data from {s}.bodies where body = any(%s::bigint[])"
+_TAKE_IN: Final = """
+insert into {s}.words (body, words, proof)
+select n.body, n.words, {s}.words_proof(row(n.body, n.words, null)::{s}.words)
+from unnest(%s::bigint[], %s::text[]) as n (body, words)
+"""
+_TAKE_OUT: Final = "delete from {s}.fresh where body = any(%s::bigint[])"
+_NARROWED: Final = """
+    (%s::bigint is null or coalesce(e.sent_at, 0) >= %s)
+    and (%s::bigint is null or coalesce(e.sent_at, 0) < %s)
+    and (%s::text is null or e.thread = (select thread from {s}.threads where id = %s))
+order by coalesce(e.sent_at, 0) desc, e.place desc, e.thread desc
+"""
+_ALL: Final = f"select e.thread, e.place from {{s}}.entries e where {_NARROWED}"  # noqa: S608 (of constants)
+_INDEXED: Final = f"""
+select e.thread, e.place from {{s}}.words w join {{s}}.entries e on e.body = w.body
+where array_to_tsvector(string_to_array(w.words, E'\\n')) @@ %s::tsquery and {_NARROWED}
+"""  # noqa: S608 (of constants)
+_HITS: Final = f"""
+select {COLUMNS}, t.id
+from unnest(%s::bigint[], %s::bigint[]) with ordinality as n (thread, place, number)
+join {{s}}.entries e on e.thread = n.thread and e.place = n.place
+join {{s}}.threads t on t.thread = e.thread left join {{s}}.bodies b on b.body = e.body order by n.number
+"""  # noqa: S608 (of constants)
+
+
+# -- making --------------------------------------------------------------------------------------------------------
+
+
+def catch_up(link: Link, progress: Progress | None = None) -> int:
+    """Index what is new; give how many bodies it was."""
+    done = 0
+    while link.value(_BEHIND):
+        with link.transaction():
+            link.execute(_SHARED)  # none of the bodies is removed meanwhile
+            link.execute(_LOCK)
+            taken = _portion(link.rows(_FRESH, _PORTION))
+            found = [(body, _words_of(*row)) for body, *row in link.rows(_BODIES, taken)]
+            link.execute(_TAKE_IN, [body for body, _ in found], [text for _, text in found])
+            link.execute(_TAKE_OUT, taken)
+        done += len(taken)
+        if progress is not None:
+            progress(done, None)
+    return done
+
+
+def _portion(fresh: Iterable[Row]) -> list[int]:
+    """As many bodies as may be held at once."""
+    taken: list[int] = []
+    held = 0
+    for body, size in fresh:
+        held += size or 0
+        if taken and held > _MOST:
+            break
+        taken.append(body)
+    return taken
+
+
+def _words_of(digest: bytes, encoding: int, data: bytes) -> str:
+    """What the index holds of a body; nothing of one that cannot be read, which is for ``verify`` to tell."""
+    try:
+        message = message_codec.unpack(
+            message_codec.restored(digest, encoding, data), "", message_codec.MOVED, None, lambda _: b""
+        )
+    except (DamageError, DecodeError):
+        return ""
+    return _PARTED.join(
+        [
+            *sorted(set(search_text.words(search_text.searchable(message)))),
+            *(_label(*each) for each in search_text.labels_of(message)),
+        ]
+    )
+
+
+def _label(kind: str, text: str) -> str:
+    label = f'"{kind}{json.dumps(text)}'
+    return label if len(label) <= _LONG else f'"{kind}{sha256(label.encode()).hexdigest()}'
+
+
+# -- asking --------------------------------------------------------------------------------------------------------
+
+
+def asked(query: Query) -> str:
+    """What to ask of the index; nothing when the query has neither words nor labels."""
+    wanted = (("role", query.role), ("agent", query.agent), ("tool", query.tool), ("tag", query.tag))
+    labels = [_quoted(_label(kind, text)) for kind, text in wanted if text is not None]
+    return " & ".join(filter(None, [search_text.tsquery(search_text.parse(query.text)), *labels]))
+
+
+def _quoted(lexeme: str) -> str:
+    """A lexeme as it is written in a ``tsquery``."""
+    return "'%s'" % lexeme.replace("\\", "\\\\").replace("'", "''")  # noqa: UP031 (quotes)
+
+
+def search(link: Link, query: Query) -> list[Hit]:
+    """Find messages, the newest first: by the index, and by their text where words must stand side by side."""
+    terms = search_text.parse(query.text)
+    if query.limit <= 0:
+        return []
+    since, until = bound(query.since), bound(query.until)
+    narrow = (since, since, until, until, query.thread, query.thread)
+    wanted = asked(query)
+    statement, values = (_INDEXED, (wanted, *narrow)) if wanted else (_ALL, narrow)
+    hits: list[Hit] = []
+    portion = min(max(query.limit, _LEAST_HITS), _MOST_HITS)
+    with link.transaction(), link.stream(statement, *values, at_once=portion) as found:
+        while len(hits) < query.limit and (places := list(islice(found, portion))):
+            hits += _hits(link, terms, places)
+    return hits[: query.limit]
+
+
+def _hits(link: Link, terms: search_text.Terms, places: Sequence[Row]) -> list[Hit]:
+    rows = link.rows(_HITS, [place[0] for place in places], [place[1] for place in places])
+    before, blob = parents(link, rows), blobs(link)
+    hits: list[Hit] = []
+    for *row, thread in rows:
+        entry = entry_from(thread, tuple(row), before, blob)
+        text = search_text.searchable(entry.message)
+        if search_text.matches(terms, search_text.normal(text)) and not is_unreadable(entry.message):
+            hits.append(Hit(thread, entry, search_text.excerpt(terms, text)))
+    return hits

@@ -1,0 +1,352 @@
+"""What changes a thread: each function is one transaction on one connection, safe to try again.
+
+Rules:
+
+- ``again`` says that an earlier try may have been done already: it is found by the ids of its entries, or by its token,
+  and then told as if it were this one.
+- Who changes a thread locks its row first. So places are given in the order of commits, and ``read(start=n)`` misses
+  nothing that is committed later.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from msgspec import UNSET, UnsetType
+
+from palaver.core import jsontext
+from palaver.core.errors import ConflictError, NotFoundError, StoreError
+from palaver.store import message_codec
+from palaver.store.postgres import call_parameters, queries
+from palaver.store.postgres.database import Link, is_text
+from palaver.store.records import (
+    Prepared,
+    checked_name,
+    checked_tags,
+    checked_title,
+    dates,
+    frozen_metadata,
+    prepare_entry,
+)
+from palaver.threads.ids import now_ms, uuid7
+from palaver.threads.thread import Entry
+
+SHARED: Final = "select pg_advisory_xact_lock_shared({lock})"
+_LOCK: Final = "select thread, id, length from {s}.threads where id = %s for no key update"
+KEEP: Final = f"select {{s}}.keep({call_parameters.KEEP}, null)"
+_BEGIN: Final = "select {s}.begin_thread(%s, %s, %s, %s::text[], %s, %s)"
+_UPDATE: Final = """
+update {s}.threads set
+    title = case when %s then %s else title end,
+    tags = coalesce(%s::text[], tags),
+    metadata = coalesce(%s, metadata)
+where thread = %s
+"""
+_TOUCH: Final = """
+update {s}.threads set length = length + %s, updated_at = greatest(updated_at, %s),
+    changed = nextval('{s}.changes') where thread = %s
+"""
+_PROVE: Final = "update {s}.threads r set proof = {s}.thread_proof(r) where thread = %s"
+_HEAD: Final = """
+insert into {s}.branches as r (thread, name, head, proof) values (%s, %s, %s, '')
+on conflict (thread, name) do update set head = excluded.head
+"""
+_PROVE_HEAD: Final = "update {s}.branches r set proof = {s}.branch_proof(r) where thread = %s and name = %s"
+_MOVE: Final = """
+insert into {s}.moves as r (thread, moved_at, token, branch, kind, before, after, proof)
+values (%s, %s, %s, %s, %s, %s, %s, '')
+"""
+_PROVE_MOVE: Final = "update {s}.moves r set proof = {s}.move_proof(r) where token = %s"
+_MOVED: Final = "select after from {s}.moves where token = %s"
+_KNOWN: Final = """
+select e.place, e.id, e.seal, p.id, b.digest, e.stamps, e.sent_at
+from {s}.entries e join {s}.bodies b using (body)
+left join {s}.entries p on p.thread = e.thread and p.place = e.parent
+where e.thread = %s and e.id = any(%s::text[])
+"""
+_JOIN: Final = """
+insert into {s}.entries (thread, place, parent, body, sent_at, stamps, id, seal)
+select %s, n.place, n.parent, b.body, n.sent_at, n.stamps, n.id, n.seal
+from unnest(%s::bigint[], %s::bigint[], %b::bytea[], %s::bigint[], %s::smallint[], %s::text[], %b::bytea[])
+    as n (place, parent, digest, sent_at, stamps, id, seal)
+join {s}.bodies b on b.digest = n.digest
+"""
+_THERE: Final = "select digest from {s}.blobs where digest = any(%b::bytea[])"
+_DELETE: Final = (
+    "delete from {s}.entries where thread = %s",
+    "delete from {s}.branches where thread = %s",
+    "delete from {s}.moves where thread = %s",
+    "delete from {s}.keys where thread = %s",
+    "delete from {s}.threads where thread = %s",
+)
+
+
+class Known(NamedTuple):
+    """A thread whose row is locked: its number, its id, how many entries it has."""
+
+    thread: int
+    id: str
+    length: int
+
+
+class Details(NamedTuple):
+    """What users say of a thread, as its columns; ``None`` leaves one as it is, ``retitled`` says which title."""
+
+    retitled: bool
+    title: str | None
+    tags: list[str] | None
+    metadata: str | None
+
+
+def details(
+    title: str | UnsetType | None, tags: Iterable[str] | UnsetType, metadata: Mapping[str, Any] | UnsetType
+) -> Details:
+    """Write what users say of a thread as JSON in ASCII. Raises ``StoreError`` for what JSON cannot say."""
+    checked_title(title)
+    return Details(
+        title is not UNSET,
+        json.dumps(title) if isinstance(title, str) else None,
+        None if tags is UNSET else [json.dumps(tag) for tag in checked_tags(tags)],
+        None if metadata is UNSET else _ascii(metadata),
+    )
+
+
+def _ascii(metadata: Mapping[str, Any]) -> str:
+    """JSON text that keeps numbers as they are written, and has an escape for each character beyond ASCII."""
+    text = bytes(jsontext.checked(dict(frozen_metadata(metadata)), "metadata")).decode("utf-8", "surrogatepass")
+    return text if text.isascii() else "".join(c if c.isascii() else json.dumps(c)[1:-1] for c in text)
+
+
+# -- threads -------------------------------------------------------------------------------------------------------
+
+
+def create(link: Link, id: str, token: str, given: Details, at: int | None = None) -> None:
+    """Begin a thread, now or at a time. Raises ``ConflictError``."""
+    values = (given.title, given.tags or [], given.metadata or "{}", now_ms() if at is None else at)
+    if link.value(_BEGIN, id, token, *values) is None:
+        raise ConflictError(f"there is a thread {id!r}")
+
+
+def locked(link: Link, id: str) -> Known:
+    """Lock a thread until the end of the transaction. Raises ``NotFoundError``."""
+    row = link.row(_LOCK, id)
+    if row is None:
+        raise NotFoundError(f"no thread {id!r}")
+    return Known(*row)
+
+
+def update(link: Link, id: str, given: Details) -> None:
+    """Change what is known of a thread."""
+    with link.transaction():
+        thread = locked(link, id).thread
+        link.execute(_UPDATE, given.retitled, given.title, given.tags, given.metadata, thread)
+        link.execute(_PROVE, thread)
+
+
+def delete(link: Link, id: str, *, again: bool) -> None:
+    """Remove a thread."""
+    with link.transaction():
+        row = link.row(_LOCK, id)
+        if row is None and not again:
+            raise NotFoundError(f"no thread {id!r}")
+        if row is not None:
+            for statement in _DELETE:
+                link.execute(statement, row[0])
+
+
+def _touch(link: Link, thread: int, at: int, added: int = 0) -> None:
+    link.execute(_TOUCH, added, at, thread)
+    link.execute(_PROVE, thread)
+
+
+def _set_head(link: Link, thread: int, branch: str, place: int | None) -> None:
+    link.execute(_HEAD, thread, branch, place)
+    link.execute(_PROVE_HEAD, thread, branch)
+
+
+# -- branches ------------------------------------------------------------------------------------------------------
+
+
+def fork(link: Link, id: str, name: str, *, of: str, at: str | UnsetType | None, token: str, again: bool) -> str | None:
+    """Name a new branch; give its head."""
+    with link.transaction():
+        known = locked(link, id)
+        if again and (row := link.row(_MOVED, token)) is not None:
+            return queries.id_at(link, known.thread, row[0])
+        head, place = queries.head_of(link, known, of) if at is UNSET else (at, queries.place_of(link, known, at))
+        taken = queries.heads(link, known.thread)
+        if name in taken:
+            raise ConflictError(f"thread {id}: there is a branch {name!r}", found=taken[name])
+        _move(link, known.thread, _Move(token, name, "fork", None, place))
+        return head
+
+
+def rewind(
+    link: Link, id: str, to: str | None, *, branch: str, expect: str | UnsetType | None, token: str, again: bool
+) -> None:
+    """Move the head of a branch."""
+    with link.transaction():
+        known = locked(link, id)
+        if again and link.row(_MOVED, token) is not None:
+            return
+        head, before = queries.head_of(link, known, branch)
+        if expect is not UNSET and expect != head:
+            raise moved_on(id, branch, head)
+        _move(link, known.thread, _Move(token, branch, "rewind", before, queries.place_of(link, known, to)))
+
+
+class _Move(NamedTuple):
+    """A head that goes from one place to another; ``token`` says by which call."""
+
+    token: str
+    branch: str
+    kind: str
+    before: int | None
+    after: int | None
+
+
+def _move(link: Link, thread: int, move: _Move) -> None:
+    now = now_ms()
+    link.execute(_MOVE, thread, now, *move)
+    link.execute(_PROVE_MOVE, move.token)
+    _set_head(link, thread, move.branch, move.after)
+    _touch(link, thread, now)
+
+
+def moved_on(thread: str, branch: str, head: str | None) -> ConflictError:
+    """The error for a head that is not the one expected."""
+    return ConflictError(f"thread {thread}: branch {branch!r} has moved on to {head!r}", found=head)
+
+
+# -- messages ------------------------------------------------------------------------------------------------------
+
+
+class Adding(NamedTuple):
+    """Entries that are ready to be added as they are."""
+
+    thread: str
+    entries: Sequence[tuple[Prepared, str | None]]
+    branches: Mapping[str, str | None]
+    calls: Sequence[call_parameters.Columns]
+    absent: Collection[str]
+
+
+def adding(
+    thread: str, entries: Iterable[Entry], branches: Mapping[str, str | None], absent: Collection[str]
+) -> Adding:
+    """Make entries ready. Raises ``StoreError`` for names that no store holds."""
+    checked_name(thread, "id of the thread")
+    for name in branches:
+        checked_name(name, "name of the branch")
+    rows = [(prepare_entry(entry), entry.parent) for entry in entries]
+    for row, _ in rows:
+        checked_name(row.id, "id of the entry")
+    return Adding(thread, rows, branches, call_parameters.calls(row for row, _ in rows), absent)
+
+
+class _Place(NamedTuple):
+    """Where an entry stands, and by what it is known."""
+
+    place: int
+    seal: bytes
+    parent: str | None
+    said: tuple[bytes, int, int | None]
+
+
+def add(link: Link, given: Adding) -> int:
+    """Add entries as they are; give how many were new."""
+    with link.transaction():
+        link.execute(SHARED)
+        row = link.row(_LOCK, given.thread)
+        if row is None:
+            with suppress(ConflictError):  # another began it just now
+                begun = dates([row.message for row, _ in given.entries], now_ms())[0]
+                create(link, given.thread, uuid7(), details(None, (), {}), begun)
+        known = locked(link, given.thread) if row is None else Known(*row)
+        at = _known(link, known, given)
+        new = _new(link, known, at, given.entries)
+        for branch, head in given.branches.items():
+            if head is not None and head not in at:
+                raise StoreError(f"thread {known.id}: the head of branch {branch!r} is {head!r}, which is not there")
+        missing = [
+            each for each in lost(link, [row for row, _ in new]) if message_codec.named(each).hash not in given.absent
+        ]
+        if missing:
+            raise message_codec.not_there(missing[0])
+        if new:
+            for call in given.calls:
+                link.execute(KEEP, *call)
+            places = [at[row.id] for row, _ in new]
+            link.execute(
+                _JOIN,
+                known.thread,
+                [place.place for place in places],
+                [None if place.parent is None else at[place.parent].place for place in places],
+                [place.said[0] for place in places],
+                [row.sent_at for row, _ in new],
+                [row.stamps for row, _ in new],
+                [row.id for row, _ in new],
+                [place.seal for place in places],
+            )
+        for branch, head in given.branches.items():
+            _set_head(link, known.thread, branch, None if head is None else at[head].place)
+        if new or given.branches:
+            last = dates([row.message for row, _ in new], now_ms())[1] if new else 0
+            _touch(link, known.thread, last, len(new))
+        return len(new)
+
+
+def _known(link: Link, known: Known, given: Adding) -> dict[str, _Place]:
+    """The places of those entries that are there already and matter here."""
+    ids = {row.id for row, _ in given.entries}
+    ids.update(parent for _, parent in given.entries if parent is not None)
+    ids.update(head for head in given.branches.values() if head is not None)
+    sayable = [name for name in ids if is_text(name)]
+    return {
+        name: _Place(place, seal, parent, (digest, stamps, sent_at))
+        for place, name, seal, parent, digest, stamps, sent_at in link.rows(_KNOWN, known.thread, sayable)
+    }
+
+
+def _new(
+    link: Link, known: Known, at: dict[str, _Place], entries: Iterable[tuple[Prepared, str | None]]
+) -> list[tuple[Prepared, str | None]]:
+    """Find places and seals for the entries that are not there; ``at`` learns them."""
+    new: list[tuple[Prepared, str | None]] = []
+    for row, parent in entries:
+        said = (row.packed.body.digest, row.stamps, row.sent_at)
+        earlier = at.get(row.id)
+        if earlier is None:
+            if parent is not None and parent not in at:
+                raise StoreError(f"thread {known.id}: entry {row.id} follows {parent!r}, which is not there")
+            before = message_codec.first_seal(known.id) if parent is None else at[parent].seal
+            seal = message_codec.seal(before, row.id, row.stamps, row.sent_at, row.packed.body.digest)
+            at[row.id] = _Place(known.length + len(new), seal, parent, said)
+            new.append((row, parent))
+        elif (earlier.parent, earlier.said) != (parent, said) and (
+            earlier.place >= known.length or queries.entry_at(link, known.id, earlier.place) != row.entry(parent)
+        ):
+            raise StoreError(f"thread {known.id}: entry {row.id} is there already, and is another one")
+    return new
+
+
+def lost(link: Link, rows: Iterable[Prepared]) -> list[bytes]:
+    """The blobs that messages name and that are not there; ``gc`` waits for the transaction's shared lock."""
+    named = dict.fromkeys(digest for row in rows for digest in row.packed.named)
+    if not named:
+        return []
+    there = {bytes(row[0]) for row in link.rows(_THERE, list(named))}
+    return [digest for digest in named if digest not in there]
+
+
+def keep_blob(link: Link, blob: message_codec.Kept) -> None:
+    """Keep bytes, if they are not kept yet."""
+    with link.transaction():
+        link.execute(SHARED)
+        for call in call_parameters.calls((), [blob]):
+            link.execute(KEEP, *call)

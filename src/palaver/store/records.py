@@ -1,0 +1,296 @@
+"""Entries as rows: what every store that keeps rows does alike, before and behind its SQL.
+
+Rules:
+
+- Everything that costs time (writing JSON, hashing, compressing) is done by ``prepare``, in the caller's own thread,
+  before any lock is taken. What depends on the head (parent, place, seal) is a few bytes, and is added under the lock.
+- Places count from 0 in each thread, in the order of joining, without gaps. The parent of a row is a place.
+- A row is read back by ``entry_of``, which checks what it can: the address of the message, and that it is one.
+
+What stands in a thread for a message that is stored and cannot be decoded, or is not as it was written.
+
+Rules:
+
+- The entry keeps its place, so all other messages of the thread are read, and its path is whole. Its message is a
+  record: it is never sent to a model, and no view of the conversation shows it.
+- ``payload`` says why (``reason``), and has the stored bytes, as ``text`` where they are UTF-8, else as ``base64``.
+- ``verify`` reports the entry as ``unreadable``, and a body that is not as it was written as ``altered`` or
+  ``missing``.
+
+What happens to a store, as values: every change of it is one of these.
+
+Rules:
+
+- A change is complete: applied to a store in the state it was made for, it gives the next state, with no clock and no
+  chance in it. So a journal of changes is the store (``jsonl``), and memory is their sum (``memory``).
+- What a change may do is checked before it is made. Applying one cannot fail.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import NoneType
+from typing import Any, Final, NamedTuple, TypeAlias, cast
+
+from msgspec import UNSET, Struct, UnsetType
+
+from palaver.core import jsontext
+from palaver.core.changes import MessageChanges
+from palaver.core.errors import ConflictError, DamageError, DecodeError, MessageError, StoreError
+from palaver.core.messages import Message, SystemMessage
+from palaver.core.value import json_text
+from palaver.store import message_codec
+from palaver.threads.ids import now_ms, uuid7
+from palaver.threads.thread import Entry, stamped, verified
+from palaver.threads.view import RECORD
+
+# --- unreadable -------------------------------------------------------------------------------------------------------
+
+
+SOURCE: Final = "unreadable"
+"""The ``source`` of such a record."""
+
+
+def unreadable(data: bytes, reason: str, *, id: str | None = None, sent_at: int | None = None) -> Message:
+    """Make the record that stands for stored bytes. ``id`` and ``sent_at`` are those of the entry, where known."""
+    try:
+        stored = {"text": data.decode()}
+    except UnicodeDecodeError:
+        stored = {"base64": binascii.b2a_base64(data, newline=False).decode()}
+    payload = json_text({"reason": reason, **stored}, "payload")
+    return SystemMessage(source=SOURCE, tags=(RECORD,), mode="tool", id=id, sent_at=sent_at, payload_json=payload)
+
+
+def is_unreadable(message: Message) -> bool:
+    """Whether a message stands for one that cannot be decoded."""
+    return isinstance(message, SystemMessage) and message.source == SOURCE and RECORD in message.tags
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+_LONGEST_NAME: Final = 200
+_MOST_TIME: Final = (1 << 63) - 1
+
+
+class Prepared(NamedTuple):
+    """An entry that is ready to be kept, but for its place. ``sent_at`` is as a column can hold it."""
+
+    id: str
+    message: Message
+    stamps: int
+    sent_at: int | None
+    packed: message_codec.Packed
+
+    def entry(self, parent: str | None) -> Entry:
+        """The entry, behind another."""
+        return Entry(self.id, parent, self.message)
+
+
+def prepare(messages: Iterable[Message], now: Callable[[], int] = now_ms) -> list[Prepared]:
+    """Make messages ready to join: stamped with new ids and one time.
+
+    Raises ``MessageError`` for what is no sound message, and ``EncodeError`` for what cannot be read back.
+    """
+    time = now()
+    rows: list[Prepared] = []
+    for message in verified(messages):
+        entry = uuid7()
+        joined = stamped(message, entry, time)
+        packed = message_codec.pack(message)
+        stamps = message_codec.stamps_of(message) | packed.marks
+        rows.append(Prepared(entry, joined, stamps, message_codec.column(joined.sent_at), packed))
+    return rows
+
+
+def prepare_entry(entry: Entry) -> Prepared:
+    """Make an entry that exists already ready to be kept as it is. Raises as ``prepare`` does."""
+    checked_entry(entry)
+    message, stamps = message_codec.unstamped(entry)
+    packed = message_codec.pack(message)
+    return Prepared(entry.id, entry.message, stamps | packed.marks, message_codec.column(entry.message.sent_at), packed)
+
+
+def repeats(earlier: Sequence[Entry], rows: Sequence[Prepared], thread: str, key: str) -> None:
+    """Check that a key which was used before comes with the same messages. Raises ``ConflictError``.
+
+    Raises ``DamageError`` where one of them cannot be read any more.
+    """
+    for entry in earlier:
+        if is_unreadable(entry.message):
+            raise DamageError(f"thread {thread}: entry {entry.id}: {entry.message.payload['reason']}")
+    same = len(earlier) == len(rows) and all(
+        message_codec.pack(_as_given(entry, row)).body.digest == row.packed.body.digest
+        for entry, row in zip(earlier, rows, strict=True)
+    )
+    if not same:
+        raise ConflictError(f"thread {thread}: the key {key!r} was used for other messages")
+
+
+def _as_given(entry: Entry, row: Prepared) -> Message:
+    """The message of an earlier entry, without the stamps that the new one got too."""
+    changes: MessageChanges = {}
+    if row.stamps & message_codec.STAMPED_ID:
+        changes["id"] = None
+    if row.stamps & message_codec.STAMPED_TIME:
+        changes["sent_at"] = None
+    return entry.message.replace(**changes) if changes else entry.message
+
+
+def entry_of(  # noqa: PLR0917 (one argument a column)
+    id: str,
+    parent: str | None,
+    stamps: int,
+    sent_at: int | None,
+    body: message_codec.Kept,
+    blob: Callable[[bytes], bytes],
+    place: str,
+    *,
+    strict: bool = False,
+) -> Entry:
+    """Read an entry back; with a record (``unreadable``) for a body that is no message, or not as it was written.
+
+    ``strict``: raises ``DamageError``, naming the place, for what is not as it was written.
+    """
+    text = body.data
+    try:
+        text = message_codec.restored(body.digest, body.encoding, body.data, place)
+        return Entry(id, parent, message_codec.unpack(text, id, stamps, sent_at, blob))
+    except DecodeError as error:
+        return Entry(id, parent, unreadable(text, f"{place}: {error}", id=id, sent_at=sent_at))
+    except DamageError as error:  # of the body, or of media that stand apart from it
+        if strict:
+            raise
+        return Entry(id, parent, unreadable(text, str(error), id=id, sent_at=sent_at))
+
+
+def dates(messages: Iterable[Message], now: int) -> tuple[int, int]:
+    """When messages that join as they are were sent: the first and the last time, where any has one, else now twice.
+
+    A time before 1970 or after now dates nothing.
+    """
+    times = [each.sent_at for each in messages if each.sent_at is not None and 0 < each.sent_at <= now]
+    return (min(times), max(times)) if times else (now, now)
+
+
+def bound(time: int | None) -> int | None:
+    """The bound of a search as a column can be compared with it."""
+    return None if time is None else max(-_MOST_TIME, min(time, _MOST_TIME))
+
+
+def checked_name(name: str, what: str) -> str:
+    """Refuse what cannot name a thread, a branch or a key everywhere. Raises ``StoreError``."""
+    given = cast("object", name)
+    if not isinstance(given, str):
+        raise StoreError(f"the {what} is not a string but {type(given).__name__}")
+    if not name:
+        raise StoreError(f"the {what} is empty")
+    if len(name) > _LONGEST_NAME:
+        raise StoreError(f"the {what} is longer than {_LONGEST_NAME} characters")
+    if any(ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in name):  # noqa: PLR2004 (Unicode)
+        raise StoreError(f"the {what} holds control characters or lone surrogates: {name!r}")
+    return name
+
+
+def checked_title(title: str | UnsetType | None) -> str | UnsetType | None:
+    """Refuse what is no title. Raises ``StoreError``."""
+    given = cast("object", title)
+    if not isinstance(given, (str, UnsetType, NoneType)):
+        raise StoreError(f"title: expected a string or None, got {type(given).__name__}")
+    return title
+
+
+def _kind(item: object) -> str:
+    return type(item).__name__
+
+
+def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Take the tags of a thread as they are now. Raises ``StoreError`` for what are no strings."""
+    given = cast("object", tags)
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise StoreError(f"tags: expected several strings, got {_kind(tags)}")
+    found = tuple(tags)
+    for index, tag in enumerate(cast("tuple[object, ...]", found)):
+        if not isinstance(tag, str):
+            raise StoreError(f"tags[{index}]: expected a string, got {type(tag).__name__}")
+    return found
+
+
+def checked_entry(entry: Entry) -> Entry:
+    """Refuse an entry that could not be read back. Raises ``StoreError``, and ``MessageError`` for its message."""
+    for name, kinds in (("id", str), ("parent", (str, NoneType))):
+        found: object = getattr(entry, name, UNSET)
+        if not isinstance(found, kinds):
+            raise StoreError(f"{name} of an entry: expected a string, got {type(found).__name__}")
+    verified([entry.message])
+    return entry
+
+
+def frozen_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Take JSON values as they are now. Raises ``StoreError`` for what JSON cannot say."""
+    given = cast("object", metadata)
+    if not isinstance(given, Mapping):
+        raise StoreError(f"metadata: expected a mapping, got {type(given).__name__}")
+    try:
+        return dict(jsontext.view(jsontext.checked(dict(metadata), "metadata")))
+    except MessageError as error:
+        raise StoreError(str(error)) from None
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+class Created(Struct, frozen=True, kw_only=True):
+    """A thread begins. ``at`` is Unix milliseconds, here and below."""
+
+    thread: str
+    at: int
+    title: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = {}
+
+
+class Updated(Struct, frozen=True, kw_only=True):
+    """What is known of a thread changes; what is unset stays."""
+
+    thread: str
+    at: int
+    title: str | UnsetType | None = UNSET
+    tags: tuple[str, ...] | UnsetType = UNSET
+    metadata: Mapping[str, Any] | UnsetType = UNSET
+
+
+class Joined(Struct, frozen=True, kw_only=True):
+    """Entries join a thread, and heads move: by an append (with its ``key``), a fork or a rewind."""
+
+    thread: str
+    at: int
+    entries: tuple[Entry, ...] = ()
+    branches: Mapping[str, str | None] = {}
+    key: str | None = None
+
+
+class Deleted(Struct, frozen=True, kw_only=True):
+    """A thread is gone."""
+
+    thread: str
+    at: int
+
+
+class BlobPut(Struct, frozen=True, kw_only=True):
+    """Bytes are kept."""
+
+    data: bytes
+
+
+class BlobsDropped(Struct, frozen=True, kw_only=True):
+    """Blobs that nothing refers to are gone, named by their digests."""
+
+    digests: tuple[bytes, ...]
+
+
+Change: TypeAlias = Created | Updated | Joined | Deleted | BlobPut | BlobsDropped
+"""Any change of a store."""

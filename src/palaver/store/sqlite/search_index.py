@@ -1,0 +1,217 @@
+"""Search: an index of words and labels that catches up when somebody asks.
+
+Rules:
+
+- An append costs nothing for search. ``catch_up`` reads the bodies behind the last indexed one and makes their words in
+  the caller's thread; the writer takes them in pieces, between appends.
+- The index belongs to bodies, not to entries: a message that stands in many threads is indexed once. It goes with its
+  body, when ``gc`` removes that; until then an entry that is not there is not found.
+- Labels (role, agent, tool, tag) are words of a second column: eight bytes of a hash, in hexadecimal. What is found is
+  compared with the message itself.
+- To remove words from an index without content, the same words must be given again. What makes words may change with
+  Unicode; so its version is kept, and with another one the index is begun anew.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import unicodedata
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from palaver.core.errors import DamageError, DecodeError
+from palaver.core.messages import Message
+from palaver.store import message_codec, search_text
+from palaver.store.records import bound, is_unreadable
+from palaver.store.sqlite.queries import Row, ThreadRow, checked_thread, entry_at, thread_of
+from palaver.store.sqlite.schema import INDEXED, typed
+from palaver.store.store import Hit, Query
+
+_RULES: Final = 1
+VERSION: Final = _RULES << 32 | int("".join(f"{int(each):02}" for each in unicodedata.unidata_version.split(".")))
+"""What words are made by: rules of ours, and a version of Unicode."""
+
+_WORDS: Final = "words"
+_REMOVALS: Final = "removals"
+_CHUNK: Final = 400
+_CHUNK_BYTES: Final = 1 << 20
+_BODIES: Final = "SELECT id, digest, encoding, data FROM bodies WHERE id > ? ORDER BY id"
+
+
+class Reach(NamedTuple):
+    """Up to which body the index reaches, by which rules it was made, and how often bodies were removed."""
+
+    indexed: int
+    rules: int
+    removals: int
+
+
+class Words(NamedTuple):
+    """A row of the index."""
+
+    id: int
+    text: str
+    labels: str
+
+
+def state(db: sqlite3.Connection, name: str) -> int:
+    """A number that is kept beside the tables."""
+    row = db.execute("SELECT value FROM states WHERE name = ?", (name,)).fetchone()
+    return 0 if row is None else typed(row[0], int, f"states {name!r}")
+
+
+def set_state(db: sqlite3.Connection, name: str, value: int) -> None:
+    """Keep a number."""
+    db.execute("INSERT OR REPLACE INTO states VALUES (?, ?)", (name, value))
+
+
+def reach_of(db: sqlite3.Connection) -> Reach:
+    """How far the index reaches now."""
+    return Reach(state(db, INDEXED), state(db, _WORDS), state(db, _REMOVALS))
+
+
+# -- making --------------------------------------------------------------------------------------------------------
+
+
+def words_of(id: int, digest: bytes, encoding: int, data: bytes) -> Words:
+    """What the index holds of a body; nothing of one that cannot be read, which is for ``verify`` to tell."""
+    try:
+        text = message_codec.restored(digest, encoding, data)
+        message = message_codec.unpack(text, "", message_codec.MOVED, None, lambda _: b"")
+    except (DamageError, DecodeError):
+        return Words(id, "", "")
+    return Words(
+        id,
+        search_text.normal(search_text.searchable(message)),
+        " ".join([_label(*each) for each in search_text.labels_of(message)]),
+    )
+
+
+def _label(kind: str, value: str) -> str:
+    return blake2b(f"{kind}:{value}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def is_behind(db: sqlite3.Connection) -> bool:
+    """Whether there are bodies that the index does not hold."""
+    reach = reach_of(db)
+    return (
+        reach.rules != VERSION
+        or db.execute("SELECT 1 FROM bodies WHERE id > ?", (reach.indexed,)).fetchone() is not None
+    )
+
+
+def next_words(db: sqlite3.Connection) -> tuple[Reach, list[Words]]:
+    """Up to where the index reaches, and what comes next."""
+    reach = reach_of(db)
+    after = reach.indexed if reach.rules == VERSION else 0
+    found: list[Words] = []
+    size = 0
+    for row in db.execute(_BODIES, (after,)):
+        found.append(words_of(*row))
+        size += len(found[-1].text)
+        if len(found) >= _CHUNK or size > _CHUNK_BYTES:
+            break
+    return reach, found
+
+
+def take_in(reach: Reach, found: list[Words]) -> Callable[[sqlite3.Connection], None]:
+    """Work: add words to the index, if it still reaches as far as it did, and no body was removed since."""
+
+    def work(db: sqlite3.Connection) -> None:
+        if reach_of(db) == reach:
+            if state(db, _WORDS) != VERSION:
+                begin_anew(db)
+            db.executemany("INSERT INTO words (rowid, text, labels) VALUES (?, ?, ?)", found)
+            set_state(db, INDEXED, found[-1].id)
+
+    return work
+
+
+def begin_anew(db: sqlite3.Connection) -> None:
+    """Empty the index."""
+    db.execute("INSERT INTO words (words) VALUES ('delete-all')")
+    set_state(db, INDEXED, 0)
+    set_state(db, _WORDS, VERSION)
+
+
+def take_out(db: sqlite3.Connection, gone: Iterable[Words]) -> None:
+    """Remove the words of bodies that are being removed."""
+    set_state(db, _REMOVALS, state(db, _REMOVALS) + 1)
+    if state(db, _WORDS) != VERSION:
+        begin_anew(db)
+    reach = state(db, INDEXED)
+    indexed = [each for each in gone if each.id <= reach]
+    if not all(each.labels for each in indexed):  # a damaged one: nobody knows its words any more
+        begin_anew(db)
+        return
+    db.executemany("INSERT INTO words (words, rowid, text, labels) VALUES ('delete', ?, ?, ?)", indexed)
+
+
+# -- asking --------------------------------------------------------------------------------------------------------
+
+
+def search(db: sqlite3.Connection, query: Query, *, scan: bool = False) -> list[Hit]:
+    """Find what the index holds; with ``scan``, without it, by reading every message.
+
+    The connection holds a snapshot. Raises ``NotFoundError`` for an unknown thread.
+    """
+    terms = search_text.parse(query.text)
+    asked = [] if scan or not query.text else [f"text : ({search_text.fts5(terms)})"]
+    narrow = (("role", query.role), ("agent", query.agent), ("tool", query.tool), ("tag", query.tag))
+    asked += [f'labels : "{_label(kind, value)}"' for kind, value in narrow if value is not None and not scan]
+    source, values = "entries e", list[Any]()
+    if asked:
+        source = "words JOIN entries e ON e.body = words.rowid"
+    conditions = ["1"]
+    for condition, value in (
+        ("words MATCH ?", " AND ".join(asked) or None),
+        ("coalesce(e.sent_at, 0) >= ?", bound(query.since)),
+        ("coalesce(e.sent_at, 0) < ?", bound(query.until)),
+        ("e.thread = ?", None if query.thread is None else thread_of(db, query.thread).number),
+    ):
+        if value is not None:
+            conditions.append(condition)
+            values.append(value)
+    rows = db.execute(
+        f"SELECT e.thread, e.place FROM {source} WHERE {' AND '.join(conditions)}"  # noqa: S608 (the texts above)
+        " ORDER BY coalesce(e.sent_at, 0) DESC, e.place DESC",
+        values,
+    )
+    return _hits(db, rows, query, terms, scan=scan)
+
+
+def _hits(
+    db: sqlite3.Connection, rows: Iterable[Row], query: Query, terms: search_text.Terms, *, scan: bool
+) -> list[Hit]:
+    threads: dict[int, ThreadRow] = {}
+    hits: list[Hit] = []
+    for number, place in rows:
+        if len(hits) >= query.limit:
+            break
+        if number not in threads:
+            row = db.execute(
+                "SELECT number, id, created_at, updated_at, length, mark FROM threads WHERE number = ?", (number,)
+            ).fetchone()
+            if row is None:
+                raise DamageError(f"threads {number!r}: missing: entries refer to it")
+            threads[number] = checked_thread(row)
+        entry = entry_at(db, threads[number], place)
+        if is_unreadable(entry.message) or not _fits(entry.message, query):
+            continue
+        text = search_text.searchable(entry.message)
+        if not scan or search_text.matches(terms, search_text.normal(text)):
+            hits.append(Hit(threads[number].id, entry, search_text.excerpt(terms, text)))
+    return hits
+
+
+def _fits(message: Message, query: Query) -> bool:
+    """Whether the labels are those asked for, and not others of the same hash."""
+    return (
+        query.role in {None, message.role}
+        and query.agent in {None, message.agent}
+        and (query.tool is None or query.tool in search_text.tools_of(message))
+        and (query.tag is None or query.tag in message.tags)
+    )

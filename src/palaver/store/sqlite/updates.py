@@ -1,0 +1,309 @@
+"""What is done to the tables: each function is work for the writer, within its transaction.
+
+Rules:
+
+- Heads are read here, in the transaction that moves them: another process may have moved them since.
+- First everything is checked, then written: so that an error leaves nothing to undo.
+- An append writes an entry, its body where that is new, the thread's length and the branch's head, and nothing else.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from msgspec import UNSET, UnsetType
+
+from palaver.core.errors import ConflictError, DamageError, NotFoundError, StoreError
+from palaver.store import message_codec
+from palaver.store.records import Prepared, dates
+from palaver.store.sqlite.queries import Row, ThreadRow, entry_at, head_of, place_of, thread_of
+from palaver.store.sqlite.schema import UNCLEAN, check, id_bytes, id_text, typed
+from palaver.threads.thread import MAIN, Entry
+
+_BODY: Final = "INSERT OR IGNORE INTO bodies (digest, encoding, data, size) VALUES (?, ?, ?, ?)"
+_BLOB: Final = "INSERT OR IGNORE INTO blobs (digest, encoding, data, size) VALUES (?, ?, ?, ?)"
+_ENTRY: Final = "INSERT INTO entries (thread, place, id, parent, stamps, sent_at, body, seal) VALUES (?,?,?,?,?,?,?,?)"
+_HEAD: Final = "UPDATE branches SET head = ?, mark = ? WHERE thread = ? AND name = ?"
+_FOR_APPEND: Final = (
+    "SELECT t.number, t.id, t.created_at, t.updated_at, t.length, t.mark, b.name, b.head, b.mark, e.id, e.seal"
+    " FROM threads t LEFT JOIN branches b ON b.thread = t.number AND b.name = ?"
+    " LEFT JOIN entries e ON e.thread = t.number AND e.place = b.head WHERE t.id = ?"
+)
+
+
+class Joined(NamedTuple):
+    """What an append found: the head that it follows; for a known key, the first place of its entries, and how many."""
+
+    parent: str | None
+    earlier: tuple[int, int] | None = None
+
+
+# -- threads -------------------------------------------------------------------------------------------------------
+
+
+def create(db: sqlite3.Connection, id: str, about: bytes | None, now: int) -> ThreadRow:
+    """Begin a thread."""
+    if db.execute("SELECT 1 FROM threads WHERE id = ?", (id,)).fetchone() is not None:
+        raise ConflictError(f"there is a thread {id!r}")
+    (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM threads").fetchone()
+    row = (number, id, now, now, 0)
+    db.execute(
+        "INSERT INTO threads (number, id, created_at, updated_at, length, mark) VALUES (?, ?, ?, ?, ?, ?)",
+        (*row, check(*row)),
+    )
+    _set_head(db, number, MAIN, None)
+    if about is not None:
+        set_about(db, number, about)
+    return ThreadRow(*row)
+
+
+def set_about(db: sqlite3.Connection, number: int, about: bytes) -> None:
+    """Keep title, tags and metadata."""
+    db.execute("INSERT OR REPLACE INTO abouts VALUES (?, ?, ?)", (number, about, check(number, about)))
+
+
+def touch(db: sqlite3.Connection, thread: ThreadRow, now: int, more: int = 0) -> ThreadRow:
+    """Note that a thread changed, and by how many entries it grew."""
+    changed = thread._replace(updated_at=max(now, thread.updated_at), length=thread.length + more)
+    db.execute(
+        "UPDATE threads SET updated_at = ?, length = ?, mark = ? WHERE number = ?",
+        (changed.updated_at, changed.length, check(*changed), changed.number),
+    )
+    return changed
+
+
+def delete(db: sqlite3.Connection, id: str) -> None:
+    """Remove a thread. Bodies, and the words in the index that go with them, are left to ``gc``."""
+    number = thread_of(db, id).number
+    for table in ("entries", "keys", "branches", "moves", "abouts"):
+        db.execute(f"DELETE FROM {table} WHERE thread = ?", (number,))  # noqa: S608 (the names above)
+    db.execute("DELETE FROM threads WHERE number = ?", (number,))
+    db.execute("INSERT OR REPLACE INTO states VALUES (?, 1)", (UNCLEAN,))
+
+
+# -- entries -------------------------------------------------------------------------------------------------------
+
+
+def append(  # noqa: PLR0917 (the arguments of Store.append)
+    db: sqlite3.Connection,
+    thread: str,
+    rows: Sequence[Prepared],
+    branch: str,
+    expect: str | UnsetType | None,
+    key: str | None,
+    now: int,
+) -> Joined:
+    """Let prepared messages join at the end of a branch."""
+    row = _row_for_append(db, thread, branch)
+    found = ThreadRow(*row[:5])
+    if check(*found) != row[5]:
+        raise DamageError(f"threads {found.number}: altered: its mark does not agree")
+    if key is not None:
+        known = db.execute(
+            "SELECT first, count, mark FROM keys WHERE thread = ? AND key = ?", (found.number, key)
+        ).fetchone()
+        if known is not None:
+            if check(found.number, key, known[0], known[1]) != known[2]:
+                raise DamageError(f"keys {found.number} {key!r}: altered: its mark does not agree")
+            return Joined(None, (known[0], known[1]))
+    name, head, mark, head_id, seal = row[6:]
+    if name is None:
+        raise NotFoundError(f"thread {thread}: no branch {branch!r}")
+    if check(found.number, name, head) != mark or (head is not None and head_id is None):
+        head_of(db, found, branch)  # raises, and says what is wrong
+    parent = None if head_id is None else id_text(head_id)
+    if expect is not UNSET and expect != parent:
+        raise ConflictError(f"thread {thread}: branch {branch!r} has moved on to {parent!r}", found=parent)
+    _check_blobs(db, rows)
+    if rows:
+        place = found.length
+        last_seal = (
+            message_codec.first_seal(thread) if head is None else typed(seal, bytes, f"entries {found.number} {head}")
+        )
+        for prepared in rows:
+            last_seal = _insert(db, found.number, place, head, last_seal, prepared)
+            head = place
+            place += 1
+        db.execute(_HEAD, (head, check(found.number, branch, head), found.number, branch))
+    if key is not None:
+        values = (found.number, key, found.length, len(rows))
+        db.execute(
+            "INSERT INTO keys (thread, key, first, count, mark) VALUES (?, ?, ?, ?, ?)", (*values, check(*values))
+        )
+    if rows or key is not None:
+        touch(db, found, now, len(rows))
+    return Joined(parent)
+
+
+def _check_blobs(db: sqlite3.Connection, rows: Iterable[Prepared], absent: Collection[str] = ()) -> None:
+    """Raise ``NotFoundError`` for a blob that a message names and that is not there."""
+    for digest in dict.fromkeys(digest for row in rows for digest in row.packed.named):
+        if message_codec.named(digest).hash in absent:
+            continue
+        if db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone() is None:
+            raise message_codec.not_there(digest)
+
+
+def _row_for_append(db: sqlite3.Connection, thread: str, branch: str) -> Row:
+    try:
+        row = db.execute(_FOR_APPEND, (branch, thread)).fetchone()
+    except UnicodeEncodeError:
+        row = None
+    if row is None:
+        raise NotFoundError(f"no thread {thread!r}")
+    return tuple(row)
+
+
+def _insert(  # noqa: PLR0917 (where, and what)
+    db: sqlite3.Connection, number: int, place: int, parent: int | None, sealed: bytes, row: Prepared
+) -> bytes:
+    """Write one entry; give its seal."""
+    body, media, uses, _ = row.packed
+    seal = message_codec.seal(sealed, row.id, row.stamps, row.sent_at, body.digest)
+    written = db.execute(_BODY, body)
+    if written.rowcount:
+        kept = written.lastrowid
+        if media:
+            db.executemany(_BLOB, media)
+        if uses:
+            db.executemany("INSERT INTO uses (body, blob) VALUES (?, ?)", [(kept, digest) for digest in uses])
+    else:
+        (kept,) = db.execute("SELECT id FROM bodies WHERE digest = ?", (body.digest,)).fetchone()
+    db.execute(_ENTRY, (number, place, id_bytes(row.id), parent, row.stamps, row.sent_at, kept, seal))
+    return seal
+
+
+def add(  # noqa: PLR0917 (the arguments of Store.add)
+    db: sqlite3.Connection,
+    thread: str,
+    given: Sequence[tuple[Entry, Prepared]],
+    branches: Mapping[str, str | None],
+    absent: Collection[str],
+    now: int,
+) -> int:
+    """Add entries as they are."""
+    try:
+        found, begun = thread_of(db, thread), False
+    except NotFoundError:
+        found, begun = ThreadRow(0, thread, 0, 0, 0), True
+    places, new = _new(db, found, given)
+    _check_blobs(db, [prepared for _, prepared in new], absent)
+    heads: dict[str, int | None] = {}
+    for name, head in branches.items():
+        heads[name] = None if head is None else _place(db, found, head, places)
+        if head is not None and heads[name] is None:
+            raise StoreError(f"thread {thread}: the head of branch {name!r} is {head!r}, which is not there")
+    first, last = dates([entry.message for entry, _ in new], now) if new or begun else (now, found.updated_at)
+    if begun:
+        found = create(db, thread, None, first)
+    seals: dict[int | None, bytes] = {None: message_codec.first_seal(thread)}
+    for entry, prepared in new:
+        parent = None if entry.parent is None else places[entry.parent]
+        if parent not in seals:
+            (seal,) = db.execute(
+                "SELECT seal FROM entries WHERE thread = ? AND place = ?", (found.number, parent)
+            ).fetchone()
+            seals[parent] = typed(seal, bytes, f"entries {found.number} {parent}")
+        at = places[entry.id]
+        seals[at] = _insert(db, found.number, at, parent, seals[parent], prepared)
+    for name, place in heads.items():
+        move(db, found.number, name, place, now)
+    if new or heads:
+        touch(db, found, last, len(new))
+    return len(new)
+
+
+def _new(
+    db: sqlite3.Connection, thread: ThreadRow, given: Iterable[tuple[Entry, Prepared]]
+) -> tuple[dict[str, int], list[tuple[Entry, Prepared]]]:
+    """The entries that are not there yet, and the places of all that were named."""
+    places: dict[str, int] = {}
+    fresh: dict[str, Entry] = {}
+    new: list[tuple[Entry, Prepared]] = []
+    for entry, prepared in given:
+        if entry.parent is not None and _place(db, thread, entry.parent, places) is None:
+            raise StoreError(f"thread {thread.id}: entry {entry.id} follows {entry.parent!r}, which is not there")
+        known = _place(db, thread, entry.id, places)
+        if known is None:
+            places[entry.id] = thread.length + len(new)
+            fresh[entry.id] = entry
+            new.append((entry, prepared))
+        elif entry != (fresh[entry.id] if entry.id in fresh else entry_at(db, thread, known)):
+            raise StoreError(f"thread {thread.id}: entry {entry.id} is there already, and is another one")
+    return places, new
+
+
+def _place(db: sqlite3.Connection, thread: ThreadRow, id: str, places: dict[str, int]) -> int | None:
+    if id not in places and thread.length:
+        try:
+            places[id] = place_of(db, thread, id)
+        except NotFoundError:
+            return None
+    return places.get(id)
+
+
+# -- branches ------------------------------------------------------------------------------------------------------
+
+
+def _set_head(db: sqlite3.Connection, number: int, branch: str, head: int | None) -> None:
+    db.execute(
+        "INSERT INTO branches (thread, name, head, mark) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (thread, name) DO UPDATE SET head = excluded.head, mark = excluded.mark",
+        (number, branch, head, check(number, branch, head)),
+    )
+
+
+def move(db: sqlite3.Connection, number: int, branch: str, head: int | None, now: int) -> None:
+    """Set a head, and record that."""
+    (next_,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM moves WHERE thread = ?", (number,)).fetchone()
+    row = (number, next_, now, branch, head)
+    db.execute(
+        "INSERT INTO moves (thread, number, at, branch, head, mark) VALUES (?, ?, ?, ?, ?, ?)", (*row, check(*row))
+    )
+    _set_head(db, number, branch, head)
+
+
+def fork(  # noqa: PLR0917 (the arguments of Store.fork)
+    db: sqlite3.Connection, thread: str, name: str, of: str, at: str | UnsetType | None, now: int
+) -> str | None:
+    """Name a new branch."""
+    found = thread_of(db, thread)
+    if at is UNSET:
+        place, head = head_of(db, found, of)
+    else:
+        place, head = (None, None) if at is None else (place_of(db, found, at), at)
+    try:
+        taken = head_of(db, found, name)[1]
+    except NotFoundError:
+        move(db, found.number, name, place, now)
+        touch(db, found, now)
+        return head
+    raise ConflictError(f"thread {thread}: there is a branch {name!r}", found=taken)
+
+
+def rewind(  # noqa: PLR0917 (the arguments of Store.rewind)
+    db: sqlite3.Connection, thread: str, to: str | None, branch: str, expect: str | UnsetType | None, now: int
+) -> None:
+    """Move the head of a branch."""
+    found = thread_of(db, thread)
+    head = head_of(db, found, branch)[1]
+    if expect is not UNSET and expect != head:
+        raise ConflictError(f"thread {thread}: branch {branch!r} has moved on to {head!r}", found=head)
+    move(db, found.number, branch, None if to is None else place_of(db, found, to), now)
+    touch(db, found, now)
+
+
+# -- blobs ---------------------------------------------------------------------------------------------------------
+
+
+def put_blob(kept: message_codec.Kept) -> Callable[[sqlite3.Connection], None]:
+    """Keep bytes once."""
+
+    def work(db: sqlite3.Connection) -> None:
+        db.execute(_BLOB, kept)
+
+    return work

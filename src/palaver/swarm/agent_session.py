@@ -1,0 +1,586 @@
+"""One agent in one session: it is told something, asks its model, runs the calls, and answers the turn.
+
+Rules (docs/spec/agent-swarm-kit.md#3.1 to #3.6):
+
+- One execution at a time: a seat is free again when the calls of its answer have begun, since tools execute.
+- The answer of a seat that is ``gone`` (the agent changed, the turn was cancelled), or whose turn is over, is kept
+  with a tag, and nobody is sent it (K13). What is shown is what is kept: the text as ``transform`` gave it.
+- A failing model, or a hook that changes answers and raises, is the error of the turn, and leaves no marker.
+- A turn costs the window, and not the length of the thread: a seat's view reads what is new.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from palaver.agent.tool import Output
+from palaver.agent.tool_output import error_output
+from palaver.core.errors import MessageError, SwarmError, ToolError, TurnError, excerpt
+from palaver.core.events import TextDelta
+from palaver.core.factories import assistant, rescue
+from palaver.core.messages import AssistantMessage, Message, Mode, RescueMarker, SystemMessage, ToolMessage, UserMessage
+from palaver.core.pairs import client_calls
+from palaver.core.parts import MalformedToolCall, Text, ToolCall
+from palaver.models.language_model import Prompt
+from palaver.swarm.batch import (
+    NOT_RUN,
+    SKIPPED,
+    Batch,
+    Planned,
+    chosen,
+    duplicate,
+    malformed,
+    normalised,
+    retryable,
+    returns,
+    shown,
+    winner,
+    with_calls,
+)
+from palaver.swarm.call_context import LOGGER, Place, called, watched
+from palaver.swarm.events import delta_input
+from palaver.swarm.names import TURN
+from palaver.swarm.offered import offered_tools
+from palaver.swarm.rescue import START, Custom, Recomplete, placeholder
+from palaver.swarm.tool import SwarmTool
+from palaver.swarm.turn import Turn
+from palaver.swarm.user_input import Said, said
+from palaver.threads.view import DISCARDED, PLACEHOLDER
+
+if TYPE_CHECKING:
+    from palaver.models import language_model
+    from palaver.swarm.agent import SwarmAgent
+    from palaver.swarm.session import Session
+
+
+class Seat:
+    """An agent while it serves one client."""
+
+    def __init__(self, session: Session, agent: SwarmAgent) -> None:
+        """Sit down."""
+        self.session, self.agent = session, agent
+        self.gone = False
+        self.asking = 0
+        """How many of its executions wait for a model."""
+        self._lock = anyio.Lock()
+        self._apart = anyio.Lock()
+        self._view = session.view(agent)
+        self._model: language_model.Session | None = None
+        self._batches: list[Batch] = []
+
+    # -- what is asked of it ---------------------------------------------------------------------------------------
+
+    async def execute(self, turn: Turn, told: Said, mode: Mode) -> None:
+        """Say something to the agent. Whatever goes wrong is the error of the turn."""
+        try:
+            async with self._lock:
+                place = self._place(turn)
+                await watched("on_execute", self.agent.hooks.on_execute, place, told.text, mode)
+                await self._said(turn, told, mode)
+                if self.agent.operator is not None:
+                    await self._operate(turn, place, told.text)
+                else:
+                    await self._step(turn, place)
+        except Exception as error:  # noqa: BLE001 (it belongs to whoever waits for the answer)
+            self._fail(turn, error)
+
+    async def go_on(self, turn: Turn) -> None:
+        """Ask the model where the thread stands, without saying anything."""
+        try:
+            async with self._lock:
+                await self._step(turn, self._place(turn))
+        except Exception as error:  # noqa: BLE001 (as above)
+            self._fail(turn, error)
+
+    async def resume(self, turn: Turn) -> None:
+        """Go on with a turn that broke off where the thread stands; one that was being rescued gets a placeholder."""
+        try:
+            async with self._lock:
+                place = self._place(turn)
+                messages = self.session.messages
+                hidden = all(isinstance(each, SystemMessage) for each in await self._context(place, turn))
+                if self.agent.operator is not None:
+                    await self._operate(turn, place, turn.executions[-1][0])
+                elif hidden or (messages and isinstance(messages[-1], RescueMarker)):
+                    await self._apologise(turn, place)
+                else:
+                    await self._step(turn, place)
+        except Exception as error:  # noqa: BLE001 (as above)
+            self._fail(turn, error)
+
+    async def rescued(self, turn: Turn, place: Place, reason: str) -> None:
+        """Write off what the agent did in this turn, and answer all the same."""
+        try:
+            async with self._lock:
+                await self._rescue(turn, place, reason)
+        except Exception as error:  # noqa: BLE001 (as above)
+            self._fail(turn, error)
+
+    async def run(self, told: Said, payload: Any) -> str:
+        """Ask the model without a trace in the log, and without tools.
+
+        ``""`` when it called one, or may not be shown.
+        """
+        async with self._apart:
+            return await self._run(told, payload)
+
+    async def _run(self, told: Said, payload: Any) -> str:
+        place = self.session.place(self.agent.name, payload=payload)
+        await watched("on_run", self.agent.hooks.on_run, place, told.text)
+        messages = (*await self._context(place, None), told.spoken(self.agent.name, "user"))
+        try:
+            answer = await self._ask(place, messages, (), self.agent.model.session() if self.agent.model else None)
+        except Exception as error:
+            if self.agent.on_model_error == "raise":
+                raise
+            self._log_error("the model", error)
+            return await self._transformed(placeholder(self.agent.placeholders))
+        text = await self._transformed(answer.text)
+        self.session.tell("agent", "run", self.agent.name, input={"message": told.text}, output={"result": text})
+        if client_calls(answer) or await self._refused(text) is not None:
+            return ""
+        return text
+
+    def halt(self) -> None:
+        """Begin no more tools."""
+        for batch in self._batches:
+            batch.halt()
+
+    # -- an execution ----------------------------------------------------------------------------------------------
+
+    async def _said(self, turn: Turn, told: Said, mode: Mode) -> None:
+        if self.session.is_past(turn):  # it would stand among what the next turn says
+            return
+        message = told.spoken(self.agent.name, mode)
+        if mode == "user":
+            message = message.replace(payload=turn.payload)
+        before = len(self.session.log.path)
+        await self.session.keep(_of(turn, message))
+        if turn.since is None:
+            turn.since = self._position(message, before)
+
+    def _position(self, message: UserMessage, start: int) -> int | None:
+        """Where in the thread, from ``start`` on, a message stands that was kept just now."""
+        path = self.session.log.path
+        same = (place for place in range(start, len(path)) if path[place].message.content == message.content)
+        return next(same, None)
+
+    async def _step(self, turn: Turn, place: Place, *, again: bool = False) -> None:
+        """Ask the model, and do what it says. ``again``: its last answer was refused already."""
+        if turn.over:
+            return
+        try:
+            turn.step()
+        except TurnError as error:
+            await self._rescue(turn, place, str(error), retry=False)
+            return
+        offered = await offered_tools(self.agent, place, self._log_error)
+        answer = await self._answer(turn, place, offered)
+        if answer is None:
+            return
+        broken = next((part for part in answer.content if isinstance(part, MalformedToolCall)), None)
+        calls = list(client_calls(answer))
+        if calls and self.agent.map_calls is not None:
+            calls = list(await called(self.agent.map_calls, calls))
+        if self._late(turn):
+            await self._withhold(turn, answer)
+        elif calls or (broken is not None and retryable(broken, offered)):
+            await self._calls(turn, place, answer, calls, offered, again=again)
+        elif broken is not None:
+            await self._refuse(turn, place, answer, broken)
+        else:
+            await self._text(turn, place, answer, again=again)
+
+    async def _answer(self, turn: Turn, place: Place, offered: dict[str, SwarmTool]) -> AssistantMessage | None:
+        """The model's answer; ``None`` when it failed, and that was dealt with."""
+        messages = await self._context(place, turn)
+        definitions = [tool.definition for tool in offered.values()]
+        self.asking += 1
+        try:
+            if self._model is None and self.agent.model is not None:
+                self._model = self.agent.model.session()
+            return await self._ask(place, messages, definitions, self._model)
+        except Exception as error:
+            if self.agent.on_model_error == "raise":
+                raise
+            self._log_error("the model", error)
+            await self._apologise(turn, place)
+            return None
+        finally:
+            self.asking -= 1
+
+    async def _text(self, turn: Turn, place: Place, answer: AssistantMessage, *, again: bool) -> None:
+        text = await self._transformed(answer.text)
+        reason = await self._refused(text)
+        if reason is None:
+            await self._show(turn, place, answer, text)
+            return
+        strategy = self.agent.rescue
+        if not again and isinstance(strategy, Recomplete):
+            await self._said(turn, said(strategy.prompt), "tool")
+            await self._step(turn, place, again=True)
+            return
+        if not again and isinstance(strategy, Custom):
+            other = await self._custom(place, strategy, reason)
+            text = await self._transformed(other.text)
+            if await self._refused(text) is None:
+                await self._show(turn, place, other, text)
+                return
+        await self._discard(turn, answer)
+        await self._rescue(turn, place, reason, retry=False)
+
+    async def _operate(self, turn: Turn, place: Place, text: str) -> None:
+        """Ask the person who sits here; who was handed the conversation without a word is told the client's last."""
+        operator = self.agent.operator
+        if operator is None:
+            return
+        spoken = ""
+        with anyio.move_on_after(self.agent.operator_timeout):
+            spoken = await operator(place, text.strip() or self.session.last_user or "")
+        answer = AssistantMessage(content=(Text(spoken),), agent=self.agent.name, mode="tool", source="operator")
+        if not spoken:
+            turn.resolve("")
+        elif self._late(turn):
+            await self._withhold(turn, answer)
+        else:
+            await self._show(turn, place, answer, spoken)
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+
+    async def _calls(
+        self,
+        turn: Turn,
+        place: Place,
+        answer: AssistantMessage,
+        calls: Sequence[ToolCall],
+        offered: dict[str, SwarmTool],
+        *,
+        again: bool,
+    ) -> None:
+        if duplicate(calls) is not None:
+            reason = "Duplicate tool call id in model output"
+            await self._mark(turn, place, reason)
+            turn.fail(TurnError(reason))
+            return
+        made, limit = calls, self.agent.max_tool_calls
+        calls = chosen(made, offered, limit)
+        broken = malformed(answer, limit) if winner(calls, offered) is None else None
+        if broken is not None and not retryable(broken, offered):
+            await self._refuse(turn, place, answer, broken)
+            return
+        skipped = [call for call in made if call not in calls]
+        self._publish_skipped(skipped)
+        if not calls and broken is None:
+            await self._text(turn, place, with_calls(answer, ()), again=again)
+            return
+        told = [call for call in skipped if returns(call.name, offered)]
+        answer = with_calls(answer, [call for call in made if call in calls or call in told])
+        await self.session.keep(_of(turn, answer))
+        for call in told:
+            await self._tell_model(call.id, call.name, error_output(SKIPPED.format(limit=limit)))
+        planned = await self._planned(turn, place, calls, offered, broken)
+        if planned is None:
+            return
+        if self._late(turn):
+            if turn.overtaken:
+                turn.resolve("")
+            return
+        batch = Batch(self, turn, place, planned, answer.text)
+        self._batches = [each for each in self._batches if not each.turn.over]
+        self._batches.append(batch)
+        self.session.spawn(turn, batch.run)
+
+    async def _planned(
+        self,
+        turn: Turn,
+        place: Place,
+        calls: Sequence[ToolCall],
+        offered: dict[str, SwarmTool],
+        broken: MalformedToolCall | None,
+    ) -> list[Planned] | None:
+        """Check all calls before any runs; ``None`` when none may run, and the turn has gone on otherwise."""
+        planned: list[Planned] = []
+        wrong: dict[str, Exception] = {}
+        if broken is not None and broken.id:
+            wrong[broken.id] = MessageError(f"the arguments are not JSON: {broken.reason}")
+        for call in calls:
+            tool = offered.get(call.name)
+            if tool is None:
+                await self._rescue(turn, place, f"No target function for {call.name}")
+                return None
+            await watched("on_validate", tool.on_validate, place, call)
+            checked = await self._checked(place, tool, call)
+            if isinstance(checked, Exception) and tool.returns:
+                wrong[call.id] = checked
+                continue
+            if checked is None or isinstance(checked, Exception):
+                await self._rescue(turn, place, f"Function validation failed: {shown(call)}")
+                return None
+            await watched("on_before_call", tool.on_before_call, place, call)
+            planned.append(Planned(call, tool, checked[0]))
+        if not wrong or self._late(turn):
+            return planned
+        named = [(each.id, each.name) for each in (*calls, *([broken] if broken is not None else ()))]
+        for call_id, name in named:
+            error = wrong.get(call_id or "", ToolError(NOT_RUN))
+            await self._tell_model(call_id or "", name, error_output(error))
+        await self._step(turn, place)
+        return None
+
+    def _publish_skipped(self, calls: Iterable[ToolCall]) -> None:
+        """Publish the calls of an answer that are not run: there were too many, or another one wins."""
+        for call in calls:
+            named = {"toolId": call.id, "toolName": call.name}
+            self.session.tell("agent", "tool-skipped", self.agent.name, input=named)
+
+    async def _tell_model(self, call_id: str, name: str | None, output: Output) -> None:
+        """Keep the result of a call that was not run."""
+        message = ToolMessage(
+            content=output.content,
+            tool_call_id=call_id,
+            tool_name=name,
+            is_error=output.is_error,
+            agent=self.agent.name,
+            mode="tool",
+        ).replace(metadata=output.metadata)
+        await self.session.keep_tool_output(message, agent=None, call=None)
+
+    async def _refuse(self, turn: Turn, place: Place, answer: AssistantMessage, broken: MalformedToolCall) -> None:
+        """Write off an answer with a call that did not parse."""
+        await self.session.keep(_of(turn, answer))
+        reason = f"Function validation failed: name={broken.name} arguments={excerpt(broken.raw, 200)}"
+        await self._rescue(turn, place, reason)
+
+    async def _checked(self, place: Place, tool: SwarmTool, call: ToolCall) -> tuple[Any] | Exception | None:
+        """The arguments of a call, in a tuple; what its check raised; ``None`` when the validation refuses it."""
+        try:
+            arguments = tool.check(call)
+        except Exception as error:  # noqa: BLE001 (a check that raises has refused)
+            LOGGER.warning("the tool %r of %r does not take its arguments: %s", tool.name, self.agent.name, error)
+            self._tell_tool_error(call, error)
+            return error
+        try:
+            passes = tool.validate is None or await called(tool.validate, place, arguments)
+        except Exception as error:  # noqa: BLE001 (as above)
+            LOGGER.error("the validation of %r of the agent %r raised", tool.name, self.agent.name, exc_info=error)
+            self._tell_tool_error(call, error)
+            return None
+        return (arguments,) if passes else None
+
+    def _tell_tool_error(self, call: ToolCall, error: Exception) -> None:
+        """Publish what a check raised, with the name of the tool."""
+        named = {"toolId": call.id, "toolName": call.name}
+        told = {"error": f"{type(error).__name__}: {error}"}
+        self.session.tell("agent", "tool-error", self.agent.name, input=named, output=told)
+
+    # -- the model -------------------------------------------------------------------------------------------------
+
+    async def _context(self, place: Place, turn: Turn | None) -> Sequence[Message]:
+        agent = self.agent
+        prompt = agent.prompt if isinstance(agent.prompt, str) else str(await called(agent.prompt, place) or "")
+        dynamic = () if agent.dynamic is None else tuple(await called(agent.dynamic, place))
+        self._view.instruct(prompt, (*self.session.swarm.instructions, *agent.system, *dynamic, *agent.flags))
+        return self._view(self.session.log.path, since=None if turn is None else turn.since)
+
+    async def _ask(
+        self, place: Place, messages: Sequence[Message], tools: Sequence[Any], model: language_model.Session | None
+    ) -> AssistantMessage:
+        if model is None:
+            raise SwarmError(f"the agent {self.agent.name!r} has no model")
+        agent = self.agent
+        prompt = Prompt(
+            messages=messages,
+            tools=tuple(tools),
+            settings=agent.settings,
+            provider=agent.provider,
+            agent=agent.name,
+            client=place.client,
+        )
+        async with model.ask(prompt, stream=agent.stream) as answer:
+            if agent.stream:
+                unchecked = delta_input(self.session.swarm, agent)
+                async for event in answer:
+                    if isinstance(event, TextDelta) and not self.gone:
+                        self.session.tell("agent", "delta", agent.name, input=unchecked, output={"text": event.text})
+            message = (await answer.finish()).response.message
+        await watched("on_completion", agent.hooks.on_completion, place, messages, message)
+        message = message.replace(agent=agent.name, mode=message.mode or "tool")
+        if agent.map is not None:
+            message = await called(agent.map, message)
+        return normalised(message)
+
+    async def _transformed(self, text: str) -> str:
+        return text if self.agent.transform is None else str(await called(self.agent.transform, text))
+
+    async def _refused(self, text: str) -> str | None:
+        reason: str | None = await called(self.agent.validate, text)
+        return reason
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    def _late(self, turn: Turn) -> bool:
+        return self.gone or turn.over
+
+    async def _show(self, turn: Turn, place: Place, answer: AssistantMessage, text: str) -> None:
+        """Keep an answer that passed, and give it out; a policy has the last word."""
+        raw = answer.text
+        banned = await self.session.refused_output(text)
+        if self.gone or not turn.claim():
+            await self._withhold(turn, answer)
+            return
+        try:
+            if banned is not None:
+                turn.banned = True
+                await self._discard(turn, answer)
+                await self.session.keep(_of(turn, _spoken(place, banned, PLACEHOLDER)))
+                turn.give(banned)
+                return
+            await self.session.keep(_of(turn, answer if text == raw else _with_text(answer, text)))
+            await self._given(turn, place, raw, text)
+        except BaseException as error:
+            turn.break_off(error if isinstance(error, Exception) else TurnError("the turn was interrupted"))
+            raise
+
+    async def _given(self, turn: Turn, place: Place, raw: str, text: str) -> None:
+        hooks = self.agent.hooks
+        await watched("on_output", hooks.on_output, place, text)
+        await watched("on_assistant_message", hooks.on_assistant_message, place, text)
+        self.session.tell(
+            "agent", "emit-output", place.agent, input={"mode": turn.mode, "rawResult": raw}, output={"result": text}
+        )
+        turn.give(text)
+
+    async def _discard(self, turn: Turn, answer: AssistantMessage) -> None:
+        """Keep an answer that nobody was shown."""
+        await self.session.keep(_of(turn, answer.replace(tags=(*(answer.tags or ()), DISCARDED))))
+
+    async def _withhold(self, turn: Turn, answer: AssistantMessage) -> None:
+        """Keep an answer that is late; a turn whose agent was changed from outside has no other."""
+        await self._discard(turn, answer)
+        if turn.overtaken:
+            turn.resolve("")
+
+    async def _apologise(self, turn: Turn, place: Place) -> None:
+        """Show a placeholder."""
+        raw = placeholder(self.agent.placeholders)
+        text = await self._transformed(raw)
+        refused = await self._refused(text)
+        if refused is not None:
+            raise SwarmError(f"the placeholder {text!r} is refused itself: {refused}")
+        if turn.claim():
+            try:
+                await self.session.keep(_of(turn, _spoken(place, text, PLACEHOLDER)))
+                await self._given(turn, place, raw, text)
+            except BaseException as error:
+                turn.break_off(error if isinstance(error, Exception) else TurnError("the turn was interrupted"))
+                raise
+
+    # -- rescue ----------------------------------------------------------------------------------------------------
+
+    async def _mark(self, turn: Turn, place: Place, reason: str) -> None:
+        for batch in self._batches:
+            if batch.turn is turn:
+                batch.halt()
+        await watched("on_resurrect", self.agent.hooks.on_resurrect, place, turn.mode, reason)
+        if turn.over:  # the marker would hide the turn after it
+            return
+        scope = self.agent.rescue_scope
+        await self.session.keep(_of(turn, rescue(reason, agent=place.agent, mode="tool", scope=scope)))
+        if scope == "thread":
+            await self._said(turn, said(START), "tool")
+
+    async def _rescue(self, turn: Turn, place: Place, reason: str, *, retry: bool = True) -> None:
+        if turn.over:
+            return
+        before = await self._context(place, turn)
+        await self._mark(turn, place, reason)
+        if retry and await self._retried(turn, place, reason, before):
+            return
+        await self._apologise(turn, place)
+
+    async def _retried(self, turn: Turn, place: Place, reason: str, before: Sequence[Message]) -> bool:
+        """Try for an answer that can be shown; give whether there was one."""
+        strategy = self.agent.rescue
+        if isinstance(strategy, Recomplete):
+            answer = await self._recompleted(turn, place, strategy, before)
+        elif isinstance(strategy, Custom):
+            answer = await self._custom(place, strategy, reason)
+        else:
+            return False
+        if answer is None:
+            return False
+        if client_calls(answer):
+            await self._mark(turn, place, "A rescue should not call tools")
+            return False
+        text = await self._transformed(answer.text)
+        refused = await self._refused(text)
+        if refused is not None:
+            await self._mark(turn, place, f"A rescue failed validation: {refused}")
+            return False
+        await self._show(turn, place, answer, text)
+        return True
+
+    async def _recompleted(
+        self, turn: Turn, place: Place, strategy: Recomplete, before: Sequence[Message]
+    ) -> AssistantMessage | None:
+        messages = await self._context(place, turn)
+        if self.agent.rescue_scope != "thread":
+            hint = UserMessage(content=(Text(strategy.prompt),), agent=place.agent, mode="tool")
+            messages = (*before, hint)
+        try:
+            turn.step()
+            return await self._ask(place, messages, (), self._model)
+        except Exception as error:  # noqa: BLE001 (the placeholder is left)
+            self._log_error("the model", error)
+            return None
+
+    async def _custom(self, place: Place, strategy: Custom, reason: str) -> AssistantMessage:
+        answer = await called(strategy.answer, place, reason)
+        if isinstance(answer, str):
+            answer = assistant(answer)
+        return normalised(answer.replace(agent=place.agent, mode=answer.mode or "tool"))
+
+    # -- small -----------------------------------------------------------------------------------------------------
+
+    def _place(self, turn: Turn) -> Place:
+        return self.session.place(self.agent.name, payload=turn.payload, run=turn.id)
+
+    def _log_error(self, what: str, error: Exception) -> None:
+        """Log an error with its traceback, and publish it: nobody raises it, so it is seen nowhere else."""
+        LOGGER.error("%s of the agent %r raised", what, self.agent.name, exc_info=error)
+        self._tell_error(error)
+
+    def _tell_error(self, error: Exception) -> None:
+        self.session.tell("agent", "error", self.agent.name, output={"error": f"{type(error).__name__}: {error}"})
+
+    def _fail(self, turn: Turn, error: Exception) -> None:
+        self._tell_error(error)
+        if not turn.fail(error) and error is not turn.error:
+            LOGGER.error("the agent %r raised when its turn was over", self.agent.name, exc_info=error)
+
+
+def _of(turn: Turn, message: Any) -> Any:
+    """A message that names its turn, where the turn's name was given."""
+    return message.replace(metadata={**message.metadata, TURN: turn.id}) if turn.named else message
+
+
+def _spoken(place: Place, text: str, *tags: str) -> AssistantMessage:
+    return AssistantMessage(content=(Text(text),), agent=place.agent, mode="tool", tags=tags)
+
+
+def _with_text(answer: AssistantMessage, text: str) -> AssistantMessage:
+    """An answer with another text, in the place of its first; what came is kept beside it."""
+    content: list[Any] = []
+    for part in answer.content:
+        if not isinstance(part, Text):
+            content.append(part)
+        elif not any(isinstance(each, Text) for each in content):
+            content.append(Text(text))
+    if not any(isinstance(each, Text) for each in content):
+        content.append(Text(text))
+    return answer.replace(content=content, metadata={**answer.metadata, "raw": answer.text})

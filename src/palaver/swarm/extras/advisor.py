@@ -1,0 +1,85 @@
+"""Advisors, and models asked without a conversation: one question, one answer, and nothing is kept.
+
+Rules (docs/spec/agent-swarm-kit.md#5.2, #6):
+
+- ``chat`` sends messages to a model, and gives the text of its answer.
+- An ``Advisor`` is a function of a message, plain or asynchronous, or a model with a prompt. A message may be any value
+  for a function; a model is sent a text as it is, and any other value as JSON.
+- What the model or the function raises, ``ask`` raises. Observers only look on.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, TypedDict, Unpack
+
+from palaver.core import jsontext
+from palaver.core.errors import SwarmError
+from palaver.core.factories import system, user
+from palaver.core.messages import Message
+from palaver.core.request import Request
+from palaver.models.language_model import LanguageModel, complete
+from palaver.swarm.call_context import called, watched
+from palaver.swarm.shared_value import named
+
+
+async def chat(model: LanguageModel, messages: Iterable[Message]) -> str:
+    """Ask a model once, and give the text of its answer. Raises what the model raises."""
+    return (await complete(model, Request(tuple(messages)))).response.message.text
+
+
+class AdvisorChanges(TypedDict, total=False):
+    """What ``Advisor.replace`` changes: the fields of ``Advisor``."""
+
+    name: str
+    answer: Callable[[Any], Awaitable[str] | str] | None
+    model: LanguageModel | None
+    prompt: str
+    on_chat: Callable[[Any], Any] | None
+    on_result: Callable[[Any, str], Any] | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Advisor:
+    """Somebody to ask. Changing one is a copy: ``advisor.replace(prompt="Be brief.")``.
+
+    ``answer`` is a function of the message; without one ``model`` is asked, which is told ``prompt`` first. Observers:
+    ``on_chat`` (message) and ``on_result`` (message, answer).
+    """
+
+    name: str
+    answer: Callable[[Any], Awaitable[str] | str] | None = None
+    _: KW_ONLY
+    model: LanguageModel | None = None
+    prompt: str = ""
+    on_chat: Callable[[Any], Any] | None = None
+    on_result: Callable[[Any, str], Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ``SwarmError`` without a name, for a field of the wrong type, and for two ways to answer, or none."""
+        named("advisor", self)
+        if (self.answer is None) == (self.model is None):
+            raise SwarmError(f"the advisor {self.name!r} needs a function, or a model in its place")
+
+    def replace(self, **changes: Unpack[AdvisorChanges]) -> Advisor:
+        """Give an edited copy."""
+        return replace(self, **changes)
+
+
+async def ask(advisor: Advisor, message: Any) -> str:
+    """Ask an advisor. Raises what it raises, and ``EncodeError`` when a model cannot be told the message."""
+    await watched("on_chat", advisor.on_chat, message)
+    result = await _answered(advisor, message)
+    await watched("on_result", advisor.on_result, message, result)
+    return result
+
+
+async def _answered(advisor: Advisor, message: Any) -> str:
+    if advisor.model is None:
+        return str(await called(advisor.answer, message)) if advisor.answer is not None else ""
+    text = message if isinstance(message, str) else jsontext.encode(message).decode()
+    prompt = (system(advisor.prompt),) if advisor.prompt else ()
+    return await chat(advisor.model, (*prompt, user(text)))

@@ -1,8 +1,0 @@
-"""The bus over NATS JetStream (extra ``nats``). Nothing in ``palaver.swarm`` imports this.
-
-Stability: experimental.
-"""
-
-from palaver.swarm.nats.bus import PREFIX, STREAM, NatsBus
-
-__all__ = ["PREFIX", "STREAM", "NatsBus"]

@@ -1,0 +1,281 @@
+"""Tools that are always the same: hand over to another agent, commit an action, fetch something.
+
+Rules (docs/spec/agent-swarm-kit.md#5.4):
+
+- ``navigation`` and ``triage`` take no parameters, stop the rest of their batch, and hand the conversation over. One
+  that would go where the conversation was since the client's last message ends the circle instead: everything is
+  flushed, and the client is asked to repeat.
+- ``commit_action`` and ``fetch_info`` are made of a function: its parameters are the model's, what it gives is the
+  result. They go on with the turn only as the last of their batch, and not when the agent has changed.
+- A text may be a function, plain or asynchronous, of the ``Call``. Of all calls in one answer, one that navigates or
+  commits wins (K11).
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from palaver.agent.invoke import invoker
+from palaver.agent.parameters import Parameters, parameters_of
+from palaver.agent.tool import legal, normalized
+from palaver.core.parts import ToolCall
+from palaver.core.tools import Tool
+from palaver.core.type_checks import check_arguments
+from palaver.swarm.call import Call
+from palaver.swarm.call_context import called
+from palaver.swarm.tool import Kind, SwarmTool
+
+REPEAT: Final = "Sorry, I missed that. Could you repeat please"
+"""What the client is told when a circle is ended."""
+EMPTY_ACTION: Final = "Action executed but produced no result"
+"""The result of an action that gave nothing."""
+NOT_AVAILABLE: Final = "The tool named {name} is not available. Do not ever call it again"
+"""The result of a tool that fetched nothing."""
+NAVIGATED: Final = (
+    "Successfully navigated from {left} to {to}. Please do not call the navigate tool to {left} during the next answer"
+)
+"""The result of a hand-over."""
+ALREADY: Final = "Already on {to}. Please do not call the navigate tool to {to} during the next answer"
+"""The result of a hand-over to where the conversation is."""
+CHANGED_TOPIC: Final = (
+    "User changed conversation topic. The next message received: {text}. Continue conversation based on the last "
+    "message without navigating to {left}."
+)
+"""What the default agent is told by ``triage``."""
+
+Text: TypeAlias = str | Callable[[Call], Any]
+
+
+async def _text(given: Text, call: Call) -> str:
+    return given if isinstance(given, str) else str(await called(given, call))
+
+
+# -- to another agent --------------------------------------------------------------------------------------------------
+
+
+def navigation(
+    to: str,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    available: Callable[..., Any] | None = None,
+    before: Callable[[Call], Any] | None = None,
+    execute: Text = "",
+    emit: Text | None = None,
+    tool_output: Text | None = None,
+    flush_message: Text = REPEAT,
+) -> SwarmTool:
+    """Make the tool that hands over to the agent ``to``; its name is ``to_<agent>`` where none is given.
+
+    Where another navigation of the same agent has that name already, a number stands behind it.
+
+    A swarm is checked for the agent ``to`` when it is made; a tool of a source raises ``NavigationError`` when it is
+    called. The other agent is told ``execute``; with ``emit`` the client is told that instead, and no model is asked.
+    """
+    check_arguments("navigation", navigation, locals())
+
+    async def run(call: Call, _: Any) -> None:
+        session = call.session
+        session.known_agent(to)
+        await call.stop()
+        if to in session.navigator.route:
+            await _end_circle(call, flush_message)
+            return
+        if before is not None:
+            await called(before, call)
+        said = NAVIGATED.format(left=call.agent, to=to) if tool_output is None else await _text(tool_output, call)
+        if session.is_past(call.turn):  # it would change the agent of the next one
+            return
+        await call.commit(said)
+        if session.is_past(call.turn):  # it would change the agent of the next one
+            return
+        await session.change_to(to)
+        if emit is None:
+            await call.execute(await _text(execute, call))
+        else:
+            await call.emit(await _text(emit, call))
+
+    said = f"Hand the conversation over to {to}." if description is None else description
+    return SwarmTool(
+        definition=Tool.of(legal(name or f"to_{normalized(to)}"), said, {"type": "object", "properties": {}}),
+        check=_anything,
+        run=run,
+        kind="navigation",
+        available=available,
+        target=to,
+    )
+
+
+def triage(
+    *,
+    name: str = "to_default",
+    description: str = "Hand the conversation back, when the topic has changed.",
+    available: Callable[..., Any] | None = None,
+    before: Callable[[Call], Any] | None = None,
+    last_message: Text | None = None,
+    execute: Text = "",
+    tool_output: Text | None = None,
+    flush_message: Text | None = None,
+) -> SwarmTool:
+    """Make the tool that hands over to the swarm's default agent, which is told the client's last message.
+
+    Where the conversation is there already, or was, the model is told so and goes on with ``execute``; with
+    ``flush_message`` the circle is ended.
+    """
+    check_arguments("triage", triage, locals())
+
+    async def run(call: Call, _: Any) -> None:
+        session = call.session
+        to = session.swarm.default
+        await call.stop()
+        if to in session.navigator.route or to == session.agent:
+            if flush_message is not None:
+                await _end_circle(call, flush_message)
+                return
+            await call.commit(ALREADY.format(to=to))
+            await call.execute(await _text(execute, call))
+            return
+        if before is not None:
+            await called(before, call)
+        said = NAVIGATED.format(left=call.agent, to=to) if tool_output is None else await _text(tool_output, call)
+        if session.is_past(call.turn):  # it would change the agent of the next one
+            return
+        await call.commit(said)
+        if session.is_past(call.turn):  # it would change the agent of the next one
+            return
+        await session.change_to_default()
+        if last_message is None:
+            told = CHANGED_TOPIC.format(text=session.last_user or "", left=call.agent)
+        else:
+            told = await _text(last_message, call)
+        await call.execute(told)
+
+    return SwarmTool(
+        definition=Tool.of(legal(name), description, {"type": "object", "properties": {}}),
+        check=_anything,
+        run=run,
+        kind="navigation",
+        available=available,
+    )
+
+
+async def _end_circle(call: Call, message: Text) -> None:
+    """A circle is everybody's: all of them begin anew."""
+    await call.flush("thread")
+    await call.emit(await _text(message, call))
+
+
+def _anything(call: ToolCall) -> dict[str, Any]:  # noqa: ARG001 (whatever a model writes here, nothing was asked for)
+    return {}
+
+
+# -- actions and information -------------------------------------------------------------------------------------------
+
+
+def commit_action(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    available: Callable[..., Any] | None = None,
+    validate: Callable[[dict[str, Any]], Any] | None = None,
+    success: Text = "",
+    failure: Text | None = None,
+    empty: Text = EMPTY_ACTION,
+    fallback: Callable[[Exception, Call], Any] | None = None,
+) -> SwarmTool:
+    """Make the tool that does something once.
+
+    ``validate`` gives what is wrong with the arguments, or ``None``. What is wrong, and what the function raises, is
+    the result, and the model goes on with ``failure``; else with ``success``. ``fallback`` is told what was raised.
+    Raises ``MessageError`` as ``tool`` does.
+    """
+    check_arguments("commit_action", commit_action, locals())
+
+    async def run(call: Call, arguments: dict[str, Any]) -> None:
+        wrong: Any = None if validate is None else await called(validate, arguments)
+        result: object = None
+        if not wrong:
+            try:
+                result = await made.invoke(call, arguments)
+            except Exception as error:  # noqa: BLE001 (the model is told, and goes on)
+                call.log_error(error)
+                if fallback is not None:
+                    await called(fallback, error, call)
+                wrong = str(error) or type(error).__name__
+        if wrong:
+            await call.commit(str(wrong), is_error=True)
+            await _last(call, str(wrong) if failure is None else failure)
+            return
+        await call.commit(await _text(empty, call) if result in (None, "") else result)
+        await _last(call, success)
+
+    made = _Function(function, name, description)
+    return made.tool(run, "commit", available)
+
+
+def fetch_info(
+    function: Callable[..., Any],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    available: Callable[..., Any] | None = None,
+    validate: Callable[[dict[str, Any]], Any] | None = None,
+    empty: Text | None = None,
+) -> SwarmTool:
+    """Make the tool that looks something up; when it finds nothing, or raises, the result is ``empty``.
+
+    ``validate`` gives what is wrong with the arguments, or ``None``; what is wrong is the result, and nothing is looked
+    up. Raises ``MessageError`` as ``tool`` does.
+    """
+    check_arguments("fetch_info", fetch_info, locals())
+
+    async def run(call: Call, arguments: dict[str, Any]) -> None:
+        wrong: Any = None if validate is None else await called(validate, arguments)
+        result: object = None
+        if wrong:
+            await call.commit(str(wrong), is_error=True)
+            await _last(call, "")
+            return
+        try:
+            result = await made.invoke(call, arguments)
+        except Exception as error:  # noqa: BLE001 (nothing was fetched)
+            call.log_error(error)
+        if result in (None, ""):
+            result = NOT_AVAILABLE.format(name=call.name) if empty is None else await _text(empty, call)
+        await call.commit(result)
+        await _last(call, "")
+
+    made = _Function(function, name, description)
+    return made.tool(run, "plain", available)
+
+
+async def _last(call: Call, text: Text) -> None:
+    """Go on with the turn, as the last of a batch whose agent is still the active one."""
+    if call.is_last and call.session.agent == call.agent:
+        await call.execute(await _text(text, call))
+
+
+class _Function:
+    """A function as a model sees it: its parameters, and how it is called."""
+
+    def __init__(self, function: Callable[..., Any], name: str | None, description: str | None) -> None:
+        self.name = legal(str(name or getattr(function, "__name__", "")))
+        self.parameters: Parameters = parameters_of(function, self.name, context=Call)
+        self.description = self.parameters.description if description is None else description
+        self._invoke = invoker(function)
+
+    async def invoke(self, call: Call, arguments: dict[str, Any]) -> Any:
+        return await self._invoke(**arguments, **dict.fromkeys(self.parameters.contexts, call))
+
+    def tool(self, run: Callable[..., Any], kind: Kind, available: Callable[..., Any] | None) -> SwarmTool:
+        return SwarmTool(
+            definition=Tool(self.name, self.description, self.parameters.schema),
+            check=self.parameters.read,
+            run=run,
+            kind=kind,
+            available=available,
+        )

@@ -1,0 +1,102 @@
+"""The dialects: the file formats that agents leave conversations in, read and written.
+
+``get(name)`` finds one, ``names()`` lists them, ``detect(data, name)`` says which a file may be. ::
+
+    from palaver import transcripts
+
+    (found, *_) = dialects.detect(data, "session.jsonl")
+    (transcript,) = dialects.get(found.dialect).read(data)
+    transcript.thread.path().messages
+    written = dialects.get("codex").write(transcript)
+    written.body, written.losses
+
+A module is imported when its dialect is asked for first.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+from palaver.core.errors import UnknownNameError
+from palaver.transcripts.conversation import Began, Ended, Joined, Noted, Step, Transcript
+from palaver.transcripts.detection import MARGIN, Detected, Head, Sighting
+from palaver.transcripts.format import Dialect, Origin, Reader
+from palaver.transcripts.unknown_fields import Drift
+from palaver.transcripts.writer import Written
+
+__all__ = [
+    "Began",
+    "Detected",
+    "Dialect",
+    "Drift",
+    "Ended",
+    "Head",
+    "Joined",
+    "Noted",
+    "Origin",
+    "Reader",
+    "Sighting",
+    "Step",
+    "Transcript",
+    "Written",
+    "detect",
+    "get",
+    "names",
+]
+
+_DIALECTS: Final = {
+    "agent_swarm_kit": "palaver.transcripts.agent_swarm_kit",
+    "kairo": "palaver.transcripts.kairo",
+    "kairo_a2a": "palaver.transcripts.kairo_a2a",
+    "codebuff": "palaver.transcripts.codebuff",
+    "deepagents": "palaver.transcripts.deepagents",
+    "deepagents_log": "palaver.transcripts.deepagents_log",
+    "claude_code": "palaver.transcripts.claude_code",
+    "codex": "palaver.transcripts.codex",
+    "openai_messages": "palaver.transcripts.openai_messages",
+    "pi": "palaver.transcripts.pi",
+    "atif": "palaver.transcripts.atif",
+    "openai_agents": "palaver.transcripts.openai_agents",
+    "vercel_ui": "palaver.transcripts.vercel_ui",
+    "langchain": "palaver.transcripts.langchain",
+    "otel_genai": "palaver.transcripts.otel_genai",
+    "opencode": "palaver.transcripts.opencode",
+    "gemini_cli": "palaver.transcripts.gemini_cli",
+    "qwen_code": "palaver.transcripts.qwen_code",
+    "inspect": "palaver.transcripts.inspect_log",
+    "ag_ui": "palaver.transcripts.ag_ui",
+    "acp": "palaver.transcripts.acp",
+    "hf_sts": "palaver.transcripts.hf_sts",
+}
+
+
+def names() -> tuple[str, ...]:
+    """Names of all dialects."""
+    return tuple(_DIALECTS)
+
+
+def get(name: str) -> Dialect:
+    """Find a dialect. Raises ``UnknownNameError`` listing those that exist."""
+    if name not in _DIALECTS:
+        raise UnknownNameError(f"no dialect {name!r}; there are {', '.join(_DIALECTS)}")
+    dialect: Dialect = import_module(_DIALECTS[name]).DIALECT
+    return dialect
+
+
+def detect(data: bytes, name: str = "") -> tuple[Detected, ...]:
+    """The dialects that a file may be written in, the likeliest first; empty when it is none. Never raises.
+
+    ``data`` are its first bytes (64 KiB are looked at), ``name`` is its name where it has one. Several are given when
+    they are about equally likely (docs/spec/dialects.md#0).
+    """
+    head = Head(data, name)
+    found = [
+        Detected(each, sighting.version, sighting.confidence)
+        for each in _DIALECTS
+        if (sighting := get(each).sees(head)) is not None
+    ]
+    found.sort(key=lambda each: -each.confidence)
+    return tuple([each for each in found if each.confidence >= found[0].confidence - MARGIN])

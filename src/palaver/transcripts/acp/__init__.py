@@ -1,0 +1,69 @@
+"""Logs of the Agent Client Protocol, version 1: updates, a JSON-RPC message to a line (docs/spec/dialects.md#13).
+
+Read: ``reading`` says how updates become messages; ``forms`` how blocks and calls do. It is what a user interface was
+told. Lines may be notifications, their ``params`` alone, or stand in an envelope; requests and their answers are read
+where the log holds them. Names of tools do not exist: the title stands for one, else the kind.
+
+What it cannot say: names of tools (written as titles), signatures and encrypted reasoning, usage and model of an
+answer, system and developer messages, markers (all carried in ``_meta``), branches, video, calls that providers ran.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from palaver.transcripts.acp.reader import Reading
+from palaver.transcripts.acp.shapes import NAME
+from palaver.transcripts.acp.writer import Rendering
+from palaver.transcripts.detection import Head, Sighting
+from palaver.transcripts.format import Dialect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def sees(head: Head) -> Sighting | None:
+    """Lines with ``sessionUpdate``, or requests of a session."""
+    for line in head.lines:
+        for held in (line, *_objects(line)):
+            params = _object(held.get("params", held))
+            if "sessionUpdate" in _object(params.get("update")):
+                return Sighting(1.0)
+            if "jsonrpc" in held and str(held.get("method", "")).startswith("session/"):
+                return Sighting(0.9)
+    return None
+
+
+def _objects(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [_object(each) for each in line.values()]
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+DIALECT: Final = Dialect(
+    name=NAME,
+    title="ACP update logs",
+    fidelity="bytes",
+    sees=sees,
+    reading=Reading,
+    rendering=Rendering,
+    history="user",
+    keeps=(
+        "text and thoughts",
+        "calls with their results",
+        "images, audio, links, embedded resources",
+        "kinds and places of calls",
+        "why a turn ended",
+    ),
+    loses=(
+        "names of tools (as titles)",
+        "proof of reasoning, usage, model (carried)",
+        "system prompts, markers (carried)",
+        "branches",
+        "video, calls that providers ran",
+    ),
+)

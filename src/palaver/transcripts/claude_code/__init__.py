@@ -1,0 +1,73 @@
+"""Claude Code sessions: JSON Lines, a tree of records (docs/spec/dialects.md#2).
+
+Read: ``reading`` says how records become messages, ``links`` where the conversation ends, ``told`` what nobody typed,
+``preserved`` what stands behind a compaction. Provider blocks are those of ``anthropic_messages``. Texts that a hook or
+the program put in have a ``source``: models see them, people do not. An answer that the program itself wrote (an error)
+is a placeholder. Notices, progress and snapshots stay records. A sub-agent's file is a thread of its own, whose
+``parent`` is the session's. What the UI keeps beside a result (``toolUseResult``) stays in its record.
+
+What it cannot say: system and developer messages, discarded answers and markers other than a flush (kept in records
+that the program passes over), reasoning of other providers (its proof binds it), audio, video, malformed calls (inside
+an object), results that answer no call (told as text), refusals as such.
+
+A session's file is named by its session (``file_name``), in a folder named after the working directory.
+``session_store`` serves the SDK of the same vendor.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from palaver.transcripts.claude_code.reader import Reading
+from palaver.transcripts.claude_code.shapes import KEYS, NAME, SESSION, file_name
+from palaver.transcripts.claude_code.writer import Rendering
+from palaver.transcripts.detection import Head, Sighting, word
+from palaver.transcripts.format import Dialect
+
+__all__ = ["DIALECT", "file_name", "sees"]
+
+_LEAST: Final = 0.7
+
+
+def sees(head: Head) -> Sighting | None:
+    """Records of the chain, which say whether they are a sidechain; or records of a session before them."""
+    for line in head.lines:
+        if "uuid" in line and "sessionId" in line and word(line, "type") in KEYS:
+            message: Any = line.get("message")
+            if isinstance(message, dict) and "parts" in message:
+                return None
+            version = line.get("version")
+            return Sighting(1.0 if "isSidechain" in line else _LEAST, version if isinstance(version, str) else None)
+    first = head.first
+    if word(first, "type") in SESSION and ("sessionId" in first or "leafUuid" in first or "messageId" in first):
+        return Sighting(_LEAST)
+    return None
+
+
+DIALECT: Final = Dialect(
+    name=NAME,
+    title="Claude Code sessions",
+    fidelity="bytes",
+    sees=sees,
+    reading=Reading,
+    rendering=Rendering,
+    tree=True,
+    resumes=True,
+    history="all",
+    keeps=(
+        "branches, sidechains, sub-agents",
+        "reasoning with proof",
+        "usage and model of each answer",
+        "images, documents",
+        "tool errors",
+        "compactions",
+    ),
+    loses=(
+        "system prompts, markers (kept beside)",
+        "other providers' reasoning (kept beside)",
+        "audio, video",
+        "malformed calls (in an object)",
+    ),
+)

@@ -1,0 +1,69 @@
+"""Codex rollouts: JSON Lines, also packed with Zstandard (docs/spec/dialects.md#3).
+
+Read: ``reading`` says how lines become messages. Items are those of ``openai_responses``. The files are linear: turns
+that were rolled back stay as branches. Both histories are kept: what the program put in for the model has a ``source``,
+what only people were shown is a placeholder. ``base_instructions`` are the system message.
+
+What it cannot say: branches (the one that was asked for is written), files, audio, video, refusals as such, reasoning
+and server tools of other providers (their proof binds them), error flags, and markers that hide less than all before
+them. What is lost to the program is carried in the line, under ``palaver``: its types pass over keys they do not know.
+
+A rollout is named ``rollout-<time>-<id>.jsonl``, in a folder for each day.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from palaver.transcripts.codex.reader import Reading
+from palaver.transcripts.codex.shapes import ITEMS, NAME, TYPES
+from palaver.transcripts.codex.writer import Rendering
+from palaver.transcripts.detection import Head, Sighting, word
+from palaver.transcripts.format import Dialect
+
+_NAME: Final = re.compile(r"(?:.*[/\\])?rollout-\d{4}-\d{2}-\d{2}T[\d-]+-[0-9a-f-]{36}\.jsonl(?:\.zst)?")
+
+
+def sees(head: Head) -> Sighting | None:
+    """A first line ``session_meta`` with a payload; or lines with time, type and payload; or the file's name."""
+    first = head.first
+    if first.get("type") == "session_meta" and isinstance(first.get("payload"), dict):
+        mode: Any = first["payload"].get("history_mode")
+        return Sighting(1.0, mode if isinstance(mode, str) else "legacy")
+    if word(first, "type") in TYPES and "payload" in first and "timestamp" in first:
+        return Sighting(0.9)
+    bare = "type" not in first and "id" in first and "timestamp" in first and "instructions" in first
+    if _NAME.fullmatch(head.name) and (bare or word(first, "type") in {*TYPES, *ITEMS}):
+        return Sighting(0.9)
+    return Sighting(0.7) if bare and all(word(line, "type") in ITEMS for line in head.lines[1:4]) else None
+
+
+DIALECT: Final = Dialect(
+    name=NAME,
+    title="Codex rollouts",
+    fidelity="bytes",
+    sees=sees,
+    reading=Reading,
+    rendering=Rendering,
+    resumes=True,
+    history="all",
+    keeps=(
+        "rolled back turns",
+        "what the model and what people saw",
+        "reasoning with proof",
+        "usage of each call, model of each turn",
+        "images",
+        "arguments as they were written",
+        "compactions",
+    ),
+    loses=(
+        "branches",
+        "files, audio, video",
+        "other providers' reasoning and server tools (kept beside)",
+        "error flags (kept beside)",
+        "markers that hide a part (kept beside)",
+    ),
+)

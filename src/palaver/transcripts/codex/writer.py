@@ -1,0 +1,517 @@
+"""Messages into Codex rollout lines that the program resumes (docs/spec/dialects.md#3, *Writer*).
+
+Rules:
+
+- Legacy history: ``session_meta`` first, with the system message that leads as ``base_instructions``; before each
+  prompt a ``turn_context`` with the model that answers it. A prompt and an answer are response items, and once more
+  events, without which a session is not listed. Usage is a ``token_count`` behind its answer.
+- Items are those of the wire, cut to what the program's own types read (``strict``): one unknown word in a line, and it
+  drops the line. What the wire or the program cannot say is in the receipt. Later system messages are the developer's.
+- A compaction, and any marker that hides all before it, is a ``compacted`` line with what the model sees instead.
+- What was shown to people only is an event without an item. What is nothing to the program (other markers, discarded
+  answers) is an item ``other``, which it reads and passes over, and which carries it.
+- An edited message keeps its lines, the events that repeat it too, where there are as many of each as before.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET, structs
+
+from palaver import wires
+from palaver.core import canonical, jsontext, trusted
+from palaver.core.messages import (
+    AssistantMessage,
+    FlushMarker,
+    Message,
+    RescueMarker,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from palaver.core.parts import Opaque, Text, ToolCall
+from palaver.core.usage import Usage
+from palaver.threads.ids import is_uuid, now_ms
+from palaver.threads.view import DISCARDED, PLACEHOLDER, RECORD, scope_of
+from palaver.transcripts import extension_slot
+from palaver.transcripts.codex.items import Items, is_made, texts_of
+from palaver.transcripts.codex.lines import shown
+from palaver.transcripts.codex.reader import Reading
+from palaver.transcripts.codex.shapes import NAME, UNKNOWN, WIRE, injected, read_usage, write_usage
+from palaver.transcripts.codex.strict import ids_of, strict, told_plainly, with_calls, with_text
+from palaver.transcripts.conversation import derived_id, hidden_before, session_of
+from palaver.transcripts.fields import inner, listed, split, string
+from palaver.transcripts.format import Origin
+from palaver.transcripts.times import iso
+from palaver.transcripts.unknown_fields import Watch
+from palaver.transcripts.writer import Writing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from msgspec import Raw
+
+    from palaver.core.jsontext import Fields
+    from palaver.core.request import Encoded
+    from palaver.threads.thread import Entry
+
+_VERSION: Final = "0.60.0"
+_NO_LOSS: Final = frozenset(("model", "tool call ids"))
+_ASKED: Final = trusted.UserMessage(content=(trusted.Text("."),))
+"""Stands before what is given to the wire, which wants a prompt; it is left out again."""
+_LINE: Final = ("timestamp", "ordinal")
+
+
+class Rendering:
+    """Writes the lines of one conversation."""
+
+    def __init__(self, writing: Writing) -> None:
+        """Begin a rollout, or go on with one."""
+        self._writing = writing
+        self._wire = wires.get(WIRE)
+        self._items = Items()
+        self._reader = Reading(Origin(), Watch())
+        self._session = session_of(writing.metadata)
+        times = (entry.message.sent_at for entry in writing.entries)
+        first = next((at for at in times if at is not None), None)
+        self._at = self._session.started_at or first or now_ms()
+        self._instructions: Entry | None = None
+        self._calls: dict[str, tuple[int, ToolCall]] = {}  # by id, with the place of the answer
+        self._places: dict[str, int] = {}
+        self._models: dict[str, str] = {}
+        self._model: str | None = None  # that of the last turn
+        self._totals: dict[str, Usage] = {}
+        self._before: dict[str, Message] = {}
+        self._look()
+
+    def _look(self) -> None:
+        """Learn what lines say of others: calls that results answer, the model of each turn, the sum of usage."""
+        total, before = trusted.Usage(), None
+        for place, entry in enumerate(self._writing.entries):
+            message = entry.message
+            for call in message.tool_calls:
+                self._calls.setdefault(call.id, (place, call))
+            self._places[entry.id] = place
+            if isinstance(message, AssistantMessage) and message.usage is not None:
+                total = total + message.usage
+                self._totals[entry.id] = total
+            if before is not None:
+                self._before[entry.id] = before
+            before = before if RECORD in message.tags else message
+        answers = [e.message for e in self._writing.entries if isinstance(e.message, AssistantMessage)]
+        known = (each.model for each in reversed(answers) if each.model is not None)
+        model = next(known, self._session.model or UNKNOWN)
+        for entry in reversed(self._writing.entries):
+            if isinstance(entry.message, AssistantMessage) and entry.message.model is not None:
+                model = entry.message.model
+            self._models[entry.id] = model
+
+    # -- the frame -----------------------------------------------------------------------------------------------------
+
+    def head(self) -> Iterator[bytes]:
+        """The line that begins a rollout."""
+        own = self._session.dialect == NAME
+        named = self._session.id or self._writing.thread.id
+        named = named if is_uuid(named) else derived_id(named)
+        meta: dict[str, Any] = {
+            "id": named,
+            "session_id": named,
+            "timestamp": iso(self._started()),
+            "cwd": self._session.cwd or "/",
+            "originator": "codex_cli_rs",
+            "cli_version": self._session.program if own and self._session.program else _VERSION,
+            "source": "cli",
+            "model_provider": "openai",
+        }
+        line = {"timestamp": iso(self._started()), "type": "session_meta", "payload": meta}
+        if self._instructions is not None:
+            message = self._instructions.message
+            meta["base_instructions"] = {"text": message.text}
+            self._carry(line, [message], [trusted.SystemMessage(content=(trusted.Text(message.text),))])
+        yield jsontext.encode(line)
+
+    def _started(self) -> int:
+        times = (entry.message.sent_at for entry in self._writing.entries)
+        return self._session.started_at or next((at for at in times if at is not None), self._at)
+
+    def tail(self, old: bytes | None) -> None:
+        """Lines have none."""
+
+    def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+        """A compaction and what follows in its place share a line; any other message stands alone."""
+        place = 0
+        while place < len(entries):
+            end = place + 1
+            leads = entries[place].message.is_summary and self._writing.entries[0] is entries[place]
+            if _hides(entries[place].message) or leads:
+                while end < len(entries) and _stands_in(entries[end].message):
+                    end += 1
+            yield entries[place:end]
+            place = end
+
+    def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:
+        """The lines of a message, or of a compaction."""
+        olds = [jsontext.fields(each) for each in old]
+        entry = group[0]
+        self._at = self._at if entry.message.sent_at is None else entry.message.sent_at
+        lines = list(self._lines(group, olds))
+        if olds:
+            lines = _in_place(lines, olds)
+        elif lines and self._session.dialect == NAME and self._session.format == "paginated" and self._writing.native:
+            self._writing.lose("approximated", "ordinal", "a paginated file goes on without numbers", entry)
+        for line in lines:
+            yield jsontext.encode(line)
+
+    def _lines(self, group: Sequence[Entry], olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
+        entry, message = group[0], group[0].message
+        if olds and string(olds[0], "type") == "session_meta":
+            meta = {"base_instructions": {"text": message.text}}
+            line = self._line("session_meta", meta)
+            self._carry(line, [message], [trusted.SystemMessage(content=(trusted.Text(message.text),))])
+            yield line
+        elif len(group) > 1 or _hides(message) or RECORD in message.tags or self._leads(entry):
+            yield self._compacted([each for each in group if RECORD not in each.message.tags], olds)
+        elif isinstance(message, RescueMarker | FlushMarker) or DISCARDED in message.tags:
+            yield from self._unsaid(entry)
+        elif PLACEHOLDER in message.tags:
+            yield from self._shown(entry, olds)
+        elif isinstance(message, AssistantMessage):
+            yield from self._answer(entry, message, new=not olds)
+        elif isinstance(message, UserMessage):
+            yield from self._prompt(entry, message, olds)
+        elif isinstance(message, SystemMessage) and self._begins(entry) and not olds:
+            self._instructions = entry
+        else:
+            yield from self._other(entry, message, olds)
+
+    def _leads(self, entry: Entry) -> bool:
+        return entry.message.is_summary and self._writing.entries[0] is entry
+
+    def _begins(self, entry: Entry) -> bool:
+        """Whether a system message is what a new file begins with."""
+        return not self._writing.native and self._writing.entries[0] is entry
+
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def _answer(self, entry: Entry, message: AssistantMessage, *, new: bool) -> Iterator[dict[str, Any]]:
+        said, raws = with_calls(told_plainly(message), entry.id)
+        encoded = self._wire.encode_response(trusted.Response(said))
+        self._lose(encoded, [entry])
+        made = jsontext.items(jsontext.fields(encoded.body).get("output", jsontext.raw([])))
+        items = [with_text(item, raws) for each in made if (item := self._strict(each, entry)) is not None]
+        if not items:
+            items = [jsontext.raw({"type": "message", "role": "assistant", "content": []})]
+            self._writing.lose("converted", "assistant", "written as an empty answer", entry)
+        follows = isinstance(self._before.get(entry.id), AssistantMessage)
+        if new and (follows or self._model != self._models[entry.id]):
+            yield self._turn(entry)  # parts it from the answer before, and says whose it is
+        lines = [self._line("response_item", item) for item in items]
+        spent = None if message.usage is None or not message.usage.total else write_usage(message.usage)
+        model = self._models[entry.id]
+        known: dict[str, Any] = {"model": None if model == UNKNOWN else model}
+        if spent is not None:
+            known["usage"] = read_usage(jsontext.raw(spent))
+        read = [_but(each, known) for each in self._items.read_well(items)]
+        self._carry(lines[0], [message], read if new else [_as_told(each, message) for each in read])
+        yield from lines
+        for item in filter(is_made, items):
+            yield from self._told("agent_message", filter(None, texts_of(item)))
+        if spent is not None:
+            yield self._line("event_msg", self._count(entry, spent) if new else _recount(message.usage, spent))
+
+    def _count(self, entry: Entry, spent: object) -> dict[str, Any]:
+        info = {"total_token_usage": write_usage(self._totals[entry.id]), "last_token_usage": spent}
+        return {"type": "token_count", "info": {**info, "model_context_window": None}, "rate_limits": None}
+
+    def _told(self, kind: str, texts: Any) -> Iterator[dict[str, Any]]:
+        for text in texts:
+            yield self._line("event_msg", {"type": kind, "message": text})
+
+    def _prompt(self, entry: Entry, message: UserMessage, olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
+        if olds and string(inner(olds[0], "payload"), "type") == "agent_message":
+            content = [_told_by_agent(part) for part in message.content if isinstance(part, Text | Opaque)]
+            yield self._line("response_item", {"type": "agent_message", "content": content})
+            return
+        typed = message.source is None and message.mode != "tool"
+        if typed and not olds:
+            yield self._turn(entry)
+        item = self._item(entry, message)
+        texts = texts_of(item)
+        source = None if typed else injected(texts)
+        plain = [structs.replace(each, source=source) for each in self._items.read_well([item])]
+        line = self._line("response_item", item)
+        self._carry(line, [message], [_as_told(each, message) for each in plain] if olds else plain)
+        yield line
+        if typed:
+            images = [] if olds else [each.data_uri for each in message.images if each.data_uri is not None]
+            yield self._event_of_prompt("".join(texts), images)
+
+    def _event_of_prompt(self, text: str, images: Sequence[str]) -> dict[str, Any]:
+        told: dict[str, Any] = {"type": "user_message", "message": text}
+        if images:
+            told["images"] = images
+        return self._line("event_msg", told)
+
+    def _other(self, entry: Entry, message: Message, olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
+        """A result, or what a developer says."""
+        was = inner(olds[0], "payload") if olds else {}
+        if isinstance(message, ToolMessage) and inner(was, "output"):  # an older file
+            output = {**inner(was, "output"), "content": message.text, "success": not message.is_error}
+            yield self._line("response_item", {**was, "output": output})
+            return
+        item = self._item(entry, message)
+        plain = self._items.read_well([item])
+        if isinstance(message, ToolMessage):
+            call = self._call(entry, message.tool_call_id)
+            plain = [structs.replace(each, tool_name=None if call is None else call.name) for each in plain]
+        plain = [_as_told(each, message) for each in plain] if olds else plain
+        line = self._line("response_item", item)
+        self._carry(line, [message], plain)
+        yield line
+
+    def _shown(self, entry: Entry, olds: Sequence[Fields]) -> Iterator[dict[str, Any]]:
+        """What people were shown, and no model sees."""
+        message = entry.message
+        role = "user" if isinstance(message, UserMessage) else "assistant"
+        if len(message.text) == 0 and not olds:
+            yield from self._unsaid(entry)
+            return
+        kind = "user_message" if role == "user" else "agent_message"
+        told = {"type": kind, "message": message.text}
+        if olds:
+            was = inner(olds[0], "payload")
+            kind = string(was, "type") or kind
+            told = {"message": message.text} if kind != "item_completed" else {}
+        line = self._line("event_msg", told)
+        if not olds:
+            line[extension_slot.SLOT] = self._slot([message], [shown(role, message.text)]) or True
+        yield line
+
+    def _unsaid(self, entry: Entry) -> Iterator[dict[str, Any]]:
+        """What the program passes over."""
+        message = entry.message
+        if not self._writing.options.carry:
+            self._writing.lose("dropped", message.role, "a rollout has no such line", entry)
+            return
+        self._writing.lose("converted", message.role, "kept in a line that the program passes over", entry)
+        line = self._line("response_item", {"type": "other"})
+        self._carry(line, [message], [])
+        yield line
+
+    def _compacted(self, group: Sequence[Entry], olds: Sequence[Fields]) -> dict[str, Any]:
+        kept = [each for each in group if not isinstance(each.message, FlushMarker | RescueMarker)]
+        prompts = (each.message for each in kept if isinstance(each.message, UserMessage))
+        summary = next((each.text for each in prompts), "")
+        payload: dict[str, Any] = {"message": summary}
+        was = inner(olds[0], "payload") if olds else {}
+        if not olds or "replacement_history" in was:
+            payload["replacement_history"] = self._among(listed(was, "replacement_history"), self._encoded(kept))
+        if "replacement_history" in was:
+            del payload["message"]
+        line = self._line("compacted", payload)
+        plain = [hidden_before(), *self._reader.in_place(split(jsontext.raw(payload)))]
+        if not olds or extension_slot.SLOT in olds[0]:
+            self._carry(line, [each.message for each in group], plain)
+        return line
+
+    def _among(self, olds: Sequence[Raw], items: list[Raw]) -> list[Raw]:
+        """Items with those among them that nobody could read, where the others are as many as they were."""
+        read = [self._reader.reads(each) for each in olds]
+        if sum(read) != len(items):
+            return items
+        left = iter(items)
+        return [next(left) if known else old for old, known in zip(olds, read, strict=True)]
+
+    # -- items ---------------------------------------------------------------------------------------------------------
+
+    def _encoded(self, entries: Sequence[Entry]) -> list[Raw]:
+        """The items of messages that belong together."""
+        messages = [told_plainly(_developer(each.message)) for each in entries]
+        encoded = self._wire.encode_request(trusted.Request(messages=(_ASKED, *messages)), join_neighbors=False)
+        self._lose(encoded, [None, *entries])
+        made = jsontext.items(jsontext.fields(encoded.body)["input"])[1:]
+        return [item for each in made if (item := self._strict(each, *entries)) is not None]
+
+    def _item(self, entry: Entry, message: Message) -> Raw:
+        """The item of a message that no model made. A result is given a call to answer, which is then left out."""
+        plain = told_plainly(_developer(message))
+        if isinstance(message, SystemMessage):
+            self._writing.lose("converted", "system", "written as the developer's", entry)
+        # the wire joins neighbouring user messages
+        before: list[Message] = [] if isinstance(plain, UserMessage) else [_ASKED]
+        if isinstance(plain, ToolMessage):
+            plain = plain if plain.tool_call_id else plain.replace(tool_call_id=derived_id(entry.id))
+            named = plain.tool_call_id or ""
+            call = self._call(entry, named)
+            before.append(trusted.AssistantMessage(content=(_called(named, plain, call),)))
+        encoded = self._wire.encode_request(trusted.Request(messages=(*before, plain)), join_neighbors=False)
+        self._lose(encoded, [*[None] * len(before), entry])
+        made = jsontext.items(jsontext.fields(encoded.body).get("input", jsontext.raw([])))
+        found = self._strict(made[-1], entry) if len(made) > len(before) else None
+        if found is not None:
+            return found
+        self._writing.lose("dropped", message.role, "the program could not read it", entry)
+        if isinstance(plain, ToolMessage):
+            return jsontext.raw({"type": "function_call_output", "call_id": plain.tool_call_id, "output": ""})
+        return jsontext.raw({"type": "message", "role": plain.role, "content": []})
+
+    def _call(self, entry: Entry, named: str | None) -> ToolCall | None:
+        """The call that a result answers, where it was made before."""
+        place, call = self._calls.get(named or "", (0, None))
+        return call if place < self._places[entry.id] else None
+
+    def _strict(self, item: Raw, *entries: Entry) -> Raw | None:
+        ids = frozenset[str]().union(*(ids_of(each.message) for each in entries))
+        entry = entries[0] if entries else None
+        return strict(item, ids, lambda what, why: self._writing.lose("dropped", what, why, entry))
+
+    def _lose(self, encoded: Encoded, entries: Sequence[Entry | None]) -> None:
+        for loss in encoded.losses:
+            place = loss.message
+            entry = entries[place] if place is not None and place < len(entries) else None
+            if loss.what not in _NO_LOSS and (place is None or entry is not None):
+                self._writing.lose(loss.kind, loss.what, loss.why, entry, loss.part)
+
+    # -- lines ---------------------------------------------------------------------------------------------------------
+
+    def _turn(self, entry: Entry) -> dict[str, Any]:
+        """The line that begins a turn; the sandbox in the words of older and newer versions."""
+        self._model = self._models[entry.id]
+        return self._line(
+            "turn_context",
+            {
+                "turn_id": derived_id(self._writing.thread.id, "turn", entry.id),
+                "cwd": self._session.cwd or "/",
+                "approval_policy": "on-request",
+                "sandbox_policy": {"type": "read-only", "mode": "read-only"},
+                "model": self._model,
+                "summary": "auto",
+            },
+        )
+
+    def _line(self, kind: str, payload: object) -> dict[str, Any]:
+        return {"timestamp": iso(self._at), "type": kind, "payload": payload}
+
+    def _carry(self, line: dict[str, Any], messages: Sequence[Message], plain: Sequence[Message]) -> None:
+        if (slot := self._slot(messages, plain)) is not None:
+            line[extension_slot.SLOT] = slot
+
+    def _slot(self, messages: Sequence[Message], plain: Sequence[Message]) -> dict[str, Any] | None:
+        if not self._writing.options.carry or list(map(_values, messages)) == list(map(_values, plain)):
+            return None
+        return extension_slot.carried(messages, plain)
+
+
+def _in_place(lines: list[dict[str, Any]], olds: Sequence[Fields]) -> list[dict[str, Any]]:
+    """New lines in the order of the old ones; as they are, where there are not as many of each kind."""
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, old in enumerate(olds):
+        places.setdefault(_kind(old), []).append(place)
+    found: dict[int, dict[str, Any]] = {}
+    for line in lines:
+        split_line = {key: jsontext.raw(each) for key, each in line.items()}
+        waiting = places.get(_kind(split_line))
+        if not waiting:
+            if _kind(split_line)[0] == "event_msg" and len(olds) < len(lines):
+                continue  # what is repeated for the screen has a line of its own elsewhere, or none
+            return lines
+        place = waiting.pop(0)
+        old = olds[place]
+        found[place] = line | {key: old[key] for key in _LINE if key in old}
+        if string(old, "type") == "token_usage_record":
+            usage = inner(inner(split_line, "payload"), "info").get("last_token_usage")
+            found[place] |= {"type": "token_usage_record", "payload": {"usage": usage}}
+        elif "payload" not in old:
+            found[place] = dict(split(split_line["payload"]))
+        elif _kind(old) == ("event_msg", "item"):
+            found[place]["payload"] = _completed(split(old["payload"]), split(split_line["payload"]))
+    if len(found) != len(olds):
+        return lines
+    return [found[place] for place in sorted(found)]
+
+
+def _recount(usage: Usage | None, spent: object) -> dict[str, Any]:
+    """What an edit says of a count: the sum of all is not its own, and what did not change stays."""
+    raw = UNSET if usage is None else usage.raw_json
+    same = raw is not UNSET and jsontext.kind(raw) == "an object" and read_usage(raw) == usage
+    return {"type": "token_count", "info": {"last_token_usage": raw if same else spent}}
+
+
+def _kind(line: Fields) -> tuple[str, str]:
+    """What a line is to its message: an item, what repeats one, or what it cost."""
+    kind = string(line, "type") or ""
+    if "payload" not in line:
+        return "response_item", ""
+    said = string(inner(line, "payload"), "type") or ""
+    if kind == "token_usage_record" or said == "token_count":
+        return "event_msg", "count"
+    return kind, "" if kind != "event_msg" else "item"
+
+
+def _completed(old: Fields, new: Fields) -> Raw:
+    """The payload of an event that tells a whole item, with another text."""
+    if string(old, "type") != "item_completed":
+        return jsontext.raw(new)
+    item = inner(old, "item")
+    content = [split(each) for each in listed(item, "content")]
+    if "message" not in new or len([each for each in content if "text" in each]) != 1:
+        return jsontext.raw(old)
+    told = [each | {"text": new["message"]} if "text" in each else each for each in content]
+    whole: dict[str, Any] = {**item, "content": told}
+    return jsontext.raw({**old, "item": whole})
+
+
+_FROM_LINES: Final = (
+    "model", "usage", "response_id", "finish_reason", "finish_reason_raw", "source", "agent", "tool_name", "tags",
+)  # fmt: skip
+"""What a message has from the lines around its own: an edit of its own leaves them be."""
+
+
+def _as_told(plain: Message, message: Message) -> Message:
+    """What an edited line says, beside what other lines say of its message."""
+    if type(plain) is not type(message):
+        return plain
+    told = {key: getattr(message, key) for key in _FROM_LINES if hasattr(message, key)}
+    return structs.replace(plain, **told)
+
+
+def _values(message: Message) -> bytes:
+    """What a message says, in whatever order its fields are."""
+    said = structs.replace(extension_slot.without_records(message), id=None, sent_at=None)
+    return jsontext.normal(canonical.encode(said))
+
+
+def _but(message: Message, known: dict[str, Any]) -> Message:
+    return structs.replace(message, **known) if isinstance(message, AssistantMessage) else message
+
+
+def _told_by_agent(part: Text | Opaque) -> Any:
+    return {"type": "input_text", "text": part.text} if isinstance(part, Text) else part.raw_json
+
+
+def _hides(message: Message) -> bool:
+    """Whether a marker hides all that stands before it."""
+    return isinstance(message, FlushMarker | RescueMarker) and scope_of(message) == "thread"
+
+
+def _stands_in(message: Message) -> bool:
+    """Whether a message stands in a model's view in place of what a compaction hid."""
+    return message.is_summary and not isinstance(message, FlushMarker | RescueMarker)
+
+
+def _called(named: str, result: ToolMessage, call: ToolCall | None) -> ToolCall:
+    """A call for a result to answer, of the kind that decides how the result is written."""
+    if call is None:
+        return trusted.ToolCall(named, result.tool_name or "tool")
+    searched = string(split(jsontext.raw(call.provider.get(WIRE, {}))), "@@type") == "tool_search_call"
+    if searched and not call.provider_executed:
+        return call
+    return trusted.ToolCall(named, call.name or "tool", '""' if call.custom else "{}", custom=call.custom)
+
+
+def _developer(message: Message) -> Message:
+    """A rollout keeps what a system message says as the developer's."""
+    return trusted.DeveloperMessage(content=message.content) if isinstance(message, SystemMessage) else message

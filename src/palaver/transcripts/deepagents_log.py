@@ -1,0 +1,246 @@
+"""The flat log of DeepAgents for Swift: a message to a line (docs/spec/deepagents-swift.md#5).
+
+Read: reasoning, then the text, the URLs of images, calls, and calls that could not be read. Round, seconds and thread
+of a line are kept under ``provider["deepagents_log"]``. The program has split ``<think>`` before it wrote a line.
+
+What it cannot say: ids, images that are bytes or files, sources, the order of parts, times below a second, and what
+the stored form (``deepagents``) cannot say either. Nobody reads it back but us: it is a form for export.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from msgspec import Raw, structs
+
+from palaver.core import jsontext, trusted
+from palaver.core.messages import (
+    AssistantMessage,
+    FlushMarker,
+    Message,
+    RescueMarker,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+    holds,
+)
+from palaver.core.parts import AnyPart, Image, MalformedToolCall, Opaque, Reasoning, Text, ToolCall, Url
+from palaver.transcripts.detection import Head, Sighting, word
+from palaver.transcripts.fields import listed, split, string, value
+from palaver.transcripts.format import Dialect, Origin
+from palaver.transcripts.message_list import ABSENT, Form, LineReading, ListRendering, Telling, built, held, provider_of
+from palaver.transcripts.times import iso, read_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palaver.core.jsontext import Fields
+    from palaver.threads.thread import Entry
+    from palaver.transcripts.conversation import Session
+    from palaver.transcripts.unknown_fields import Watch
+    from palaver.transcripts.writer import Writing
+
+NAME: Final = "deepagents_log"
+
+_ROLES: Final = {"system": "system", "user": "human", "assistant": "ai", "tool": "tool", "developer": "system"}
+_CLASSES: Final[dict[str, type[Any]]] = {
+    "human": UserMessage,
+    "ai": AssistantMessage,
+    "tool": ToolMessage,
+    "system": SystemMessage,
+}
+_CALL: Final = frozenset(("id", "name", "arguments", "subagentType"))
+_CONTEXT: Final = frozenset(("threadId", "round", "generationSeconds", "subagentType"))
+
+
+def sees(head: Head) -> Sighting | None:
+    """Lines with ``timestamp``, a role of DeepAgents and a string for content."""
+    first = head.first
+    if word(first, "role") not in _CLASSES or not isinstance(first.get("content"), str):
+        return None
+    return Sighting(0.9) if isinstance(first.get("timestamp"), str) and "type" not in first else None
+
+
+class LogForm(Form):
+    """A line of the log."""
+
+    name: ClassVar[str] = NAME
+    extra: ClassVar[str] = NAME
+    keys: ClassVar[frozenset[str]] = frozenset(
+        (
+            "timestamp",
+            "modelID",
+            "role",
+            "content",
+            "reasoning",
+            "toolCalls",
+            "malformedToolCallBlocks",
+            "toolName",
+            "toolCallID",
+            "imageURLs",
+        )
+    )
+    lines: ClassVar[bool] = True
+    unsaid: ClassVar[Mapping[str, str]] = {"id": "a line of the log has no id"}
+
+    def begin(self, items: Sequence[Fields | None], session: Session) -> Session:
+        """The thread of the first line is the session."""
+        first = items[0] or {}
+        return structs.replace(session, id=string(first, "threadId"), model=string(first, "modelID"))
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def plain(self, fields: Fields) -> list[Message]:
+        """What a line says."""
+        role = string(fields, "role") or ""
+        cls = _CLASSES.get(role)
+        if cls is None or string(fields, "content") is None:
+            self.watch.note("unread", f"role {role}", self.line)
+            return []
+        self.watch.keys(fields, self.keys | _CONTEXT | {"palaver"}, "message", self.line)
+        beside: dict[str, Any] = {key: jsontext.own(raw) for key, raw in fields.items() if key not in self.keys}
+        beside.pop("palaver", None)
+        stamp = string(fields, "timestamp")
+        at = read_time(stamp)
+        says: dict[str, Any] = {"sent_at": at}
+        read = {"role", "content"}
+        if at is not None and stamp == _stamp(at):
+            read.add("timestamp")
+        elif "timestamp" not in fields:
+            beside[ABSENT] = ["timestamp"]
+        content: list[AnyPart] = []
+        if cls is AssistantMessage:
+            says["model"] = string(fields, "modelID")
+            read |= {"modelID"} if says["model"] is not None else set()
+            if (thought := string(fields, "reasoning")) is not None:
+                content.append(trusted.Reasoning(thought))
+                read.add("reasoning")
+        text = string(fields, "content") or ""
+        if text or not (content or listed(fields, "toolCalls") or listed(fields, "malformedToolCallBlocks")):
+            content.append(trusted.Text(text))
+        if cls is not SystemMessage and listed(fields, "imageURLs"):
+            content += map(_image, listed(fields, "imageURLs"))
+            read.add("imageURLs")
+        if cls is AssistantMessage:
+            content += map(self._call, listed(fields, "toolCalls"))
+            content += map(_malformed, listed(fields, "malformedToolCallBlocks"))
+            read |= {key for key in ("toolCalls", "malformedToolCallBlocks") if listed(fields, key)}
+        if cls is ToolMessage:
+            for key, name in (("tool_call_id", "toolCallID"), ("tool_name", "toolName")):
+                says[key] = string(fields, name)
+                read |= {name} if says[key] is not None else set()
+        beside.update((key, jsontext.own(fields[key])) for key in sorted(self.keys - read) if key in fields)
+        return [built(cls, content=tuple(content), provider_json=provider_of({NAME: beside}), **says)]
+
+    def _call(self, raw: Raw) -> AnyPart:
+        fields = split(raw)
+        called, name, given = string(fields, "id"), string(fields, "name"), fields.get("arguments")
+        if called is None or name is None or given is None or jsontext.kind(given) != "an object":
+            self.watch.note("block", "tool call", self.line)
+            return trusted.Opaque(NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "toolCalls"}}))
+        self.watch.keys(fields, _CALL, "toolCalls", self.line)
+        beside = {key: each for key, each in fields.items() if key not in {"id", "name", "arguments"}}
+        return trusted.ToolCall(called, name, bytes(given).decode(), provider_json=provider_of({NAME: beside}))
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def said(self, entries: Sequence[Entry], telling: Telling) -> dict[str, Any] | None:
+        """The line of a message, its keys sorted."""
+        message = entries[0].message
+        if isinstance(message, RescueMarker | FlushMarker):
+            return None
+        beside = held(message, NAME)
+        stamp = string(beside, "timestamp")
+        if stamp is None or read_time(stamp) != message.sent_at:
+            stamp = _stamp(message.sent_at or 0)
+        record: dict[str, Any] = {"timestamp": stamp, "role": _ROLES[message.role], **_lists(message, telling)}
+        if message.sent_at is None and ("timestamp" in beside or value(beside, ABSENT)):
+            del record["timestamp"]
+        if isinstance(message, AssistantMessage) and message.model is not None:
+            record["modelID"] = message.model
+        if isinstance(message, ToolMessage):
+            named = {"toolCallID": message.tool_call_id, "toolName": message.tool_name}
+            record |= {key: each for key, each in named.items() if each is not None}
+        record = self.with_rest(record, beside)
+        return {key: record[key] for key in sorted(record)}
+
+
+def _stamp(at: int) -> str:
+    """A time as the program writes it: whole seconds."""
+    return iso(at - at % 1000).replace(".000Z", "Z")
+
+
+def _image(raw: Raw) -> AnyPart:
+    if jsontext.kind(raw) != "a string":
+        return trusted.Opaque(NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "imageURLs"}}))
+    return trusted.Image(trusted.Url(jsontext.text(raw)))
+
+
+def _malformed(raw: Raw) -> AnyPart:
+    if jsontext.kind(raw) != "a string":
+        return trusted.Opaque(
+            NAME, jsontext.own(raw), provider_json=provider_of({NAME: {"in": "malformedToolCallBlocks"}})
+        )
+    return trusted.MalformedToolCall(jsontext.text(raw), "the program could not read it")
+
+
+def _lists(message: Message, telling: Telling) -> dict[str, Any]:
+    """What a message says, one list for each kind of part."""
+    texts: list[str] = []
+    thoughts: list[str] = []
+    lists: dict[str, list[Any]] = {"imageURLs": [], "malformedToolCallBlocks": [], "toolCalls": []}
+    for index, part in enumerate(message.content):
+        beside = held(part, NAME)
+        match part:
+            case Opaque(wire="deepagents_log"):
+                lists[string(beside, "in") or "toolCalls"].append(part.raw_json)
+            case Text():
+                texts.append(part.text)
+            case Reasoning():
+                thoughts.append(part.text)
+            case Image(source=Url() as source) if holds(type(message), part):
+                lists["imageURLs"].append(source.url)
+            case ToolCall() if not part.provider_executed:
+                arguments = telling.arguments(part, index)
+                lists["toolCalls"].append({"arguments": arguments, "id": part.id, "name": part.name, **beside})
+            case MalformedToolCall():
+                lists["malformedToolCallBlocks"].append(part.raw)
+            case _:
+                if (text := telling.text_for(part, index)) is not None:
+                    texts.append(text)
+    record: dict[str, Any] = {"content": "".join(texts), **{key: each for key, each in lists.items() if each}}
+    if thoughts:
+        record["reasoning"] = "\n\n".join(thoughts)
+    return record
+
+
+def _reading(origin: Origin, watch: Watch) -> LineReading:
+    return LineReading(LogForm(watch), origin)
+
+
+def _rendering(writing: Writing) -> ListRendering:
+    return ListRendering(LogForm, writing)
+
+
+DIALECT: Final = Dialect(
+    name=NAME,
+    title="DeepAgents for Swift logs",
+    fidelity="bytes",
+    sees=sees,
+    reading=_reading,
+    rendering=_rendering,
+    keeps=("times (in seconds)", "model of each answer", "reasoning", "calls that could not be read"),
+    loses=(
+        "ids",
+        "images that are no URLs",
+        "order of parts",
+        "sources",
+        "files, audio, video",
+        "proofs of reasoning",
+        "usage",
+        "markers",
+    ),
+)

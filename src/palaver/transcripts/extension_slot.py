@@ -1,0 +1,238 @@
+"""What a dialect cannot say of a message, carried along in its free slot.
+
+Rules (docs/spec/dialects.md#17.4):
+
+- Where a dialect has a place for data of others (``extra``, ``metadata``, ``_meta``), what its own fields cannot say
+  goes there under one key, ``palaver``; so A to B to A gives the same messages. Its reader takes it back.
+- It is the messages in the canonical form, with a number in the place of each part that the record says already
+  (counted over the group), and a hash of what the record says. A record that somebody changed since has another hash:
+  then what it says counts, and what was carried is let go.
+- The hash is of values: a program that writes them otherwise (``1`` for ``1.0``, other spaces) has changed nothing.
+- The records of the dialect that a message came from are not carried: they would double the file.
+- What is carried is no loss for us, but for the program whose file it is: the receipt says ``converted``.
+- Where nothing is to be carried, ``lacking`` gathers what would have been, for the receipt.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from contextvars import ContextVar
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from msgspec import UNSET, structs
+
+from palaver.core import canonical, jsontext, trusted
+from palaver.core.errors import PalaverError
+from palaver.core.messages import BOOKKEEPING
+from palaver.core.usage import Usage
+from palaver.transcripts.original_bytes import sum_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    from msgspec import Struct
+
+    from palaver.core.messages import Message
+    from palaver.core.parts import AnyPart
+
+T = TypeVar("T")
+
+SLOT: Final = "palaver"
+"""The key under which a record carries what it cannot say."""
+
+
+def carried(messages: Sequence[Message], plain: Sequence[Message]) -> dict[str, Any] | None:
+    """What to carry so that ``plain``, what the record says, becomes ``messages`` again; ``None`` when nothing."""
+    light = [without_records(each) for each in messages]
+    said = [without_records(each) for each in plain]
+    if len(light) == len(said) and sum_of(light) == sum_of(said):
+        return None
+    if (found := _LACKING.get()) is not None:
+        found += _differences(messages, said)
+    known = Known([part for each in said for part in each.content])
+    return {"sum": _sum_of_values(said), "messages": [_written(each, known) for each in light]}
+
+
+def restored(plain: Sequence[Message], slot: Any) -> tuple[Message, ...] | None:
+    """What was carried; ``None`` when it is not ours, or no longer fits what the record says."""
+    if not isinstance(slot, dict):
+        return None
+    held = cast("dict[str, Any]", slot)
+    carried: object = held.get("messages")
+    if not isinstance(carried, list):
+        return None
+    if not carried and any(part != trusted.Text("") for message in plain for part in message.content):
+        return None  # no message is carried only by a record that is there to be there, and says nothing
+    if held.get("sum") != _sum_of_values([without_records(each) for each in plain]):
+        return None
+    try:
+        texts = [jsontext.value(canonical.encode(message)) for message in plain]
+        written = [each for message in texts for each in message.get("content", ())]
+        made = [_read(each, written) for each in cast("list[object]", carried)]
+    except (PalaverError, KeyError, TypeError, IndexError, ValueError):
+        return None
+    return tuple(made)
+
+
+@contextmanager
+def lacking() -> Generator[list[tuple[Message, str]]]:
+    """Gather each message of which ``carried`` carries something, with the name of every field that is carried."""
+    found: list[tuple[Message, str]] = []
+    token = _LACKING.set(found)
+    try:
+        yield found
+    finally:
+        _LACKING.reset(token)
+
+
+_LACKING: Final[ContextVar[list[tuple[Message, str]] | None]] = ContextVar("lacking", default=None)
+
+
+def _differences(messages: Sequence[Message], said: Sequence[Message]) -> Iterator[tuple[Message, str]]:
+    """The fields of messages, and of their parts, that hold something else than what the record says.
+
+    Each is held against what the record says of its kind: the first tool result against the first, and so on.
+    """
+    others = _by_kind(said)
+    parts = _by_kind([part for each in said for part in each.content])
+    for message in messages:
+        light = without_records(message)
+        names = dict.fromkeys(_differing(light, next(others.get(type(light), iter(())), type(light)())))
+        names.pop("id", None)  # what is written is the id of the entry
+        names.pop("content", None)
+        for part in light.content:
+            other = next(parts.get(type(part), iter(())), None)
+            tag = str(part.__struct_config__.tag).replace("_", " ")
+            names |= dict.fromkeys((tag,) if other is None else _differing(part, other))
+        for name in names:
+            yield message, name
+
+
+def _by_kind(values: Sequence[T]) -> dict[type[T], Iterator[T]]:
+    found: dict[type[T], list[T]] = {}
+    for each in values:
+        found.setdefault(type(each), []).append(each)
+    return {kind: iter(several) for kind, several in found.items()}
+
+
+def _differing(value: Struct, other: Struct) -> Iterator[str]:
+    for field in structs.fields(value):
+        held, instead = getattr(value, field.name), getattr(other, field.name)
+        if held in (instead, field.default):
+            continue
+        name = field.name.removesuffix("_json").replace("_", " ")
+        if isinstance(held, Usage) and isinstance(instead, Usage):
+            yield from (f"{name} {each}" for each in _differing(held, instead))
+        else:
+            yield name
+
+
+def _sum_of_values(messages: Sequence[Message]) -> str:
+    """A hash of what messages say, without ids and times, that stays where a program writes the same values otherwise.
+
+    Programs read and write a file: spaces within JSON, the order of keys and the text of numbers do not last.
+    """
+    digest = blake2b(digest_size=8)
+    for message in messages:
+        told = jsontext.value(canonical.encode(structs.replace(message, id=None, sent_at=None)))
+        for part in told.get("content", ()):
+            if part.get("type") == "tool_call" and jsontext.is_json(part.get("arguments_json", "")):
+                part["arguments_json"] = jsontext.value(part["arguments_json"])
+        digest.update(json.dumps(_plainly(told), sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def _plainly(value: Any) -> Any:
+    """Numbers as JavaScript has them."""
+    match value:
+        case dict():
+            return {key: _plainly(each) for key, each in cast("dict[str, Any]", value).items()}
+        case list():
+            return [_plainly(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+        case bool():
+            return value
+        case int() | float():
+            return _number(value)
+        case _:
+            return value
+
+
+def _number(value: float) -> float | str:
+    try:
+        return float(value)
+    except OverflowError:
+        return str(value)
+
+
+def without_records(message: Message) -> Message:
+    """A message without the records of any dialect."""
+    if message.provider_json is UNSET:
+        return message
+    fields = {
+        name: held for name, held in jsontext.fields(message.provider_json).items() if not name.startswith(BOOKKEEPING)
+    }
+    return structs.replace(message, provider_json=jsontext.raw(fields) if fields else UNSET)
+
+
+class Known:
+    """Parts by what they say, to find equal ones among many in the time of one.
+
+    The hash of a part leaves out what can be spelled in two ways; of parts that are nothing else (``Opaque``) it is the
+    same for all.
+    """
+
+    def __init__(self, parts: Sequence[AnyPart]) -> None:
+        """Number the parts; of equal ones the first counts."""
+        self._numbers: dict[str, list[tuple[AnyPart, int]]] = {}
+        for number, part in enumerate(parts):
+            self._numbers.setdefault(_key(part), []).append((part, number))
+
+    def get(self, part: AnyPart) -> int | None:
+        """The number of an equal part; ``None`` when there is none."""
+        alike = self._numbers.get(_key(part), ())
+        return next((number for each, number in alike if each == part), None)
+
+    def __contains__(self, part: AnyPart) -> bool:
+        """Whether there is an equal part."""
+        return self.get(part) is not None
+
+
+def _key(part: AnyPart) -> str:
+    try:
+        return json.dumps(_plainly(jsontext.value(jsontext.encode(part))), sort_keys=True)
+    except PalaverError:  # half a character, which the fast encoder refuses
+        return str(hash(part))
+
+
+def _written(message: Message, known: Known) -> dict[str, Any]:
+    written: dict[str, Any] = jsontext.value(canonical.encode(message))
+    if message.content:
+        numbers = map(known.get, message.content)
+        written["content"] = [
+            each if number is None else number for number, each in zip(numbers, written["content"], strict=True)
+        ]
+    return written
+
+
+def _read(written: object, parts: Sequence[Any]) -> Message:
+    """A message that was carried. Raises ``TypeError`` or ``IndexError`` for what is none of ours."""
+    if not isinstance(written, dict):
+        raise TypeError("a message is an object")
+    fields = cast("dict[str, Any]", written)
+    content: object = fields.get("content", [])
+    if not isinstance(content, list):
+        raise TypeError("content is a list")
+    filled = [_part(each, parts) for each in cast("list[object]", content)]
+    return canonical.decode({**fields, "content": filled} if filled else fields)
+
+
+def _part(held: object, parts: Sequence[Any]) -> object:
+    if not isinstance(held, int) or isinstance(held, bool):
+        return held
+    if held < 0:
+        raise IndexError(held)
+    return parts[held]

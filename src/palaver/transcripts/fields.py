@@ -1,0 +1,161 @@
+"""Fields of a record, read without trust: what is not of the type that is asked for is not there.
+
+A reader asks for a type only where the format foresees no other. So a value of another type (``null`` is none) is lost
+text, and counted by the watch of the file that is read; where a format foresees several, ask ``kind_of`` first.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from palaver.core import jsontext
+from palaver.core.parts import Reasoning
+from palaver.transcripts.unknown_fields import WATCHING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator
+
+    from palaver.core.jsontext import Fields
+    from palaver.core.messages import Message
+
+_NOTHING: Final[Fields] = {}
+_text = msgspec.json.Decoder(str).decode
+
+
+def value(fields: Fields, key: str) -> Any:
+    """Any value, parsed; ``None`` when it is not there."""
+    raw = fields.get(key)
+    return None if raw is None else jsontext.value(raw)
+
+
+def kind_of(fields: Fields, key: str) -> str:
+    """The JSON type of a value, as ``jsontext.kind`` names it; ``null`` when it is not there."""
+    raw = fields.get(key)
+    return "null" if raw is None else jsontext.kind(raw)
+
+
+def string(fields: Fields, key: str) -> str | None:
+    """A string."""
+    raw = fields.get(key)
+    if raw is None:
+        return None
+    try:
+        return _text(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return jsontext.text(raw) if _is("a string", raw, key) else None
+
+
+def integer(fields: Fields, key: str) -> int | None:
+    """An integer; a boolean is none."""
+    raw = fields.get(key)
+    if raw is None or not _is("a number", raw, key):
+        return None
+    found = jsontext.value(raw)
+    return found if isinstance(found, int) else None
+
+
+def flag(fields: Fields, key: str) -> bool:
+    """Whether a boolean is there, and true."""
+    raw = fields.get(key)
+    if raw is None or raw == jsontext.TRUE:
+        return raw is not None
+    if jsontext.kind(raw) != "false":
+        _is("a boolean", raw, key)
+    return False
+
+
+def inner(fields: Fields, key: str) -> Fields:
+    """The fields of an object; empty when it is none."""
+    raw = fields.get(key)
+    return split(raw, key) if raw is not None else _NOTHING
+
+
+def split(raw: Raw, key: str = "") -> Fields:
+    """The fields of an object; empty when it is none. ``key`` is that of the value, empty for an item of a list."""
+    return jsontext.fields(raw) if _is("an object", raw, key) else _NOTHING
+
+
+def as_object(raw: Raw) -> Fields:
+    """The fields of an object; empty for a value of any other type, where the format foresees it or it is kept."""
+    return jsontext.fields(raw) if jsontext.kind(raw) == "an object" else _NOTHING
+
+
+def listed(fields: Fields, key: str) -> list[Raw]:
+    """The items of an array; empty when it is none."""
+    raw = fields.get(key)
+    if raw is None or not _is("an array", raw, key):
+        return []
+    items = jsontext.items(raw)
+    if items and (watch := WATCHING.get()) is not None:
+        watch.listed(key, items)
+    return items
+
+
+def either(raw: Raw | None, key: str, *wanted: str) -> str:
+    """The JSON type of a value that may be of several, as ``jsontext.kind`` names them; ``null`` for any other."""
+    found = "null" if raw is None else jsontext.kind(raw)
+    if raw is None or found in wanted:
+        return found
+    _is(" or ".join(wanted), raw, key)
+    return "null"
+
+
+def _is(wanted: str, raw: Raw, key: str) -> bool:
+    """Whether a value is of a type; one of another type is counted, where a file is read."""
+    found = jsontext.kind(raw)
+    if found not in {wanted, "null"} and (watch := WATCHING.get()) is not None:
+        watch.mistyped(key, raw, wanted)
+    return found == wanted
+
+
+def check_summary(item: Fields) -> None:
+    """Ask for the texts of a reasoning item of Responses: its wire keeps those that are none aside."""
+    if string(item, "type") == "reasoning":
+        for key in ("summary", "content"):
+            for each in listed(item, key):
+                string(split(each), "text")
+
+
+@contextmanager
+def probing() -> Generator[None]:
+    """Count no value that is asked for within: the fields are free, and may be of any type."""
+    token = WATCHING.set(None)
+    try:
+        yield
+    finally:
+        WATCHING.reset(token)
+
+
+def wire_of(message: Message, known: Collection[str], otherwise: str) -> str:
+    """The wire that a message came by, of those known: that of its reasoning, or that whose fields it keeps."""
+    named = [part.wire for part in message.content if isinstance(part, Reasoning) and part.wire]
+    return next((each for each in (*named, *message.provider) if each in known), otherwise)
+
+
+NO_JSON: Final = "INVALID_JSON"
+"""The key under which text that should be JSON, and is not, stands in an object, as on the wires."""
+
+
+def as_json(text: str) -> Raw:
+    """JSON text to stand in a document: as it is, where it can be encoded, else written anew.
+
+    Text that is no JSON (the arguments of a call may be any) stands in an object, under ``NO_JSON``.
+    """
+    if not jsontext.is_json(text):
+        return jsontext.raw({NO_JSON: text})
+    try:
+        return Raw(text.strip().encode())
+    except UnicodeEncodeError:
+        return jsontext.raw(jsontext.value(text))
+
+
+def one_line(text: str) -> Raw:
+    """JSON text to stand in a line: as ``as_json`` has it, written anew where it has several lines."""
+    raw = as_json(text)
+    return raw if b"\n" not in bytes(raw) and b"\r" not in bytes(raw) else jsontext.raw(jsontext.value(raw))

@@ -1,0 +1,284 @@
+"""What a dialect is: one name, a row of what it keeps and loses, and three functions.
+
+Rules:
+
+- A dialect is a value found by name in the table of ``palaver.transcripts``; nothing registers itself. Its module defines
+  ``DIALECT``, and states at its head what the format cannot represent.
+- Reading is a machine without I/O: ``reader()`` takes bytes in pieces and gives steps; ``read`` does it in one go. Any
+  bytes give steps: what the dialect does not know is kept and reported (law 6, ``drift``).
+- Writing (``writing``) gives back what was read, byte for byte where the dialect's ``fidelity`` is ``bytes``.
+
+Fidelity (docs/spec/dialects.md#0): ``bytes``, a file that was not edited is the same file; ``semantic``, the same JSON
+values; ``text``, roles, text and tool names; ``write``, it is only written. ``resumes``: the program that owns the
+format takes up what we write and goes on.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, runtime_checkable
+
+from msgspec import Struct
+
+from palaver.core import jsontext
+from palaver.core.errors import DecodeError, EncodeError
+from palaver.core.type_checks import check_arguments
+from palaver.stream.partial_json import PartialJSON
+from palaver.threads.thread import MAIN
+from palaver.transcripts import writer
+from palaver.transcripts.conversation import Noted, Transcript, collected
+from palaver.transcripts.detection import Head, Sighting
+from palaver.transcripts.documents import fields_of
+from palaver.transcripts.record import LONGEST, Lines, Record
+from palaver.transcripts.unknown_fields import Watch
+from palaver.transcripts.writer import Framing, History, OnLoss, Options, Rendering, Writing, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from palaver.transcripts.conversation import Step
+    from palaver.transcripts.unknown_fields import Drift
+
+_BOM: Final = b"\xef\xbb\xbf"
+_LARGEST: Final = 2 * LONGEST
+
+Fidelity: TypeAlias = Literal["bytes", "semantic", "text", "write"]
+
+
+class Origin(Struct, frozen=True):
+    """Where a file comes from: ``name`` is its path, as far as it has one.
+
+    ``beside`` gives the bytes of a file by its path relative to the folder of this one, ``None`` when there is none.
+    """
+
+    name: str = ""
+    beside: Callable[[str], bytes | None] = lambda _: None
+
+
+class Reading(Protocol):
+    """Reads the records of one file, in order. A document is one record: the whole of it, ``at`` 0."""
+
+    def record(self, record: Record, /) -> Iterable[Step]:
+        """Read the next record."""
+        ...
+
+    def end(self) -> Iterable[Step]:
+        """Say what is known at the end; every conversation that began ends here at the latest."""
+        ...
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """What a ``Reading`` has beside, where lines that are no objects are of the format (an event stream)."""
+
+    def expects(self, record: Record, /) -> bool:
+        """Whether a line without fields is one of the format: then it is not reported."""
+        ...
+
+
+class Dialect(Struct, frozen=True, kw_only=True):
+    """A file format. ``keeps`` and ``loses`` are for its readers and for the table in the docs.
+
+    ``history`` is what is written of a conversation from elsewhere, ``tree`` whether the format holds branches,
+    ``many`` whether a file holds several conversations. ``reading`` is ``None`` for what is only written, ``rendering``
+    for what is only read. ``extension`` is that of its files; with ``message_files``, each message may be a file of its
+    own, ``1.json``, ``2.json`` and so on, in a folder for each conversation. ``rules`` raises ``DecodeError`` for a
+    file that breaks the types of the format, where these are known.
+    """
+
+    name: str
+    title: str
+    fidelity: Fidelity
+    sees: Callable[[Head], Sighting | None]
+    reading: Callable[[Origin, Watch], Reading] | None
+    rendering: Callable[[Writing], Rendering] | None
+    framing: Framing = "lines"
+    tree: bool = False
+    many: bool = False
+    resumes: bool = False
+    history: History = "model"
+    extension: str = ".jsonl"
+    message_files: bool = False
+    rules: Callable[[bytes], None] | None = None
+    keeps: tuple[str, ...] = ()
+    loses: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Show the name."""
+        return f"Dialect({self.name!r})"
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def detect(self, data: bytes, name: str = "") -> Sighting | None:
+        """Whether the beginning of a file may be of this dialect. Never raises."""
+        return self.sees(Head(data, name))
+
+    def reader(self, origin: Origin | None = None) -> Reader:
+        """Begin to read a file. Raises ``DecodeError`` for a dialect that is only written."""
+        if self.reading is None:
+            raise DecodeError("this dialect is only written", source=self.name)
+        watch = Watch()
+        return Reader(self.framing, self.reading(origin or Origin(), watch), watch)
+
+    def read(self, data: bytes, origin: Origin | None = None, *, strict: bool = False) -> tuple[Transcript, ...]:
+        """Read a file whole: its conversations, in the order in which they begin. Raises as ``reader`` does.
+
+        ``strict`` raises ``DecodeError`` with the path of the first value that is missing or of the wrong type, and for
+        a dialect without ``rules``. Otherwise such values are kept as they are.
+        """
+        if strict:
+            if self.rules is None:
+                raise DecodeError("this dialect has no rules to hold a file to", source=self.name)
+            self.rules(data)
+        return self.read_with_drift(data, origin)[0]
+
+    def read_with_drift(
+        self, data: bytes, origin: Origin | None = None
+    ) -> tuple[tuple[Transcript, ...], tuple[Drift, ...]]:
+        """Read a file whole, with the report of what it held that the dialect does not foresee."""
+        reader = self.reader(origin)
+        return collected(step for steps in (reader.feed(data), reader.finish()) for step in steps)
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        transcript: Transcript,
+        *,
+        losses: OnLoss = "report",
+        history: History | None = None,
+        branch: str = MAIN,
+        carry: bool = True,
+    ) -> Written:
+        """Write a conversation: ``history`` of it, from ``branch``; ``carry`` keeps what the dialect cannot say.
+
+        Raises ``EncodeError`` for a dialect that is only read, ``NotFoundError`` for a branch that is not there,
+        ``LossError`` when ``losses="raise"`` and there is one, and ``MessageError`` for an argument of the wrong type.
+        """
+        check_arguments(self.name, Dialect.write, {"losses": losses})
+        if self.rendering is None:
+            raise EncodeError(f"{self.name} is only read")
+        return writer.write(
+            self.name,
+            transcript,
+            self.rendering,
+            Options(history=history, branch=branch, carry=carry),
+            framing=self.framing,
+            tree=self.tree,
+            history=self.history,
+            losses=losses,
+        )
+
+    def write_many(
+        self,
+        transcripts: Iterable[Transcript],
+        *,
+        losses: OnLoss = "report",
+        history: History | None = None,
+        branch: str = MAIN,
+        carry: bool = True,
+    ) -> Written:
+        """Write several conversations into one file, where the dialect has such files (``many``).
+
+        Conversations that were read from one file, and not edited, give that file back. Raises ``EncodeError`` when a
+        file of the dialect holds one conversation only, else as ``write`` does.
+        """
+        check_arguments(self.name, Dialect.write_many, {"losses": losses})
+        given = list(transcripts)
+        if len(given) == 1:
+            return self.write(given[0], losses=losses, history=history, branch=branch, carry=carry)
+        if not self.many:
+            raise EncodeError(f"a file of {self.name} holds one conversation, not {len(given)}")
+        if self.rendering is None:
+            raise EncodeError(f"{self.name} is only read")
+        return writer.write_many(
+            self.name,
+            given,
+            self.rendering,
+            Options(history=history, branch=branch, carry=carry),
+            framing=self.framing,
+            tree=self.tree,
+            history=self.history,
+            losses=losses,
+        )
+
+
+class Reader:
+    """Reads one file: ``feed`` bytes in any pieces, then ``finish``."""
+
+    def __init__(self, framing: Framing, reading: Reading, watch: Watch) -> None:
+        """Begin before the first byte."""
+        self._lines = Lines()
+        self._framing: Framing = framing
+        self._whole: list[bytes] = []
+        self._size = 0
+        self._reading = reading
+        self._expects = reading.expects if isinstance(reading, Expecting) else _nothing
+        self._watch = watch
+
+    def feed(self, data: bytes) -> Iterator[Step]:
+        """Give the steps of the records that end within ``data``."""
+        if self._framing != "lines":
+            self._whole.append(data)
+            self._size += len(data)
+            if self._size > _LARGEST:
+                raise DecodeError(f"a document of more than {_LARGEST:,} bytes")
+            if self._framing == "document" or b"\n" not in data:
+                return
+            begun = b"".join(self._whole)
+            self._whole = [begun]
+            if (line := _first_line(begun)) is None:
+                return
+            if not _is_record(line):
+                self._framing = "document"
+                return
+            self._whole.clear()
+            self._framing, data = "lines", begun
+        for record in self._lines.feed(data):
+            yield from self._take(record)
+
+    def finish(self) -> Iterator[Step]:
+        """Give the steps of what is left, and the report."""
+        whole = b"".join(self._whole)
+        self._whole.clear()
+        if self._framing == "either" and _is_record(whole):
+            self._framing = "lines"
+            yield from self.feed(whole)
+        if self._framing != "lines":
+            document = Record(0, 1, whole, fields_of(whole) or None)
+            yield from self._watch.during(lambda: self._reading.record(document), None)
+        for record in self._lines.finish():
+            yield from self._take(record)
+        yield from self._watch.during(self._reading.end, None)
+        if report := self._watch.report:
+            yield Noted(report)
+
+    def _take(self, record: Record) -> Iterable[Step]:
+        if record.flaw is not None and record.flaw != "blank" and not self._expects(record):
+            self._watch.note(record.flaw, "", record.line)
+        if record.glued:
+            self._watch.note("glued", "", record.line)
+        return self._watch.during(lambda: self._reading.record(record), record.line)
+
+
+def _nothing(_: Record) -> bool:
+    return False
+
+
+def _first_line(data: bytes) -> bytes | None:
+    """The first line that is not blank, where it has ended."""
+    body = data.removeprefix(_BOM).lstrip()
+    return body.partition(b"\n")[0] if b"\n" in body else None
+
+
+def _is_record(line: bytes) -> bool:
+    """Whether a file with this first line is one of lines: it is no list, and no object that goes on behind it."""
+    body = line.removeprefix(_BOM).strip()
+    if body.startswith(b"[") or not body.startswith(b"{"):
+        return not body.startswith(b"[")
+    if jsontext.is_json(body):
+        return True
+    reading = PartialJSON()
+    reading.feed(body.decode("utf-8", "replace"))
+    return reading.error is not None or reading.complete

@@ -1,0 +1,63 @@
+"""Chats of Gemini CLI: a log of patches, and the one document of older versions (docs/spec/dialects.md#14).
+
+Read: the log is replayed (``reading``), and its end state is the conversation; what a rewind took away is a branch. An
+answer and the results of its calls share a row (``forms``). Notices (``info``, ``error``, ``warning``) are
+placeholders. A sub-agent's file lies in a folder named by the session of its parent. The working directory is known as
+a hash only.
+
+What it cannot say: system and developer messages and markers (kept in changes of the metadata, which the program passes
+over), signatures and encrypted reasoning, why an answer ended, branches of other programs, sources of prompts.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from palaver.transcripts.detection import Head, Sighting
+from palaver.transcripts.format import Dialect
+from palaver.transcripts.gemini_cli.reader import Reading
+from palaver.transcripts.gemini_cli.shapes import NAME
+from palaver.transcripts.gemini_cli.writer import Rendering
+
+_LEAST: Final = 0.7
+
+
+def sees(head: Head) -> Sighting | None:
+    """Metadata with a session and the hash of a project; or rows that change a list of messages."""
+    for fields in (head.first, head.fields):
+        if "sessionId" in fields and "projectHash" in fields:
+            return Sighting(1.0)
+    if any("$set" in line or "$rewindTo" in line for line in head.lines):
+        return Sighting(0.9)
+    typed = [line for line in head.lines if line.get("type") == "gemini" and "id" in line and "content" in line]
+    return Sighting(_LEAST) if typed else None
+
+
+DIALECT: Final = Dialect(
+    name=NAME,
+    title="Gemini CLI chats",
+    fidelity="bytes",
+    sees=sees,
+    reading=Reading,
+    rendering=Rendering,
+    framing="either",
+    resumes=True,
+    history="model",
+    keeps=(
+        "rewound messages (as branches)",
+        "calls with their results",
+        "thoughts as summaries",
+        "usage and model of each answer",
+        "images, audio, video, files",
+        "failed results",
+    ),
+    loses=(
+        "system prompts, markers (kept beside)",
+        "proof of reasoning",
+        "branches of other programs",
+        "why an answer ended",
+        "malformed calls (as text)",
+    ),
+)

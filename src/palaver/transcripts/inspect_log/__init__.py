@@ -1,0 +1,170 @@
+"""Inspect's logs: ``.json`` documents, and ``.eval`` archives, of version 2 (docs/spec/dialects.md#11).
+
+Read: each sample is a conversation; its ``messages`` are the final state of what the model saw. Events become no
+messages; those of models say what an answer took, when it came and how it ended, by the id of its message. Texts and
+media that are attachments are put in where a message has them. ``.eval`` archives are read as the document that they
+stand for, samples in one member or in many, and are written as that document. ``NaN`` and ``Infinity`` stay in their
+bytes.
+
+What it cannot say: markers, branches and what a compaction hid (the model's view is written), developer messages,
+arguments that do not parse, order of calls among text, what each answer took but for the last (all is summed for the
+sample), ids of provider's files. What it cannot say is carried in the ``metadata`` of the message.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from msgspec import structs
+
+from palaver.core.request import Loss
+from palaver.threads.thread import MAIN
+from palaver.transcripts.conversation import session_of
+from palaver.transcripts.detection import Head, Sighting
+from palaver.transcripts.documents import lead_of
+from palaver.transcripts.format import Dialect
+from palaver.transcripts.inspect_log import archive
+from palaver.transcripts.inspect_log.reader import Reading
+from palaver.transcripts.inspect_log.shapes import NAME
+from palaver.transcripts.inspect_log.writer import Rendering
+from palaver.transcripts.omissions import line_of
+from palaver.transcripts.writer import History, OnLoss, Options, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from palaver.transcripts.conversation import Transcript
+    from palaver.transcripts.writer import Writing
+
+_SHAPE: Final = re.compile(rb'\s*\{\s*"version"\s*:\s*(\d+)\s*,\s*"status"\s*:\s*"\w+"\s*,\s*"eval"\s*:\s*\{')
+_NAMED: Final = re.compile(rb'\s*\{\s*(?=.*"eval"\s*:\s*\{)(?=.*"task"\s*:)"(?:eval|version|status)"', re.DOTALL)
+_CLOSING: Final = b"]}"
+
+
+def sees(head: Head) -> Sighting | None:
+    """An archive with the members of a log, or a document with ``eval`` and what a log has beside it."""
+    if head.data.startswith(archive.MAGIC):
+        named = any(member in head.data for member in archive.MEMBERS)
+        return Sighting(1.0 if named else 0.7) if named or head.name.endswith(".eval") else None
+    if found := _SHAPE.match(head.data):
+        return Sighting(1.0, found[1].decode())
+    fields = head.fields
+    if not fields and _NAMED.match(head.data):  # with NaN
+        return Sighting(0.9)
+    spec: object = fields.get("eval")
+    if not isinstance(spec, dict) or not {"plan", "samples", "stats", "results"} & fields.keys():
+        return None
+    version = fields.get("version")
+    certain = {"task", "model"} <= cast("dict[str, object]", spec).keys()
+    return Sighting(1.0 if certain else 0.7, None if version is None else str(version))
+
+
+class _Part(NamedTuple):
+    """A sample that was written, with how much of it belongs to the log around it, and which of how many it is."""
+
+    written: Written
+    rendering: Rendering
+    frame: tuple[int, int]
+    place: tuple[int, int] | None
+
+    @property
+    def sample(self) -> bytes:
+        """The sample alone."""
+        body, (before, behind) = self.written.body, self.frame
+        alone = body[before : len(body) - behind]
+        return alone[len(lead_of(alone)) :]
+
+
+class Logs(Dialect, frozen=True, kw_only=True):
+    """The dialect: a log is a document with a list of samples, each of which is cut at its messages."""
+
+    def write(
+        self,
+        transcript: Transcript,
+        *,
+        losses: OnLoss = "report",
+        history: History | None = None,
+        branch: str = MAIN,
+        carry: bool = True,
+    ) -> Written:
+        """Write a log of one sample, as ``Dialect.write`` does."""
+        return self.write_many([transcript], losses=losses, history=history, branch=branch, carry=carry)
+
+    def write_many(
+        self,
+        transcripts: Iterable[Transcript],
+        *,
+        losses: OnLoss = "report",
+        history: History | None = None,
+        branch: str = MAIN,
+        carry: bool = True,
+    ) -> Written:
+        """Write a log. The samples that were read from one, all of them, are written with the log they came from."""
+        options = Options(history=history, branch=branch, carry=carry)
+        parts = [self._part(each, losses, options) for each in transcripts]
+        places = [part.place for part in parts]
+        lost = [loss for part in parts for loss in part.written.losses]
+        beside = {name: data for part in parts for name, data in part.written.beside.items()}
+        unplaced = all(part.place is None and part.rendering.native for part in parts)
+        if unplaced or places == [(0, 0)] or places == [(number, len(parts)) for number in range(len(parts))]:
+            return Written(tuple([chunk for part in parts for chunk in part.written.chunks]), tuple(lost), beside)
+        first = next((part for part in parts if part.frame[0]), None)
+        last = next((part for part in reversed(parts) if part.frame[1]), None)
+        head = parts[0].rendering.opening() if parts and first is None else b""
+        tail = _CLOSING
+        if first is not None:
+            head = first.written.body[: first.frame[0]]
+        if last is not None and last is first:  # what stands behind belongs to what stands before
+            tail = last.written.body[-last.frame[1] :]
+        if any(part.place is not None for part in parts):
+            lost.append(Loss("approximated", "log", "its results and sums are those of other samples, or none"))
+        return Written((head, b",".join(part.sample for part in parts), tail), tuple(lost), beside)
+
+    def _part(self, transcript: Transcript, losses: OnLoss, options: Options) -> _Part:
+        line, dropped = line_of(self.name, transcript, options.branch)
+        made: list[Rendering] = []
+
+        def rendering(writing: Writing) -> Rendering:
+            made.append(Rendering(writing, dropped))
+            return made[-1]
+
+        dialect = structs.replace(self, rendering=rendering)
+        history, branch, carry = options.history, options.branch, options.carry
+        written = Dialect.write(dialect, line, losses=losses, history=history, branch=branch, carry=carry)
+        place: object = session_of(transcript.metadata).more.get("place")
+        native = made[0].native and isinstance(place, list)
+        number, count = cast("list[int]", place) if native else (0, 0)
+        return _Part(written, made[0], made[0].frame, (number, count) if native else None)
+
+
+DIALECT: Final = Logs(
+    name=NAME,
+    title="Inspect logs",
+    fidelity="bytes",
+    sees=sees,
+    reading=Reading,
+    rendering=Rendering,
+    framing="document",
+    many=True,
+    history="model",
+    extension=".json",
+    keeps=(
+        "reasoning with proof",
+        "usage of each answer, from events",
+        "media",
+        "tool errors",
+        "tools that a provider ran",
+        "archives (read; written as documents)",
+    ),
+    loses=(
+        "branches (one log each)",
+        "what a compaction hid",
+        "events do not become messages",
+        "malformed calls (kept beside)",
+        "usage of each answer written (summed)",
+        "markers",
+    ),
+)

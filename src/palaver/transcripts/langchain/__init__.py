@@ -1,0 +1,95 @@
+"""LangChain messages (docs/spec/dialects.md#15).
+
+Read: lists of ``messages_to_dict``, of flat dumps and of the constructor form, alone, in a state (``messages``,
+``values.messages``), or a message a line; nothing is ever constructed. ``lc_source: summarization`` is a compaction.
+What stands in ``additional_kwargs`` and ``response_metadata`` beyond model, finish reason, arguments, reasoning and
+proof stays in its record and goes nowhere else. A tool's ``artifact`` is the payload of its message. Checkpoints of
+LangGraph in a database are not read, nor several lists, one a line.
+
+What it cannot say: times, markers other than the removal of everything, arguments that are no object, JSON as a result
+(it becomes text), branches.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from palaver.transcripts.detection import Head, Sighting
+from palaver.transcripts.format import Dialect
+from palaver.transcripts.langchain.reader import Reading
+from palaver.transcripts.langchain.shapes import NAME, ROOTS, kind_of
+from palaver.transcripts.langchain.writer import Rendering
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["DIALECT"]
+
+_SURE: Final = frozenset(
+    ("additional_kwargs", "response_metadata", "invalid_tool_calls", "usage_metadata", "tool_call_chunks", "example")
+)
+_OWN: Final = frozenset(("human", "ai", "remove"))
+
+
+def sees(head: Head) -> Sighting | None:
+    """A message with ``data`` or in the constructor form, in a list or on a line; a flat one by its own keys."""
+    items = [*head.items, *_listed(head.fields), *_listed(head.first), *head.lines[:8]]
+    found = [confidence for each in items[:16] if (confidence := _confidence(each))]
+    if not found:
+        return None
+    versions = (_metadata(each).get("output_version") for each in items)
+    return Sighting(max(found), next((each for each in versions if isinstance(each, str)), None))
+
+
+def _listed(fields: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    for path in ROOTS:
+        held: Any = fields
+        for key in path:
+            held = _object(held).get(key)
+        if isinstance(held, list):
+            return [_object(each) for each in cast("list[object]", held)]
+    return ()
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _metadata(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    data = _object(item.get("data")) or _object(item.get("kwargs")) or item
+    return _object(data.get("response_metadata"))
+
+
+def _confidence(item: Mapping[str, Any]) -> float | None:
+    if item.get("lc") == 1 and item.get("type") == "constructor":
+        path = item.get("id")
+        last = cast("list[object]", path)[-1] if isinstance(path, list) and path else None
+        return 0.95 if isinstance(last, str) and kind_of(last) else None
+    named = item.get("type")
+    kind = kind_of(named) if isinstance(named, str) else None
+    if kind is None:
+        return None
+    data = _object(item.get("data"))
+    if "content" in data or (data and kind == "remove"):
+        return 0.95
+    if "content" in item and not _SURE.isdisjoint(item):
+        return 0.9
+    return 0.7 if "content" in item and kind in _OWN and "role" not in item else None
+
+
+DIALECT: Final = Dialect(
+    name=NAME,
+    title="LangChain messages",
+    fidelity="bytes",
+    sees=sees,
+    reading=Reading,
+    rendering=Rendering,
+    framing="either",
+    many=True,
+    history="model",
+    extension=".json",
+    keeps=("reasoning with proof", "usage and model of each answer", "media", "malformed calls", "tool errors"),
+    loses=("times", "branches", "markers", "arguments that are no object", "JSON results (as text)"),
+)

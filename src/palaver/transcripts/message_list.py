@@ -1,0 +1,465 @@
+"""Files whose records are messages: a list, one message alone, or one to a line. What their dialects share.
+
+Rules (docs/spec/message-fields.md#5):
+
+- A dialect is a ``Form``: what a record says (``plain``), and how messages are said (``said``). Import and export of
+  what a form can express give equal JSON: what it says beyond the neutral fields lies under ``provider[form.extra]``,
+  with the message or part it belongs to. ``"-"`` there lists keys that we would write and the record did not have.
+- Export and import of any message give the same message but for what the receipt names. For that, each record that is
+  written is read again and compared: what differs is a loss, whatever the writer thought of it.
+- Where the form lets keys of others be, what it cannot say is carried along (``carrying``); it is a loss for the
+  program all the same, and named as ``converted``.
+- A record that cannot be read as a message keeps its place and its bytes.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+from msgspec import UNSET, Raw, structs
+
+from palaver.core import jsontext, trusted
+from palaver.core.errors import DecodeError, PalaverError
+from palaver.core.parts import Inline, Json, MalformedToolCall, Refusal, ToolCall, Url
+from palaver.transcripts import documents, extension_slot, original_bytes
+from palaver.transcripts.conversation import Conversation, Session, derived_id
+from palaver.transcripts.detection import Sighting, word
+from palaver.transcripts.fields import as_json, split, value
+from palaver.transcripts.record import Record
+from palaver.transcripts.unknown_fields import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from palaver.core.jsontext import Fields
+    from palaver.core.messages import Message
+    from palaver.core.parts import AnyPart, Media
+    from palaver.core.request import LossKind
+    from palaver.core.value import Value
+    from palaver.threads.thread import Entry
+    from palaver.transcripts.conversation import Step
+    from palaver.transcripts.detection import Head
+    from palaver.transcripts.format import Origin
+    from palaver.transcripts.writer import Writing
+
+ABSENT: Final = "-"
+"""The key beside a message or part under which the keys stand that its record did not have."""
+
+ALONE: Final = documents.TAIL - 1
+"""The number of a message that is its whole document: of what stands in a list none has it."""
+
+_DEFAULTS: Final = frozenset((b"null", b'""', b"[]", b"{}", b"0", b"false"))
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_DATA: Final = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
+_NEVER_TOLD: Final = frozenset(("content", "id", "extra"))
+_ONCE: Final = frozenset(("sent_at", "agent", "mode"))
+
+
+class Telling:
+    """What one record could not say, while it is written: kind, what, why, message of the record, part."""
+
+    def __init__(self) -> None:
+        """Begin with nothing lost."""
+        self.losses: list[tuple[LossKind, str, str, int, int | None]] = []
+
+    def lose(self, kind: LossKind, what: str, why: str, part: int | None = None, message: int = 0) -> None:
+        """Note one thing."""
+        self.losses.append((kind, what, why, message, part))
+
+    def text_for(self, part: AnyPart, index: int, message: int = 0) -> str | None:
+        """The text that stands for a part that the form has no place for; ``None`` when there is none."""
+        match part:
+            case Refusal():
+                text = part.text
+            case Json():
+                text = bytes(part.value_json).decode()
+            case MalformedToolCall():
+                text = part.raw
+            case _:
+                self.lose("dropped", tag_of(part), "the format has no such part", index, message)
+                return None
+        self.lose("converted", tag_of(part), "written as text", index, message)
+        return text
+
+    def arguments(self, call: ToolCall, index: int, message: int = 0) -> Raw:
+        """The arguments of a call as an object; what is none becomes one."""
+        text = call.arguments_json.strip() or "{}"
+        if not call.custom and text.startswith("{") and jsontext.is_json(text):
+            return as_json(text)
+        self.lose("converted", "arguments", "the format takes an object only", index, message)
+        held = as_json(text) if jsontext.is_json(text) else jsontext.raw(text)
+        return jsontext.raw({"input": held})
+
+
+class Form(ABC):
+    """How a dialect writes a message. Made for one file, so that it can remember the calls it met."""
+
+    name: ClassVar[str]
+    extra: ClassVar[str]
+    """The key under ``provider`` for what the form says beyond the neutral fields."""
+    keys: ClassVar[frozenset[str]]
+    """The keys that are read into neutral fields."""
+    always: ClassVar[frozenset[str]] = frozenset()
+    """The keys that every record has that we write."""
+    paths: ClassVar[tuple[tuple[str, ...], ...]] = ((),)
+    """Where the list may be in a document."""
+    lines: ClassVar[bool] = False
+    """Whether a file has a message to a line, and no brackets."""
+    unsaid: ClassVar[Mapping[str, str]] = {}
+    """Fields that no record of the form says; told once a file. Field: why."""
+
+    def __init__(self, watch: Watch) -> None:
+        """Begin with no call met."""
+        self.watch = watch
+        self.line: int | None = None
+        self.tools: dict[str, str] = {}
+
+    @abstractmethod
+    def plain(self, fields: Fields) -> list[Message]:
+        """What a record says, without what it carries; empty when it is no message.
+
+        Raises ``DecodeError`` where it holds what it should not.
+        """
+
+    @abstractmethod
+    def said(self, entries: Sequence[Entry], telling: Telling) -> dict[str, Any] | None:
+        """The record of some messages that share one; ``None`` when the form has no such message."""
+
+    def id_of(self, fields: Fields) -> str | None:  # noqa: ARG002 (most forms have none)
+        """The id that a record has."""
+        return None
+
+    def begin(self, items: Sequence[Fields | None], session: Session) -> Session:  # noqa: ARG002 (for forms that do)
+        """Look at all records of a document before the first is read."""
+        return session
+
+    def slot(self, fields: Fields) -> Any:
+        """What a record carries."""
+        return value(fields, extension_slot.SLOT)
+
+    def carry(self, record: dict[str, Any], slot: dict[str, Any]) -> None:
+        """Let a record carry something."""
+        record[extension_slot.SLOT] = slot
+
+    def groups(self, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+        """Part entries into those that share records."""
+        for entry in entries:
+            yield (entry,)
+
+    def packs(self, group: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+        """Part a group into those that share one record."""
+        yield group
+
+    def behind(self, group: Sequence[Entry]) -> Iterator[dict[str, Any]]:  # noqa: ARG002 (for forms that have some)
+        """Records that follow those of a group, and say nothing of their own."""
+        return iter(())
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, fields: Fields, line: int | None) -> list[Message]:
+        """What a record says, with what it carries. Raises ``DecodeError`` as ``plain`` does."""
+        self.line = line
+        plain = self.plain(fields)
+        slot = self.slot(fields)
+        restored = None if slot is None else extension_slot.restored(plain, slot)
+        if restored is None:
+            return plain
+        at = plain[0].sent_at if plain else None
+        return [structs.replace(each, sent_at=at) if each.sent_at is None else each for each in restored]
+
+    def rest(self, fields: Fields, *, leave: Collection[str] = ()) -> dict[str, Any]:
+        """What a record says beyond the neutral fields. ``leave`` are keys that it must not keep."""
+        self.watch.keys(fields, self.keys | {extension_slot.SLOT}, "message", self.line)
+        held: dict[str, Any] = {
+            key: jsontext.own(raw)
+            for key, raw in fields.items()
+            if key not in self.keys and key not in leave and key != extension_slot.SLOT
+        }
+        absent = sorted(self.always - fields.keys())
+        return {**held, ABSENT: absent} if absent else held
+
+    def with_rest(self, record: dict[str, Any], held: Fields) -> dict[str, Any]:
+        """Put back what a record said beyond the neutral fields, where nothing else stands in its place now."""
+        absent: list[str] = value(held, ABSENT) or []
+        for key, raw in held.items():
+            if key != ABSENT and (key not in record or _is_default(record[key])):
+                record[key] = raw
+        for key in absent:
+            if key in record and _is_default(record[key]):
+                del record[key]
+        return record
+
+
+def tag_of(part: AnyPart) -> str:
+    """The name of a kind of part."""
+    return cast("str", type(part).__struct_config__.tag)
+
+
+def _is_default(item: object) -> bool:
+    return (bytes(item) if isinstance(item, Raw) else jsontext.encode(item)) in _DEFAULTS
+
+
+def held(of: Value, key: str) -> Fields:
+    """What a message or part holds under ``provider[key]``, split."""
+    if of.provider_json is UNSET:
+        return {}
+    raw = jsontext.fields(of.provider_json).get(key)
+    return {} if raw is None else split(raw)
+
+
+def built(cls: type[Any], **fields: Any) -> Message:
+    """A message of a class that a table gave."""
+    made: Message = cls(**fields)
+    return made
+
+
+def provider_of(fields: Mapping[str, Any]) -> Any:
+    """``provider_json`` of what a message or part keeps, name by name, keys sorted; unset where all are empty."""
+    full = {name: {key: each[key] for key in sorted(each)} for name, each in fields.items() if each}
+    return jsontext.raw(full) if full else UNSET
+
+
+def seen(head: Head, roles: Collection[str]) -> tuple[Sequence[Mapping[str, Any]], bool]:
+    """The messages at the beginning of a document that have one of these roles, and whether they are most of it."""
+    found = head.items or ((head.fields,) if head.fields else ())
+    known = [each for each in found if word(each, "role") in roles]
+    return known, bool(known) and len(known) * 2 >= len(found)
+
+
+def empty(head: Head) -> Sighting | None:
+    """An empty list may be of any dialect of lists."""
+    return Sighting(0.2) if head.data.strip() == b"[]" else None
+
+
+# -- media as one text -------------------------------------------------------------------------------------------------
+
+
+def source_of(text: str) -> tuple[Inline | Url, str | None, str] | None:
+    """Where media is that is written as a data URI, a URL or base64: source, media type, what stands before the base64.
+
+    ``None`` for a data URI that is not base64.
+    """
+    if found := _DATA.match(text):
+        return trusted.Inline(text[found.end() :]), found[1] or None, found[0]
+    if text[:5].lower() == "data:":
+        return None
+    return (trusted.Url(text), None, "") if _SCHEME.match(text) else (trusted.Inline(text), None, "")
+
+
+def text_of(part: Media, before: str | None) -> str | None:
+    """Media as one text; ``before`` as it was read, else a data URI where the type is known.
+
+    ``None`` for what would be read as something else.
+    """
+    match part.source:
+        case Url():
+            return part.source.url if _SCHEME.match(part.source.url) else None
+        case Inline() if part.source.valid:
+            if before is None:
+                before = "" if part.media_type is None else f"data:{part.media_type};base64,"
+            return before + part.source.data
+        case _:
+            return None
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+class _Reading:
+    """What reading documents and lines has in common."""
+
+    def __init__(self, form: Form, origin: Origin) -> None:
+        self._form = form
+        self._origin = origin
+        self._conversation: Conversation | None = None
+        self._session = Session(dialect=form.name)
+
+    def end(self) -> Iterator[Step]:
+        """The conversation ends where its file does."""
+        if self._conversation is not None:
+            yield self._conversation.ended(metadata=self._session.metadata())
+
+    def _begun(self, first: bytes) -> Conversation:
+        thread = derived_id(self._form.name, self._session.id or self._origin.name, len(first), first)
+        return Conversation(self._form.name, thread)
+
+    def _take(self, conversation: Conversation, record: Record, line: int | None) -> Iterator[Step]:
+        fields = record.fields
+        messages: list[Message] = []
+        if fields is not None:
+            try:
+                messages = self._form.read(fields, line)
+            except PalaverError as error:
+                self._form.watch.note("unread", str(error), line)
+        if not messages:
+            yield from conversation.record(record)
+            return
+        named = None if fields is None else self._form.id_of(fields)
+        yield from conversation.join(messages, [record], ids=[named])
+
+
+class DocumentReading(_Reading):
+    """Reads a list of messages, or one message."""
+
+    _key = ""
+    """The key of the list."""
+
+    def record(self, record: Record) -> Iterator[Step]:
+        """Cut the document, and read its items."""
+        data = record.raw
+        cut = self._cut(data)
+        alone = None if cut.tail is not None else self._alone(data)
+        items = [*cut.items] if alone is None else [alone]
+        self._session = self._form.begin([item.fields for item in items], self._session)
+        self._conversation = conversation = self._begun(items[0].raw if items else data)
+        yield conversation.began()
+        if alone is None:
+            yield from conversation.record(cut.head)
+        if cut.tail is None and alone is None:
+            self._form.watch.note("garbage", "")
+        for item in items:
+            if item.fields is None:
+                self._form.watch.note("unread", f"an item of {self._key or 'the list'} that is no object")
+            yield from self._take(conversation, item, None)
+        if cut.tail is not None:
+            yield from conversation.record(cut.tail)
+
+    def _cut(self, data: bytes) -> documents.Cut:
+        whole = documents.Cut(Record(0, 1, data))
+        try:
+            jsontext.source(data)
+        except DecodeError:
+            return whole
+        for path in self._form.paths:
+            cut = documents.cut(data, *path)
+            if cut.tail is not None:
+                self._key = path[-1] if path else ""
+                return cut
+        return whole
+
+    def _alone(self, data: bytes) -> Record | None:
+        """The document as one message."""
+        fields = documents.fields_of(data)
+        return Record(ALONE, 1, data, fields) if "role" in fields else None
+
+
+class LineReading(_Reading):
+    """Reads one message to a line."""
+
+    def record(self, record: Record) -> Iterator[Step]:
+        """Read the next line."""
+        if self._conversation is None:
+            self._session = self._form.begin([record.fields], self._session)
+            self._conversation = self._begun(record.raw)
+            yield self._conversation.began()
+        yield from self._take(self._conversation, record, record.line)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+class ListRendering:
+    """Writes messages as records."""
+
+    def __init__(self, form: Callable[[Watch], Form], writing: Writing) -> None:
+        """Begin; the calls of the conversation are known from the start."""
+        self._writing = writing
+        self._form = form(Watch())
+        self._form.tools.update(
+            (part.id, part.name)
+            for entry in writing.entries
+            for part in entry.message.content
+            if isinstance(part, ToolCall)
+        )
+        writing.whole = True
+        numbers = [original_bytes.numbers_of(entry.message, writing.dialect) for entry in writing.entries]
+        self._alone = writing.native and [each for each in numbers if each] == [(ALONE,)] and self._all_native()
+
+    def _all_native(self) -> bool:
+        return all(self._writing.is_native(entry.id) for entry in self._writing.entries)
+
+    def groups(self, entries: Sequence[Entry]) -> Iterable[Sequence[Entry]]:
+        """As the form has it."""
+        return self._form.groups(entries)
+
+    def head(self) -> Iterator[bytes]:
+        """The bracket; none for a message that stands alone."""
+        if not self._form.lines:
+            yield b"" if self._alone else b"["
+
+    def tail(self, old: bytes | None) -> bytes:
+        """The other bracket."""
+        return old if old is not None else b"" if self._alone else b"]"
+
+    def render(self, group: Sequence[Entry], old: Sequence[bytes]) -> Iterator[bytes]:  # noqa: ARG002 (laid over later)
+        """The records of a group."""
+        for pack in self._form.packs(group):
+            record = self._record(pack)
+            if record is not None:
+                yield jsontext.encode(record)
+        for each in self._form.behind(group):
+            yield jsontext.encode(each)
+
+    def _record(self, entries: Sequence[Entry]) -> dict[str, Any] | None:
+        telling = Telling()
+        record = self._form.said(entries, telling)
+        if record is None:
+            for entry in entries:
+                self._writing.lose("dropped", entry.message.role, "the format has no such message", entry)
+            return None
+        messages = [extension_slot.without_records(entry.message) for entry in entries]
+        plain = self._form.plain(jsontext.fields(jsontext.encode(record)))
+        slot = extension_slot.carried(messages, plain) if self._writing.options.carry else None
+        if slot is not None:
+            self._form.carry(record, slot)
+            # A lone surrogate in what is carried makes the record one that is read another way, which drops spaces.
+            plain = self._form.plain(jsontext.fields(jsontext.encode(record)))
+            slot = extension_slot.carried(messages, plain) or slot
+            self._form.carry(record, slot)
+        for place, entry in enumerate(entries):
+            told = [each for each in telling.losses if each[3] == place]
+            for kind, what, why, _, part in told:
+                self._writing.lose("converted" if slot is not None else kind, what, why, entry, part)
+            said = plain[place] if place < len(plain) else None
+            parts = {part for *_, part in told if part is not None}
+            self._compare(entry, messages[place], said, parts, carried=slot is not None)
+        return record
+
+    def _compare(self, entry: Entry, message: Message, said: Message | None, told: set[int], *, carried: bool) -> None:
+        """Name what a record does not say of a message."""
+        lose = self._writing.lose
+        for what, why in self._form.unsaid.items():
+            if getattr(message, what) is not None:
+                lose("dropped", what, why)
+        if said is None:
+            lose("dropped", message.role, "it cannot be read again", entry)
+            return
+        if said.role != message.role:
+            lose("converted", message.role, f"written as {said.role}", entry)
+        kind: LossKind = "converted" if carried else "dropped"
+        for name in type(message).__struct_fields__:
+            if name in _NEVER_TOLD or _same(getattr(message, name), getattr(said, name, None)):
+                continue
+            if name in self._form.unsaid:
+                continue
+            what = name.removesuffix("_json")
+            if name in _ONCE and (name == "sent_at" or getattr(message, name) is None):
+                lose("approximated", what, "the format needs it, or has it less exactly")
+            else:
+                lose(kind, what, "carried along" if carried else "the format has no place for it", entry)
+        known = extension_slot.Known(said.content)
+        for place, part in enumerate(message.content):
+            if place not in told and part not in known:
+                lose("converted" if carried else "approximated", tag_of(part), "not all of it is said", entry, place)
+        if not told and message.content != said.content and all(part in known for part in message.content):
+            lose("converted" if carried else "approximated", "content", "parts are said in another order", entry)
+
+
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, Raw) and isinstance(other, Raw):
+        return jsontext.equal(one, other)
+    return one == other

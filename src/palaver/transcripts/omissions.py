@@ -1,0 +1,159 @@
+"""What of a conversation is not among the messages that are written: for the receipt of every format.
+
+Rules (docs/spec/dialects.md#17):
+
+- A branch that holds a message which is not written is named.
+- Messages of the written branch that its view hides are counted. A message that a compaction copied counts as written
+  when its copy is.
+- Records of another format are counted, with their types. What stands before and behind the list of a document is none.
+
+A conversation made one line, for a document that holds no tree: the branch that is written, and its frame.
+
+Rules (docs/spec/dialects.md#17.6):
+
+- What is written is one branch. Records of the document that lie on others are left out, so that an older place in the
+  conversation can be gone on from; its head and its tail (the frame) are written with every branch.
+- The branches that are left out are named, for the receipt.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from palaver.core import jsontext
+from palaver.core.errors import PalaverError
+from palaver.core.messages import BOOKKEEPING, FlushMarker, RescueMarker
+from palaver.core.request import Loss
+from palaver.threads.thread import Entry, Thread
+from palaver.threads.view import RECORD
+from palaver.transcripts import documents, original_bytes
+from palaver.transcripts.conversation import Transcript
+from palaver.transcripts.fields import string
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from palaver.core.messages import Message
+
+
+# --- left out ---------------------------------------------------------------------------------------------------------
+
+
+ONE_LINE: Final = "the file holds one branch; each of the others is a file of its own"
+HIDDEN: Final = "{} of the branch that the history does not show"
+_MOST_TYPES: Final = 8
+
+
+def left_out(dialect: str, thread: Thread, written: Sequence[Entry], branch: str) -> Iterator[Loss]:
+    """Name the branches, the hidden messages and the records of other formats that are not written."""
+    held = {entry.id for entry in written}
+    yield from branches_left_out(thread, held, branch)
+    hidden = [entry.message for entry in thread.path(branch) if entry.id not in held and _counts(entry)]
+    if hidden:
+        said = {(type(entry.message), entry.message.content) for entry in written}
+        hidden = [message for message in hidden if (type(message), message.content) not in said]
+    if hidden:
+        yield Loss("dropped", "messages", HIDDEN.format(len(hidden)))
+    yield from _records(dialect, [entry for entry in thread.entries if entry.id not in held])
+
+
+def branches_left_out(thread: Thread, written: Collection[str], branch: str) -> Iterator[Loss]:
+    """Name the branches with a message that is not written, and those without a name by their last entry."""
+    present = {*written, *(entry.id for entry in thread.path(branch))}
+    if all(entry.id in present or not _counts(entry) for entry in thread.entries):
+        return
+    lacking: dict[str | None, bool] = {None: False}  # whether a message on the way to an entry is not written
+    for entry in thread.entries:  # parents first
+        lacking[entry.id] = lacking[entry.parent] or (entry.id not in present and _counts(entry))
+    heads = thread.branches
+    named = [f"branch {name}" for name, head in heads.items() if lacking[head]]
+    held = set(heads.values())
+    named += [f"branch ending in {leaf}" for leaf in thread.leaves if lacking[leaf] and leaf not in held]
+    for what in named:
+        yield Loss("dropped", what, ONE_LINE)
+
+
+def _counts(entry: Entry) -> bool:
+    """Whether an entry is a message that somebody said, not a record or a marker."""
+    return RECORD not in entry.message.tags and not isinstance(entry.message, (FlushMarker, RescueMarker))
+
+
+def _records(dialect: str, entries: Sequence[Entry]) -> Iterator[Loss]:
+    """Count the records of each other format, with their types."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        for name in _formats(entry.message) if RECORD in entry.message.tags else ():
+            kind = _type(entry.message, name) if name != dialect else None
+            if kind is not None:
+                found.setdefault(name, []).append(kind)
+    for name, types in found.items():
+        named = [each for each in dict.fromkeys(types) if each]
+        listed = ", ".join(named[:_MOST_TYPES]) + (", …" if len(named) > _MOST_TYPES else "")
+        count = f"{len(types)} of {name} that {'is no message' if len(types) == 1 else 'are no messages'}"
+        yield Loss("dropped", "records", f"{count}: {listed}" if named else count)
+
+
+def _formats(message: Message) -> list[str]:
+    """The formats of which a message keeps records."""
+    names = (name.removeprefix(BOOKKEEPING) for name in message.provider if name.startswith(BOOKKEEPING))
+    return [name for name in names if original_bytes.leads(message, name)]
+
+
+def _type(message: Message, dialect: str) -> str | None:
+    """The type of the first record of a message; empty where it says none, ``None`` for a frame or a blank line."""
+    piece = next(iter(original_bytes.records_of(dialect, [message]) or ()), None)
+    raw = b"" if piece is None else piece.raw.removeprefix(b"\xef\xbb\xbf").strip()
+    if piece is None or not raw or (piece.at in {0, documents.TAIL} and not jsontext.is_json(raw)):
+        return None
+    try:
+        return string(jsontext.fields(raw), "type") or ""
+    except PalaverError:
+        return ""  # a line that is no object
+
+
+# --- linear -----------------------------------------------------------------------------------------------------------
+
+
+def _as_it_is(path: Sequence[Entry]) -> Iterable[Entry]:
+    return path
+
+
+def line_of(
+    dialect: str, transcript: Transcript, branch: str, order: Callable[[Sequence[Entry]], Iterable[Entry]] = _as_it_is
+) -> tuple[Transcript, tuple[str, ...]]:
+    """The branch as one line, in the order that ``order`` gives it, and the names of the branches that are left out.
+
+    Raises ``NotFoundError`` for a branch that is not there.
+    """
+    thread = transcript.thread
+    path = list(thread.path(branch))
+    held = {entry.id for entry in path}
+    frame = [entry for entry in thread.entries if entry.id not in held and frames(entry, dialect)]
+    first = [entry for entry in frame if documents.TAIL not in original_bytes.numbers_of(entry.message, dialect)]
+    last = [entry for entry in frame if documents.TAIL in original_bytes.numbers_of(entry.message, dialect)]
+    line = Thread(thread.id)
+    before: str | None = None
+    for entry in order([*first, *path, *last]):
+        line.add([Entry(entry.id, before, entry.message)])
+        before = entry.id
+    line.add((), {branch: before})
+    others = [name for name, leaf in thread.branches.items() if leaf is not None and leaf not in held]
+    named = {thread.branches[name] for name in others}
+    nameless = [f"ending in {leaf}" for leaf in thread.leaves if leaf not in held and leaf not in named]
+    return Transcript(line, transcript.title, transcript.metadata, transcript.unread), (*others, *nameless)
+
+
+def frames(entry: Entry, dialect: str) -> bool:
+    """Whether an entry keeps what stands before or behind the list of a document."""
+    return any(number in {0, documents.TAIL} for number in original_bytes.numbers_of(entry.message, dialect))
+
+
+def frame_of(entries: Iterable[Entry], dialect: str) -> tuple[bytes, bytes | None]:
+    """What stands before and behind the list of a document; ``None`` for one that could not be cut."""
+    held: dict[Any, bytes] = {}
+    for entry in entries:
+        if frames(entry, dialect):
+            held |= {piece.at: piece.raw for piece in original_bytes.records_of(dialect, [entry.message]) or ()}
+    return held.get(0, b""), held.get(documents.TAIL)

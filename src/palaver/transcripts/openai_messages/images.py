@@ -1,0 +1,87 @@
+"""Images that stand in a column of their own, and in the messages as ``{"type": "image"}`` only.
+
+Source: docs/spec/dialects.md#4.
+
+Rules:
+
+- The first such part is the first of ``images``, and so on. A URL or a data URI becomes an image; what is neither (a
+  path, an object) stays as it was found.
+- Such an image keeps its part as it stood, and is written as that again.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from palaver.core import jsontext, trusted
+from palaver.core.errors import MessageError
+from palaver.core.messages import BOOKKEEPING, UserMessage
+from palaver.core.parts import Image, Opaque
+from palaver.transcripts.fields import listed, split, string
+from palaver.transcripts.openai_messages.shapes import NAME, WIRE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from palaver.core.jsontext import Fields
+    from palaver.core.messages import Message
+    from palaver.core.parts import AnyPart
+
+_KEY: Final = BOOKKEEPING + NAME
+_SCHEMES: Final = ("http://", "https://", "data:")
+
+
+def placed(messages: Sequence[Message], fields: Fields, first: int = 0) -> tuple[list[Message], int]:
+    """The messages with the images of the column, from number ``first`` on, and how many were met."""
+    column = [jsontext.text(raw) if jsontext.kind(raw) == "a string" else "" for raw in listed(fields, "images")]
+    found: list[Message] = []
+    for message in messages:
+        if not column or not isinstance(message, UserMessage) or not any(map(_stands_for_one, message.content)):
+            found.append(message)
+            continue
+        parts: list[AnyPart] = []
+        for part in message.content:
+            if not _stands_for_one(part):
+                parts.append(part)
+                continue
+            parts.append(_image(cast("Opaque", part), column[first] if first < len(column) else ""))
+            first += 1
+        found.append(message.replace(content=parts))
+    return found, first
+
+
+def stood(message: Message) -> bool:
+    """Whether a message has an image of the column."""
+    return any(_KEY in part.provider for part in message.content if isinstance(part, Image))
+
+
+def taken_back(message: Message) -> Message:
+    """A message with the parts that stood for its images."""
+    if not stood(message):
+        return message
+    return message.replace(content=[_part(part) for part in message.content])
+
+
+def _stands_for_one(part: AnyPart) -> bool:
+    if not isinstance(part, Opaque) or part.wire != WIRE:
+        return False
+    fields = split(part.raw_json)
+    return string(fields, "type") == "image" and all(
+        raw == jsontext.NULL for key, raw in fields.items() if key != "type"
+    )
+
+
+def _image(part: Opaque, source: str) -> Image | Opaque:
+    if not source.startswith(_SCHEMES):
+        return part
+    try:
+        return Image.from_url(source).replace(provider={_KEY: {"part": part.raw}})
+    except MessageError:
+        return part
+
+
+def _part(part: AnyPart) -> AnyPart:
+    held: Mapping[str, Any] = part.provider.get(_KEY, {}) if isinstance(part, Image) else {}
+    return trusted.Opaque(WIRE, jsontext.raw(held["part"])) if "part" in held else part

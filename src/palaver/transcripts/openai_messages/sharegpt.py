@@ -1,0 +1,249 @@
+"""ShareGPT's turns: ``from`` and ``value``, and nothing beside (docs/spec/dialects.md#4).
+
+Rules:
+
+- ``function_call`` holds JSON text, ``name`` and ``arguments``, or a list of such; ``observation`` answers the first
+  call that has no answer. A call gets an id by its place, marked as ``SYNTHETIC``.
+- What the model says and the calls right behind it are one answer.
+- Written, a turn has the word for its speaker that the record used before; a call that was not edited has its text.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
+
+from palaver.core import jsontext, trusted
+from palaver.core.errors import DecodeError
+from palaver.core.messages import (
+    BOOKKEEPING,
+    AssistantMessage,
+    DeveloperMessage,
+    Message,
+    SystemMessage,
+)
+from palaver.core.parts import Json, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
+from palaver.transcripts.fields import kind_of, listed, one_line, split, string
+from palaver.transcripts.openai_messages.shapes import NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from palaver.core.jsontext import Fields
+    from palaver.core.parts import AnyPart
+    from palaver.core.request import LossKind
+
+SYNTHETIC: Final = {BOOKKEEPING + NAME: {"id": "synthetic"}}
+"""What a call keeps whose id was made here."""
+
+_Call: TypeAlias = ToolCall | MalformedToolCall
+
+_SPEAKERS: Final = {
+    "system": "system",
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+    "chatgpt": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
+    "model": "assistant",
+    "tool": "tool",
+    "observation": "tool",
+    "function_response": "tool",
+    "function_call": "call",
+}
+_WORDS: Final = {
+    "system": "system",
+    "user": "human",
+    "assistant": "gpt",
+    "tool": "observation",
+    "call": "function_call",
+}
+
+
+class Losing(Protocol):
+    """Notes what a message, by its place, and a part of it, could not say."""
+
+    def __call__(self, kind: LossKind, what: str, why: str, place: int, part: int | None = None, /) -> None:
+        """Note one thing."""
+        ...
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def read(fields: Fields, unread: Callable[[str], None]) -> list[Message]:
+    """The messages of a record; ``unread`` is called with each turn that has no known speaker."""
+    group: list[Message] = []
+    if system := string(fields, "system"):
+        group.append(trusted.SystemMessage(content=(trusted.Text(system),)))
+    pending: list[_Call] = []
+    for place, raw in enumerate(listed(fields, "conversations")):
+        turn = split(raw)
+        speaker, text = string(turn, "from") or "", string(turn, "value") or ""
+        if kind_of(turn, "value") not in {"a string", "null"}:
+            continue
+        match _SPEAKERS.get(speaker):
+            case "system":
+                group.append(trusted.SystemMessage(content=(trusted.Text(text),)))
+            case "user":
+                group.append(trusted.UserMessage(content=(trusted.Text(text),)))
+            case "assistant":
+                group.append(trusted.AssistantMessage(content=(trusted.Text(text),)))
+            case "call":
+                called = _calls(text, f"call_{place}")
+                pending += called
+                before = group.pop().content if group and isinstance(group[-1], AssistantMessage) else ()
+                group.append(trusted.AssistantMessage(content=(*cast("tuple[Text, ...]", before), *called)))
+            case "tool":
+                call = pending.pop(0) if pending else None
+                answers = (None, None) if call is None else (call.id, call.name)
+                group.append(
+                    trusted.ToolMessage(content=(trusted.Text(text),), tool_call_id=answers[0], tool_name=answers[1])
+                )
+            case _:
+                unread(f"conversations[{place}].from: nobody is called {speaker!r}")
+    return group
+
+
+def with_answer(fields: Fields, key: str) -> Fields:
+    """A record whose turns go on with the answer in a column: a turn, several, or a text."""
+    raw = fields.get(key)
+    kind = "null" if raw is None else jsontext.kind(raw)
+    if raw is None or kind == "null":
+        return fields
+    if kind == "a string":
+        more = [jsontext.raw({"from": "gpt", "value": jsontext.text(raw)})]
+    else:
+        more = [raw] if kind == "an object" else jsontext.items(raw)
+    return {**fields, "conversations": jsontext.raw([*listed(fields, "conversations"), *more])}
+
+
+def answer_like(old: Any, said: list[dict[str, str]]) -> Any:
+    """The turns of an answer, in the form that its column had: a text, one turn, or a list."""
+    kind = "null" if old is None else jsontext.kind(old)
+    if len(said) == 1 and kind == "a string":
+        return said[0]["value"]
+    return said[0] if len(said) == 1 and kind != "an array" else said
+
+
+def _calls(text: str, name: str) -> list[_Call]:
+    """The calls of a turn: one, or a list of several."""
+    try:
+        raw = text.encode()
+        if jsontext.kind(raw) == "an array" and (items := jsontext.items(raw)):
+            return [_call(bytes(each).decode(), f"{name}_{place}") for place, each in enumerate(items)]
+    except (DecodeError, UnicodeEncodeError):
+        pass  # it is one that is malformed
+    return [_call(text, name)]
+
+
+def _call(text: str, name: str) -> _Call:
+    """A call that is written as JSON text without an id."""
+    try:
+        fields = jsontext.fields(text.encode())
+        named, arguments = string(fields, "name"), fields.get("arguments", jsontext.EMPTY_OBJECT)
+    except (DecodeError, UnicodeEncodeError) as error:
+        return trusted.MalformedToolCall(text, str(error), None, name).replace(provider=SYNTHETIC)
+    if named is None:
+        return trusted.MalformedToolCall(text, "it names no tool", None, name).replace(provider=SYNTHETIC)
+    said = jsontext.text(arguments) if jsontext.kind(arguments) == "a string" else bytes(arguments).decode()
+    return trusted.ToolCall(name, named, said).replace(provider=SYNTHETIC)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def turns(messages: Sequence[Message], old: Fields, lose: Losing) -> dict[str, Any]:
+    """The columns that say some messages; ``old`` is the record they stood in."""
+    before = [split(raw) for raw in listed(old, "conversations")]
+    said = [(string(turn, "from") or "", string(turn, "value") or "") for turn in before]
+    words = _WORDS | {_SPEAKERS[word]: word for word, _ in reversed(said) if word in _SPEAKERS}
+    known = [
+        (_calls(text, f"call_{place}"), text)
+        for place, (word, text) in enumerate(said)
+        if _SPEAKERS.get(word) == "call"
+    ]
+    found: dict[str, Any] = {"system": ""} if string(old, "system") else {}
+    told: list[dict[str, str]] = []
+    for place, message in enumerate(messages):
+        if place == 0 and found and isinstance(message, SystemMessage):
+            found["system"] = message.text
+            continue
+        role = "system" if isinstance(message, DeveloperMessage) else message.role
+        if role not in words:
+            lose("dropped", role, "ShareGPT has no such turn", place)
+            continue
+        if role != message.role:
+            lose("converted", message.role, "written as system", place)
+        texts, called = _said(message, place, lose)
+        if texts or not called:
+            told.append({"from": words[role], "value": "".join(texts)})
+        told += [{"from": words["call"], "value": text} for text in _values(called, known)]
+    return {**found, "conversations": told}
+
+
+def _said(message: Message, place: int, lose: Losing) -> tuple[list[str], list[_Call]]:
+    """The texts of a message, and its calls."""
+    texts: list[str] = []
+    called: list[_Call] = []
+    for index, part in enumerate(message.content):
+        match part:
+            case Text():
+                texts.append(part.text)
+            case Reasoning() if part.text:
+                lose("converted", "reasoning", "written into the text, in <think>", place, index)
+                texts.append(f"<think>{part.text}</think>")
+            case MalformedToolCall():
+                called.append(part)
+            case ToolCall() if not part.provider_executed:
+                if not SYNTHETIC.keys() <= part.provider.keys():
+                    lose("dropped", "tool call id", "ShareGPT has none", place, index)
+                called.append(part)
+            case _:
+                texts += _instead(part, place, index, lose)
+    return texts, called
+
+
+def _values(called: Sequence[_Call], known: Sequence[tuple[list[_Call], str]]) -> Iterator[str]:
+    """The text of each turn that says some calls: as it was, one alone as an object, several as a list."""
+    left = list(called)
+    while left:
+        size, text = next(((len(calls), text) for calls, text in known if left[: len(calls)] == calls), (0, ""))
+        if size:
+            yield text
+        elif len(left) == 1 or isinstance(left[0], MalformedToolCall):
+            size = 1
+            yield _written(left[0])
+        else:
+            size = next((at for at, each in enumerate(left) if isinstance(each, MalformedToolCall)), len(left))
+            yield jsontext.encode([one_line(_written(each)) for each in left[:size]]).decode()
+        del left[:size]
+
+
+def _written(call: _Call) -> str:
+    if isinstance(call, MalformedToolCall):
+        return call.raw
+    return (
+        '{"name": '
+        + jsontext.encode(call.name).decode()
+        + ', "arguments": '
+        + (call.arguments_json.strip() or "{}")
+        + "}"
+    )
+
+
+def _instead(part: AnyPart, place: int, index: int, lose: Losing) -> Iterator[str]:
+    """The text that stands for a part that is none."""
+    match part:
+        case Refusal():
+            text = part.text
+        case Json():
+            text = bytes(part.value_json).decode()
+        case _:
+            lose("dropped", str(type(part).__struct_config__.tag), "ShareGPT is text", place, index)
+            return
+    lose("converted", str(type(part).__struct_config__.tag), "written as text", place, index)
+    yield text

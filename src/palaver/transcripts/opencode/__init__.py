@@ -1,0 +1,73 @@
+"""opencode exports, versions 1 and 2 (docs/spec/dialects.md#7); its relatives (Kilo, MiMo Code) write the same.
+
+Read: ``{info, messages}``. A tool part is a call and its result. A finished compaction hides what stands before it: its
+summary and what stands from ``tail_start_id`` on follow with ``source="compaction"``. Synthetic texts are sent and not
+shown, ignored ones shown and not sent. ``revert`` ends the main branch. A session with ``parentID`` is a sub-agent's.
+
+What it cannot say: system and developer messages (opencode writes its own prompt; they are ignored texts), results of
+several texts or of JSON (one text), citations, arguments that are no object, results without calls, markers. Version 1
+is what is written, as ``opencode import`` takes it; by default what the model sees. A file of version 2 goes on in it.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from palaver.transcripts.detection import Head, Sighting
+from palaver.transcripts.format import Dialect
+from palaver.transcripts.opencode.reader import Reading
+from palaver.transcripts.opencode.shapes import NAME, PROGRESS
+from palaver.transcripts.opencode.writer import Rendering
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["DIALECT", "NAME"]
+
+
+def sees(head: Head) -> Sighting | None:
+    """An ``info`` whose ``id`` is that of a session, and a list of messages."""
+    if found := PROGRESS.match(head.data):
+        head = Head(head.data[found.end() :], head.name)
+    info: Any = head.fields.get("info")
+    if not isinstance(info, dict):
+        return None
+    told = cast("Mapping[str, Any]", info)
+    if not str(told.get("id", "")).startswith("ses"):
+        return None
+    listed = isinstance(head.fields.get("messages"), list)
+    return Sighting(1.0 if listed else 0.7, "2" if "location" in told else "1")
+
+
+DIALECT: Final = Dialect(
+    name=NAME,
+    title="opencode exports",
+    fidelity="bytes",
+    sees=sees,
+    reading=Reading,
+    rendering=Rendering,
+    framing="document",
+    resumes=True,
+    history="model",
+    extension=".json",
+    keeps=(
+        "reasoning with proof",
+        "usage and model of each answer",
+        "compactions and their tails",
+        "what is shown and what is sent",
+        "tool errors",
+        "images and files",
+        "reverts",
+        "parents of sub-agents",
+    ),
+    loses=(
+        "system prompts (as ignored texts)",
+        "structured results (as text)",
+        "citations",
+        "arguments that are no object",
+        "results without calls",
+        "markers",
+    ),
+)

@@ -1,0 +1,258 @@
+"""The bytes a message came from, kept with it, so that it goes back as it was.
+
+Rules (docs/spec/dialects.md#17.1, #17.9):
+
+- A *group* is the messages that some records became: often one and one, but a response may lie in several records, and
+  one record may hold several results. The first message of a group has its records, under ``provider["@" + dialect]``
+  (a key that begins so is bookkeeping: no wire counts it among what it cannot say):
+  ``records`` is a list of ``{"at": number in the file, "text": pieces}``; the others have ``of``, the number of the
+  first record. Joined and in order, the records of a thread are its file.
+- Long texts and media are not kept twice: where the text of a part stands in a record as it would be written, the
+  record has the number of that part in its place (counted over the group). So an image leaves the record, and a store
+  keeps it once.
+- Bytes that are not UTF-8 are kept in base64, as ``{"at": …, "bytes": …}``.
+- ``sum`` is a hash of what the messages of the group say, without ids and times. A group whose sum still agrees was not
+  edited, and is written back from its records.
+- What a record holds beside its messages (a UI's copy of an image) stays in its text.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import binascii
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, structs
+
+from palaver.core import canonical, jsontext
+from palaver.core.errors import PalaverError
+from palaver.core.messages import BOOKKEEPING
+from palaver.core.parts import Inline, Json, Media, Reasoning, Text, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from palaver.core.jsontext import Fields
+    from palaver.core.messages import Message
+    from palaver.core.parts import AnyPart
+    from palaver.transcripts.record import Record
+
+M = TypeVar("M", bound="Message")
+
+LEAST: Final = 64
+"""From how many characters on a text that a part holds leaves the record."""
+
+RECORDS: Final = "records"
+OF: Final = "of"
+SUM: Final = "sum"
+_MANY: Final = 64
+
+
+class _Kept(Struct, omit_defaults=True):
+    at: int
+    text: list[str | int] | None = None
+    bytes: str | None = None
+
+
+class _Group(Struct, omit_defaults=True):
+    records: list[_Kept]
+    sum: str
+
+
+class Piece(NamedTuple):
+    """A record that was kept: its number in the file, and its bytes."""
+
+    at: int
+    raw: bytes
+
+
+_group = msgspec.json.Decoder(_Group).decode
+_written = msgspec.json.Encoder().encode
+
+
+def keep(dialect: str, messages: Sequence[Message], records: Sequence[Record]) -> tuple[Message, ...]:
+    """Give the messages of a group with the records they came from. There is at least one of each."""
+    holes = list(_holes(messages))
+    kept = [_cut(record, holes) for record in records]
+    first = Raw(_written(_Group(kept, sum_of(messages))))
+    of = Raw(b'{"%s":%d}' % (OF.encode(), records[0].at))
+    return tuple([_with(message, dialect, of if place else first) for place, message in enumerate(messages)])
+
+
+def sum_of(messages: Sequence[Message]) -> str:
+    """A hash of what messages say, without ids and times; ``provider`` counts only as far as it is a wire's."""
+    digest = blake2b(digest_size=8)
+    for message in messages:
+        digest.update(canonical.encode(structs.replace(message, id=None, sent_at=None)))
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def records_of(dialect: str, group: Sequence[Message]) -> tuple[Piece, ...] | None:
+    """The records of a group, their holes filled by its parts; ``None`` when it has none, or none that can be read."""
+    held = own(group[0], dialect)
+    if held is None or RECORDS not in held:
+        return None
+    try:
+        kept = _group(jsontext.encode(held))
+        parts = [part for message in group for part in message.content]
+        return tuple([Piece(each.at, _filled(each, parts)) for each in kept.records])
+    except (msgspec.MsgspecError, ValueError, PalaverError):
+        return None
+
+
+def numbers_of(message: Message, dialect: str) -> tuple[int, ...]:
+    """The numbers of the records that a message leads; empty when it leads none."""
+    held = own(message, dialect)
+    if held is None or RECORDS not in held:
+        return ()
+    try:
+        return tuple([each.at for each in _group(jsontext.encode(held)).records])
+    except msgspec.MsgspecError:
+        return ()
+
+
+def untouched(dialect: str, group: Sequence[Message]) -> bool:
+    """Whether the messages of a group still say what its records say."""
+    held = own(group[0], dialect)
+    if held is None:
+        return False
+    return str(jsontext.value(held.get(SUM, b'""'))) == sum_of([bare(message, dialect) for message in group])
+
+
+def leads(message: Message, dialect: str) -> bool:
+    """Whether a message is the first of a group with records."""
+    held = own(message, dialect)
+    return held is not None and RECORDS in held
+
+
+def follows(message: Message, dialect: str) -> int | None:
+    """The number of the first record of the group that a message belongs to, where it is not its first."""
+    held = own(message, dialect)
+    if held is None or OF not in held:
+        return None
+    number = jsontext.value(held[OF])
+    return number if isinstance(number, int) else None
+
+
+def own(message: Message, dialect: str) -> Fields | None:
+    """What a message keeps for a dialect, split; ``None`` when it keeps nothing."""
+    if message.provider_json is UNSET:
+        return None
+    held = jsontext.fields(message.provider_json).get(BOOKKEEPING + dialect)
+    return None if held is None or jsontext.kind(held) != "an object" else jsontext.fields(held)
+
+
+def bare(message: M, dialect: str) -> M:
+    """A message without the records of a dialect."""
+    if message.provider_json is UNSET:
+        return message
+    fields = jsontext.fields(message.provider_json)
+    if fields.pop(BOOKKEEPING + dialect, None) is None:
+        return message
+    return structs.replace(message, provider_json=jsontext.raw(fields) if fields else UNSET)
+
+
+def _with(message: Message, dialect: str, held: Raw) -> Message:
+    fields = {} if message.provider_json is UNSET else jsontext.fields(message.provider_json)
+    fields[BOOKKEEPING + dialect] = held
+    return structs.replace(message, provider_json=jsontext.raw(fields))
+
+
+# -- holes -------------------------------------------------------------------------------------------------------------
+
+
+def _holes(messages: Sequence[Message]) -> Iterator[tuple[int, str]]:
+    """What may leave a record: a number, and the text as it would stand there.
+
+    Counted over the parts of all messages: ``n`` is part ``n`` inside a JSON string, ``-1 - n`` part ``n`` as it is.
+    """
+    parts = (part for message in messages for part in message.content)
+    for number, part in enumerate(parts):
+        if (text := _text_of(part)) is not None and len(text) >= LEAST and (token := _inside(text)) is not None:
+            yield number, token
+        if (text := _verbatim(part)) is not None and len(text) >= LEAST:
+            yield -1 - number, text
+
+
+def _text_of(part: AnyPart) -> str | None:
+    """What a record may hold of a part as a string."""
+    match part:
+        case Text() | Reasoning():
+            return part.text
+        case ToolCall():
+            return part.arguments_json
+        case Media() if isinstance(part.source, Inline):
+            return part.source.data
+        case _:
+            return None
+
+
+def _verbatim(part: AnyPart) -> str | None:
+    """What a record may hold of a part as an object."""
+    match part:
+        case ToolCall():
+            return part.arguments_json
+        case Json():
+            text = bytes(part.value_json).decode()
+            # A store keeps the value on one line: what stands on several stays in the record.
+            return None if "\n" in text or "\r" in text else text
+        case _:
+            return None
+
+
+def _inside(text: str) -> str | None:
+    """How a text stands inside a JSON string; ``None`` for one that has to be escaped (a lone surrogate)."""
+    try:
+        return _written(text)[1:-1].decode()
+    except UnicodeEncodeError:
+        return None
+
+
+def _cut(record: Record, holes: Sequence[tuple[int, str]]) -> _Kept:
+    try:
+        text = record.raw.decode()
+    except UnicodeDecodeError:
+        return _Kept(record.at, bytes=binascii.b2a_base64(record.raw, newline=False).decode())
+    pieces: list[str | int] = []
+    end = 0
+    for start, length, number in sorted(_cuts(text, holes)):
+        if start < end:
+            continue
+        if start > end:
+            pieces.append(text[end:start])
+        pieces.append(number)
+        end = start + length
+    if end < len(text):
+        pieces.append(text[end:])
+    return _Kept(record.at, text=pieces)
+
+
+def _cuts(text: str, holes: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, int]]:
+    """Where parts stand in a record. Of many parts each is looked for behind the one before it, and once."""
+    often = len(holes) <= _MANY
+    last = 0
+    for number, token in holes:
+        place = text.find(token, 0 if often else last)
+        while place >= 0:
+            yield place, len(token), number
+            last = place + len(token)
+            place = text.find(token, last) if often else -1
+
+
+def _filled(kept: _Kept, parts: Sequence[AnyPart]) -> bytes:
+    if kept.text is None:
+        return binascii.a2b_base64(kept.bytes or "")
+    return "".join([each if isinstance(each, str) else _filling(each, parts) for each in kept.text]).encode()
+
+
+def _filling(number: int, parts: Sequence[AnyPart]) -> str:
+    """What fills a hole; where the part is not there any more, something that keeps the record JSON."""
+    place = -1 - number if number < 0 else number
+    part = parts[place] if place < len(parts) else None
+    if number < 0:
+        return (None if part is None else _verbatim(part)) or "null"
+    return _inside((None if part is None else _text_of(part)) or "") or ""

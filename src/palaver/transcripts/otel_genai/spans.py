@@ -1,0 +1,254 @@
+"""Where the messages of a call stand: in attributes, in spans of several forms, in events.
+
+Rules (docs/spec/dialects.md#8):
+
+- Attributes are an object, the ``attributes`` of a span (as the SDK for Python writes it), or OTLP's list of keys and
+  values. Messages in them are structured, or JSON text. Text that was cut is reported, and what it says is not read.
+- Older generations are put into the form of today: attributes ``gen_ai.prompt.0.role``, ``gen_ai.completion.0.role``,
+  and events ``gen_ai.user.message``, ``gen_ai.choice``.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from palaver.core import jsontext, trusted
+from palaver.core.errors import DecodeError
+from palaver.core.usage import Usage
+from palaver.transcripts.fields import either, inner, integer, listed, split, string, value
+from palaver.transcripts.otel_genai.shapes import CONVERSATION, INPUT, LISTS, OUTPUT, PROVIDERS, SYSTEM
+from palaver.transcripts.times import read_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from msgspec import Raw
+
+    from palaver.core.jsontext import Fields
+    from palaver.transcripts.unknown_fields import Watch
+
+_OLD: Final = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(.+)")
+_CALL: Final = re.compile(r"tool_calls\.(\d+)\.(id|name|arguments)")
+_EVENT: Final = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message|gen_ai\.choice")
+
+
+class Span(NamedTuple):
+    """A call of a model, as far as it holds messages."""
+
+    key: str | None
+    attributes: Fields
+    system: list[Raw]
+    input: list[Raw]
+    output: list[Raw]
+    started: int | None = None
+    ended: int | None = None
+    runs_tool: bool = False
+    """Whether it is the run of a tool: ``input`` is the call, ``output`` the result, as far as the span has one."""
+
+    @property
+    def wire(self) -> str | None:
+        """The wire of the provider."""
+        named = string(self.attributes, "gen_ai.provider.name") or string(self.attributes, "gen_ai.system")
+        return PROVIDERS.get(named or "")
+
+    @property
+    def model(self) -> str | None:
+        """The model that answered, else the one that was asked for."""
+        return string(self.attributes, "gen_ai.response.model") or string(self.attributes, "gen_ai.request.model")
+
+    @property
+    def usage(self) -> Usage | None:
+        """The counters, which include what was cached and what was thought."""
+        counts = {
+            key.removeprefix("gen_ai.usage."): raw
+            for key, raw in self.attributes.items()
+            if key.startswith("gen_ai.usage.")
+        }
+        if not counts:
+            return None
+        given, made = integer(counts, "input_tokens"), integer(counts, "output_tokens")
+        given = integer(counts, "prompt_tokens") if given is None else given
+        made = integer(counts, "completion_tokens") if made is None else made
+        read, wrote = integer(counts, "cache_read.input_tokens"), integer(counts, "cache_creation.input_tokens")
+        reasoned = integer(counts, "reasoning.output_tokens")
+        return trusted.Usage(
+            input=None if given is None else max(given - (read or 0) - (wrote or 0), 0),
+            cache_read=read,
+            cache_write=wrote,
+            output=None if made is None else max(made - (reasoned or 0), 0),
+            reasoning=reasoned,
+            raw_json=jsontext.raw(counts),
+        )
+
+
+def spans_of(fields: Fields, watch: Watch, line: int | None) -> list[Span]:
+    """The spans that a record holds messages of."""
+    found = [span for each in _each(fields) if (span := _span(each, watch, line)) is not None]
+    return sorted(found, key=lambda span: span.started or 0)
+
+
+def _each(fields: Fields) -> Iterator[Fields]:
+    """The spans of a record: several in an export of OTLP."""
+    groups = listed(fields, "resourceSpans")
+    if not groups:
+        yield fields
+    for resource in groups:
+        for scope in listed(split(resource), "scopeSpans"):
+            for span in listed(split(scope), "spans"):
+                yield split(span)
+
+
+def _span(fields: Fields, watch: Watch, line: int | None) -> Span | None:
+    attributes = attributes_of(fields)
+    lists: dict[str, list[Raw]] = {}
+    events = [split(raw) for raw in listed(fields, "events")]
+    for each in (attributes, *(attributes_of(event) for event in events)):
+        for key in LISTS:
+            if key in each and key not in lists and (items := _list(each[key], key, watch, line)) is not None:
+                lists[key] = items
+    if not lists and not any(key in attributes for key in LISTS):
+        lists = _flattened(attributes) or _told([fields, *events])
+    tool = None if lists else _tool_run(attributes)
+    if tool is not None:
+        lists = tool
+    if not lists:
+        return None
+    context = inner(fields, "context")
+    traced = (string(each, key) for each in (fields, context) for key in ("traceId", "trace_id"))
+    named = string(attributes, CONVERSATION) or next(filter(None, traced), None)
+    started, ended = (
+        next((at for name in names if (at := _time(fields, name)) is not None), None)
+        for names in (("startTimeUnixNano", "start_time"), ("endTimeUnixNano", "end_time", "timeUnixNano"))
+    )
+    lists = {name: lists.get(name, []) for name in LISTS}
+    return Span(named, attributes, lists[SYSTEM], lists[INPUT], lists[OUTPUT], started, ended, tool is not None)
+
+
+def _tool_run(attributes: Fields) -> dict[str, list[Raw]] | None:
+    """The call and the result of a span ``execute_tool``; ``None`` for any other."""
+    named, name = string(attributes, "gen_ai.tool.call.id"), string(attributes, "gen_ai.tool.name")
+    if string(attributes, "gen_ai.operation.name") != "execute_tool" or named is None:
+        return None
+    arguments, result = (attributes.get(f"gen_ai.tool.call.{key}") for key in ("arguments", "result"))
+    call = {"type": "tool_call", "id": named, "name": name or "", "arguments": arguments}
+    lists = {INPUT: [jsontext.raw({"role": "assistant", "parts": [call]})]}
+    if result is not None:
+        part = {"type": "tool_call_response", "id": named, "response": result}
+        lists[OUTPUT] = [jsontext.raw({"role": "tool", "parts": [part]})]
+    return lists
+
+
+def _time(fields: Fields, key: str) -> int | None:
+    either(fields.get(key), key, "a string", "a number")
+    found = value(fields, key)
+    return read_time(int(found) if isinstance(found, str) and found.isdigit() else found)
+
+
+def attributes_of(fields: Fields) -> Fields:
+    """The attributes of a span, or of what is only its attributes."""
+    raw = fields.get("attributes")
+    if raw is None:
+        return fields
+    if jsontext.kind(raw) == "an object":
+        return jsontext.fields(raw)
+    pairs = [split(each) for each in listed(fields, "attributes")]
+    return {name: jsontext.raw(_any(value(pair, "value"))) for pair in pairs if (name := string(pair, "key"))}
+
+
+def _any(held: Any) -> Any:
+    """A value of OTLP as plain JSON."""
+    if not isinstance(held, dict):
+        return None
+    for kind, each in cast("dict[str, Any]", held).items():
+        match kind:
+            case "arrayValue" if isinstance(each, dict):
+                return [_any(one) for one in _values(cast("dict[str, Any]", each))]
+            case "kvlistValue" if isinstance(each, dict):
+                pairs = [_object(one) for one in _values(cast("dict[str, Any]", each))]
+                return {str(pair.get("key")): _any(pair.get("value")) for pair in pairs}
+            case "intValue":
+                return int(each) if isinstance(each, str) and each.lstrip("-").isdigit() else each
+            case _:
+                return each
+    return None
+
+
+def _values(held: Mapping[str, Any]) -> list[Any]:
+    found = held.get("values")
+    return list(cast("list[object]", found)) if isinstance(found, list) else []
+
+
+def _object(found: object) -> Mapping[str, Any]:
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _list(raw: Raw, key: str, watch: Watch, line: int | None) -> list[Raw] | None:
+    """The items of an attribute; ``None`` when it is none, or was cut."""
+    try:
+        text = jsontext.text(raw).encode("utf-8", "backslashreplace") if jsontext.kind(raw) == "a string" else raw
+        return jsontext.items(text)
+    except DecodeError:
+        watch.note("unread", f"{key} is cut, or no list", line)
+        return None
+
+
+# -- older generations -------------------------------------------------------------------------------------------------
+
+
+def _flattened(attributes: Fields) -> dict[str, list[Raw]]:
+    """``gen_ai.prompt.N.…`` and ``gen_ai.completion.N.…``."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for name, raw in attributes.items():
+        if match := _OLD.fullmatch(name):
+            found.setdefault((match[1], int(match[2])), {})[match[3]] = jsontext.value(raw)
+    lists: dict[str, list[Raw]] = {}
+    for (which, _), told in sorted(found.items(), key=lambda each: each[0]):
+        calls: dict[int, dict[str, Any]] = {}
+        for name, each in told.items():
+            if match := _CALL.fullmatch(name):
+                calls.setdefault(int(match[1]), {})[match[2]] = each
+        message = _message({**told, "tool_calls": [calls[at] for at in sorted(calls)]}, str(told.get("role", "user")))
+        lists.setdefault(INPUT if which == "prompt" else OUTPUT, []).append(jsontext.raw(message))
+    return lists
+
+
+def _told(events: list[Fields]) -> dict[str, list[Raw]]:
+    """``gen_ai.user.message``, ``gen_ai.choice``: events of a span, or a log record alone."""
+    lists: dict[str, list[Raw]] = {}
+    for fields in events:
+        attributes = attributes_of(fields)
+        name = string(fields, "name") or string(attributes, "event.name") or string(fields, "event_name") or ""
+        match = _EVENT.fullmatch(name)
+        if match is None:
+            continue
+        held = {**attributes, **inner(fields, "body")}
+        told: dict[str, Any] = {key: jsontext.value(raw) for key, raw in held.items()}
+        if choice := inner(held, "message"):
+            told = {key: jsontext.value(raw) for key, raw in choice.items()}
+            told["finish_reason"] = None if "finish_reason" not in held else jsontext.value(held["finish_reason"])
+        message = _message(told, match[1] or "assistant")
+        lists.setdefault(INPUT if match[1] else OUTPUT, []).append(jsontext.raw(message))
+    return lists
+
+
+def _message(told: Mapping[str, Any], role: str) -> dict[str, Any]:
+    """A message of an older generation in the form of today."""
+    parts: list[dict[str, Any]] = []
+    content = told.get("content")
+    if role == "tool":
+        named = told.get("id", told.get("tool_call_id"))
+        return {"role": role, "parts": [{"type": "tool_call_response", "id": named, "response": content}]}
+    if content is not None:
+        text = content if isinstance(content, str) else jsontext.encode(content).decode()
+        parts.append({"type": "text", "content": text})
+    calls = told.get("tool_calls")
+    for each in cast("list[object]", calls) if isinstance(calls, list) else ():
+        call = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
+        function = call.get("function")
+        held = {**call, **(cast("dict[str, Any]", function) if isinstance(function, dict) else {})}
+        parts.append({"type": "tool_call", **{key: held.get(key) for key in ("id", "name", "arguments")}})
+    reason = told.get("finish_reason")
+    return {"role": role, "parts": parts, **({"finish_reason": reason} if isinstance(reason, str) else {})}

@@ -1,0 +1,70 @@
+"""pi sessions, versions 1 to 3 (docs/spec/dialects.md#6).
+
+Read: an entry with a message is a message; ``bashExecution`` is what the user is told to have run, ``custom`` messages
+and summaries of branches are user messages with a ``source``. A ``compaction`` hides what stands before it: its
+summary and the entries that it kept follow with ``source="compaction"``. ``thinkingSignature`` and
+``thoughtSignature`` are the proof of the wire that ``api`` names. Aborted turns stay as they are.
+
+What it cannot say: system and developer messages (pi writes its own prompt; they are kept in ``custom`` entries, which
+pi never sends), audio, video and files, citations, refusals as such, markers, arguments that are no JSON object (they
+become text). pi reads version 3, which is what is written; all branches are. A file whose header is gone is read too.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from palaver.transcripts.detection import Head, Sighting, word
+from palaver.transcripts.format import Dialect
+from palaver.transcripts.pi.reader import Reading
+from palaver.transcripts.pi.shapes import KEYS, NAME, ROLES
+from palaver.transcripts.pi.writer import Rendering
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PLACED: Final = KEYS.keys() - {"session", "message"}
+
+
+def sees(head: Head) -> Sighting | None:
+    """A header of type ``session`` with ``id`` and ``cwd``; with ``harness`` it is HF STS. Without one, its entries."""
+    first = head.first
+    if _is_entry(first):
+        return Sighting(0.7)
+    if first.get("type") != "session" or "harness" in first or "id" not in first:
+        return None
+    version = first.get("version", 1)
+    return Sighting(1.0 if "cwd" in first else 0.7, str(version))
+
+
+def _is_entry(record: Mapping[str, Any]) -> bool:
+    """Whether a record is an entry that has a place in the tree: of a file whose header is gone."""
+    if not {"id", "parentId", "timestamp"} <= record.keys():
+        return False
+    message: object = record.get("message")
+    said = word(cast("dict[str, Any]", message), "role") if isinstance(message, dict) else ""
+    return said in ROLES if record.get("type") == "message" else word(record, "type") in _PLACED
+
+
+DIALECT: Final = Dialect(
+    name=NAME,
+    title="pi sessions",
+    fidelity="bytes",
+    sees=sees,
+    reading=Reading,
+    rendering=Rendering,
+    tree=True,
+    resumes=True,
+    history="all",
+    keeps=(
+        "branches",
+        "reasoning with proof",
+        "usage and model of each answer",
+        "images",
+        "tool errors",
+        "compactions",
+    ),
+    loses=("system prompts (kept beside)", "audio, video, files", "citations", "malformed calls (as text)", "markers"),
+)

@@ -1,0 +1,108 @@
+"""Records in an order in which none comes before the record that it names as its parent.
+
+Rules:
+
+- Programs write a record when it is ready, not when its turn is: a result may stand before the response that it hangs
+  on. Such a record waits until its parent has come. All others pass in the order of the file.
+- A record without an id of its own belongs to the record before it, and waits with that.
+- A parent may never come. At the end of the file, or when the records that wait have more than ``LIMIT`` bytes, the
+  first one of them passes without its parent, and all that hang on it behind it.
+- Memory: an id for each record that passed, and the records that wait.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from sys import intern
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from palaver.transcripts.record import Record
+
+LIMIT: Final = 1 << 26
+"""How many bytes may wait."""
+_COST: Final = 1024
+"""What a record costs that waits, beside its bytes."""
+
+
+class _Waiting(NamedTuple):
+    awaited: str | int
+    id: str | None
+    record: Record
+
+
+class ParentsFirst:
+    """Orders the records of one file."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        """Start with no record; ``limit`` is in bytes."""
+        self._limit = limit
+        self._passed: set[str] = set()
+        self._held: dict[int, _Waiting] = {}  # by number in the file
+        self._numbers: dict[str, int] = {}  # of the held records, by id
+        self._children: dict[str | int, list[int]] = {}  # by the id, or the number, of the record awaited
+        self._last = -1
+        self._size = 0
+        self.reordered = False
+        """Whether a record had to wait."""
+
+    def take(self, record: Record, id: str | None, parent: str | None) -> Iterator[Record]:
+        """Take the next record of the file; give those that may be read now."""
+        awaited: str | int | None = parent if parent not in self._passed else None
+        if id is None and parent is None and self._last in self._held:
+            awaited = self._last
+        self._last = record.at
+        if awaited is None:
+            yield record
+            yield from self._release(self._below(record.at, id))
+            return
+        self.reordered = True
+        self._held[record.at] = _Waiting(awaited, id, record)
+        self._children.setdefault(awaited, []).append(record.at)
+        if id is not None:
+            self._numbers.setdefault(id, record.at)
+        self._size += len(record.raw) + _COST
+        while self._size > self._limit:
+            yield from self._release([self._first()])
+
+    def rest(self) -> Iterator[Record]:
+        """Give the records whose parent did not come."""
+        while self._held:
+            yield from self._release([self._first()])
+
+    def _first(self) -> int:
+        """The held record that all others above the oldest one hang on; in a cycle, any of them."""
+        number = next(iter(self._held))
+        seen: set[int] = set()
+        while number not in seen:
+            seen.add(number)
+            awaited = self._held[number].awaited
+            number = self._numbers.get(awaited, number) if isinstance(awaited, str) else awaited
+        return number
+
+    def _release(self, numbers: list[int]) -> Iterator[Record]:
+        """Give these records and all that wait for them, each as early as the order of the file allows."""
+        heapify(numbers)
+        while numbers:
+            number = heappop(numbers)
+            found = self._held.pop(number, None)
+            if found is None:
+                continue
+            self._size -= len(found.record.raw) + _COST
+            yield found.record
+            for each in self._below(number, found.id):
+                heappush(numbers, each)
+
+    def _below(self, number: int, id: str | None) -> list[int]:
+        """The records that wait for one that passes now."""
+        below = self._children.pop(number, [])
+        if id is None:
+            return below
+        self._passed.add(intern(id))
+        if self._numbers.get(id) == number:
+            del self._numbers[id]
+        return below + self._children.pop(id, [])

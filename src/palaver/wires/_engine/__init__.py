@@ -1,0 +1,1 @@
+"""What all wires share: fitting a message to a wire, encoding, streams, cache marks, thinking."""

@@ -1,0 +1,451 @@
+"""Fit a message to a wire that did not make it: the hand-over matrix, asked of ``Speech`` and written once.
+
+Rules (docs/spec/wires.md#9):
+
+- Pure: a message goes in, the same or a changed copy comes out, and what could not be carried goes on the receipt.
+- Nothing foreign is sent: reasoning, opaque blocks, server tools, file ids and ``provider`` fields of another wire are
+  dropped, each with a loss. Citations are dropped, their text stays.
+- A medium that a tool result cannot hold moves to a user message behind the results; one that the wire cannot say
+  at all is dropped.
+- A malformed call is never sent as a call: the model is told of it in user text (C23, MSG-10). A call whose arguments
+  are no JSON goes out with arguments that carry the raw text; one whose arguments are no object is wrapped where
+  the wire takes objects only.
+- Half a character (a lone surrogate) is U+FFFD in every text, argument and value (CBF-14).
+- A message that has nothing left to say is left out.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from msgspec import UNSET, Raw, UnsetType, structs
+
+from palaver.core import jsontext, trusted
+from palaver.core.messages import (
+    AssistantMessage,
+    DeveloperMessage,
+    FlushMarker,
+    Message,
+    RescueMarker,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from palaver.core.pairs import REPAIR, Placed, told
+from palaver.core.parts import (
+    AnyPart,
+    Json,
+    MalformedToolCall,
+    Media,
+    Opaque,
+    Reasoning,
+    Refusal,
+    ServerToolResult,
+    Text,
+    ToolCall,
+)
+from palaver.core.surrogates import sayable, sayable_json
+from palaver.wires._engine import json_fields
+from palaver.wires._engine.cache_marks import carried, put, taken
+from palaver.wires._engine.media import kind_of, medium, plain, refusal_of, typed
+from palaver.wires._engine.vendors import fit_fields, says_nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from palaver.core.jsontext import Fields
+    from palaver.core.request import OutputFormat, Settings
+    from palaver.wires._engine.capabilities import MediaKind, MediaRule
+    from palaver.wires._engine.encode_state import Context
+
+ERROR_PREFIX: Final = "Error: "
+TOOL_CALL_ERROR: Final = "TOOL_CALL_ERROR"
+HALVES: Final = "halves of characters; U+FFFD in their place"
+"""Why a text was changed that UTF-8 cannot say."""
+_BLANK_RESULT: Final = "(no output)"
+_MOVED_RESULT: Final = "(The result is attached below.)"
+_LOST_RESULT: Final = "(The result held nothing that can be sent here.)"
+
+
+def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
+    """Fit one message. ``leading`` says that only system messages stand before it."""
+    index = item.index
+    message = carried(item.message, context)
+    _list_foreign_fields(message, context, index, None)
+    match message:
+        case RescueMarker() | FlushMarker():
+            return []
+        case SystemMessage() | DeveloperMessage():
+            fitted = _system(message, context, index, leading=leading)
+        case UserMessage():
+            fitted = [message.replace(content=_parts(enumerate(message.content), context, index, context.speech.media))]
+        case AssistantMessage():
+            fitted = _assistant(fit_fields(message, context, index), context, index)
+        case ToolMessage():
+            fitted = _tool(message, context, index)
+    return [
+        Placed(index, each, note=position > 0)
+        for position, each in enumerate(fitted)
+        if each.content or isinstance(each, ToolMessage) or _says(each, message, context, index)
+    ]
+
+
+def _says(fitted: Message, given: Message, context: Context, index: int) -> bool:
+    """Whether a message without content says something by a field of the wire; what it kept is lost if it does not."""
+    if fitted.provider_json is UNSET or not isinstance(fitted, type(given)):
+        return False
+    rest = json_fields.visible(json_fields.native(fitted, context.wire))
+    if isinstance(fitted, AssistantMessage) and not context.speech.says.isdisjoint(rest):
+        return True
+    lose_fields(rest, "the message has nothing else to say, and is left out", context, index)
+    return False
+
+
+def lose_fields(fields: Fields, why: str, context: Context, index: int | None, part: int | None = None) -> None:
+    """Name the fields of a message or part that have no place; hints and fields that say nothing are no loss."""
+    for key, raw in json_fields.visible(fields).items():
+        if not says_nothing(raw) and (path := json_fields.named(key, raw)) is not None:
+            context.lose("dropped", path, why, index, part)
+
+
+def _list_foreign_fields(
+    value: Message | AnyPart | OutputFormat, context: Context, index: int | None, part: int | None
+) -> None:
+    if value.provider_json is not UNSET:
+        for wire, key, _ in json_fields.foreign(value, context.wire):
+            context.lose("dropped", key, f"a field of {wire}", index, part)
+    if value.extra is not UNSET:
+        for key in jsontext.fields(value.extra.json):
+            context.lose("dropped", key, "a field that a newer version wrote", index, part)
+
+
+# -- one role at a time ----------------------------------------------------------------------------
+
+
+def _system(message: SystemMessage | DeveloperMessage, context: Context, index: int, *, leading: bool) -> list[Message]:
+    if not message.content:  # a record of a runtime, say; what it keeps for the wire is named by ``_says``
+        return [message]
+    content = _parts(enumerate(message.content), context, index, {})
+    speech = context.speech
+    if not leading and not speech.later_system:
+        context.lose("converted", "system message", "only leading ones are taken; sent as user text", index)
+        lose_fields(json_fields.native(message, context.wire), "a field of a system message", context, index)
+        told = system_as_user(message.replace(content=content))
+        return [] if told is None else [told]
+    if isinstance(message, DeveloperMessage) and not speech.developer:
+        context.lose("converted", "developer message", "the wire has no such role; sent as system", index)
+        texts = cast("tuple[Text | Opaque, ...]", content)
+        return [
+            trusted.SystemMessage(
+                content=texts,
+                id=message.id,
+                tags=message.tags,
+                agent=message.agent,
+                provider_json=message.provider_json,
+            )
+        ]
+    return [message.replace(content=content)]
+
+
+def system_as_user(message: SystemMessage | DeveloperMessage) -> UserMessage | None:
+    """A system message, as user text; ``None`` when it holds no text."""
+    texts = [part for part in message.content if isinstance(part, Text)]
+    if not texts:
+        return None
+    content = (trusted.Text("[System]"), *texts)
+    source = message.source or REPAIR
+    return trusted.UserMessage(content=content, id=message.id, source=source, tags=message.tags, agent=message.agent)
+
+
+def _assistant(message: AssistantMessage, context: Context, index: int) -> list[Message]:
+    content = _parts(enumerate(message.content), context, index, context.speech.answer_media)
+    if not context.speech.interleaving and _text_behind_call(content):
+        context.lose("converted", "order of parts", "all text comes before all calls", index)
+        content = (
+            *(part for part in content if not isinstance(part, ToolCall)),
+            *(part for part in content if isinstance(part, ToolCall)),
+        )
+    if (
+        content
+        and not context.speech.silent_answers
+        and all(isinstance(each, Text) and not each.text for each in content)
+    ):
+        context.lose("dropped", "assistant message", "holds neither text nor a call", index)
+        content = ()  # here and not in the writer, where the message would begin a turn and part its neighbours
+    fitted: list[Message] = [message.replace(content=content)]
+    malformed = [part for part in message.content if isinstance(part, MalformedToolCall)]
+    if malformed:
+        notes = tuple(trusted.Text(_malformed_note(part)) for part in malformed)
+        fitted.append(trusted.UserMessage(content=notes, tags=(TOOL_CALL_ERROR,), source=REPAIR))
+    return fitted
+
+
+def _text_behind_call(content: Sequence[AnyPart]) -> bool:
+    called = False
+    for part in content:
+        if isinstance(part, ToolCall):
+            called = True
+        elif called:
+            return True
+    return False
+
+
+def _malformed_note(part: MalformedToolCall) -> str:
+    name = f" of {part.name}" if part.name else ""
+    return sayable(f"[The tool call{name} could not be read: {part.reason}. It was: {part.raw}]")
+
+
+def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
+    speech = context.speech
+    if message.tool_call_id is None:
+        context.lose("converted", "tool result", "answers no call; told as user text", index)
+        return [told(message.replace(content=_parts(enumerate(message.content), context, index, speech.media)))]
+    stays: list[tuple[int, AnyPart]] = []
+    moves: list[tuple[int, AnyPart]] = []
+    for position, part in enumerate(message.content):
+        kind = kind_of(part)
+        movable = kind in speech.media and not _holds(part, speech.result_media.get(kind))
+        (moves if movable else stays).append((position, part))
+    blank = speech.blank_result and len(message.content) == 1 and _is_blank(message.content[0])
+    content = message.content if blank else _parts(stays, context, index, speech.result_media)
+    moved = [(position, part) for position, part in moves if _parts([(position, part)], context, index, speech.media)]
+    if not content and not all(_is_blank(part) for part in message.content):
+        content = (trusted.Text(_MOVED_RESULT if moved else _LOST_RESULT),)
+        context.lose("converted", "tool result", "nothing of it can stand there; a fixed text does", index)
+    if message.is_error and not speech.error_flag:
+        context.lose("converted", "is_error", "the wire has no such flag; the text begins with “Error: ”", index)
+        content = _prefixed(content)
+    fitted: list[Message] = [message.replace(content=content)]
+    for position, _ in moved:
+        context.lose("converted", "media", "not taken in a tool result; sent in a user message", index, position)
+    if moved:
+        head = trusted.Text(f"[Attached to the result of tool call {message.tool_call_id}]")
+        extra = _parts(moved, context, index, speech.media)
+        fitted.append(trusted.UserMessage(content=cast("tuple[Text, ...]", (head, *extra)), source=REPAIR))
+    return fitted
+
+
+def _is_blank(part: AnyPart) -> bool:
+    """Whether a part is a blank text and nothing beside it."""
+    return isinstance(part, Text) and not part.text.strip() and part == trusted.Text(part.text)
+
+
+def _holds(part: AnyPart, rule: MediaRule | None) -> bool:
+    media = cast("Media", part)
+    return rule is not None and not refusal_of(typed(plain(media, loose=False)), rule)
+
+
+def _prefixed(content: tuple[AnyPart, ...]) -> tuple[AnyPart, ...]:
+    match content:
+        case (Text() as first, *others):
+            if first.text.startswith(ERROR_PREFIX):
+                return content
+            return (first.replace(text=ERROR_PREFIX + first.text), *others)
+        case _:
+            return (trusted.Text(ERROR_PREFIX.rstrip()), *content)
+
+
+# -- one part at a time ----------------------------------------------------------------------------
+
+
+def _parts(
+    content: Iterable[tuple[int, AnyPart]], context: Context, index: int, media: dict[MediaKind, MediaRule]
+) -> tuple[AnyPart, ...]:
+    """Fit parts, each with its position in the message."""
+    kept: list[AnyPart] = []
+    for position, part in content:
+        bare, mark = taken(part, context)
+        if bare is not None:
+            _list_foreign_fields(bare, context, index, position)
+            fitted = _part(bare, context, index, position, media)
+            if fitted is not None:
+                kept.append(fitted)
+                if not context.speech.part_fields and not isinstance(fitted, (ToolCall, MalformedToolCall)):
+                    lose_fields(json_fields.native(bare, context.wire), "a field of a part", context, index, position)
+        if mark is not None:
+            put(kept, mark, context, index, position)
+    return tuple(kept)
+
+
+def _part(
+    part: AnyPart, context: Context, index: int, position: int, media: dict[MediaKind, MediaRule]
+) -> AnyPart | None:
+    match part:
+        case Text():
+            return _text(part, context, index, position)
+        case Json():
+            return _json(part, context, index, position)
+        case Reasoning():
+            return _reasoning(part, context, index, position)
+        case ToolCall():
+            return _call(part, context, index, position)
+        case MalformedToolCall():
+            context.lose(
+                "converted",
+                "malformed tool call",
+                "never sent as a call; told as user text",
+                index,
+                position,
+            )
+            return None
+        case ServerToolResult() | Opaque():
+            what = "server tool result" if isinstance(part, ServerToolResult) else "opaque block"
+            if part.wire == context.wire and what in context.speech.own_blocks:
+                return part
+            why = "the wire has no such part" if part.wire == context.wire else f"belongs to {part.wire}"
+            context.lose("dropped", what, why, index, position)
+            return None
+        case Refusal():
+            if not part.text:
+                context.lose("dropped", "refusal", "it says nothing", index, position)
+                return None
+            if context.speech.refusal:
+                return _said_refusal(part, context, index, position)
+            context.lose("converted", "refusal", "the wire has no such part; sent as text", index, position)
+            return _text(trusted.Text(part.text), context, index, position)
+        case _:
+            return medium(part, context, index, position, media)
+
+
+def _said_refusal(part: Refusal, context: Context, index: int, position: int) -> Refusal:
+    said = sayable(part.text)
+    if said == part.text:
+        return part
+    context.lose("converted", "refusal", HALVES, index, position)
+    return part.replace(text=said)
+
+
+def _text(part: Text, context: Context, index: int, position: int) -> Text | None:
+    own = tuple(each for each in part.citations if each.wire == context.wire and _is_object(each.raw_json))
+    if len(own) < len(part.citations):
+        context.lose(
+            "dropped",
+            "citations",
+            "mean something on their own wire only; the text stays",
+            index,
+            position,
+        )
+        part = part.replace(citations=own)
+    if not context.speech.blank_text and not part.text.strip() and not _proves(part, context):
+        context.lose("dropped", "text", "blank, which the wire refuses", index, position)
+        return None
+    said = sayable(part.text)
+    if said != part.text:
+        context.lose("converted", "text", HALVES, index, position)
+        part = part.replace(text=said)
+    return part
+
+
+def _json(part: Json, context: Context, index: int, position: int) -> Json:
+    written = bytes(part.value_json).decode()
+    said = sayable_json(written)
+    if said == written:
+        return part
+    context.lose("converted", "json", HALVES, index, position)
+    return structs.replace(part, value_json=Raw(said.encode()))
+
+
+def _is_object(raw: Raw | UnsetType) -> bool:
+    return raw is not UNSET and jsontext.kind(raw) == "an object"
+
+
+def _proves(part: Text, context: Context) -> bool:
+    """Whether a blank text must stay, for what stands beside it."""
+    proofs = context.speech.blank_proofs
+    held = json_fields.native(part, context.wire)
+    return bool(held) if proofs is None else not proofs.isdisjoint(held)
+
+
+def _reasoning(part: Reasoning, context: Context, index: int, position: int) -> AnyPart | None:
+    if part.wire == context.wire:
+        for proof in ("signature", "encrypted"):
+            if getattr(part, proof) is not None and proof not in context.speech.proofs:
+                context.lose("dropped", f"reasoning {proof}", "the wire has no such proof", index, position)
+        return part
+    if context.options.reasoning_as_text and part.text.strip():
+        context.lose("converted", "reasoning", "sent as plain text, as asked", index, position)
+        return _text(trusted.Text(part.text), context, index, position)
+    origin = part.wire or "no wire"
+    context.lose("dropped", "reasoning", f"bound to {origin}", index, position)
+    return None
+
+
+def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCall | None:
+    speech = context.speech
+    if part.provider_executed and context.wire not in part.provider:
+        context.lose("dropped", "server tool call", "the provider that ran it is another", index, position)
+        return None
+    if part.custom and not _is_string(part.arguments_json):
+        part = structs.replace(part, arguments_json=jsontext.encode(part.arguments_json).decode())
+    said = sayable_json(part.arguments_json)
+    if said != part.arguments_json:
+        context.lose("converted", "arguments", HALVES, index, position)
+        part = part.replace(arguments_json=said)
+    broken = bool(part.arguments_json.strip()) and not jsontext.is_json(part.arguments_json)
+    if part.provider_executed and not (broken and speech.object_arguments):
+        return part
+    if part.custom and not speech.custom_calls:
+        context.lose("converted", "custom tool call", 'sent as {"input": text}', index, position)
+        part = structs.replace(part, custom=False, arguments_json=f'{{"input":{part.arguments_json}}}')
+    name = fitting_name(part.name, context)
+    if name != part.name:
+        context.lose(
+            "converted",
+            "tool name",
+            f"{part.name!r} is not taken; sent as {name!r}",
+            index,
+            position,
+        )
+        part = part.replace(name=name)
+    text = part.arguments_json
+    if not text.strip():
+        return part if not speech.object_arguments else part.replace(arguments_json="{}")
+    if broken:
+        context.lose("converted", "arguments", "not JSON; sent inside a JSON object", index, position)
+        return part.replace(arguments_json=jsontext.encode({"INVALID_JSON": text}).decode())
+    if speech.object_arguments and not part.custom and jsontext.kind(text.encode()) != "an object":
+        context.lose("converted", "arguments", "not an object; wrapped in one", index, position)
+        return part.replace(arguments_json=f'{{"value":{text}}}')
+    return part
+
+
+def _is_string(text: str) -> bool:
+    """Whether free text is written as it should be, as one JSON string."""
+    return jsontext.kind(text.encode("utf-8", "replace")) == "a string" and jsontext.is_json(text)
+
+
+def fitting_name(name: str, context: Context) -> str:
+    """Spell a tool name as the wire takes it: every other character becomes ``_``."""
+    pattern = context.speech.tool_name
+    if pattern.fullmatch(name):
+        return name
+    spelled = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)[:64] or "_"
+    return spelled if pattern.fullmatch(spelled) else f"_{spelled}"[:64]
+
+
+def declared_name(name: str, context: Context) -> str:
+    """Spell the name of a tool that a request declares; the name of a request that goes back as it was stays."""
+    spelled = name if context.own else fitting_name(name, context)
+    if spelled != name:
+        context.lose("converted", "tool name", f"{name!r} is not taken; sent as {spelled!r}")
+    return spelled
+
+
+def fit_settings(settings: Settings, context: Context) -> Settings:
+    """Bring numbers that the wire refuses into its range, and list what the form of the answer keeps for others."""
+    if settings.output is not None:
+        _list_foreign_fields(settings.output, context, None, None)
+    changed: dict[str, float] = {}
+    for name, (least, most) in context.speech.ranges.items():
+        value = getattr(settings, name)
+        if value is not None and not least <= value <= most:
+            changed[name] = least if value < least else most
+            context.lose("approximated", name, f"{value} is not within {least} to {most}; {changed[name]} was sent")
+    return structs.replace(settings, **changed) if changed else settings
+
+
+def blank_result() -> Text:
+    """Stand-in for a tool result without content, where the wire refuses an empty one."""
+    return trusted.Text(_BLANK_RESULT)

@@ -1,0 +1,179 @@
+"""Copy metadata of messages that the caller allows to leave into the field that a provider has for it (MSG-07, C12).
+
+Rules:
+
+- Nothing leaves that the caller did not name (``Options.metadata``), and no key means anything to a wire.
+- A request has one such field, so the last value of a key stands for the conversation. Tool results are not read:
+  their metadata are records of what a tool did.
+- A field of that name that the request sets itself stays, and its keys come first.
+- ``compaction``, by which the context layer marks what it shortened, is no data of the caller's.
+- Each key that is not sent is named once on the receipt, with the reason.
+
+Source: docs/spec/message-fields.md, R09 and C12.
+
+When an answer was made, carried from wire to wire.
+
+Rules:
+
+- The field ``created`` or ``created_at`` of an answer holds seconds since 1970, or an ISO time.
+- An answer that has no ``sent_at`` gets this time as its own where the target says a time (``Speech.says_time``).
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET, Raw
+
+from palaver.core import jsontext
+from palaver.core.messages import FlushMarker, RescueMarker, ToolMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from palaver.core.messages import Message
+    from palaver.core.request import Response
+    from palaver.wires._engine.capabilities import MetadataRule
+    from palaver.wires._engine.encode_state import Context
+
+
+# --- metadata ---------------------------------------------------------------------------------------------------------
+
+
+_WHAT: Final = "metadata"
+_MARK: Final = "compaction"
+_UNREAD: Final = (ToolMessage, RescueMarker, FlushMarker)
+
+
+def gather(messages: Iterable[Message], found: dict[str, Any]) -> bool:
+    """Take the metadata of messages over; whether anything is new."""
+    changed = False
+    for message in messages:
+        if message.metadata_json is UNSET or isinstance(message, _UNREAD):
+            continue
+        for key, value in message.metadata.items():
+            if key == _MARK:
+                continue
+            if key not in found or found[key] != value or type(found[key]) is not type(value):
+                found[key] = value
+                changed = True
+    return changed
+
+
+def write(fields: dict[str, Any], found: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    """Give the fields of a request with what of the metadata may leave and the wire can say."""
+    allowed: dict[str, Any] = {}
+    for key, value in found.items():
+        if key in context.options.metadata:
+            allowed[key] = value
+        else:
+            _drop(key, "not among the keys that may leave", context)
+    rule = context.speech.metadata
+    if not allowed:
+        return fields
+    given: Any = {} if rule is None else _given(fields.get(rule.field))
+    why = _refusal(rule, given, fields)
+    if rule is None or why is not None:
+        for key in allowed:
+            _drop(key, why or "the wire has no field for it", context)
+        return fields
+    texts = dict(given)
+    for key, value in allowed.items():
+        if key in texts:
+            _drop(key, "the request sets it itself", context)
+        elif len(texts) == rule.most and rule.key.fullmatch(key):
+            _drop(key, f"the wire takes at most {rule.most} keys", context)
+        elif (text := _text(key, value, rule, context)) is not None:
+            texts[key] = text
+    return {**fields, rule.field: texts} if texts else fields
+
+
+def _given(value: object) -> object:
+    """What the request itself says in the field."""
+    if value is None:
+        return {}
+    raw = value if isinstance(value, Raw) else jsontext.raw(value)
+    return jsontext.fields(raw) if jsontext.kind(raw) == "an object" else value
+
+
+def _refusal(rule: MetadataRule | None, given: object, fields: Mapping[str, Any]) -> str | None:
+    """Why none of it can be sent."""
+    if rule is None:
+        return "the wire has no field for it"
+    if not isinstance(given, dict):
+        return f"the request sets {rule.field!r} itself"
+    if rule.needs is not None:
+        value = fields.get(rule.needs)
+        if not (value is True or (isinstance(value, Raw) and bytes(value) == b"true")):
+            return f"taken only beside {rule.needs!r}: true, which the request does not set"
+    return None
+
+
+def _text(key: str, value: object, rule: MetadataRule, context: Context) -> str | None:
+    """The text that is sent for a value; ``None`` for what cannot be sent."""
+    if not isinstance(value, (str, int, float)):
+        _drop(key, "only text is taken", context)
+        return None
+    text = value if isinstance(value, str) else jsontext.encode(value).decode()
+    if rule.key.fullmatch(key) is None:
+        _drop(key, "the wire takes no such key", context)
+        return None
+    if rule.value.fullmatch(text) is None:
+        _drop(key, "its value is too long for the wire, or holds other characters than it takes", context)
+        return None
+    if text is not value:
+        context.lose("converted", _WHAT, f"{key!r}: only text is taken; {text!r} was sent")
+    return text
+
+
+def _drop(key: str, why: str, context: Context) -> None:
+    context.lose("dropped", _WHAT, f"{key!r}: {why}")
+
+
+# --- creation ---------------------------------------------------------------------------------------------------------
+
+
+__all__ = ["FIELDS", "dated", "iso"]
+
+FIELDS: Final = ("created", "created_at")
+
+
+def dated(response: Response) -> Response:
+    """The answer with the time when it was made, where its provider said one and the message has none."""
+    message = response.message
+    if message.sent_at is not None or response.provider_json is UNSET:
+        return response
+    for raw in jsontext.fields(response.provider_json).values():
+        if jsontext.kind(raw) != "an object":
+            continue
+        held = jsontext.fields(raw)
+        for key in FIELDS:
+            time = _milliseconds(jsontext.value(held[key])) if key in held else None
+            if time is not None:
+                return response.replace(message=message.replace(sent_at=time), origin=response.origin)
+    return response
+
+
+def _milliseconds(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+        return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+    return int(value * 1000) if isinstance(value, int | float) and 0 < value < _LATEST else None
+
+
+_LAST: Final = 253_402_300_799
+_LATEST: Final = 1e11
+"""Seconds beyond any calendar."""
+
+
+def iso(milliseconds: int) -> str:
+    """Write a time as ISO 8601, in whole seconds of UTC; one before 1970 or after 9999 as the nearest within."""
+    return datetime.fromtimestamp(min(max(milliseconds // 1000, 0), _LAST), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,470 @@
+"""Write an answer as a provider's stream: events as they happen, bytes that its own client library understands.
+
+Rules:
+
+- One shape for every wire: ``feed(event)`` gives the bytes that say it, ``finish()`` those that end the stream. A
+  wire's ``stream`` module says how a part begins, grows and ends, and how the answer does; what a foreign part becomes
+  is asked of ``handover``, as for an answer that is written whole.
+- The stream says what ``encode_response`` says of the same answer, and ``losses`` is the receipt. What only its whole
+  text could tell is let through as it comes: arguments that turn out to be no JSON are the client's to judge, as they
+  were ours.
+- Text, refusals, reasoning and calls go out as they come; every other part goes out whole, when it ends. Blank text
+  waits for its first letter where the wire refuses blank text.
+- The end is written by ``finish()``, since usage may follow the last part. A stream that failed, was never finished,
+  or holds what this wire cannot write, ends in the provider's form of an error: never as if it were whole.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from msgspec import UNSET, structs
+
+from palaver.core import trusted
+from palaver.core.errors import PalaverError
+from palaver.core.events import (
+    ArgumentsDelta,
+    CitationDelta,
+    DataDelta,
+    Event,
+    Failed,
+    PartEnd,
+    PartStart,
+    ProviderEvent,
+    ReasoningDelta,
+    SignatureDelta,
+    Start,
+    TextDelta,
+    Update,
+)
+from palaver.core.parts import AssistantPart, Citation, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
+from palaver.core.request import Response
+from palaver.core.surrogates import paired, sayable
+from palaver.stream.assembler import FIELDS, Assembler
+from palaver.stream.serialize_parts import InTurn
+from palaver.wires._engine import json_fields, metadata
+from palaver.wires._engine.encode_state import Context, Options
+from palaver.wires._engine.fit import HALVES
+from palaver.wires._engine.wire import fit_answer, list_unsaid_usage, with_own_usage
+
+if TYPE_CHECKING:
+    from palaver.core.events import Delta
+    from palaver.core.request import Loss
+    from palaver.wires._engine.capabilities import Speech
+
+_TO_COME: Final[dict[type, tuple[str, str]]] = {
+    Text: ("text", "…"),
+    Refusal: ("text", "…"),
+    Reasoning: ("text", "…"),
+    ToolCall: ("arguments_json", "{}"),
+}
+"""The parts that stream: the field that grows, and what stands in for it while the hand-over is asked."""
+
+
+class Shown:
+    """A part on its way out: ``number`` counts those shown, ``part`` is what it began as, fitted to the wire."""
+
+    __slots__ = ("choice", "closing", "grown", "half", "judged", "number", "part")
+
+    def __init__(self, number: int, part: AssistantPart, choice: int) -> None:
+        """Begin to show a part."""
+        self.number = number
+        self.part = part
+        self.choice = choice
+        self.grown = False
+        """Whether a delta was shown."""
+        self.half = ""
+        """The first half of a character whose second has not come yet."""
+        self.judged = False
+        """Whether it is known that the arguments are an object, or were wrapped in one."""
+        self.closing = ""
+        """What ends the arguments of a custom call that is wrapped."""
+
+
+class StreamEncoder:
+    """One stream that is being written. ``origin`` is the wire, with its accent where one was chosen."""
+
+    IN_TURN: ClassVar[bool] = False
+    """Parts may not interleave."""
+    CHOICES: ClassVar[bool] = False
+    """Several choices can be said."""
+    WHOLE_CALLS: ClassVar[bool] = False
+    """Calls are said whole, although others stream them."""
+    DEFERRED: ClassVar[bool] = False
+    """``begin`` is called with the first part, so that an ``Update`` before it counts."""
+
+    def __init__(self, wire: str, speech: Speech, *, accent: str | None = None) -> None:
+        """Begin with nothing."""
+        self.wire = wire
+        self.origin = wire if accent is None else f"{wire}:{accent}"
+        self._speech = speech
+        self._accent = accent
+        self.context = self._context(own=False)
+        self.assembler = Assembler(self.origin)
+        self._turns = InTurn() if self.IN_TURN else None
+        self._out: list[bytes] = []
+        self._shown: dict[int, Shown | None] = {}
+        self._closed: dict[int, Shown] = {}
+        self._held: dict[int, tuple[PartStart, list[str]]] = {}
+        self._count = 0
+        self._taken_ids: set[str] = set()
+        self._before_start: list[ProviderEvent] = []
+        self._begun = False
+        self._ended = False
+
+    # -- for callers --
+
+    def feed(self, event: Event, /) -> bytes:
+        """Take one event; give the bytes that say it, often none. Raises nothing."""
+        if self._ended:
+            return b""
+        try:
+            if self._turns is None:
+                self._take(event)
+            else:
+                for each in self._turns.feed(event):
+                    self._take(each)
+        except (PalaverError, UnicodeEncodeError) as error:  # made by hand: no stream of this wire can have held it
+            self._fail(Failed("corrupt", str(error)))
+        return self._taken()
+
+    def finish(self) -> bytes:
+        """Give the bytes that end the stream. Raises nothing."""
+        if not self._ended:
+            try:
+                self._end_all()
+            except (PalaverError, UnicodeEncodeError) as error:  # as in ``feed``
+                self._fail(Failed("corrupt", str(error)))
+            self._ended = True
+        return self._taken()
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """The receipt so far."""
+        return self.context.losses
+
+    # -- for a wire's own writing --
+
+    def begin(self, head: Response) -> None:
+        """The answer begins; ``head`` holds no parts."""
+        raise NotImplementedError
+
+    def open(self, shown: Shown) -> None:
+        """A text, refusal, reasoning or call begins."""
+        raise NotImplementedError
+
+    def grow(self, shown: Shown, event: Delta) -> None:
+        """More of it."""
+        raise NotImplementedError
+
+    def cite(self, shown: Shown, citation: Citation) -> None:
+        """A citation of a text, which may be over."""
+        raise NotImplementedError
+
+    def close(self, shown: Shown, part: AssistantPart | None, /) -> None:
+        """It is over; ``part`` is the provider's last word on it, for a stream that goes back to its own wire."""
+        raise NotImplementedError
+
+    def whole(self, shown: Shown) -> None:
+        """A part that is said at once."""
+        raise NotImplementedError
+
+    def over(self, answer: Response) -> None:
+        """The answer is finished: say why, what it cost, and end the stream. ``answer`` is all of it, not fitted."""
+        raise NotImplementedError
+
+    def fail(self, failed: Failed) -> None:
+        """Say that the stream failed, as the provider would."""
+        raise NotImplementedError
+
+    def native(self, event: ProviderEvent) -> None:
+        """Say an event of this wire's own; others never come here."""
+        raise NotImplementedError
+
+    def write(self, data: bytes) -> None:
+        """Hand out bytes."""
+        self._out.append(data)
+
+    # -- inside --
+
+    def _context(self, *, own: bool) -> Context:
+        return Context(self.wire, self._speech, own=own, accent=self._accent, options=Options())
+
+    def _taken(self) -> bytes:
+        if not self._out:
+            return b""
+        out, self._out = self._out, []
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def _end_all(self) -> None:
+        for each in self._turns.finish() if self._turns is not None else ():
+            self._take(each)
+        for index in [*self._held, *self._shown]:
+            self._take(PartEnd(index))
+        if self.assembler.finished:
+            self._announce()
+            self.over(self._answer())
+        else:
+            self._take(Failed("torn", "it ended before the answer was finished"))
+
+    def _take(self, event: Event) -> None:
+        if self._ended:
+            return
+        self.assembler.feed(event)
+        if self.assembler.failure is not None:
+            self._fail(self.assembler.failure)
+            return
+        action = self._ACTIONS.get(type(event))
+        if action is not None:
+            action(self, event)
+
+    def _fail(self, failed: Failed) -> None:
+        self._ended = True
+        self._announce()
+        self.fail(failed)
+
+    def _start(self, event: Start) -> None:
+        if self._begun:
+            return
+        response = event.response
+        self.context = self._context(own=response.origin == self.origin)
+        self._list_foreign_fields(response)
+        if not self.DEFERRED:
+            self._announce()
+
+    def _update(self, event: Update) -> None:
+        self._list_foreign_fields(event.response)
+
+    def _list_foreign_fields(self, response: Response) -> None:
+        if not self.context.own:
+            timed = self._speech.says_time and metadata.dated(response).message.sent_at is not None
+            for wire, key, _ in json_fields.foreign(response, self.wire):
+                if not (timed and key in metadata.FIELDS):
+                    self.context.lose("dropped", key, f"a field of {wire}")
+            for choice, message in enumerate((response.message, *response.alternatives)):
+                for wire, key, _ in json_fields.foreign(message, self.wire):
+                    self.context.lose("dropped", key, f"a field of {wire}", choice)
+
+    def _known(self) -> Response:
+        """The answer as far as it is known, with the time when it was made where the wire says one."""
+        answer = self.assembler.response()
+        return metadata.dated(answer) if self._speech.says_time and not self.context.own else answer
+
+    def _announce(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self.begin(self._known())
+            early, self._before_start = self._before_start, []
+            for event in early:
+                self.native(event)
+
+    # -- parts --
+
+    def _part(self, event: PartStart) -> None:
+        self._announce()
+        if event.choice and not self.CHOICES:
+            self.context.lose("dropped", "alternatives", "the wire has one answer")
+            self._shown[event.index] = None
+            return
+        if event.index in self._shown or event.index in self._held:
+            self._end(PartEnd(event.index))
+        part = event.part
+        if type(part) not in _TO_COME or (self.WHOLE_CALLS and isinstance(part, ToolCall)):
+            self._held[event.index] = (event, [])
+        elif isinstance(part, Text) and self._hold_blank(part.text):
+            self._held[event.index] = (event, [part.text])
+        else:
+            self._open(event)
+
+    def _hold_blank(self, text: str) -> bool:
+        return not self.context.own and not self._speech.blank_text and not text.strip()
+
+    def _open(self, event: PartStart) -> Shown | None:
+        """Show a part that streams, fitted; ``None`` when this wire cannot say it."""
+        part = event.part
+        fitted = self._begun_as(event)
+        shown = None if fitted is None else self._next(fitted, event.choice)
+        self._shown[event.index] = shown
+        if shown is None:
+            return None
+        wrapped = isinstance(part, ToolCall) and part.custom and isinstance(fitted, ToolCall) and not fitted.custom
+        self.open(shown)
+        if wrapped:
+            shown.closing = "}"
+            self._grow(shown, ArgumentsDelta(event.index, '{"input":'))
+        return shown
+
+    def _next(self, part: AssistantPart, choice: int) -> Shown:
+        shown = Shown(self._count, part, choice)
+        self._count += 1
+        return shown
+
+    def _fitted(self, part: AssistantPart, start: PartStart) -> AssistantPart | None:
+        """Ask the hand-over what a part becomes here; ``None`` when the wire cannot say it."""
+        message = trusted.AssistantMessage(content=(part,))
+        self.context.offset = start.index
+        fitted = fit_answer(message, start.choice, self.context, position=self._count, taken=self._taken_ids)
+        return fitted.content[0] if fitted.content else None
+
+    def _begun_as(self, start: PartStart) -> AssistantPart | None:
+        """The same for a part whose text is still to come, and is stood in for."""
+        part = start.part
+        if self.context.own:
+            return part
+        field, stand_in = _TO_COME[type(part)]
+        if isinstance(part, ToolCall) and part.custom:
+            stand_in = '""'
+        fitted = self._fitted(structs.replace(part, **{field: stand_in}), start)
+        return None if fitted is None else structs.replace(fitted, **{_TO_COME[type(fitted)][0]: ""})
+
+    def _delta(self, event: Delta) -> None:
+        index = event.index
+        shown = self._shown.get(index)
+        if shown is not None and type(event) in FIELDS[type(shown.part)]:
+            self._grow(shown, event)
+        elif index in self._held:
+            self._hold(event)
+        elif shown is not None or index not in self._shown:
+            part = self.assembler.bare(index)
+            if part is not None:
+                self._part(PartStart(index, part))
+                self._delta(event)
+
+    def _grow(self, shown: Shown, event: Delta) -> None:
+        if not event.text and shown.grown and not isinstance(event, SignatureDelta):  # an empty proof is not none
+            return
+        if isinstance(event, ArgumentsDelta) and not shown.judged and event.text.strip():
+            event = self._as_object(shown, event)
+        if not event.text.isascii() or shown.half:
+            event = self._sayable(shown, event)
+        self.grow(shown, event)
+        shown.grown = True
+
+    def _sayable(self, shown: Shown, event: Delta) -> Delta:
+        """Join the halves of a character that came in two pieces; one that stays alone becomes U+FFFD."""
+        text = paired(shown.half + event.text)
+        shown.half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        text = text[: len(text) - len(shown.half)]
+        if not self.context.own:
+            said = sayable(text)
+            if said != text:
+                self.context.offset = 0
+                self.context.lose("converted", "text", HALVES, shown.choice, event.index)
+            text = said
+        return structs.replace(event, text=text)
+
+    def _as_object(self, shown: Shown, event: ArgumentsDelta) -> ArgumentsDelta:
+        """Wrap arguments that begin as no object, where the wire takes objects only (see ``handover``)."""
+        shown.judged = True
+        if self.context.own or not self._speech.object_arguments or event.text.lstrip()[0] == "{":
+            return event
+        self.context.offset = 0
+        self.context.lose("converted", "arguments", "not an object; wrapped in one", shown.choice, event.index)
+        shown.closing = "}" + shown.closing
+        return structs.replace(event, text=f'{{"value":{event.text}')
+
+    def _hold(self, event: Delta) -> None:
+        start, pieces = self._held[event.index]
+        if isinstance(start.part, Text) and isinstance(event, TextDelta):
+            pieces.append(event.text)
+            if event.text.strip():
+                del self._held[event.index]
+                self._open_held(start, pieces)
+
+    def _open_held(self, start: PartStart, pieces: list[str]) -> None:
+        shown = self._open(structs.replace(start, part=structs.replace(start.part, text="")))
+        if shown is not None:
+            self._grow(shown, TextDelta(start.index, "".join(pieces)))
+
+    def _citation(self, event: CitationDelta) -> None:
+        if event.citation.wire != self.wire or event.citation.raw_json is UNSET:
+            self.context.offset = 0
+            why = "mean something on their own wire only; the text stays"
+            self.context.lose("dropped", "citations", why, self.assembler.choice(event.index), event.index)
+            return
+        if event.index in self._held and isinstance(self._held[event.index][0].part, Text):
+            start, pieces = self._held.pop(event.index)
+            self._open_held(start, pieces)
+        shown = self._shown.get(event.index) or self._closed.get(event.index)
+        if shown is not None and isinstance(shown.part, Text):
+            self.cite(shown, event.citation)
+        elif shown is not None or event.index in self._held:
+            self.context.offset = 0
+            self.context.lose("dropped", "citations", "belong to no text", 0, event.index)
+
+    def _end(self, event: PartEnd) -> None:
+        if event.index in self._held:
+            self._end_held(event)
+            return
+        shown = self._shown.pop(event.index, None)
+        if shown is not None:
+            if shown.half:
+                self._tell_half(shown, event.index)
+            if shown.closing:
+                self._grow(shown, ArgumentsDelta(event.index, shown.closing))
+            self._closed[event.index] = shown
+            self.close(shown, event.part if self.context.own else None)
+
+    def _tell_half(self, shown: Shown, index: int) -> None:
+        half, shown.half = shown.half, ""
+        grows = next(iter(FIELDS[type(shown.part)]))
+        self.grow(shown, grows(index, half if self.context.own else "\ufffd"))
+        if not self.context.own:
+            self.context.offset = 0
+            self.context.lose("converted", "text", HALVES, shown.choice, index)
+
+    def _end_held(self, event: PartEnd) -> None:
+        start, _ = self._held.pop(event.index)
+        part = self.assembler.part(event.index) or start.part  # a last word too is judged there
+        fitted = self._fitted(part, start) if self._must_fit(part) else part
+        if fitted is None:
+            return
+        if isinstance(fitted, MalformedToolCall) and not self.WHOLE_CALLS:  # goes back as it came
+            fitted = trusted.ToolCall(
+                fitted.id or "", fitted.name or "", fitted.raw, provider_json=fitted.provider_json
+            )
+        shown = self._next(fitted, start.choice)
+        if isinstance(fitted, ToolCall) and not self.WHOLE_CALLS:
+            shown.part = structs.replace(fitted, arguments_json="")
+            self.open(shown)
+            self._grow(shown, ArgumentsDelta(event.index, fitted.arguments_json))
+            self.close(shown, None)
+        else:
+            self.whole(shown)
+
+    def _must_fit(self, part: AssistantPart) -> bool:
+        return not self.context.own or (isinstance(part, MalformedToolCall) and self.WHOLE_CALLS)
+
+    def _answer(self) -> Response:
+        answer = self._known()
+        if self.context.own:
+            return answer
+        list_unsaid_usage(answer.message, self.context, 0)
+        return structs.replace(answer, message=with_own_usage(answer.message, answer.origin, self.wire))
+
+    def _native(self, event: ProviderEvent) -> None:
+        if event.wire != self.wire:
+            return
+        if self.assembler.state == "idle":
+            self._before_start.append(event)  # whose answer it is, and so how it begins, is not known yet
+            return
+        self._announce()
+        self.native(event)
+
+    _ACTIONS: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+        Start: _start,
+        Update: _update,
+        PartStart: _part,
+        TextDelta: _delta,
+        ReasoningDelta: _delta,
+        ArgumentsDelta: _delta,
+        SignatureDelta: _delta,
+        DataDelta: _delta,
+        CitationDelta: _citation,
+        PartEnd: _end,
+        ProviderEvent: _native,
+    }
+    """What is done with an event as it comes. What is not named here is gathered, and said at the end."""

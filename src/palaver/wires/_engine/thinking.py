@@ -1,0 +1,511 @@
+"""How hard a model shall think: one table for effort, budget, on and off, across all wires, variants and models.
+
+Rules:
+
+- A request says it with two neutral settings: ``effort``, a word of ``SCALE``, and ``reasoning_tokens``, a budget in
+  tokens, where 0 is off (``OFF``) and -1 as much as the model finds right (``DYNAMIC``). Each wire decodes its fields
+  to these, and encodes these to what the target can say.
+- ``ROWS`` says for each wire, for its variants and for families of models, which words, budgets and switches there are.
+  The first row that holds is taken. A model that no row names gets what the wire itself can say.
+- ``fitted`` brings the settings of a request to what a row can say: a budget becomes an effort and an effort a budget,
+  by ``BUDGETS``, and each approximation is on the receipt.
+- A field that says off wins over a budget and an effort, which stay unread where they stood.
+- A request that goes back as it came is not fitted, nor is a switch that stays where the same vendor had it.
+
+Sources: docs/spec/wires.md#1.6; https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking;
+https://platform.claude.com/docs/en/build-with-claude/effort; https://ai.google.dev/gemini-api/docs/thinking;
+https://ai.google.dev/gemini-api/docs/openai (an effort as a budget: 1,024, 8,192, 24,576);
+https://openrouter.ai/docs/use-cases/reasoning-tokens; https://console.groq.com/docs/reasoning;
+https://docs.vllm.ai/en/latest/features/reasoning_outputs.html; https://docs.cohere.com/v2/docs/reasoning;
+https://docs.ollama.com/capabilities/thinking;
+https://docs.aws.amazon.com/nova/latest/nova2-userguide/extended-thinking.html;
+https://www.alibabacloud.com/help/en/model-studio/deep-thinking.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
+
+from msgspec import Raw, Struct, structs
+
+from palaver.core import jsontext
+from palaver.core.errors import excerpt
+from palaver.core.jsontext import Fields
+from palaver.wires._engine import json_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from palaver.core.request import Settings
+    from palaver.wires._engine.encode_state import Context
+
+SCALE: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+BUDGETS: Final = {"minimal": 512, "low": 1024, "medium": 8192, "high": 24_576, "xhigh": 32_768, "max": 65_536}
+"""What an effort is worth in tokens; low, medium and high as Gemini's endpoint for OpenAI clients has them."""
+OFF: Final = 0
+DYNAMIC: Final = -1
+Name: TypeAlias = Literal["effort", "reasoning_tokens"]
+
+
+class Place(NamedTuple):
+    """A setting, the path of a field that says it, and how its value is read (``None``: no such form) and written."""
+
+    setting: Name
+    path: tuple[str, ...]
+    read: Callable[[Raw], Any]
+    write: Callable[[Any], object]
+
+
+class Thinking(Struct, frozen=True, kw_only=True):
+    """What one wire, variant or family of models can say of thinking.
+
+    ``efforts``: words, ``none`` among them where one switches it off. ``budgets``: the least and the most tokens, where
+    a number can be said. ``off`` and ``dynamic``: the budgets 0 and -1 can be said. ``both``: an effort and a budget
+    may stand together; else the one in ``first`` stays. ``needs_on``: an effort alone does not switch thinking on.
+    ``places``: where the fields stand, for wires that have several; the first of each setting is written.
+    """
+
+    models: re.Pattern[str] | None = None
+    efforts: tuple[str, ...] = ()
+    budgets: tuple[int, int] | None = None
+    off: bool = False
+    dynamic: bool = False
+    both: bool = False
+    first: Name = "effort"
+    needs_on: bool = False
+    places: tuple[Place, ...] = ()
+    on: Place | None = None
+    """A switch that a number of tokens needs beside it."""
+
+
+# -- forms -----------------------------------------------------------------------------------------
+
+
+def _same(value: object) -> object:
+    return value
+
+
+def read_word(raw: Raw) -> str | None:
+    """Read a text; ``None`` for anything else."""
+    found = jsontext.value(raw)
+    return found if isinstance(found, str) else None
+
+
+def read_count(raw: Raw) -> int | None:
+    """Read an integer; ``None`` for anything else."""
+    found = jsontext.value(raw)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def read_positive(raw: Raw) -> int | None:
+    """Read a number of tokens; ``None`` for zero, which another field says."""
+    found = read_count(raw)
+    return None if found is None or found < 1 else found
+
+
+def read_switch(raw: Raw) -> int | None:
+    """Read ``true`` as as much as the model likes, ``false`` as none."""
+    found = jsontext.value(raw)
+    return None if not isinstance(found, bool) else DYNAMIC if found else OFF
+
+
+def write_switch(budget: int) -> bool:
+    """Write whether to think at all."""
+    return budget != OFF
+
+
+def read_typed(key: str) -> Callable[[Raw], int | None]:
+    """Read ``{"type": "enabled", key: tokens}``, ``{"type": "adaptive"}`` or ``{"type": "disabled"}``."""
+
+    def read(raw: Raw) -> int | None:
+        match jsontext.value(raw):
+            case {"type": "enabled", **rest}:
+                budget = rest.get(key, DYNAMIC)
+                return budget if isinstance(budget, int) and not isinstance(budget, bool) else None
+            case {"type": "adaptive"}:
+                return DYNAMIC
+            case {"type": "disabled"}:
+                return OFF
+            case _:
+                return None
+
+    return read
+
+
+def write_typed(key: str, dynamic: str = "enabled") -> Callable[[int], dict[str, Any]]:
+    """Write the same; ``dynamic`` is the word where no number is said."""
+
+    def write(budget: int) -> dict[str, Any]:
+        if budget == OFF:
+            return {"type": "disabled"}
+        return {"type": dynamic} if budget == DYNAMIC else {"type": "enabled", key: budget}
+
+    return write
+
+
+_EFFORT: Final = Place("effort", ("reasoning_effort",), read_word, _same)
+_ROUTED: Final = (
+    Place("effort", ("reasoning", "effort"), read_word, _same),
+    Place("reasoning_tokens", ("reasoning", "max_tokens"), read_positive, _same),
+    Place("reasoning_tokens", ("reasoning", "enabled"), read_switch, write_switch),
+)
+_SWITCH: Final = Place("reasoning_tokens", ("enable_thinking",), read_switch, write_switch)
+_BUDGET: Final = Place("reasoning_tokens", ("thinking_budget",), read_positive, _same)
+_TEMPLATE: Final = Place("reasoning_tokens", ("chat_template_kwargs", "enable_thinking"), read_switch, write_switch)
+_TYPED: Final = Place("reasoning_tokens", ("thinking",), read_typed("budget_tokens"), write_typed("budget_tokens"))
+
+CHAT_PLACES: Final = (_EFFORT, *_ROUTED, _BUDGET, _SWITCH, _TEMPLATE, _TYPED)
+"""Every field of a Chat Completions body that says it, whoever the vendor is."""
+
+SERVER_PLACES: Final = (_SWITCH, _TEMPLATE)
+"""Switches that servers of open models read, whatever the model is."""
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+_ANY: Final = 2**31
+_LEAST: Final = 1024
+_WORDS: Final = ("low", "medium", "high")
+_CLAUDE_BUDGET_ONLY: Final = re.compile(
+    r"claude-(?:[123]|instant)|claude-(?:opus|sonnet|haiku)-4(?:$|@|[-.](?:[01]\b|\d{6,}))|claude-(?:sonnet|haiku)-4[-.]5"
+)
+_CLAUDE: Final = (
+    Thinking(models=_CLAUDE_BUDGET_ONLY, budgets=(_LEAST, _ANY), off=True),
+    Thinking(models=re.compile(r"claude-opus-4[-.]5"), efforts=_WORDS, budgets=(_LEAST, _ANY), off=True, both=True),
+    Thinking(
+        models=re.compile(r"claude-(?:opus|sonnet|haiku)-4[-.]6"),
+        efforts=(*_WORDS, "max"),
+        budgets=(_LEAST, _ANY),
+        off=True,
+        dynamic=True,
+        both=True,
+        needs_on=True,
+    ),
+    Thinking(  # https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking: a budget is refused
+        models=re.compile(r"claude-(?:opus|sonnet|haiku)-(?:4[-.][7-9]|[5-9])"),
+        efforts=(*_WORDS, "xhigh", "max"),
+        off=True,
+        dynamic=True,
+        both=True,
+        needs_on=True,
+    ),
+)
+_SWITCHED: Final = Thinking(off=True, dynamic=True, places=(_TYPED,))
+
+ROWS: Final[dict[str, tuple[Thinking, ...]]] = {
+    "anthropic_messages": (
+        *_CLAUDE,
+        Thinking(efforts=(*_WORDS, "xhigh", "max"), budgets=(_LEAST, _ANY), off=True, dynamic=True, both=True),
+    ),
+    "openai_responses": (Thinking(efforts=SCALE),),
+    "openai_chat": (Thinking(efforts=SCALE[:-1], places=(_EFFORT,)),),
+    "openai_chat:groq": (
+        Thinking(efforts=("none", "default"), models=re.compile("(?i)qwen"), places=(_EFFORT,)),
+        Thinking(efforts=_WORDS, places=(_EFFORT,)),
+    ),
+    "openai_chat:openrouter": (
+        Thinking(
+            efforts=SCALE[:-1], budgets=(1, _ANY), off=True, dynamic=True, first="reasoning_tokens", places=_ROUTED
+        ),
+    ),
+    "openai_chat:vllm": (
+        Thinking(models=re.compile("(?i)gpt-oss"), efforts=_WORDS, places=(_EFFORT,)),
+        Thinking(off=True, dynamic=True, places=(_TEMPLATE,)),
+    ),
+    "openai_chat:compatible": (
+        Thinking(
+            models=re.compile("(?i)qwen"),
+            budgets=(1, _ANY),
+            off=True,
+            dynamic=True,
+            places=(_BUDGET, _SWITCH),
+            on=_SWITCH,
+        ),
+        Thinking(efforts=SCALE[:-1], places=(_EFFORT,)),
+    ),
+    "openai_chat:deepseek": (_SWITCHED,),
+    "openai_chat:zai": (_SWITCHED,),
+    "openai_chat:moonshot": (_SWITCHED,),
+    "openai_chat:mistral": (Thinking(efforts=("none", "high"), places=(_EFFORT,)),),
+    "openai_chat:xai": (Thinking(efforts=("low", "high"), places=(_EFFORT,)),),
+    "openai_chat:cerebras": (Thinking(efforts=("none", *_WORDS), places=(_EFFORT,)),),
+    "openai_chat:ollama": (Thinking(efforts=("none", *_WORDS), places=(_EFFORT,)),),
+    "google_generate": (
+        Thinking(models=re.compile(r"gemini-2\.5-pro"), budgets=(128, 32_768), dynamic=True, first="reasoning_tokens"),
+        Thinking(
+            models=re.compile(r"gemini-2\.5"), budgets=(1, 24_576), off=True, dynamic=True, first="reasoning_tokens"
+        ),
+        Thinking(models=re.compile(r"gemini-[01]|gemini-2\.0")),
+        Thinking(models=re.compile(r"gemini-[3-9]"), efforts=("minimal", *_WORDS), budgets=(1, _ANY)),
+        Thinking(efforts=("minimal", *_WORDS, "xhigh"), budgets=(1, _ANY), off=True, dynamic=True),
+    ),
+    "bedrock_converse": (
+        *_CLAUDE,
+        Thinking(
+            models=re.compile(r"anthropic\."),
+            efforts=(*_WORDS, "xhigh", "max"),
+            budgets=(_LEAST, _ANY),
+            off=True,
+            dynamic=True,
+            both=True,
+        ),
+        Thinking(models=re.compile(r"amazon\."), efforts=("none", *_WORDS)),
+        Thinking(models=re.compile(r"openai\."), efforts=_WORDS),
+        Thinking(efforts=(*_WORDS, "xhigh", "max")),
+    ),
+    "cohere_chat": (Thinking(budgets=(1, _ANY), off=True, dynamic=True),),
+    "ollama_chat": (Thinking(efforts=(*_WORDS, "max"), off=True, dynamic=True),),
+}
+"""What can be said, by wire, or by wire and variant; a variant without a row is as its wire."""
+
+
+def row(wire: str, accent: str | None, model: str | None) -> Thinking:
+    """The row for a wire, a variant of it and a model."""
+    rows = ROWS.get(f"{wire}:{accent}") or ROWS.get(wire) or (Thinking(),)
+    return next((each for each in rows if each.models is None or each.models.search(model or "")), Thinking())
+
+
+# -- fitting ---------------------------------------------------------------------------------------
+
+
+def effort_of(budget: int) -> str:
+    """The least effort that is worth so many tokens."""
+    return next((word for word, tokens in BUDGETS.items() if budget <= tokens and word != "minimal"), "max")
+
+
+def fitted(settings: Settings, context: Context, model: str | None, *, alone: bool = False) -> Settings:
+    """The settings with an effort and a budget that the target can say; every change is on the receipt.
+
+    ``alone``: the effort came from this wire without a switch, and does not switch thinking on.
+    """
+    effort, budget = settings.effort, settings.reasoning_tokens
+    if context.own or (effort is None and budget is None):
+        return settings
+    way = row(context.wire, context.accent, model)
+    if effort is not None and effort not in SCALE and effort not in way.efforts:
+        context.lose("dropped", "effort", f"{effort!r} is no word of this wire")
+        effort = None
+    if budget == OFF or effort == "none":
+        asked = None if effort == "none" else effort
+        if effort == "none" and budget not in {None, OFF}:
+            context.lose("dropped", "reasoning_tokens", "the effort “none” switches thinking off")
+        effort, budget = _off(way, context, "reasoning_tokens" if budget == OFF else "effort")
+        if asked is not None and way.both and asked in way.efforts:
+            effort = asked  # such an effort also says how long the answer shall be
+        elif asked is not None and asked != effort:
+            context.lose("dropped", "effort", "thinking is switched off")
+    else:
+        effort, budget = _on(effort, budget, way, context)
+        if way.needs_on and effort is not None and budget is None and not alone:
+            budget = DYNAMIC
+    return structs.replace(settings, effort=effort, reasoning_tokens=budget)
+
+
+def _off(way: Thinking, context: Context, name: Name) -> tuple[str | None, int | None]:
+    if "none" in way.efforts:
+        return "none", None
+    if way.off:
+        return None, OFF
+    if way.efforts:
+        context.lose("approximated", name, f"thinking cannot be switched off; {way.efforts[0]!r} was sent")
+        return way.efforts[0], None
+    context.lose("dropped", name, "thinking cannot be switched off")
+    return None, None
+
+
+def _on(effort: str | None, budget: int | None, way: Thinking, context: Context) -> tuple[str | None, int | None]:
+    if budget is not None and budget != DYNAMIC:
+        effort, budget = _with_budget(effort, budget, way, context)
+    if effort is not None:
+        effort, budget = _with_effort(effort, budget, way, context)
+    if budget == DYNAMIC and not way.dynamic:
+        budget = None
+        if effort is None:
+            context.lose("dropped", "reasoning_tokens", "how much to think cannot be left to the model in words")
+    return effort, budget
+
+
+def _with_budget(effort: str | None, budget: int, way: Thinking, context: Context) -> tuple[str | None, int | None]:
+    """Fit a number of tokens: into the range, else to an effort, else to a mere switch."""
+    if budget < DYNAMIC:
+        context.lose("dropped", "reasoning_tokens", f"{_shown(budget)} is no number of tokens")
+        return effort, None
+    if way.budgets is not None:
+        least, most = way.budgets
+        nearest = min(max(budget, least), most)
+        if nearest != budget:
+            why = f"{_shown(budget)} is not within {least} to {most}; {nearest} was sent"
+            context.lose("approximated", "reasoning_tokens", why)
+        return effort, nearest
+    if effort is not None and way.efforts:
+        context.lose("dropped", "reasoning_tokens", "the effort says it")
+        return effort, DYNAMIC if way.dynamic else None
+    if way.efforts:
+        effort = nearest_effort(effort_of(budget), way.efforts)
+        context.lose("approximated", "reasoning_tokens", f"{_shown(budget)} tokens are sent as the effort {effort!r}")
+        return effort, None
+    if way.dynamic:
+        context.lose("approximated", "reasoning_tokens", "thinking can only be switched on")
+        return effort, DYNAMIC
+    context.lose("dropped", "reasoning_tokens", "the wire has no such setting")
+    return effort, None
+
+
+def _shown(budget: int) -> str:
+    """A budget in words; Python writes no decimal number of any length."""
+    return str(budget) if budget.bit_length() <= _LONG else excerpt(hex(budget), 24)
+
+
+_LONG: Final = 64
+
+
+def _with_effort(effort: str, budget: int | None, way: Thinking, context: Context) -> tuple[str | None, int | None]:
+    """Fit a word: to the nearest, else to a budget, else to a mere switch."""
+    if way.efforts and (way.both or budget in {None, DYNAMIC} or way.first == "effort"):
+        if budget not in {None, DYNAMIC} and not way.both:
+            context.lose("dropped", "reasoning_tokens", "does not go with an effort")
+        nearest = nearest_effort(effort, way.efforts)
+        if nearest != effort:
+            context.lose("approximated", "effort", f"{effort!r} is sent as {nearest!r}")
+        return nearest, budget if way.both else None
+    if budget not in {None, DYNAMIC} or (budget == DYNAMIC and way.budgets is None):
+        context.lose("dropped", "effort", "the budget says it")
+        return None, budget
+    if way.budgets is not None:
+        budget = min(max(BUDGETS[effort], way.budgets[0]), way.budgets[1])
+        context.lose("approximated", "effort", f"{effort!r} is sent as a budget of {budget} tokens")
+        return None, budget
+    if way.dynamic:
+        context.lose("approximated", "effort", "thinking can only be switched on")
+        return None, DYNAMIC
+    context.lose("dropped", "effort", "the wire has no such setting")
+    return None, None
+
+
+def nearest_effort(effort: str, words: Sequence[str]) -> str:
+    """The nearest of a wire's words; "off" is near to nothing but itself, and a word beside the scale to the rest."""
+    known = [word for word in words if word in SCALE and word != "none"]
+    if effort in words:
+        return effort
+    if not known:
+        return next(word for word in words if word != "none")
+    return min(known, key=lambda word: abs(SCALE.index(word) - SCALE.index(effort)))
+
+
+# -- fields ----------------------------------------------------------------------------------------
+
+
+def take(rest: Fields, places: Sequence[Place]) -> dict[str, Any]:
+    """Take both settings out of a body, from the first place that has them; the place is kept as a hint.
+
+    A place that says off is taken alone.
+    """
+    found: dict[str, Any] = {}
+    off = [place for place in places if _is_off(rest, place)]
+    for place in off[:1] or places:
+        raw = None if place.setting in found else _find(rest, place.path)
+        value = None if raw is None else place.read(raw)
+        if raw is None or value is None:
+            continue
+        found[place.setting] = value
+        _drop(rest, place.path)
+        json_fields.keep_form(rest, place.setting, raw, place.write(value))
+        if place.path != next(each.path for each in places if each.setting == place.setting):
+            rest[f"@@{place.setting}_at"] = json_fields.hint(".".join(place.path))
+    return found
+
+
+def _is_off(rest: Fields, place: Place) -> bool:
+    raw = _find(rest, place.path)
+    return raw is not None and place.read(raw) in ({OFF} if place.setting == "reasoning_tokens" else {"none"})
+
+
+def stays(rest: Fields, settings: Settings, places: Sequence[Place]) -> bool:
+    """Whether one of ``places`` is the field that was read, and can say a switch that stands alone."""
+    name: Name = "reasoning_tokens" if settings.effort is None else "effort"
+    value = getattr(settings, name)
+    at = rest.get(f"@@{name}_at")
+    if (
+        at is None
+        or value not in {OFF, DYNAMIC, "none"}
+        or (name == "effort" and settings.reasoning_tokens is not None)
+    ):
+        return False
+    path = tuple(jsontext.text(at).split("."))
+    return any(each.setting == name and each.path == path and _says(each, value) for each in places)
+
+
+def drop_unread(rest: Fields, places: Sequence[Place], context: Context) -> None:
+    """Drop the fields that stood beside a switch that said off, for a vendor that may read them."""
+    for place in places:
+        if _find(rest, place.path) is not None:
+            _drop(rest, place.path)
+            context.lose("dropped", ".".join(place.path), "thinking is switched off")
+
+
+def put(
+    fields: dict[str, Any],
+    rest: Fields,
+    settings: Settings,
+    places: Sequence[Place],
+    on: Place | None = None,
+) -> None:
+    """Write both settings: each where it stood, if that is one of ``places``, else where the first that fits stands."""
+    for name in ("effort", "reasoning_tokens"):
+        value = getattr(settings, name)
+        at = rest.pop(f"@@{name}_at", None)
+        if value is None:
+            rest.pop(f"@@{name}", None)
+            continue
+        path = None if at is None else tuple(jsontext.text(at).split("."))
+        allowed = [each for each in places if each.setting == name and _says(each, value)]
+        place = next((each for each in allowed if each.path == path), allowed[0] if allowed else None)
+        if place is None:
+            continue
+        kept = json_fields.form(rest, name, value, place.read)
+        _set(fields, rest, place.path, place.write(value) if kept is None else kept)
+        if on is not None and name == "reasoning_tokens" and value > OFF:
+            _set(fields, rest, on.path, on.write(value))
+
+
+def _says(place: Place, value: Any) -> bool:
+    return bool(place.read(jsontext.raw(place.write(value))) == value)
+
+
+def _find(rest: Fields, path: Sequence[str]) -> Raw | None:
+    *outer, last = path
+    for key in outer:
+        raw = rest.get(key)
+        if raw is None or jsontext.kind(raw) != "an object":
+            return None
+        rest = jsontext.fields(raw)
+    return rest.get(last)
+
+
+def _drop(rest: Fields, path: Sequence[str]) -> None:
+    key, *further = path
+    if not further:
+        del rest[key]
+        return
+    inner = jsontext.fields(rest[key])
+    _drop(inner, further)
+    if inner:
+        rest[key] = jsontext.raw(inner)
+    else:
+        del rest[key]
+
+
+def _set(fields: dict[str, Any], rest: Fields, path: Sequence[str], value: object) -> None:
+    """Set a field, beside what else stands in the objects on the way."""
+    *outer, last = path
+    for key in outer:
+        kept = rest.pop(key, None)
+        inner: dict[str, Any] = cast("dict[str, Any]", fields.setdefault(key, {}))
+        if kept is not None and jsontext.kind(kept) == "an object":
+            inner.update(jsontext.fields(kept))
+        fields = inner
+    fields[last] = value

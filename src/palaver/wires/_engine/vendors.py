@@ -1,0 +1,127 @@
+"""Fields that one vendor puts into its answers, on a wire that many vendors speak.
+
+Rules:
+
+- An answer that was decoded with an accent keeps the accent's name in the hint ``@@vendor``, where it keeps any field
+  at all. An answer without the hint comes from the wire's own provider; a message that is no answer comes from nobody.
+- In a request, fields that an answer keeps go back to the vendor that wrote them. For any other vendor they are
+  dropped, each with a loss, but for ``Speech.answer_fields``, which every vendor of the wire takes.
+- A field that says nothing (``null``, ``[]``, ``""``, an object of such) goes back to nobody: providers refuse
+  ``tool_calls: []``.
+- Wires whose ``Speech.answer_fields`` is ``None`` have one vendor only, or vendors that are all alike.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET, Raw, structs
+
+from palaver.core import jsontext
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.parts import Opaque, Reasoning, Text
+from palaver.wires._engine import json_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from palaver.core.messages import AssistantMessage
+    from palaver.core.parts import AssistantPart
+    from palaver.core.request import Response
+    from palaver.wires._engine.encode_state import Context
+
+_HINT: Final = "@@vendor"
+
+
+def signed(response: Response, wire: str, accent: str) -> Response:
+    """An answer whose messages name the vendor that wrote them, where they keep fields."""
+    message = signed_message(response.message, response.message.content, wire, accent)
+    others = tuple([signed_message(each, each.content, wire, accent) for each in response.alternatives])
+    return structs.replace(response, message=message, alternatives=others)
+
+
+def signed_message(
+    message: AssistantMessage, content: Iterable[AssistantPart], wire: str, accent: str
+) -> AssistantMessage:
+    """One message of an answer with the name of its vendor; ``content`` are its parts, which may stand elsewhere."""
+    if message.provider_json is UNSET and not any(_keeps(part) for part in content):
+        return message
+    rest = {**json_fields.native(message, wire), _HINT: jsontext.raw(accent)}
+    return structs.replace(message, provider_json=json_fields.provider(wire, rest))
+
+
+def _keeps(part: AssistantPart) -> bool:
+    return (
+        part.provider_json is not UNSET or isinstance(part, Opaque) or bool(isinstance(part, Text) and part.citations)
+    )
+
+
+def _vendor(rest: Fields, message: AssistantMessage) -> str | None:
+    """Whose answer a message is: an accent, ``""`` for the wire's own provider, ``None`` for nobody's."""
+    if _HINT in rest:
+        return jsontext.text(rest[_HINT])
+    return None if message.response_id is None and message.finish_reason_raw is UNSET else ""
+
+
+def fit_fields(message: AssistantMessage, context: Context, index: int) -> AssistantMessage:
+    """Leave out of a message what its vendor wrote and the vendor of the request does not take."""
+    taken = context.speech.answer_fields
+    if taken is None or context.request is None:
+        return message
+    if message.provider_json is UNSET and not any(_keeps(part) for part in message.content):
+        return message
+    wire = context.wire
+    rest = json_fields.native(message, wire)
+    vendor = _vendor(rest, message)
+    foreign = vendor is not None and vendor != (context.accent or "")
+    name = f"{wire}:{vendor}" if vendor else wire
+    left = {key: raw for key, raw in rest.items() if key[:2] == "@@" or not says_nothing(raw)}
+    if foreign:
+        left = _known(left, taken, name, context, index, None)
+        kept = [_fit_part(part, name, context, index, at) for at, part in enumerate(message.content)]
+        message = message.replace(content=tuple([part for part in kept if part is not None]))
+    return message if len(left) == len(rest) else json_fields.with_native(message, wire, left)
+
+
+def says_nothing(raw: Raw) -> bool:
+    """Whether the value of a field is empty: ``null``, ``""``, ``[]``, or an object that holds only such."""
+    if len(bytes(raw)) <= _SHORT or jsontext.kind(raw) != "an object":
+        return raw in _EMPTY
+    return all(says_nothing(each) or each == _ZERO for each in jsontext.fields(raw).values())
+
+
+_SHORT: Final = 4
+_EMPTY: Final = (NULL, Raw(b"[]"), Raw(b'""'), jsontext.EMPTY_OBJECT)
+_ZERO: Final = Raw(b"0")
+
+
+def _known(  # noqa: PLR0917 (fields, what may stay, and where a loss is)
+    rest: Fields, taken: frozenset[str], vendor: str, context: Context, index: int, part: int | None
+) -> dict[str, Any]:
+    """The hints and the fields that every vendor takes; each other field is a loss."""
+    left: dict[str, Any] = {}
+    for key, raw in rest.items():
+        if key[:2] == "@@" or key in taken:
+            left[key] = raw
+        elif (path := json_fields.named(key, raw)) is not None:
+            context.lose("dropped", path, f"a field of {vendor}", index, part)
+    return left
+
+
+def _fit_part(part: AssistantPart, vendor: str, context: Context, index: int, at: int) -> AssistantPart | None:
+    wire = context.wire
+    if isinstance(part, Opaque) and part.wire == wire:
+        context.lose("dropped", "opaque block", f"belongs to {vendor}", index, at)
+        return None
+    if isinstance(part, Text) and any(each.wire == wire for each in part.citations):
+        context.lose("dropped", "citations", f"belong to {vendor}; the text stays", index, at)
+        part = part.replace(citations=tuple([each for each in part.citations if each.wire != wire]))
+    rest = json_fields.native(part, wire)
+    if not rest:
+        return part
+    if isinstance(part, Reasoning):  # goes into the field that the vendor reads; the wire's own provider reads none
+        return json_fields.with_native(part, wire, {}) if context.accent is None else part
+    left = _known(rest, frozenset(), vendor, context, index, at)
+    return part if len(left) == len(rest) else json_fields.with_native(part, wire, left)

@@ -1,0 +1,307 @@
+"""What a wire is: one name, four directions, and a row of data that tells what it can say.
+
+Rules:
+
+- A wire is a value found by name in the table of ``palaver.wires``; nothing registers itself.
+- ``decode_*`` takes bytes, text, a parsed object or an object of an official client, and gives a value or raises one
+  ``PalaverError`` that names the wire and the path (law 6).
+- ``encode_*`` never changes what it is given. A request that ``decode_request`` of the same wire made, unedited, is
+  written as it was (law 2). Any other is fitted to the wire first (``handover``), and what could not be carried
+  is in ``losses`` (law 5). ``losses="raise"`` makes any loss an error.
+- An accent is a row too: a vendor that speaks the wire with other limits.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+
+from msgspec import UNSET, structs
+
+from palaver.core import jsontext, trusted
+from palaver.core.errors import DecodeError, LossError, MessageError, UnknownNameError
+from palaver.core.messages import AssistantMessage
+from palaver.core.pairs import Placed
+from palaver.core.parts import AssistantPart, MalformedToolCall
+from palaver.core.request import Encoded, Request, Response
+from palaver.wires._engine import cache_marks, json_fields, metadata, vendors
+from palaver.wires._engine.client_objects import ClientObject, plain
+from palaver.wires._engine.encode_state import Context, Options
+from palaver.wires._engine.encoder import RequestEncoder, Writer, renumbered
+from palaver.wires._engine.fit import fit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from palaver.wires._engine.cache_marks import CachePlan
+    from palaver.wires._engine.capabilities import MediaKind, Speech
+    from palaver.wires._engine.stream_decoder import StreamDecoder
+    from palaver.wires._engine.stream_encoder import StreamEncoder
+
+Body: TypeAlias = "bytes | bytearray | memoryview | str | Mapping[str, Any] | ClientObject"
+T = TypeVar("T", Request, Response)
+OnLoss: TypeAlias = Literal["report", "raise"]
+
+
+_HINTS: Final = (b'"@@', b'"\\u0040', b'"@\\u0040')
+"""How a string may begin that is taken for a hint, where it is the name of a field."""
+
+
+class Codec(Writer, Protocol):
+    """A wire's ``encode`` module: requests (see ``Writer``) and responses."""
+
+    @property
+    def SPEECH(self) -> Speech:  # noqa: N802 (a constant of the module)
+        """The wire's row of data."""
+        ...
+
+    def response(self, response: Response, context: Context, /) -> dict[str, Any]:
+        """Write a response; the message of a foreign one is already fitted."""
+        ...
+
+
+class Decoder(Protocol):
+    """A wire's ``decode`` module."""
+
+    def request(self, body: bytes, /) -> Request:
+        """Read a request. Raises ``DecodeError`` with a path."""
+        ...
+
+    def response(self, body: bytes, /) -> Response:
+        """Read a response. Raises ``DecodeError``, or ``ProviderError`` for the provider's own error."""
+        ...
+
+
+class Wire:
+    """One provider format. ``name`` is the wire's, ``accent`` the vendor's row where one was chosen."""
+
+    def __init__(
+        self,
+        name: str,
+        decoder: Decoder,
+        codec: Codec,
+        *,
+        streams: str = "",
+        speech: Speech | None = None,
+        accent: str | None = None,
+    ) -> None:
+        """Join the two halves of a codec.
+
+        ``streams`` names the module of the third, which is loaded when asked for; ``""`` for a wire without streams.
+        """
+        self.name = name
+        self.accent = accent
+        self.speech = codec.SPEECH if speech is None else speech
+        self._origin = name if accent is None else f"{name}:{accent}"
+        self._decoder = decoder
+        self._codec = codec
+        self._streams = streams
+
+    def __repr__(self) -> str:
+        """Show the name, and the accent where there is one."""
+        return f"Wire({self.name!r})" if self.accent is None else f"Wire({self.name!r}, accent={self.accent!r})"
+
+    # -- in --
+
+    def decode_request(self, body: Body) -> Request:
+        """Read a request body. Raises ``DecodeError`` naming wire and path."""
+        return self._decoded(self._decoder.request, self.encode_request, body)
+
+    def decode_response(self, body: Body) -> Response:
+        """Read a response body. Raises ``DecodeError``, or ``ProviderError`` when it is the provider's error."""
+        return self._decoded(self._decoder.response, self.encode_response, body)
+
+    def _decoded(self, decode: Callable[[bytes], T], encode: Callable[[T], Encoded], body: Body) -> T:
+        try:
+            data = jsontext.source(plain(body))
+            decoded = decode(data)
+            decoded = decoded if self.accent is None else decoded.replace(origin=self._origin)
+            if self.accent is not None and self.speech.answer_fields is not None and isinstance(decoded, Response):
+                decoded = vendors.signed(decoded, self.name, self.accent)
+            if any(sign in data for sign in _HINTS) and jsontext.normal(encode(decoded).body) != jsontext.normal(data):
+                raise DecodeError("a field begins with “@@”, which marks hints of ours and would be lost")  # noqa: TRY301 (the wire is named below)
+        except DecodeError as error:
+            error.source = self.name
+            raise
+        return decoded
+
+    # -- out --
+
+    def request_encoder(
+        self,
+        request: Request,
+        *,
+        takes: Collection[MediaKind] | None = None,
+        reasoning_as_text: bool = False,
+        metadata: Collection[str] = (),
+        join_neighbors: bool = True,
+    ) -> RequestEncoder:
+        """Encode a request that will grow: append messages to what this gives, and pay for what is new."""
+        if isinstance(metadata, str):
+            raise MessageError(f"metadata: expected a collection of keys, got the text {metadata!r}")
+        options = Options(
+            takes=None if takes is None else frozenset(takes),
+            reasoning_as_text=reasoning_as_text,
+            metadata=frozenset(metadata),
+            join_neighbors=join_neighbors,
+        )
+        return RequestEncoder(self._codec, request, self.name, self.speech, accent=self.accent, options=options)
+
+    def encode_request(
+        self,
+        request: Request,
+        *,
+        losses: OnLoss = "report",
+        takes: Collection[MediaKind] | None = None,
+        reasoning_as_text: bool = False,
+        metadata: Collection[str] = (),
+        join_neighbors: bool = True,
+    ) -> Encoded:
+        """Write a request body, and the receipt for what it could not say.
+
+        ``takes`` names the media the model takes, where those are fewer than the wire's (R08).
+        ``reasoning_as_text`` sends other wires' reasoning as plain text instead of dropping it. ``metadata`` names the
+        keys of the messages' metadata that may leave, where the wire has a field for them; no other key is sent.
+        ``join_neighbors=False`` keeps messages of one role apart where some chat templates want them joined (CBF-11).
+        Raises ``LossError`` when ``losses="raise"`` and there is one.
+        """
+        encoder = self.request_encoder(
+            request,
+            takes=takes,
+            reasoning_as_text=reasoning_as_text,
+            metadata=metadata,
+            join_neighbors=join_neighbors,
+        )
+        return self._checked(encoder.encoded(), losses)
+
+    def encode_response(self, response: Response, *, losses: OnLoss = "report") -> Encoded:
+        """Write a response body, and the receipt for what it could not say. Raises ``LossError`` as above."""
+        own = response.origin == self._origin
+        context = Context(self.name, self.speech, own=own, accent=self.accent, options=Options())
+        if not own:
+            response = metadata.dated(response) if self.speech.says_time else response
+            timed = self.speech.says_time and response.message.sent_at is not None
+            for wire, key, _ in json_fields.foreign(response, self.name):
+                if not (timed and key in metadata.FIELDS):
+                    context.lose("dropped", key, f"a field of {wire}")
+            choices = (response.message, *response.alternatives)
+            own_usage = [with_own_usage(each, response.origin, self.name) for each in choices]
+            answers = [fit_answer(each, i, context) for i, each in enumerate(own_usage)]
+            for index, each in enumerate(choices):
+                list_unsaid_usage(each, context, index)
+            response = response.replace(message=answers[0], alternatives=tuple(answers[1:]))
+        elif self.speech.object_arguments and response.message.malformed_tool_calls:
+            response = structs.replace(response, message=_with_objects(response.message, context))
+        body = jsontext.encode(self._codec.response(response, context))
+        return self._checked(Encoded((body,), context.losses), losses)
+
+    # -- cache marks --
+
+    def marked(self, request: Request, plan: CachePlan) -> Request:
+        """A request with the cache marks of a plan, as this wire says them; the same where it says none.
+
+        Pure, and meant for the request that is sent: messages that are kept have no marks (R10).
+        """
+        return cache_marks.marked(request, self.speech.marking, self.speech.cache_key, self.name, plan)
+
+    def unmarked(self, request: Request) -> Request:
+        """A request without cache marks. What was given to ``marked`` comes back, if it had none.
+
+        A ``provider`` that was empty comes back as none at all, which no body shows.
+        """
+        return cache_marks.unmarked(request, self.speech.marking, self.speech.cache_key, self.name)
+
+    # -- streams --
+
+    @property
+    def streams(self) -> bool:
+        """Whether the wire has streams; a model of one that has none answers whole."""
+        return bool(self._streams)
+
+    def stream_decoder(self) -> StreamDecoder:
+        """Read one stream: ``feed(bytes)`` gives events, ``finish()`` the answer.
+
+        Raises ``UnknownNameError`` for a wire without streams.
+        """
+        self._need_streams()
+        decoder: StreamDecoder = import_module(self._streams).Decoder(self._origin)
+        return decoder
+
+    def stream_encoder(self) -> StreamEncoder:
+        """Write one stream: ``feed(event)`` and ``finish()`` give bytes, ``losses`` the receipt. Raises as above."""
+        self._need_streams()
+        encoder: StreamEncoder = import_module(self._streams).Encoder(self.name, self.speech, accent=self.accent)
+        return encoder
+
+    def _need_streams(self) -> None:
+        if not self._streams:
+            raise UnknownNameError(f"{self.name} has no streams")
+
+    def _checked(self, encoded: Encoded, losses: OnLoss) -> Encoded:
+        if losses == "raise" and encoded.losses:
+            raise LossError(self.name, encoded.losses)
+        return encoded
+
+
+def with_own_usage(message: AssistantMessage, origin: str | None, wire: str) -> AssistantMessage:
+    """Leave behind a usage object of another provider; the counters stay."""
+    foreign = origin is not None and origin.partition(":")[0] != wire
+    usage = message.usage
+    if usage is None or usage.raw_json is UNSET or not (foreign or usage == trusted.Usage(raw_json=usage.raw_json)):
+        return message
+    return message.replace(usage=structs.replace(usage, raw_json=UNSET))
+
+
+def list_unsaid_usage(message: AssistantMessage, context: Context, index: int | None) -> None:
+    """Put on the receipt what a usage says that the wire has no counter for."""
+    usage = message.usage
+    if usage is None:
+        return
+    if usage.passes and not context.speech.usage_passes:
+        context.lose("dropped", "usage passes", "the wire has one set of counters", index)
+    if usage.extra is not UNSET:
+        for key in jsontext.fields(usage.extra.json):
+            context.lose("dropped", f"usage {key}", "a field that a newer version wrote", index)
+
+
+def _with_objects(message: AssistantMessage, context: Context) -> AssistantMessage:
+    """Put the arguments of a call that did not parse, which only a stream of this wire can hold, into an object.
+
+    Those that stood in a whole answer as text, which a hint says, can go back as text.
+    """
+    content: list[AssistantPart] = list(message.content)
+    for position, part in enumerate(content):
+        if isinstance(part, MalformedToolCall) and "@@arguments" not in json_fields.native(part, context.wire):
+            context.lose("converted", "arguments", "not JSON; sent inside a JSON object", 0, position)
+            text = jsontext.encode({"INVALID_JSON": part.raw}).decode()
+            name, held = part.name or "unknown", part.provider_json
+            content[position] = trusted.ToolCall(part.id or f"call_0_{position}", name, text, provider_json=held)
+    return message.replace(content=tuple(content))
+
+
+def fit_answer(
+    message: AssistantMessage, index: int, context: Context, *, position: int = 0, taken: set[str] | None = None
+) -> AssistantMessage:
+    """Fit one answer. In an answer a malformed call stays a call: whoever asked must see what the model wrote.
+
+    ``position`` is that of the first part, ``taken`` the ids of calls said before, for an answer that is fitted in
+    pieces.
+    """
+    calls = tuple(
+        trusted.ToolCall(
+            part.id or f"call_{index}_{place}",
+            part.name or "unknown",
+            part.raw,
+            provider_json=part.provider_json,
+            extra=part.extra,
+        )
+        if isinstance(part, MalformedToolCall)
+        else part
+        for place, part in enumerate(message.content, position)
+    )
+    placed = fit(Placed(index, message.replace(content=calls)), context, leading=False)
+    said = renumbered([item for item in placed if isinstance(item.message, AssistantMessage)], context, taken=taken)
+    found = said[0].message if said else None
+    return found if isinstance(found, AssistantMessage) else message.replace(content=())

@@ -1,0 +1,151 @@
+"""What both halves of the Cohere codec share: words, settings, and fields read and written side by side.
+
+Source: docs/spec/wires.md#7, #1.2; https://docs.cohere.com/v2/reference/chat.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from palaver.core import jsontext, trusted
+from palaver.core.request import OutputFormat, ToolChoice
+from palaver.core.usage import Usage
+from palaver.wires._engine import json_fields, thinking
+from palaver.wires._engine.json_fields import provider
+
+if TYPE_CHECKING:
+    from palaver.core.messages import FinishReason
+
+WIRE: Final = "cohere_chat"
+
+FINISH: Final[dict[str, FinishReason]] = {
+    "COMPLETE": "stop",
+    "STOP_SEQUENCE": "stop",
+    "MAX_TOKENS": "length",
+    "TOOL_CALL": "tool_calls",
+    "ERROR": "error",
+    "TIMEOUT": "error",
+    "ERROR_TOXIC": "content_filter",
+}
+"""``finish_reason``; every other word, and none at all, is ``other``."""
+
+FINISH_WORD: Final[dict[FinishReason, str]] = {
+    "stop": "COMPLETE",
+    "refusal": "COMPLETE",
+    "length": "MAX_TOKENS",
+    "tool_calls": "TOOL_CALL",
+    "error": "ERROR",
+    "content_filter": "ERROR_TOXIC",
+}
+
+SETTINGS: Final = {
+    "max_tokens": "max_tokens",
+    "temperature": "temperature",
+    "top_p": "p",
+    "top_k": "k",
+    "seed": "seed",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+}
+"""Neutral settings that are numbers, and their names here."""
+
+INTEGERS: Final = frozenset({"max_tokens", "top_k", "seed"})
+
+
+# -- fields of a request ---------------------------------------------------------------------------
+
+
+def read_tool_choice(raw: Raw) -> ToolChoice | None:
+    """Read ``tool_choice``; ``None`` for a word that nobody knows."""
+    if raw == Raw(b'"REQUIRED"'):
+        return trusted.ToolChoice("required")
+    return trusted.ToolChoice("none") if raw == Raw(b'"NONE"') else None
+
+
+read_thinking = thinking.read_typed("token_budget")
+write_thinking = thinking.write_typed("token_budget")
+
+
+def read_output_format(raw: Raw) -> OutputFormat | None:
+    """Read ``response_format``; ``None`` for a form that has no neutral meaning.
+
+    The schema stands in ``json_schema``, or in ``schema``, as in v1 and in the guide to structured output.
+    """
+    if jsontext.kind(raw) != "an object":
+        return None
+    rest = jsontext.fields(raw)
+    kind = rest.pop("type", None)
+    if kind == Raw(b'"text"'):
+        return trusted.OutputFormat(kind="text", provider_json=provider(WIRE, rest))
+    if kind != Raw(b'"json_object"'):
+        return None
+    found = (key for key in ("json_schema", "schema") if key in rest and jsontext.kind(rest[key]) == "an object")
+    key = next(found, None)
+    if key is None:
+        return trusted.OutputFormat(kind="json", provider_json=provider(WIRE, rest))
+    schema = rest.pop(key)
+    return trusted.OutputFormat(
+        kind="json_schema", schema_json=jsontext.own(schema), provider_json=provider(WIRE, rest)
+    )
+
+
+def write_output_format(output: OutputFormat) -> dict[str, Any]:
+    """Write ``response_format``."""
+    fields: dict[str, Any] = {"type": "text" if output.kind == "text" else "json_object"}
+    if output.kind == "json_schema" and output.schema_json is not UNSET:
+        fields["json_schema"] = output.schema_json
+    return {**fields, **json_fields.visible(json_fields.native(output, WIRE))}
+
+
+# -- usage -----------------------------------------------------------------------------------------
+
+
+class _Tokens(Struct, gc=False):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class _Usage(Struct, gc=False):
+    """The counters we read; what is billed is another count, and stays in the raw object."""
+
+    tokens: _Tokens | None = None
+    cached_tokens: int | None = None
+
+
+_counts = msgspec.json.Decoder(_Usage).decode
+_NO_TOKENS = _Tokens()
+
+
+def read_usage(raw: Raw) -> Usage:
+    """Read the usage object into disjoint counters (docs/spec/wires.md#1.2)."""
+    try:
+        found = _counts(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):  # counters of another type count nothing
+        return trusted.Usage(raw_json=jsontext.own(raw))
+    tokens = found.tokens or _NO_TOKENS
+    return trusted.Usage(
+        input=json_fields.uncached(tokens.input_tokens, found.cached_tokens, None),
+        cache_read=found.cached_tokens,
+        output=tokens.output_tokens,
+        raw_json=jsontext.own(raw),
+    )
+
+
+def write_usage(usage: Usage) -> object:
+    """Write usage: Cohere's own object when it still says the same, else one made of the counters that are known."""
+    raw = usage.raw_json
+    if isinstance(raw, Raw) and "tokens" in jsontext.fields(raw) and read_usage(raw) == usage:
+        return raw
+    tokens: dict[str, int] = {}
+    for key, counts in (
+        ("input_tokens", (usage.input, usage.cache_read, usage.cache_write)),
+        ("output_tokens", (usage.output, usage.reasoning)),
+    ):
+        known = [count for count in counts if count is not None]
+        if known:
+            tokens[key] = sum(known)
+    fields: dict[str, Any] = {"tokens": tokens}
+    return fields if usage.cache_read is None else {**fields, "cached_tokens": usage.cache_read}

@@ -1,0 +1,169 @@
+"""Vendors that speak Chat Completions with an accent, as rows of a table (docs/spec/wires.md#2.9).
+
+Rules:
+
+- A row changes ``Speech`` and the few words that differ. The codec reads rows; it never asks for a name or a URL.
+- Reasoning that a vendor wrote goes back in the field that the vendor reads. The base wire has no such field: reasoning
+  that was read from one goes back where it stood, any other is dropped with a loss.
+- A row says what a vendor is known to refuse; what is not known is left as on the base wire. ``compatible`` is a server
+  of which nothing is known: it gets what every vendor takes.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+from msgspec import Raw, Struct, structs
+
+from palaver.core.parts import Json, Text
+from palaver.wires._engine.cache_marks import Marking
+from palaver.wires._engine.capabilities import IdRule, MediaRule, MetadataRule, Speech
+from palaver.wires.openai_chat.shapes import AUDIO_WORDS, DETAILS, REASONING, WIRE
+
+_IMAGE: Final = MediaRule(
+    frozenset({"inline", "url"}), frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+)
+_AUDIO: Final = MediaRule(frozenset({"inline"}), frozenset(AUDIO_WORDS), needs_type=True)
+_FILE: Final = MediaRule(frozenset({"inline", "file_id"}), needs_type="inline")
+_LINKED: Final = MediaRule(frozenset({"inline", "url"}))
+
+_MARKS: Final = Marking(
+    wire=WIRE,
+    name="cache_control",
+    value=Raw(b'{"type":"ephemeral"}'),
+    carriers=(Text, Json),
+    models=re.compile(r"^(anthropic|google)/"),
+)
+"""https://openrouter.ai/docs/features/prompt-caching: on text parts; other models keep prefixes by themselves."""
+
+SPEECH: Final = Speech(
+    own_blocks=frozenset({"opaque block"}),
+    cache_key="prompt_cache_key",
+    answer_fields=frozenset({"name"}),
+    says=frozenset({"audio"}),
+    says_time=True,
+    ranges={"temperature": (0, 2), "top_p": (0, 1), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2)},
+    error_flag=False,
+    interleaving=False,
+    media={"image": _IMAGE, "audio": _AUDIO, "file": _FILE},
+    answer_media={"audio": MediaRule(frozenset({"inline"}))},
+    call_id=IdRule(re.compile(r"(?s).{1,40}")),
+    metadata=MetadataRule(
+        field="metadata",
+        key=re.compile(r"(?s).{1,64}"),
+        value=re.compile(r"(?s).{0,512}"),
+        most=16,
+        needs="store",  # https://github.com/QwenLM/qwen-code/issues/243: refused where the answer is not stored
+    ),
+)
+"""The base wire: OpenAI's own."""
+
+_PLAIN: Final = structs.replace(
+    SPEECH, developer=False, custom_calls=False, answer_media={}, says=frozenset(), cache_key=None, metadata=None
+)
+_TEXT_ONLY: Final = structs.replace(_PLAIN, media={})
+_IMAGES: Final = structs.replace(_PLAIN, media={"image": _IMAGE})
+
+
+class Accent(Struct, frozen=True, kw_only=True):
+    """One vendor: what it can say, and the words that differ."""
+
+    speech: Speech = _PLAIN
+    max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    required: Literal["required", "any", "auto"] = "required"
+    """The word for "must call a tool"; ``auto`` where there is none."""
+    none_keeps_tools: bool = True
+    """``tool_choice: "none"`` works while tools are declared; else the tools are left out."""
+    reasoning: str | None = None
+    """The field in which reasoning goes back, whatever its name; ``thinking`` is a part of the content."""
+    reads: tuple[str, ...] | None = None
+    """Fields of an answer that are read as reasoning, in this order; any other stays a field of the message.
+
+    ``None``: the one in which it goes back, and the details where the vendor has them. A vendor of which neither is
+    known is read like the base wire: all of ``forms.REASONING``.
+    """
+    refuses: frozenset[str] = frozenset()
+    """Fields of the body that the vendor answers with an error; they are left out, each with a loss."""
+    details: bool = False
+    """``reasoning_details`` go back as they came."""
+    reasoning_with_calls: bool = False
+    """Reasoning goes back on messages with tool calls and only there, ``""`` where there is none."""
+    user_after_tool: bool = True
+    """A user message may follow a tool message directly."""
+    document: Literal["file", "document_url"] = "file"
+
+
+_EITHER: Final = ("reasoning_content", "reasoning")
+"""Servers changed the name (docs/spec/wires.md#2.9)."""
+
+BASE: Final = Accent(speech=SPEECH, max_tokens="max_completion_tokens")
+
+ACCENTS: Final[dict[str, Accent]] = {
+    "compatible": Accent(),
+    "groq": Accent(
+        speech=_IMAGES,
+        max_tokens="max_completion_tokens",
+        reasoning="reasoning",
+        refuses=frozenset({"logprobs", "logit_bias", "top_logprobs"}),  # https://console.groq.com/docs/openai
+    ),
+    "deepseek": Accent(speech=_TEXT_ONLY, reasoning="reasoning_content", reasoning_with_calls=True),
+    "openrouter": Accent(
+        speech=structs.replace(
+            _PLAIN, media={"image": _IMAGE, "audio": _AUDIO, "file": _LINKED, "video": _LINKED}, marking=(_MARKS,)
+        ),
+        reasoning="reasoning",
+        details=True,
+    ),
+    "mistral": Accent(
+        speech=structs.replace(
+            _PLAIN,
+            media={"image": _IMAGE, "audio": _AUDIO, "file": _LINKED},
+            call_id=IdRule(re.compile(r"[a-zA-Z0-9]{9}"), prefix="", digits=9),
+            last_user=True,
+            blank_text=False,
+        ),
+        required="any",
+        none_keeps_tools=False,
+        reasoning="thinking",
+        user_after_tool=False,
+        document="document_url",
+    ),
+    "xai": Accent(speech=_IMAGES, reads=("reasoning_content",)),
+    "cerebras": Accent(
+        speech=_TEXT_ONLY,
+        max_tokens="max_completion_tokens",
+        reasoning="reasoning",  # below: https://inference-docs.cerebras.ai/resources/openai
+        refuses=frozenset({"frequency_penalty", "presence_penalty", "logit_bias"}),
+    ),
+    "zai": Accent(speech=_IMAGES, reasoning="reasoning_content"),
+    "huggingface": Accent(speech=_IMAGES),
+    "moonshot": Accent(speech=_IMAGES, reasoning="reasoning_content", reads=_EITHER, required="auto"),
+    "ollama": Accent(
+        speech=structs.replace(_PLAIN, media={"image": MediaRule(frozenset({"inline"}))}, object_arguments=True),
+        reasoning="reasoning",
+    ),
+    "vllm": Accent(
+        speech=structs.replace(_PLAIN, media={"image": _IMAGE, "audio": _AUDIO, "video": _LINKED}),
+        reasoning="reasoning_content",
+        reads=_EITHER,
+    ),
+}
+
+
+def row(name: str | None) -> Accent:
+    """The row of an accent; the base wire's for ``None``."""
+    return BASE if name is None else ACCENTS[name]
+
+
+def reasoning_fields(name: str | None) -> tuple[str, ...]:
+    """Fields of an answer that are read as reasoning, under an accent or under none."""
+    accent = row(name)
+    if accent.reads is not None:
+        return accent.reads
+    if accent.reasoning is None:
+        return REASONING
+    named = () if accent.reasoning == "thinking" else (accent.reasoning,)
+    return (DETAILS, *named) if accent.details else named

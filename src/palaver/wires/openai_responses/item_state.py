@@ -1,0 +1,249 @@
+"""Items and parts of a stream that is being read: which were told, and what the provider says of them later.
+
+- An item begins, its parts begin and grow, and then it is said what they are: by the item when it is done, by the whole
+  answer when that is over. ``settle`` compares: what was not told yet is told as a delta, so that whoever follows the
+  deltas has all of it; what was told otherwise is said by a ``PartEnd``, also after the part has ended.
+- The whole answer names no places, so its parts are compared with those told one by one, in order. When it holds fewer,
+  those told stay: some gateways send an answer without its output.
+
+Source: docs/spec/wires.md#3.5, #3.8.
+
+Stability: experimental.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET, Raw, structs
+
+from palaver.core import jsontext, trusted
+from palaver.core.errors import DecodeError
+from palaver.core.events import (
+    ArgumentsDelta,
+    CitationDelta,
+    DataDelta,
+    Failed,
+    Finish,
+    PartEnd,
+    PartStart,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    Update,
+    UsageUpdate,
+)
+from palaver.core.jsontext import NULL, Fields
+from palaver.core.parts import AssistantPart, MalformedToolCall, Reasoning, Refusal, Text, ToolCall
+from palaver.core.request import Response
+from palaver.stream import sse
+from palaver.stream.replay_events import narrate
+from palaver.wires._engine.stream_decoder import StreamDecoder
+from palaver.wires.openai_responses.decode import answered, finish, provider_error
+from palaver.wires.openai_responses.shapes import peek
+
+if TYPE_CHECKING:
+    from palaver.core.events import Delta
+
+Sink = tuple[str, int, int]
+"""An event, the number of an item, and of a part in it."""
+
+_GROWS: Final[dict[type, tuple[str, Callable[[int, str], Any]]]] = {
+    Text: ("text", TextDelta),
+    Refusal: ("text", TextDelta),
+    Reasoning: ("text", ReasoningDelta),
+    ToolCall: ("arguments_json", ArgumentsDelta),
+    MalformedToolCall: ("raw", ArgumentsDelta),
+}
+"""The field of a part that grows, and by which event."""
+_OF_PART: Final = (TextDelta, ReasoningDelta, ArgumentsDelta, DataDelta, CitationDelta)
+
+
+class Item:
+    """An item that is being told.
+
+    ``turn`` counts the items under one number, ``before`` is the id of the reasoning before it.
+    """
+
+    __slots__ = ("before", "beside", "done", "id", "index", "latest", "parts", "segment", "sinks", "turn", "words")
+
+    def __init__(self, index: int, turn: int, item_id: str | None, before: Raw | None) -> None:
+        """Begin with nothing told."""
+        self.index = index
+        self.turn = turn
+        self.id = item_id
+        self.before = before
+        self.beside: Fields = {}
+        """What the first part of a message keeps of it."""
+        self.parts: dict[int, int] = {}
+        """The numbers of its parts, and the one that began last."""
+        self.latest: int | None = None
+        self.done = False
+        self.sinks: list[Sink] = []
+        self.words = ""
+        """Which texts of a reasoning item are told, and which of them was told last."""
+        self.segment: int | None = None
+
+
+class Teller(StreamDecoder):
+    """What the events of this wire are told with."""
+
+    def __init__(self, origin: str) -> None:
+        """Begin with nothing."""
+        super().__init__(origin, sse.SSEReader())
+        self._head: Response | None = None
+        self._items: dict[int, Item] = {}
+        self._reasoning: Raw | None = None
+        """The id of the reasoning that began last."""
+        self._sinks: dict[Sink, tuple[Callable[[int, str], Delta], int]] = {}
+        """Which part an event adds to, and how that is said."""
+        self._told: list[tuple[tuple[int, ...], int]] = []
+        self._open: dict[int, None] = {}
+        self._completed: set[int] = set()
+        self._concluded = False
+
+    # -- items -------------------------------------------------------------------------------------
+
+    def _new_item(self, index: int, item_id: str | None) -> Item:
+        """Begin an item under a number; another one that has it is told no more."""
+        known = self._items.get(index)
+        turn = 0
+        if known is not None:
+            turn = known.turn + 1
+            for key in known.sinks:
+                self._sinks.pop(key, None)
+            for number in known.parts.values():
+                self._end_part(number)
+        self._items[index] = item = Item(index, turn, item_id, self._reasoning)
+        return item
+
+    def _item(self, index: int) -> Item:
+        """The item of that number; one that was never announced begins."""
+        return self._items.get(index) or self._new_item(index, None)
+
+    def _listen(self, item: Item, name: str, inner: int, event: Callable[[int, str], Delta], number: int) -> None:
+        """Take events of that name and place as more of a part."""
+        key = (name, item.index, inner)
+        self._sinks[key] = (event, number)
+        item.sinks.append(key)
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def _begin(self, item: Item, n: int, part: AssistantPart) -> int:
+        number = item.parts[n] = item.latest = self._tell((item.index, item.turn, n), part)
+        return number
+
+    def _tell(self, place: tuple[int, ...], part: AssistantPart) -> int:
+        """Begin a part, and tell what it holds."""
+        self._announce()
+        number = len(self._told)
+        self._told.append((place, number))
+        self._open[number] = None
+        for event in narrate(trusted.Response(trusted.AssistantMessage(content=(part,))), size=sys.maxsize):
+            if isinstance(event, PartStart):
+                self.say(PartStart(number, event.part, 0, place))
+            elif isinstance(event, _OF_PART):
+                self.say(structs.replace(event, index=number))
+        return number
+
+    def _settle(self, number: int, final: AssistantPart) -> None:
+        """End a part, and say what it is where that was told otherwise."""
+        told = self.assembler.part(number)
+        if told != final:
+            self._complete(number, told, final)
+            told = self.assembler.part(number)
+        if number in self._open or told != final:
+            self._open.pop(number, None)
+            self.say(PartEnd(number, None if told == final else final))
+
+    def _complete(self, number: int, told: AssistantPart | None, final: AssistantPart) -> None:
+        """Tell the end of a text, and the citations, that no delta told."""
+        if type(final) in _GROWS and type(final) is type(self.assembler.bare(number)):
+            self._remainder(number, getattr(final, _GROWS[type(final)][0]))
+        if isinstance(told, Text) and isinstance(final, Text):
+            known = len(told.citations)
+            if final.citations[:known] == told.citations:
+                for citation in final.citations[known:]:
+                    self.say(CitationDelta(number, citation))
+
+    def _whole(self, number: int, text: str) -> None:
+        """An event repeats all of a text: tell what no delta told."""
+        if number not in self._completed:
+            self._completed.add(number)
+            self._remainder(number, text)
+
+    def _remainder(self, number: int, text: str) -> None:
+        told = self.assembler.part(number)
+        field, event = _GROWS.get(type(told), ("", TextDelta))
+        so_far: str | None = getattr(told, field, None)
+        if so_far is not None and len(text) > len(so_far) and text.startswith(so_far):
+            self.say(event(number, text[len(so_far) :]))
+
+    def _end_part(self, number: int) -> None:
+        if number in self._open:
+            del self._open[number]
+            self.say(PartEnd(number))
+
+    # -- the answer as a whole ---------------------------------------------------------------------
+
+    def _announce(self) -> None:
+        """An answer that nobody announced begins."""
+        if self._head is None:
+            self._head = trusted.Response(trusted.AssistantMessage(), origin=self.origin)
+            self.say(Start(self._head))
+
+    def _heading(self, answer: Response) -> None:
+        """Say what is known of the answer, but for its parts, where that is new."""
+        message = structs.replace(answer.message, content=(), usage=None, finish_reason=None, finish_reason_raw=UNSET)
+        head = structs.replace(answer, message=message, origin=self.origin)
+        if self._head is None:
+            self.say(Start(head))
+        elif head != self._head:
+            self.say(Update(head))
+        self._head = head
+
+    def _conclude(self, fields: Fields, failed: bytes | None = None) -> None:
+        """Say what the whole answer is, and why it ended. ``failed`` is the event that says that it failed."""
+        status, details, error = peek(fields, "status"), fields.get("incomplete_details"), fields.get("error", NULL)
+        answer = whole(fields)
+        reason = answer.finish_reason or "other"
+        if self._head is None:
+            self._heading(answer)
+        if not self._compare(answer.message.content):
+            reason = finish(status, details, self.assembler.content())
+        for number in list(self._open):
+            self._end_part(number)
+        self._heading(answer)
+        if answer.usage is not None:
+            self.say(UsageUpdate(answer.usage))
+        self._concluded = True
+        if failed is None:
+            self.say(Finish(reason, answer.message.finish_reason_raw))
+            return
+        message, code = "the response failed", None
+        if error != NULL:
+            found = provider_error(jsontext.encode({"error": error}))
+            message, code = found.message, found.code
+        self.fail(Failed("provider", message, code, Raw(failed)))
+
+    def _compare(self, final: tuple[AssistantPart, ...]) -> bool:
+        """Settle the parts told; tell those that were not. ``False`` when fewer are left than were told."""
+        told = sorted(self._told)
+        if len(final) < len(told):
+            return False
+        last = told[-1][0][0] if told else 0
+        for (_, number), part in zip(told, final, strict=False):
+            self._settle(number, part)
+        for n, part in enumerate(final[len(told) :]):
+            self._end_part(self._tell((last + 1, 0, n), part))
+        return True
+
+
+def whole(fields: Fields) -> Response:
+    """Read the ``response`` of an event."""
+    try:
+        return answered(fields)
+    except DecodeError as error:
+        raise error.within("response") from None
