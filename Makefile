@@ -5,7 +5,7 @@ PYTHON ?=
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
 PEERS_VENV ?= .venv-peers
-BENCH ?= codec stream store loop context dialects swarm
+BENCH ?= codec stream store loop context transcripts swarm
 ARGS ?=
 BASE ?= main
 
@@ -45,12 +45,12 @@ test-long: $(VENV)/.dev ## run the tests that take minutes: crashes by the hundr
 	@$(PY) -m pytest -n $(PROCESSES) -m long $(ARGS)
 
 test-peers: $(PEERS_VENV)/.peers ## let the programs' own packages read what we write (ARGS="-k langchain" for one)
-	@if [ -n "$(NODE)" ] && [ ! -d tests/dialects/peers/node_modules ]; then \
+	@if [ -n "$(NODE)" ] && [ ! -d tests/transcripts/peers/node_modules ]; then \
 	    echo "Installing the packages of Node that own formats"; \
-	    npm install --silent --no-audit --no-fund --no-package-lock --prefix tests/dialects/peers || \
+	    npm install --silent --no-audit --no-fund --no-package-lock --prefix tests/transcripts/peers || \
 	        echo "npm could not install them: their tests are skipped, by name" >&2; \
 	fi
-	@$(PEERS_PY) -m pytest tests/dialects/peers $(ARGS)
+	@$(PEERS_PY) -m pytest tests/transcripts/peers $(ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, layers, API lock, changelog, docs (ARGS="lint types FILE" for some)
 	@$(PY) tools/check.py $(ARGS)
@@ -71,7 +71,7 @@ constraints: ## rewrite the constraints files with the newest versions
 	@tools/constraints.sh
 
 clean: ## remove everything that was built or installed here
-	rm -rf $(VENV) .venv .venv-* tests/dialects/peers/node_modules bench/swarm_peers/node_modules build dist docs/_build htmlcov .coverage .coverage.*
+	rm -rf $(VENV) .venv .venv-* tests/transcripts/peers/node_modules bench/swarm_peers/node_modules build dist docs/_build htmlcov .coverage .coverage.*
 	rm -rf .hypothesis .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
 	find src tests bench demo docs tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -115,8 +115,8 @@ $(BENCH_VENV)/.bench: pyproject.toml bench/peers.txt bench/constraints.txt | $(B
 	@$(BENCH_PY) $(PIP) --constraint bench/constraints.txt --requirement bench/peers.txt --editable .
 	@touch $@
 
-$(PEERS_VENV)/.peers: pyproject.toml tests/dialects/peers/requirements.txt tests/dialects/peers/constraints.txt | $(PEERS_PY)
+$(PEERS_VENV)/.peers: pyproject.toml tests/transcripts/peers/requirements.txt tests/transcripts/peers/constraints.txt | $(PEERS_PY)
 	@echo "Installing palaver and the packages that own formats into $(PEERS_VENV)"
-	@$(PEERS_PY) $(PIP) --constraint tests/dialects/peers/constraints.txt \
-	    --requirement tests/dialects/peers/requirements.txt --editable .
+	@$(PEERS_PY) $(PIP) --constraint tests/transcripts/peers/constraints.txt \
+	    --requirement tests/transcripts/peers/requirements.txt --editable .
 	@touch $@

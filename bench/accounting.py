@@ -4,7 +4,7 @@ Rules:
 
 - Conversations are those of ``conversations.py`` (``short``), as a thread holds them; ``APPENDS`` messages join one
   after the other, and the size of the prompt is told after each. The time is that of one.
-- palaver's is what ``Compacting`` does before each turn: find the anchor, estimate what is new, and measure. What was
+- palaver's is what ``Compactor`` does before each turn: find the anchor, estimate what is new, and measure. What was
   there before was told before.
 - Peers are asked for the same: their function for it gets the list. langchain's middleware is asked with a trigger that
   is never reached. pydantic-ai has no such function: it sums up what providers reported, after each answer.

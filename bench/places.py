@@ -25,7 +25,7 @@ DATABASE = "postgresql://postgres@127.0.0.1:5432/test"
 _CONNECT_SECONDS = 3
 
 
-class Place(ABC):
+class CallContext(ABC):
     """A new place to keep in."""
 
     @abstractmethod
@@ -41,7 +41,7 @@ class Place(ABC):
         """Remove everything."""
 
 
-class Folder(Place):
+class Folder(CallContext):
     """A folder of its own."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Folder(Place):
         self._folder.cleanup()
 
 
-class Schema(Place):
+class Schema(CallContext):
     """A schema of its own."""
 
     def __init__(self) -> None:

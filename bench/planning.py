@@ -2,7 +2,7 @@
 
 Rules:
 
-- Planning is what ``Compacting`` does between the size of the prompt and the thread: ``plan_of`` and ``compacting``,
+- Planning is what ``Compactor`` does between the size of the prompt and the thread: ``plan_of`` and ``compacting``,
   with the estimates that its ledger has. Whatever a model is asked is answered at once. The note says which stages
   changed something, and what is left of the tokens. A row of its own adds what makes changes of the plan.
 - The conversation is one of ``conversations.py`` (``short``), in a window that it overflows by a twentieth. Peers bring

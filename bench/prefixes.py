@@ -61,7 +61,7 @@ def _answered(messages: Sequence[Message], place: int) -> bool:
 
 
 def bodies(name: str, messages: Sequence[Message], plan: CachePlan | None = None, **fields: Any) -> Iterator[bytes]:
-    """The bodies of a conversation's requests on one wire, or an accent of it; ``fields`` are those of ``Prompt``."""
+    """The bodies of a conversation's requests on one wire, or a variant of it; ``fields`` are those of ``Prompt``."""
     system = tuple([each for each in messages if isinstance(each, SystemMessage | DeveloperMessage)])
     said = [each for each in messages if not isinstance(each, SystemMessage | DeveloperMessage)]
     endpoint = Endpoint(provider_name="none", wire=name, url="")

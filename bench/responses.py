@@ -58,7 +58,7 @@ def _chat_text(made: Any) -> str:
     content = made.choices[0].message.content or ""
     if isinstance(content, str):
         return content
-    return "".join(part["text"] for part in content if part["type"] == "text")  # a vendor's accent
+    return "".join(part["text"] for part in content if part["type"] == "text")  # a vendor's variant
 
 
 def _anthropic() -> tuple[Callable[[bytes], Any], Callable[[Any], str]]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import palaver
 from palaver import wires
 from palaver.agent.agent import Agent
-from palaver.agent.compaction import Compacting
+from palaver.agent.compaction import Compactor
 from palaver.agent.limits import Limits
 from palaver.core.parts import ToolCall
 from palaver.core.request import Settings
@@ -202,12 +202,12 @@ def _palaver(script: Script) -> Any:
 
 
 def _palaver_compacting(script: Script) -> Any:
-    made = agent(script, scripted(script), Compacting(window=_ENDLESS))
+    made = agent(script, scripted(script), Compactor(window=_ENDLESS))
     return lambda: made.run(ASKED)
 
 
 def _palaver_wired_compacting(script: Script) -> Any:
-    made = agent(script, Wired(scripted(script)), Compacting(window=_ENDLESS))
+    made = agent(script, Wired(scripted(script)), Compactor(window=_ENDLESS))
     return lambda: made.run(ASKED)
 
 

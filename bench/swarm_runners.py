@@ -261,7 +261,7 @@ async def _langgraph() -> AsyncIterator[Open]:
 
 
 @dataclass
-class Said:
+class UserInput:
     """What is sent between a client and an agent, and to listeners."""
 
     text: str
@@ -271,7 +271,7 @@ def _handler(function: Any, gives: type) -> Any:
     """A handler by its types, which the library looks up by name, and these are not imported by name."""
     from autogen_core import MessageContext, message_handler
 
-    function.__annotations__ = {"message": Said, "ctx": MessageContext, "return": gives}
+    function.__annotations__ = {"message": UserInput, "ctx": MessageContext, "return": gives}
     return message_handler(function)
 
 
@@ -306,9 +306,9 @@ def _autogen_agent() -> Any:
             await self.context.add_message(UserMessage(content=message.text, source="user"))
             answer = await model.create(await self.context.get_messages(), cancellation_token=ctx.cancellation_token)
             await self.context.add_message(AssistantMessage(content=answer.content, source="echo"))
-            return Said(answer.content)
+            return UserInput(answer.content)
 
-        on_said = _handler(on_said, Said)
+        on_said = _handler(on_said, UserInput)
 
     return Echo
 
@@ -324,7 +324,7 @@ async def _autogen() -> AsyncIterator[Open]:
 
     async def open_(client: str) -> Complete:
         async def complete(text: str) -> str:
-            return (await runtime.send_message(Said(text), AgentId("echo", client))).text
+            return (await runtime.send_message(UserInput(text), AgentId("echo", client))).text
 
         return complete
 
@@ -351,7 +351,7 @@ async def _autogen_listening(listeners: int) -> AsyncIterator[Send]:
         await Listener.register(runtime, name, lambda: Listener("listener"))
         await runtime.add_subscription(TypeSubscription("news", name))
     runtime.start()
-    yield lambda: heard.sent(runtime.publish_message(Said("hello"), topic))
+    yield lambda: heard.sent(runtime.publish_message(UserInput("hello"), topic))
     await runtime.stop()
 
 

@@ -33,7 +33,7 @@ from runners import FOUND, SYSTEM, following
 
 import palaver
 from palaver.agent.agent import Agent
-from palaver.agent.compaction import Compacting
+from palaver.agent.compaction import Compactor
 from palaver.agent.limits import Limits
 from palaver.context.compaction import DEFAULT, SUMMARISE
 from palaver.context.plan import capacity
@@ -88,7 +88,7 @@ def _palaver(stages: Sequence[Stage] | None, window: int = WINDOW) -> Callable[[
                 instructions=SYSTEM,
                 tools=[provider.tool()],
                 limits=Limits(iterations=_FOREVER),
-                middleware=[] if stages is None else [Compacting(stages)],
+                middleware=[] if stages is None else [Compactor(stages)],
                 result_limit=None,
                 stream=False,
             )
@@ -288,7 +288,7 @@ NOTES = (
         "they are asked."
     ),
     (
-        "Case 3: `Compacting()` clears results from 80 % of what a prompt may take, and labels and calls stay, so that "
+        "Case 3: `Compactor()` clears results from 80 % of what a prompt may take, and labels and calls stay, so that "
         "it comes again after some turns: that is the number of its breaks. What it clears can be read back; what a "
         "summary leaves out can be searched for."
     ),

@@ -26,7 +26,7 @@ from palaver.models.language_model import Prompt
 from palaver.models.scripted import ScriptedModel
 from palaver.serve.nats import NatsBus
 from palaver.serve.workers.leases import Leases
-from palaver.serve.workers.queue_dispatcher import QueueDesk
+from palaver.serve.workers.queue_dispatcher import QueueDispatcher
 from palaver.serve.workers.worker import run_worker
 from palaver.swarm import Swarm, SwarmAgent
 
@@ -72,17 +72,17 @@ def turns_a_second(workers: int, *, clients: int = 200, turns: int = 5, computin
 
 
 async def _talk(prefix: str, workers: int, clients: int, turns: int) -> Measured:
-    async def talk(desk: QueueDesk, client: str, count: int) -> None:
+    async def talk(desk: QueueDispatcher, client: str, count: int) -> None:
         for number in range(count):
             await desk.ask(client, str(number))
 
-    async def all_talk(desk: QueueDesk, count: int) -> None:
+    async def all_talk(desk: QueueDispatcher, count: int) -> None:
         async with asyncio.TaskGroup() as tasks:
             for client in range(clients):
                 tasks.create_task(talk(desk, f"client {client}", count))
 
     events = NatsBus(NATS, stream=f"{prefix.upper()}_EVENTS", prefix=f"{prefix}.events")
-    async with events as bus, QueueDesk(NAME, nats=NATS, bus=bus, prefix=prefix) as desk:
+    async with events as bus, QueueDispatcher(NAME, nats=NATS, bus=bus, prefix=prefix) as desk:
         await _owned(prefix, workers)
         await all_talk(desk, 1)  # opens the sessions
         began, used = time.perf_counter(), _used()

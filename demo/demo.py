@@ -45,7 +45,7 @@ from palaver import (
     user,
     wires,
 )
-from palaver.agent import Agent, Run, Running, approve, compact, undo
+from palaver.agent import ActiveRun, Agent, Run, approve, compact, undo
 from palaver.cli import context, demo_model, receipt, render, source, stores
 from palaver.cli.compact import told as compacted
 from palaver.cli.run_renderer import Teller
@@ -224,7 +224,7 @@ def sailor(model: LanguageModel) -> Agent:
     return Agent(model, name="sailor", tools=demo_model.demo_tools(), policy={"reserve_berth": "ask"})
 
 
-async def told(teller: Teller, run: Running) -> Run:
+async def told(teller: Teller, run: ActiveRun) -> Run:
     """Tell what happens, as it happens."""
     async with run as events:
         async for event in events:
@@ -301,13 +301,13 @@ def session(out: Console, store: Store) -> None:
     place = SESSIONS / "tides.jsonl"
     data = place.read_bytes()
     (detected,) = transcripts.detect(data, place.name)
-    dialect = transcripts.get(detected.dialect)
-    (transcript,), drift = dialect.read_with_drift(data)
+    file_format = transcripts.get(detected.file_format)
+    (transcript,), drift = file_format.read_with_unknown(data)
     command(out, "show demo/sessions/tides.jsonl")
     thread = transcript.thread
     tokens = usage_once(entry.message for entry in thread.entries).total
     branched = ", ".join(thread.branches)
-    out.print(Line(f"  {dialect.title}: {transcript.title}; {tokens:,} tokens; branches {branched}", "bold"))
+    out.print(Line(f"  {file_format.title}: {transcript.title}; {tokens:,} tokens; branches {branched}", "bold"))
     messages = [entry.message for entry in chosen_history(thread.path(), "all")]
     for drawn in render.spoken(messages, render.View()):
         out.print(drawn)
@@ -321,10 +321,10 @@ def session(out: Console, store: Store) -> None:
         lost = f"{count(len(written.losses), 'thing')} on the receipt" if written.losses else "nothing lost"
         out.print(Line(f"  {size}, {lost}"))
     command(out, "import demo/sessions; palaver export e8d31 --as claude_code")
-    reader = dialect.reader()
+    reader = file_format.reader()
     taken = [each for each in Filing(store).take([*reader.feed(data), *reader.finish()]) if isinstance(each, Filed)]
     kept = store.load(taken[0].thread)
-    back = dialect.write(Transcript(kept, metadata=store.info(kept.id).metadata)).body
+    back = file_format.write(Transcript(kept, metadata=store.info(kept.id).metadata)).body
     out.print(Line("  the same file, byte for byte" if back == data else "  failed: another file", "green"))
 
 
@@ -414,7 +414,7 @@ def main() -> int:
     out.print(
         Line(
             "Try it: palaver chat --model demo, palaver show FILE, palaver context FILE, palaver convert FILE "
-            "--to WIRE, palaver dialects, palaver swarm demo/harbour.py.",
+            "--to WIRE, palaver transcript formats, palaver swarm demo/harbour.py.",
             "dim",
         )
     )

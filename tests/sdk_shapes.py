@@ -8,7 +8,7 @@
   where their types allow it; bedrock through botocore's service model (its validator for requests,
   its response parser and then the validator for replies).
 
-Accents deviate from their wire's home SDK; `ACCENTS_APART` names where recorded traffic does.
+Variants deviate from their wire's home SDK; `VARIANTS_APART` names where recorded traffic does.
 """
 
 import base64
@@ -38,9 +38,9 @@ from palaver.testing.tables import row
 
 Body = dict[str, Any]
 
-# Wire, accent (as `rules.accent_of` names it) and direction of recorded traffic that
+# Wire, variant (as `rules.variant_of` names it) and direction of recorded traffic that
 # the home SDK's types do not describe, and what it is that they do not know.
-ACCENTS_APART = {
+VARIANTS_APART = {
     (
         "openai_chat",
         "mistral",

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.finding("F-93")
         ("src/palaver/wires/cohere_chat/encode.py", "tests/wires/cohere_chat"),
         ("src/palaver/wires/cohere_chat/encode.py", "tests/wires/test_laws.py"),
         ("tests/core/test_values.py", "tests/core/test_values.py"),
-        ("tests/dialects/files/atif/newer.json", "tests/dialects"),
+        ("tests/transcripts/files/atif/newer.json", "tests/transcripts"),
         ("tests/corpus.py", "tests"),
         ("README.md", "tests/docs"),
         ("constraints.txt", None),

@@ -22,5 +22,5 @@ freeze() { # FILE TITLE PIP-ARGUMENT...
 
 freeze constraints.txt "The versions that are tested" --editable '.[dev]'
 freeze bench/constraints.txt "The versions that are measured against" --editable . --requirement bench/peers.txt
-freeze tests/dialects/peers/constraints.txt "The versions that own the formats" --editable . \
-    --requirement tests/dialects/peers/requirements.txt
+freeze tests/transcripts/peers/constraints.txt "The versions that own the formats" --editable . \
+    --requirement tests/transcripts/peers/requirements.txt

@@ -12,7 +12,7 @@ from typing import Any
 
 import palaver as p
 from palaver.agent import Agent, Limits, ToolContext, function_tool
-from palaver.agent.compaction import Compacting
+from palaver.agent.compaction import Compactor
 from palaver.agent.events import ContextCompacted
 from palaver.agent.middleware import Middleware, Step
 from palaver.agent.tool_output import text_of
@@ -213,7 +213,7 @@ def agent_of(provider: Provider) -> Agent:
         model,
         instructions="You walk through an archive.",
         tools=[open_box],
-        middleware=[Compacting(provider.stages), Asides()],
+        middleware=[Compactor(provider.stages), Asides()],
         limits=Limits(iterations=1_000_000, repeats="run"),
     )
 

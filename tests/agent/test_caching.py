@@ -8,7 +8,7 @@ import pytest
 
 import palaver as p
 from palaver import wires
-from palaver.agent import Caching, Middleware
+from palaver.agent import Middleware, PromptCache
 from palaver.core import canonical
 from palaver.core.errors import MessageError
 from palaver.testing.rules import check_request
@@ -40,7 +40,7 @@ async def _bodies(wire, *middleware):
 @pytest.mark.anyio
 @pytest.mark.parametrize("wire", wires.names())
 async def test_an_agent_says_marks_and_keeps_none(wire):
-    bodies, run = await _bodies(wire, Caching(step=50))
+    bodies, run = await _bodies(wire, PromptCache(step=50))
     assert [check_request(wire, body) for body in bodies] == [[]] * 4
     assert grows(wire, bodies)
     assert not any("cache_control" in canonical.encode(entry.message).decode() for entry in run.path)
@@ -48,7 +48,7 @@ async def test_an_agent_says_marks_and_keeps_none(wire):
 
 @pytest.mark.anyio
 async def test_the_messages_wire_is_asked_to_move_the_mark_itself():
-    bodies, _ = await _bodies("anthropic_messages", Caching())
+    bodies, _ = await _bodies("anthropic_messages", PromptCache())
     for body in bodies:
         assert body.count(b"cache_control") == 3  # the top level, the tools, the system prompt
         assert b'"cache_control":{"type":"ephemeral"},"messages"' in body
@@ -56,7 +56,7 @@ async def test_the_messages_wire_is_asked_to_move_the_mark_itself():
 
 @pytest.mark.anyio
 async def test_the_thread_names_the_cache():
-    bodies, _ = await _bodies("openai_responses", Caching())
+    bodies, _ = await _bodies("openai_responses", PromptCache())
     keys = {body.split(b'"prompt_cache_key":"')[1].split(b'"')[0] for body in bodies}
     assert len(keys) == 1
     assert keys != {b""}
@@ -65,7 +65,7 @@ async def test_the_thread_names_the_cache():
 @pytest.mark.anyio
 @pytest.mark.row("CBF-15")
 async def test_the_marks_of_codebuff_move_with_every_turn():
-    bodies, _ = await _bodies("anthropic_messages", Caching("turns"))
+    bodies, _ = await _bodies("anthropic_messages", PromptCache("turns"))
     assert all(1 <= body.count(b"cache_control") <= 4 for body in bodies)
     assert not all(after.startswith(before.removesuffix(b"]}")) for before, after in pairwise(bodies))
 
@@ -74,7 +74,7 @@ async def test_the_marks_of_codebuff_move_with_every_turn():
 @pytest.mark.row("CBF-15")
 async def test_without_marks_the_bodies_are_what_they_were():
     plain, _ = await _bodies("anthropic_messages")
-    off, _ = await _bodies("anthropic_messages", Caching(None))
+    off, _ = await _bodies("anthropic_messages", PromptCache(None))
     assert plain == off
 
 
@@ -89,9 +89,9 @@ async def test_a_session_encodes_what_is_new(monkeypatch):
         real(self, *given, **more)
 
     monkeypatch.setattr(RequestEncoder, "__init__", counted)
-    await _bodies("anthropic_messages", Caching())
+    await _bodies("anthropic_messages", PromptCache())
     assert len(made) == 1
-    await _bodies("anthropic_messages", Caching("turns"))
+    await _bodies("anthropic_messages", PromptCache("turns"))
     assert len(made) > 2
 
 
@@ -101,10 +101,10 @@ async def test_a_plan_that_the_prompt_has_stays():
         async def wrap_model_call(self, prompt, context, call):
             return await call(prompt.replace(cache=CachePlan(key="mine")))
 
-    bodies, _ = await _bodies("openai_chat", Own(), Caching())
+    bodies, _ = await _bodies("openai_chat", Own(), PromptCache())
     assert all(b'"prompt_cache_key":"mine"' in body for body in bodies)
 
 
 def test_a_step_is_at_least_one():
     with pytest.raises(MessageError):
-        Caching(step=0)
+        PromptCache(step=0)

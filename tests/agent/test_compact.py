@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.agent import Agent, Compacting, Compaction, approve, compact, undo
+from palaver.agent import Agent, Compaction, Compactor, approve, compact, undo
 from palaver.agent.approvals import left_open
 from palaver.agent.compaction import Summariser
 from palaver.agent.events import ContextCompacted, Warned
@@ -233,7 +233,7 @@ async def test_a_result_that_fills_the_window_is_named_and_can_be_cut(store):
     thread = begun(
         store, [p.user("read it"), p.assistant(call("read", id="c")), p.tool("line\n" * 50_000, tool_call_id="c")]
     )
-    agent = Agent(ScriptedModel([], then=answer), middleware=[Compacting(window=16_000)])
+    agent = Agent(ScriptedModel([], then=answer), middleware=[Compactor(window=16_000)])
     for prompt in (None, "please go on"):
         warned = []
         run = await agent.run(
@@ -303,7 +303,7 @@ async def test_a_compaction_gives_the_tokens_of_what_is_sent_next(store, talks, 
 @pytest.mark.parametrize("steps", [20, 29, 38])
 async def test_a_compaction_in_a_run_ends_at_what_the_model_is_sent(steps):
     thread, heard = begun(None, long(steps, 21, talks=True)), []
-    made = Agent(ScriptedModel([], then="## State\nAll is well."), middleware=[Compacting(window=5_000)], name="A")
+    made = Agent(ScriptedModel([], then="## State\nAll is well."), middleware=[Compactor(window=5_000)], name="A")
     await made.run("And now?", thread=thread, on_event=heard.append)
     compacted = [each for each in heard if isinstance(each, ContextCompacted)]
     assert compacted

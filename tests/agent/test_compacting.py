@@ -10,7 +10,7 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, Limits, Middleware, Run, ToolContext, function_tool, subagents
-from palaver.agent.compaction import Compacting
+from palaver.agent.compaction import Compactor
 from palaver.agent.events import ContextCompacted, SubagentEvent, Warned
 from palaver.context.compaction import pipeline
 from palaver.context.plan import Stage
@@ -72,7 +72,7 @@ class Looking:
 
 def agent(script, *, window=20_000, stages=None, **how):
     can = Capabilities(window=window, max_output=1_000)
-    middleware = Compacting(stages) if stages is not None else Compacting()
+    middleware = Compactor(stages) if stages is not None else Compactor()
     return Agent(
         ScriptedModel([], then=script, capabilities=can), tools=[look], middleware=[middleware], result_limit=None,
         limits=LIMITS, **how,
@@ -218,7 +218,7 @@ async def test_a_summary_that_hangs_is_given_up():
     made = Agent(
         ScriptedModel([], then=script, capabilities=can),
         tools=[look],
-        middleware=[Compacting(SUMMARISES, model=slow, seconds=0.01)],
+        middleware=[Compactor(SUMMARISES, model=slow, seconds=0.01)],
         result_limit=None,
     )
     with anyio.fail_after(20):
@@ -266,7 +266,7 @@ async def test_no_two_calls_have_one_idempotency_key():
     can = Capabilities(window=16_000, max_output=1_000)
     made = Agent(
         ScriptedModel([], then=script, capabilities=can), tools=[note],
-        middleware=[Compacting(pipeline())], result_limit=None, limits=LIMITS,
+        middleware=[Compactor(pipeline())], result_limit=None, limits=LIMITS,
     )  # fmt: skip
     run, compacted = await watched(made, "Note all.")
     assert run.ok
@@ -283,7 +283,7 @@ async def test_a_result_that_would_take_what_is_left_is_cut_when_it_comes():
 
     script = [p.assistant(p.ToolCall("h", "huge", "{}")), "done"]
     can = Capabilities(window=20_000, max_output=1_000)
-    made = Agent(ScriptedModel(script, capabilities=can), tools=[huge], middleware=[Compacting()], result_limit=None)
+    made = Agent(ScriptedModel(script, capabilities=can), tools=[huge], middleware=[Compactor()], result_limit=None)
     run = await made.run("Get it.")
     assert run.ok
     (result,) = [m for m in run.messages if m.role == "tool"]
@@ -336,7 +336,7 @@ async def test_behind_middleware_that_changes_the_messages_nothing_is_compacted_
     thread = long_thread()
     before = [entry.message for entry in thread.path()]
     model = ScriptedModel(["done"], capabilities=Capabilities(window=12_000, max_output=1_000))
-    made = Agent(model, middleware=[Redacting(), Compacting()])
+    made = Agent(model, middleware=[Redacting(), Compactor()])
     async with made.start("My secret.", thread=thread) as running:
         warned = [event.text for event in await all_of(running) if isinstance(event, Warned)]
     assert ["before" in text for text in warned] == [True]
@@ -351,7 +351,7 @@ async def test_middleware_that_changes_the_messages_stands_behind():
     thread = long_thread()
     can = Capabilities(window=12_000, max_output=1_000)
     model = ScriptedModel([], then=lambda prompt: "They looked." if asks(prompt) else "done", capabilities=can)
-    run, compacted = await watched(Agent(model, middleware=[Compacting(), Redacting()]), "My secret.", thread=thread)
+    run, compacted = await watched(Agent(model, middleware=[Compactor(), Redacting()]), "My secret.", thread=thread)
     assert run.ok
     assert compacted
     assert "secret" not in model.asked[-1].messages[-1].text
@@ -376,7 +376,7 @@ async def test_an_overflow_in_the_middle_of_an_answer_keeps_it_and_compacts_the_
         return broke if len(asked) == 1 else "done"
 
     thread = long_thread()
-    made = Agent(ScriptedModel([], then=script, capabilities=Capabilities(window=1_000_000)), middleware=[Compacting()])
+    made = Agent(ScriptedModel([], then=script, capabilities=Capabilities(window=1_000_000)), middleware=[Compactor()])
     run, compacted = await watched(made, "And?", thread=thread)
     assert run.ok, run.reason
     assert compacted
@@ -406,7 +406,7 @@ async def test_an_answer_that_the_end_of_the_window_cut_off_teaches_how_large_it
 
     made = Agent(
         ScriptedModel([], then=script, capabilities=Capabilities(window=1_000_000)),
-        middleware=[Compacting()],
+        middleware=[Compactor()],
         limits=Limits(continue_cut=True),
     )
     run, compacted = await watched(made, "And?", thread=long_thread())
@@ -420,7 +420,7 @@ async def test_an_answer_as_long_as_it_may_be_teaches_nothing():
     cut = p.assistant("It is", finish_reason="length", finish_reason_raw="max_tokens", usage=p.Usage(output=100))
     script = [cut, "done"]
     made = Agent(
-        ScriptedModel(script, capabilities=Capabilities(window=1_000_000)), middleware=[Compacting()],
+        ScriptedModel(script, capabilities=Capabilities(window=1_000_000)), middleware=[Compactor()],
         limits=Limits(continue_cut=True),
     )  # fmt: skip
     _, compacted = await watched(made, "And?", thread=long_thread())
@@ -451,7 +451,7 @@ async def test_another_writer_at_the_time_of_a_compaction_fails_the_run_and_lose
 
         can = Capabilities(window=12_000, max_output=1_000)
         model = ScriptedModel([], then=other, capabilities=can)
-        run = await Agent(model, middleware=[Compacting(SUMMARISES)]).run("And?", thread=store.open("t"))
+        run = await Agent(model, middleware=[Compactor(SUMMARISES)]).run("And?", thread=store.open("t"))
         assert run.outcome == "failed"
         assert isinstance(run.error, ConflictError)
         assert "moved on" in run.reason
@@ -459,7 +459,7 @@ async def test_another_writer_at_the_time_of_a_compaction_fails_the_run_and_lose
         assert [m.text for m in again.messages][-2:] == ["And?", "Somebody else."]
         assert len(again.messages) == 82
         assert store.verify().ok
-        later = Agent(ScriptedModel([], then=lambda _: "done", capabilities=can), middleware=[Compacting()])
+        later = Agent(ScriptedModel([], then=lambda _: "done", capabilities=can), middleware=[Compactor()])
         assert (await later.run("And now?", thread=again)).ok
 
 
@@ -476,7 +476,7 @@ async def test_a_run_that_fails_right_behind_a_compaction_is_resumed(stored):
     with MemoryStore() as store:
         thread = long_thread(store.open("t") if stored else None)
         can = Capabilities(window=12_000, max_output=1_000)
-        made = Agent(ScriptedModel([], then=script, capabilities=can), middleware=[Compacting(SUMMARISES)])
+        made = Agent(ScriptedModel([], then=script, capabilities=can), middleware=[Compactor(SUMMARISES)])
         run, compacted = await watched(made, "And?", thread=thread)
         assert run.outcome == "failed"
         assert compacted
@@ -496,7 +496,7 @@ async def test_a_cancel_at_any_time_of_a_compaction_leaves_a_whole_thread(tmp_pa
         long_thread(store.open("t"))
         can = Capabilities(window=12_000, max_output=1_000)
         model = ScriptedModel([], then=lambda prompt: "They looked." if asks(prompt) else "done", capabilities=can)
-        made = Agent(model, middleware=[Compacting(SUMMARISES)])
+        made = Agent(model, middleware=[Compactor(SUMMARISES)])
         with anyio.move_on_after(when):
             await made.run("And?", thread=store.open("t"))
         again = store.open("t")
@@ -527,7 +527,7 @@ async def test_what_a_summary_used_counts_in_usage_cost_and_limits():
 
     can = Capabilities(window=12_000, max_output=1_000)
     model = ScriptedModel([], then=script, capabilities=can)
-    made = Agent(model, middleware=[Compacting(SUMMARISES)], prices=lambda _, usage: usage.total / 1000)
+    made = Agent(model, middleware=[Compactor(SUMMARISES)], prices=lambda _, usage: usage.total / 1000)
     run = await made.run("And?", thread=long_thread())
     assert run.usage.input >= 5_010
     assert run.cost == pytest.approx(run.usage.total / 1000)
@@ -535,7 +535,7 @@ async def test_what_a_summary_used_counts_in_usage_cost_and_limits():
 
 @pytest.mark.anyio
 async def test_one_object_serves_an_agent_and_its_sub_agent():
-    shared = Compacting(SUMMARISES)
+    shared = Compactor(SUMMARISES)
     can = Capabilities(window=20_000, max_output=1_000)
     child = Agent(
         ScriptedModel([], then=Looking(20), capabilities=can), name="child", tools=[look], middleware=[shared],
@@ -562,6 +562,6 @@ async def test_a_summary_that_breaks_off_is_paid_for():
         return p.assistant("done", usage=p.Usage(input=10, output=1))
 
     model = ScriptedModel([], then=script, capabilities=Capabilities(window=12_000, max_output=1_000))
-    run = await Agent(model, middleware=[Compacting(SUMMARISES)]).run("And?", thread=long_thread())
+    run = await Agent(model, middleware=[Compactor(SUMMARISES)]).run("And?", thread=long_thread())
     assert run.ok
     assert run.usage.input == 5_010

@@ -11,7 +11,7 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, function_tool, journal as journal_module
-from palaver.agent.compaction import Compacting
+from palaver.agent.compaction import Compactor
 from palaver.agent.events import ContextCompacted
 from palaver.context.plan import Stage
 from palaver.context.rewrite import is_record
@@ -48,7 +48,7 @@ async def cancelled_at(stop, thread):
     """Run with a compaction, cancelled at its ``stop``-th await; give how many there were."""
     points = Points(stop)
     model = TracedModel(ScriptedModel([], then=answers, capabilities=Capabilities(window=6_000, max_output=1)), points)
-    agent = Agent(model, tools=[look], middleware=[Compacting((Stage("auto", summarising(keep=2), 0.5),))])
+    agent = Agent(model, tools=[look], middleware=[Compactor((Stage("auto", summarising(keep=2), 0.5),))])
     with anyio.CancelScope() as scope:
         points.then = scope.cancel
         await agent.run("And now?", thread=thread)
@@ -121,7 +121,7 @@ async def test_a_cold_cache_is_the_time_to_clear(minutes, cleared):
     weight = 40 * len(text) * 2 // 9
     can = Capabilities(window=int(weight / 0.6) + 13_000, max_output=1)
     model = ScriptedModel(["Well."], capabilities=can)
-    agent = Agent(model, tools=[look], middleware=[Compacting()])
+    agent = Agent(model, tools=[look], middleware=[Compactor()])
     run = await agent.run("And now?", thread=thread, on_event=lambda e: events.append(e))  # noqa: PLW0108
     assert run.ok
     results = [m.text for m in model.asked[0].messages if m.role == "tool"]

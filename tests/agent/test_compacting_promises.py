@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 import palaver as p
 from palaver import wires
 from palaver.agent import Agent, function_tool
-from palaver.agent.compaction import Compacting
+from palaver.agent.compaction import Compactor
 from palaver.agent.events import ContextCompacted
 from palaver.agent.journal import ReplayView
 from palaver.context import plan_of
@@ -78,7 +78,7 @@ class Played:
         )
         self.turns = iter([answer, "done"])
         self.agent = Agent(
-            ScriptedModel([], then=self.turn, capabilities=can), tools=[look], middleware=[Compacting(stages)]
+            ScriptedModel([], then=self.turn, capabilities=can), tools=[look], middleware=[Compactor(stages)]
         )
         self.run = anyio.run(lambda: self.agent.run("And now?", thread=self.thread, on_event=self.saw))
 

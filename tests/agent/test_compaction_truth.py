@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec import Struct
 
 import palaver as p
-from palaver.agent import Agent, Compacting, compact
+from palaver.agent import Agent, Compactor, compact
 from palaver.agent.events import ContextCompacted
 from palaver.agent.journal import ReplayView
 from palaver.core.errors import ContextOverflowError
@@ -181,7 +181,7 @@ def test_the_loop_says_what_the_next_report_says(
         return p.assistant("Done.", usage=p.Usage(input=size, output=2))
 
     run = anyio.run(
-        lambda: Agent(model(answer, window * 2), middleware=[Compacting()]).run(
+        lambda: Agent(model(answer, window * 2), middleware=[Compactor()]).run(
             "And now?", thread=thread, on_event=lambda e: events.append(e) if isinstance(e, ContextCompacted) else None
         )
     )
@@ -230,7 +230,7 @@ def test_a_prompt_that_was_too_long_is_not_sent_again_as_it_was() -> None:
     for _ in range(10):
         thread.append(p.assistant("answer " * 200, reasoning=p.Reasoning("think " * 1_000, **PROOF)))
         thread.append(p.user("more " * 800))
-    run = anyio.run(lambda: Agent(model(answer), middleware=[Compacting()]).run("go on", thread=thread))
+    run = anyio.run(lambda: Agent(model(answer), middleware=[Compactor()]).run("go on", thread=thread))
     assert run.ok
     assert sizes[1] <= sizes[0] // 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import palaver as p
-from palaver.agent import Agent, Compacting, function_tool
+from palaver.agent import Agent, Compactor, function_tool
 from palaver.agent.agent import RESULT_LIMIT
 from palaver.models import Capabilities, ScriptedModel
 from palaver.store.memory import MemoryStore
@@ -35,13 +35,13 @@ def offered(model):
 
 async def test_an_agent_without_tools_offers_none():
     model = ScriptedModel(["hi"])
-    await Agent(model, middleware=[Compacting()]).run("hello")
+    await Agent(model, middleware=[Compactor()]).run("hello")
     assert offered(model) == [[]]
 
 
 async def test_the_tools_are_offered_from_the_first_cut_result_on():
     model = ScriptedModel([looking(9, "a"), looking(RESULT_LIMIT + 1, "b"), looking(9, "c"), "done", "again", "anew"])
-    agent = Agent(model, tools=[look], middleware=[Compacting()])
+    agent = Agent(model, tools=[look], middleware=[Compactor()])
     store = MemoryStore()
     thread = store.open(store.create().id)
     run = await agent.run("go", thread=thread)
@@ -54,6 +54,6 @@ async def test_the_tools_are_offered_from_the_first_cut_result_on():
 async def test_the_tools_are_offered_in_the_call_before_which_the_conversation_was_compacted():
     said = [p.user("text " * 4_000), p.assistant("Yes.")] * 6
     model = ScriptedModel([], then="Summary.", capabilities=Capabilities(window=16_000))
-    run = await Agent(model, tools=[look], middleware=[Compacting()]).run([*said, p.user("And?")])
+    run = await Agent(model, tools=[look], middleware=[Compactor()]).run([*said, p.user("And?")])
     assert run.ok, run.reason
     assert offered(model)[-1] == ["look", *READING]

@@ -8,7 +8,7 @@ import pytest
 from msgspec import Struct
 
 import palaver as p
-from palaver.agent import Agent, Compacting, Limits, approve, events, function_tool
+from palaver.agent import Agent, Compactor, Limits, approve, events, function_tool
 from palaver.agent.agent import AgentFields
 from palaver.core import events as core_events
 from palaver.core.errors import MessageError, PalaverError
@@ -58,7 +58,7 @@ def test_a_limit_that_is_no_whole_number_is_refused(given):
     with pytest.raises(MessageError, match="iterations"):
         Limits(iterations=given)
     with pytest.raises(MessageError, match="window"):
-        Compacting(window=given)
+        Compactor(window=given)
     with pytest.raises(MessageError, match="result_limit"):
         agent(result_limit=given)
 

@@ -172,7 +172,7 @@ async def test_a_result_that_is_denied_behind_a_failed_tool_says_that_it_was_sta
     assert "abc" not in text
 
 
-class Waiting(Middleware):
+class PendingApprovals(Middleware):
     """Waits for ever before the tool, or behind it."""
 
     def __init__(self, before):
@@ -202,7 +202,7 @@ async def test_a_call_whose_middleware_takes_too_long_says_whether_the_tool_ran(
         ran.append((a, b))
         return a + b
 
-    run = await Agent(ScriptedModel([calling(), "ok"]), tools=[add], middleware=[Waiting(before)]).run("x")
+    run = await Agent(ScriptedModel([calling(), "ok"]), tools=[add], middleware=[PendingApprovals(before)]).run("x")
     assert (run.messages[2].text, bool(ran)) == (text, not before)
 
 

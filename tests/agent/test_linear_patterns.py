@@ -36,7 +36,7 @@ SCHEMAS = {
     "not": ({"properties": {"x": {"not": {"not": {"pattern": EVIL}}}}}, {"x": BAD}),
     "dependentSchemas": ({"dependentSchemas": {"x": {"properties": {"x": {"pattern": EVIL}}}}}, {"x": BAD}),
     **{
-        f"another dialect, {draft}": (
+        f"another transcript format, {draft}": (
             {"properties": {"x": {"$schema": f"http{draft}/schema#", "pattern": EVIL}}},
             {"x": BAD},
         )

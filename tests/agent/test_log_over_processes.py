@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 import palaver as p
-from palaver.agent import Agent, Compacting, approve, compact, function_tool, undo
+from palaver.agent import Agent, Compactor, approve, compact, function_tool, undo
 from palaver.agent.subagents import subagents
 from palaver.models.capabilities import Capabilities
 from palaver.models.scripted import ScriptedModel
@@ -64,10 +64,10 @@ def step(folder: Path, number: int) -> None:
         model = ScriptedModel([], then=then(f"{name}{number}"), capabilities=WINDOW)
         return Agent(model, name=name, tools=[send], **how)
 
-    kid = agent("kid", middleware=[Compacting()])
+    kid = agent("kid", middleware=[Compactor()])
     boss = agent(
         "boss",
-        middleware=[Compacting(), subagents([kid])],
+        middleware=[Compactor(), subagents([kid])],
         policy=decided_by_people,
         log=JsonlLog(folder / "log"),
     )

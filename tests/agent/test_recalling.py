@@ -8,7 +8,7 @@ import pytest
 
 import palaver as p
 from palaver.agent import Agent, function_tool
-from palaver.agent.compaction import Compacting
+from palaver.agent.compaction import Compactor
 from palaver.agent.results import found_in
 from palaver.context.plan import Stage
 from palaver.context.summary_stage import summarising
@@ -44,7 +44,7 @@ def thread_of(*messages):
 
 
 def asking(thread, *script, **how):
-    return Agent(ScriptedModel([*script, "done"]), middleware=[Compacting()], **how).run("?", thread=thread)
+    return Agent(ScriptedModel([*script, "done"]), middleware=[Compactor()], **how).run("?", thread=thread)
 
 
 async def searched(thread, **arguments):
@@ -159,7 +159,7 @@ async def test_what_a_summary_stands_for_is_found_and_read_in_another_process(tm
         number = None if summed(prompt) else next(asked, None)
         return summed(prompt) or "done" if number is None else call("look", f"c{number}", n=number)
 
-    made = Agent(ScriptedModel([], then=script, capabilities=WINDOW), tools=[look], middleware=[Compacting(SUMMARISES)])
+    made = Agent(ScriptedModel([], then=script, capabilities=WINDOW), tools=[look], middleware=[Compactor(SUMMARISES)])
     if not stored:
         thread = Thread()
         await made.run("Look at all.", thread=thread)
@@ -176,7 +176,7 @@ async def test_what_a_summary_stands_for_is_found_and_read_in_another_process(tm
             ]
         )
         model = ScriptedModel([], then=lambda prompt: summed(prompt) or next(turns), capabilities=WINDOW)
-        run = await Agent(model, tools=[look], middleware=[Compacting(SUMMARISES)]).run("Page 2?", thread=again)
+        run = await Agent(model, tools=[look], middleware=[Compactor(SUMMARISES)]).run("Page 2?", thread=again)
         assert not any("15838" in m.text for m in model.asked[-3].messages)
         found, read = [m.text for m in run.messages if m.role == "tool"]
         assert "- c2 (result of look" in found
@@ -184,8 +184,8 @@ async def test_what_a_summary_stands_for_is_found_and_read_in_another_process(tm
 
 
 def test_the_tools_are_the_same_for_every_agent():
-    assert Compacting().tools is Compacting(SUMMARISES).tools
-    assert [tool.name for tool in Compacting().tools] == ["read_result", "search_history"]
+    assert Compactor().tools is Compactor(SUMMARISES).tools
+    assert [tool.name for tool in Compactor().tools] == ["read_result", "search_history"]
 
 
 def test_what_was_flushed_is_not_found():

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import palaver as p
-from palaver.agent import Agent, Compacting, approve, function_tool, tool_output
-from palaver.agent.results import Spilling
+from palaver.agent import Agent, Compactor, approve, function_tool, tool_output
+from palaver.agent.results import Offload
 from palaver.agent.scripted_agent import Scripted, call_of
 from palaver.models.capabilities import Capabilities
 from palaver.models.scripted import ScriptedModel
@@ -50,7 +50,7 @@ def ran(texts: Any, window: Any, *, limit: Any = None, eager: Any = False, first
     model = ScriptedModel(
         [p.assistant(*calls), "Done."], capabilities=Capabilities(window=window, max_output=1), name="one/model"
     )
-    middleware = [Compacting(), *first]
+    middleware = [Compactor(), *first]
     agent = Agent(model, instructions=LONG, tools=[look], middleware=middleware, result_limit=limit, eager=eager, **how)
     run = agent.run_sync("Look.")
     assert run.ok, run.reason
@@ -112,7 +112,7 @@ def test_the_results_of_a_turn_never_exceed_their_total(
     sizes: Any, window: Any, eager: Any, limit: Any, spilled: Any
 ) -> None:
     texts = [character * size for character, size in sizes]
-    found = results(ran(texts, window, limit=limit, eager=eager, first=[Spilling(3_000)] if spilled else []))
+    found = results(ran(texts, window, limit=limit, eager=eager, first=[Offload(3_000)] if spilled else []))
     left = max(message.metadata[f"{KEY}remaining_tokens"] for message in found)
     total = min(max(left * 35 // 100, 256), 8192)
     assert sum(len(spoken(message.text).encode("utf-8", "surrogatepass")) // 4 for message in found) <= total
@@ -173,7 +173,7 @@ def test_results_that_wait_for_a_decision_have_a_budget_in_another_process(tmp_p
 
     def agent(*script: Any) -> Any:
         model = ScriptedModel(script, capabilities=Capabilities(window=100_000, max_output=1))
-        return Agent(model, tools=[send], middleware=[Compacting()], policy={"send": "ask"}, result_limit=None)
+        return Agent(model, tools=[send], middleware=[Compactor()], policy={"send": "ask"}, result_limit=None)
 
     calls = [p.ToolCall(f"c{n}", "send", json.dumps({"at": n})) for n in range(8)]
     with SQLiteStore(tmp_path / "t.db") as store:
@@ -188,7 +188,7 @@ def test_results_that_wait_for_a_decision_have_a_budget_in_another_process(tmp_p
     assert all(len(message.text) < 1024 * 4 + 400 for message in found)
 
 
-@pytest.mark.parametrize("middleware", [Compacting(), Spilling()])
+@pytest.mark.parametrize("middleware", [Compactor(), Offload()])
 def test_a_script_gets_the_whole_result_of_its_hidden_call(middleware: Any) -> None:
     @function_tool
     def look() -> str:

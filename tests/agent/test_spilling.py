@@ -9,7 +9,7 @@ import pytest
 import palaver as p
 from palaver.agent import Agent, function_tool, tool_output
 from palaver.agent.events import ValuesChanged
-from palaver.agent.results import Spilling, whole_result
+from palaver.agent.results import Offload, whole_result
 from palaver.agent.todos import INSTRUCTIONS, Todo, TodoList
 from palaver.agent.tool_output import compress
 from palaver.core.errors import MessageError
@@ -41,7 +41,7 @@ def image() -> list[object]:
 
 
 def reader(*script, spilling=None, tools=(fetch, image), **how):
-    return Agent(ScriptedModel([*script, "done"]), tools=tools, middleware=[spilling or Spilling(600)], **how)
+    return Agent(ScriptedModel([*script, "done"]), tools=tools, middleware=[spilling or Offload(600)], **how)
 
 
 def results(run):
@@ -114,7 +114,7 @@ async def test_what_the_loop_itself_cut_is_read_by_the_same_tool():
     made = reader(
         call("fetch"),
         call("read_result", "r", handle="c1", start=100, length=9),
-        spilling=Spilling(10**6),
+        spilling=Offload(10**6),
         result_limit=100,
     )
     cut, read = results(await made.run("x"))
@@ -126,11 +126,11 @@ async def test_what_the_loop_itself_cut_is_read_by_the_same_tool():
 
 @pytest.mark.anyio
 async def test_media_stay_and_small_results_are_left_alone():
-    run = await reader(call("image"), spilling=Spilling(900)).run("x")
+    run = await reader(call("image"), spilling=Offload(900)).run("x")
     _, media = results(run)[0].content
     assert isinstance(media, p.Image)
     assert whole_result(run.path, "c1") == "a" * 500 + "\n" + "b" * 500
-    small = await reader(call("image"), spilling=Spilling(2000)).run("x")
+    small = await reader(call("image"), spilling=Offload(2000)).run("x")
     assert len(results(small)[0].content) == 3
     assert whole_result(small.path, "c1") == "a" * 500 + "\n" + "b" * 500, "from the message itself"
 
@@ -160,7 +160,7 @@ async def test_output_may_be_compressed():
         """Logs."""
         return lines
 
-    made = reader(call("logs"), spilling=Spilling(1000, shorten=compress), tools=[logs])
+    made = reader(call("logs"), spilling=Offload(1000, shorten=compress), tools=[logs])
     run = await made.run("x")
     assert results(run)[0].text == (
         f"{compress(lines)}\n[Shortened from 25003 characters. "
@@ -171,7 +171,7 @@ async def test_output_may_be_compressed():
 
 def test_head_and_tail_fit():
     with pytest.raises(MessageError):
-        Spilling(100, head=90, tail=20)
+        Offload(100, head=90, tail=20)
 
 
 # -- the todo list -----------------------------------------------------------------------------------------------------

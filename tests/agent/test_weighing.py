@@ -12,10 +12,10 @@ import tiktoken
 
 import palaver as p
 from palaver.agent import Agent, Limits, function_tool
-from palaver.agent.compaction import Compacting
+from palaver.agent.compaction import Compactor
 from palaver.agent.events import ContextCompacted
 from palaver.agent.middleware import RunContext
-from palaver.agent.token_budget import Weighing
+from palaver.agent.token_budget import TokenBudget
 from palaver.context.plan import capacity
 from palaver.core.errors import ContextOverflowError, OverloadedError
 from palaver.models.capabilities import Capabilities
@@ -62,7 +62,7 @@ def weighed(
     thread = Thread()
     thread.append(*messages)
     asked = Prompt(messages=thread.path().messages, **prompt)
-    found = Weighing(model, window=window, counter=counter)
+    found = TokenBudget(model, window=window, counter=counter)
     around = context(model, thread, limits=limits or Limits())
     return found, asked, around, found.measure(asked, around)
 
@@ -92,7 +92,7 @@ def test_a_counter_counts_in_place_of_the_estimate() -> None:
 @pytest.mark.anyio
 async def test_a_run_counts_with_the_counter_it_was_given() -> None:
     async def ran(**how: Any) -> Any:
-        made = Agent(of(20_000, then="done"), middleware=[Compacting(**how)])
+        made = Agent(of(20_000, then="done"), middleware=[Compactor(**how)])
         async with made.start("word " * 4_000) as running:
             return [event async for event in running if isinstance(event, ContextCompacted)]
 
@@ -143,7 +143,7 @@ async def test_a_chain_whose_second_model_reads_less_is_compacted_to_that() -> N
     thread = Thread()
     for n in range(60):
         thread.append(p.user(f"{n}: " + "text " * 1_600), p.assistant("Yes."))
-    run = await Agent(chain, middleware=[Compacting(model=of(40_000, then=second))]).run("And?", thread=thread)
+    run = await Agent(chain, middleware=[Compactor(model=of(40_000, then=second))]).run("And?", thread=thread)
     assert run.ok, run.reason
     assert len(sizes) == 2
     assert sizes[0] > 400_000
@@ -163,12 +163,12 @@ async def test_many_huge_results_at_once_do_not_overflow_together(eager: Any, te
 
     calls = [p.ToolCall(f"c{n}", "huge", f'{{"n": {n}}}') for n in range(8)]
     model = of(60_000, p.assistant(*calls), "done")
-    made = Agent(model, tools=[huge], middleware=[Compacting()], result_limit=None, eager=eager)
+    made = Agent(model, tools=[huge], middleware=[Compactor()], result_limit=None, eager=eager)
     run = await made.run("Get it.")
     assert run.ok
     asked = model.asked[1]
     assert_valid(asked.messages)
-    found = Weighing(model, window=None, counter=None)
+    found = TokenBudget(model, window=None, counter=None)
     around = context(model)
     assert found.measure(asked, around).tokens <= found.capacity(asked, around)
     results = [message for message in asked.messages if message.role == "tool"]

@@ -72,7 +72,7 @@ def test_the_same_wire_gives_the_same_values(run, saved, chat):
     assert run("convert", saved(chat), "--to", "openai_chat").json == chat
 
 
-def test_an_accent_is_fitted_though_its_wire_is_the_same(run, saved):
+def test_a_variant_is_fitted_though_its_wire_is_the_same(run, saved):
     body = {"model": "gpt-5", "messages": [{"role": "developer", "content": "be brief"}, HI]}
     done = run("convert", saved(body), "--to", "openai_chat:groq")
     assert done.json["messages"][0]["role"] == "system"

@@ -266,7 +266,7 @@ def test_ctrl_c_leaves_what_was_imported_and_the_next_call_goes_on(tmp_path, kep
     for number in range(300):
         body = p.dump_conversation(p.Request(messages=(p.user(f"number {number}"), p.assistant("ok"))))
         (folder / f"{number:03}.jsonl").write_bytes(body)
-    importing = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "palaver", "import", "in"],
         cwd=tmp_path,
         env={**os.environ, "PALAVER_STORE": str(tmp_path / "palaver.db"), "PYTHONUNBUFFERED": "1"},
@@ -275,10 +275,10 @@ def test_ctrl_c_leaves_what_was_imported_and_the_next_call_goes_on(tmp_path, kep
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 (no threads here)
     )
     for _ in range(20):
-        imports.stdout.readline()
-    imports.send_signal(signal.SIGINT)
-    out, err = imports.communicate(timeout=60)
-    assert imports.returncode == 130
+        process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
     assert err.startswith(b"stopped; ")
     assert b"import again to go on" in err
     said = 20 + out.count(b"\n")

@@ -58,8 +58,8 @@ def test_a_file_of_another_wire_than_named_says_so(run, saved):
     ("args", "cause"),
     [
         (["convert", "x"], "Missing option '--to' (see palaver convert --help)"),
-        (["convert", "x", "--to", "klingon"], "no wire and no dialect is called 'klingon'"),
-        (["convert", "x", "--to", "openai_chat:klingon"], "openai_chat has no accent 'klingon'; there are groq"),
+        (["convert", "x", "--to", "klingon"], "no wire and no transcript format is called 'klingon'"),
+        (["convert", "x", "--to", "openai_chat:klingon"], "openai_chat has no variant 'klingon'; there are groq"),
         (["convert", "x", "--to", "palaver", "--from", "klingon"], "no wire 'klingon'"),
         (["convert", "x", "--to", "palaver", "--losses", "hide"], "Invalid value for '--losses'"),
         (["show"], "Missing argument 'FILE|THREAD[@PLACE]' (see palaver show --help)"),

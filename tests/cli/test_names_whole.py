@@ -21,7 +21,7 @@ def joined(text):
 @pytest.mark.parametrize("columns", ["40", "60", "80"])
 def test_names_in_tables_are_whole(run, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
-    shown = run("dialects").out
+    shown = run("formats").out
     assert all(name in shown for name in transcripts.names())
     shown = run("wires").out
     assert all(name in shown for name in wires.names())
@@ -53,20 +53,20 @@ def test_a_path_that_is_not_there_is_a_file(run, location):
 
 
 @pytest.mark.parametrize("command", ["show", "convert", "import"])
-def test_an_unknown_form_lists_wires_and_dialects(run, saved, chat, command):
+def test_an_unknown_form_lists_wires_and_formats(run, saved, chat, command):
     done = run(command, saved(chat), "--from", "claudecode", *(["--to", "codex"] if command == "convert" else []))
     assert done.code == 2
     assert "did you mean claude_code?" in done.err
     assert "openai_chat" in done.err
 
 
-def test_wires_and_dialects_are_listed_as_json(run):
+def test_wires_and_formats_are_listed_as_json(run):
     listed = [json.loads(line) for line in run("wires", "--json").out.splitlines()]
     assert [each["name"] for each in listed] == list(wires.names())
-    assert "mistral" in listed[0]["accents"]
-    listed = [json.loads(line) for line in run("dialects", "--json").out.splitlines()]
+    assert "mistral" in listed[0]["variants"]
+    listed = [json.loads(line) for line in run("formats", "--json").out.splitlines()]
     assert [each["name"] for each in listed] == list(transcripts.names())
-    assert [json.loads(line)["name"] for line in run("dialects", "codex", "--json").out.splitlines()] == ["codex"]
+    assert [json.loads(line)["name"] for line in run("formats", "codex", "--json").out.splitlines()] == ["codex"]
 
 
 @pytest.mark.finding("S-13")
@@ -88,7 +88,7 @@ def test_no_width_hides_what_there_is_or_cuts_a_name(run, monkeypatch, location,
         shown = joined(run(*command).out)
         assert LONG in shown, command
         assert "rain" in shown or command[0] == "context", command
-    shown = run("dialects").out
+    shown = run("formats").out
     assert all(name in shown for name in transcripts.names())
     shown = run("wires").out
     assert all(name in shown for name in wires.names())

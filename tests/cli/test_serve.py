@@ -18,8 +18,8 @@ import pytest
 from websockets.sync.client import connect
 
 from palaver.store import open_store
+from tests.serve.workers.stage import fresh_database
 from tests.swarm import nats_server
-from tests.swarm.work.stage import fresh_database
 
 SWARM = """
 import os

@@ -157,4 +157,4 @@ def test_every_recording_can_be_shown(run, exchange, args):
 def test_the_wires_are_listed(run):
     done = run("wires")
     assert done.code == 0
-    assert "accents of openai_chat: compatible, groq" in done.out
+    assert "variants of openai_chat: compatible, groq" in done.out

@@ -67,7 +67,7 @@ def request():
 
 
 def session():
-    """A file of pi whose records have keys that the dialect does not foresee."""
+    """A file of pi whose records have keys that the transcript format does not foresee."""
     head = {
         "type": "session",
         "version": 3,

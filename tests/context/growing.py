@@ -17,14 +17,16 @@ TOOLS = (
     p.Tool.of("look", "Look it up.", {"type": "object", "properties": {"at": {"type": "string"}}}),
     p.Tool.of("note", "Write it down.", {"type": "object"}),
 )
-EVERY = tuple(f"{name}:{accent}" if accent else name for name in wires.names() for accent in ("", *wires.accents(name)))
-"""Every wire, and every accent of one."""
+EVERY = tuple(
+    f"{name}:{variant}" if variant else name for name in wires.names() for variant in ("", *wires.variants(name))
+)
+"""Every wire, and every variant of one."""
 
 
 def thought(wire: str, number: int) -> p.Reasoning:
     """Reasoning that this wire itself gave."""
-    base, _, accent = wire.partition(":")
-    fields: dict[str, Any] = {"@@field": "reasoning_content"} if base == "openai_chat" and accent else {}
+    base, _, variant = wire.partition(":")
+    fields: dict[str, Any] = {"@@field": "reasoning_content"} if base == "openai_chat" and variant else {}
     if base == "openai_responses":
         fields = {"id": f"rs_{number}"}
     part = p.Reasoning(f"Thought {number}.", signature=f"c2ln{number:04d}", wire=base)

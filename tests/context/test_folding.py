@@ -236,10 +236,10 @@ def test_the_model_goes_on_reasoning_in_a_long_turn(name: str) -> None:
 
 @pytest.mark.parametrize("wire", EVERY)
 def test_every_wire_takes_the_note_behind_what_was_folded(wire: str) -> None:
-    name, _, accent = wire.partition(":")
+    name, _, variant = wire.partition(":")
     after = collapse(planned((p.user("task"), *_thinking(*range(6), wire=wire))))
     assert after.messages[2].text == labels.GO_ON
-    assert rules.check_request(name, _sent(after.messages, wire).body, accent or None) == []
+    assert rules.check_request(name, _sent(after.messages, wire).body, variant or None) == []
 
 
 def test_one_note_stays_and_counts_for_nothing() -> None:

@@ -31,8 +31,8 @@ from palaver.wires._engine.cache_marks import marking_of
 from tests.context.growing import EVERY, TOOLS, conversation, growing, read_again
 
 ON_EVERY_WIRE = pytest.mark.parametrize("wire", EVERY)
-SAYS_MARKS = [w for w in EVERY if marking_of(wires.get(w).speech.marking, prefixes.MODELS.get(w, "a-model"))]
-MOVES_NONE = [w for w in SAYS_MARKS if not wires.get(w).speech.marking[0].automatic]
+SAYS_MARKS = [w for w in EVERY if marking_of(wires.get(w).capabilities.marking, prefixes.MODELS.get(w, "a-model"))]
+MOVES_NONE = [w for w in SAYS_MARKS if not wires.get(w).capabilities.marking[0].automatic]
 SPARSE = 10**9
 
 
@@ -202,10 +202,10 @@ def test_a_tool_that_was_not_declared_changes_the_head_once():
 @pytest.mark.parametrize("places", ["stable", "turns"])
 def test_what_is_sent_obeys_the_provider(wire, places):
     """At most four marks, at places that the provider takes."""
-    base, _, accent = wire.partition(":")
+    base, _, variant = wire.partition(":")
     plan = _plan(600) if places == "stable" else CachePlan(places=turn_marks, head=False, automatic=False)
     for body in prefixes.bodies(wire, conversation(wire), plan, tools=TOOLS):
-        assert check_request(base, body + b"]}", accent or None) == []
+        assert check_request(base, body + b"]}", variant or None) == []
         marks = body.count(b'"cache_control"') + body.count(b'"cachePoint"')
         assert 1 <= marks <= 4
 
@@ -216,7 +216,8 @@ def test_a_provider_that_keeps_by_itself_is_sent_no_mark(wire):
     bodies = list(prefixes.bodies(wire, conversation(wire), plan, tools=TOOLS))
     assert not any(b"cache_control" in body or b"cachePoint" in body for body in bodies)
     assert all(
-        (b'"prompt_cache_key":"thread-1"' in body) == (wires.get(wire).speech.cache_key is not None) for body in bodies
+        (b'"prompt_cache_key":"thread-1"' in body) == (wires.get(wire).capabilities.cache_key is not None)
+        for body in bodies
     )
 
 

@@ -22,7 +22,7 @@ from tests.corpus import Exchange
 
 STAGES = {stage.name: (stage,) for stage in pipeline()} | {"all": pipeline()}
 each_stage = pytest.mark.parametrize("name", STAGES)
-_TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.accents("openai_chat"))]
+_TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.variants("openai_chat"))]
 
 
 def _run(plan: Plan, stages: Sequence[Stage], goal: int | None = 0) -> Compacted:
@@ -176,10 +176,10 @@ def test_a_stage_runs_only_while_the_plan_is_over_its_trigger(plan: Plan) -> Non
 @pytest.mark.parametrize("target", _TARGETS)
 @given(plan=plans(), name=st.sampled_from([*STAGES]))
 def test_every_wire_takes_what_comes_out(target: str, plan: Plan, name: str) -> None:
-    wire, _, accent = target.partition(":")
+    wire, _, variant = target.partition(":")
     request = p.Request(messages=_forced(plan, name).messages, model="m", tools=(p.Tool.of("read", "Read.", {}),))
     body = wires.get(target).encode_request(request).body
-    assert rules.check_request(wire, body, accent or None) == []
+    assert rules.check_request(wire, body, variant or None) == []
 
 
 @pytest.mark.law(9)

@@ -23,7 +23,7 @@ from tests.wires.histories import histories
 
 AUTO = Stage("auto", summarising(), AUTO_SHARE)
 TARGETS = [
-    target for name in wires.names() for target in (name, *(f"{name}:{accent}" for accent in wires.accents(name)))
+    target for name in wires.names() for target in (name, *(f"{name}:{variant}" for variant in wires.variants(name)))
 ]
 TOOLS = (p.Tool.of("read", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}}),)
 OVERFLOW = ContextOverflowError("some_wire", "prompt is too long")

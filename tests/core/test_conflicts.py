@@ -1,6 +1,6 @@
 """Conflicts between the five documents, as far as values alone settle them.
 
-Those that need a wire, a thread or a dialect have their tests there.
+Those that need a wire, a thread or a transcript format have their tests there.
 """
 
 import pytest

@@ -14,7 +14,7 @@ from palaver.wires._engine.encoder import RequestEncoder
 
 pytestmark = pytest.mark.finding("F-18")
 
-TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.accents("openai_chat"))]
+TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.variants("openai_chat"))]
 USER = p.user("Weather and time?")
 
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tools.dialect_table import lines as dialect_lines
+from tools.format_table import lines as format_lines
 
 from palaver.models.fallback import GOES_ON
 from palaver.models.providers import PROVIDERS
@@ -71,8 +71,8 @@ def test_every_place_where_tokens_are_counted_is_listed():
     ]
 
 
-def test_the_table_of_dialects_is_that_of_their_modules():
-    """``python tools/dialect_table.py`` writes it."""
-    page = (ROOT / "docs/reference/dialects.md").read_text("utf-8")
-    table = page.partition("<!-- dialects -->\n")[2].partition("<!-- end -->")[0].splitlines()
-    assert table == list(dialect_lines()), "run: python tools/dialect_table.py"
+def test_the_table_of_formats_is_that_of_their_modules():
+    """``python tools/format_table.py`` writes it."""
+    page = (ROOT / "docs/reference/transcripts.md").read_text("utf-8")
+    table = page.partition("<!-- transcript formats -->\n")[2].partition("<!-- end -->")[0].splitlines()
+    assert table == list(format_lines()), "run: python tools/format_table.py"

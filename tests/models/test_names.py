@@ -79,11 +79,11 @@ def test_openai_is_asked_on_responses_unless_the_name_or_the_wire_says_chat():
 def test_a_provider_is_not_asked_on_a_wire_that_it_does_not_speak():
     with pytest.raises(UnknownNameError, match="anthropic does not speak 'openai_chat'; it speaks anthropic_messages"):
         names.find("anthropic/x", wire="openai_chat")
-    with pytest.raises(UnknownNameError, match="no accent"):
+    with pytest.raises(UnknownNameError, match="no variant"):
         names.find("groq/x", wire="openai_chat:klingon")
 
 
-def test_another_accent_is_spoken_at_the_same_place():
+def test_another_variant_is_spoken_at_the_same_place():
     found = names.find("vllm/x", wire="openai_chat:deepseek")
     assert (found.endpoint.wire, found.endpoint.url) == (
         "openai_chat:deepseek",

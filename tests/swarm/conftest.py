@@ -14,7 +14,7 @@ def anyio_backend(request):
     return request.param
 
 
-class Place:
+class CallContext:
     """Somewhere to keep values; each `open` gives the view of another process."""
 
     def __init__(self, view, path=None):
@@ -27,7 +27,7 @@ def in_memory(tmp_path):
     async def view():
         return Records(Log(thread))
 
-    yield Place(view)
+    yield CallContext(view)
 
 
 def in_sqlite(tmp_path):
@@ -37,7 +37,7 @@ def in_sqlite(tmp_path):
         async def view():
             return Records(Log(store.open("ann")))
 
-        yield Place(view, path)
+        yield CallContext(view, path)
 
 
 def shared_in_memory(tmp_path):
@@ -46,7 +46,7 @@ def shared_in_memory(tmp_path):
     async def view():
         return await SharedRecords.load(store, "shared")
 
-    yield Place(view)
+    yield CallContext(view)
 
 
 def shared_in_sqlite(tmp_path):
@@ -58,7 +58,7 @@ def shared_in_sqlite(tmp_path):
             stores.append(stores.pop(0))
             return await SharedRecords.load(stores[0], "shared")
 
-        yield Place(view, path)
+        yield CallContext(view, path)
 
 
 def _place(request, tmp_path):

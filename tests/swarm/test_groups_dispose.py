@@ -11,7 +11,7 @@ from palaver.core.errors import ClosedError, SwarmError
 from palaver.store.in_thread import in_thread
 from palaver.store.memory import MemoryStore
 from palaver.swarm import Call, Swarm, navigation, tool
-from palaver.swarm.agent_session import Seat
+from palaver.swarm.agent_session import AgentSession
 from palaver.swarm.extras.entry import complete, connect
 from palaver.swarm.log import Log, Records
 from palaver.swarm.navigator import Navigator
@@ -25,7 +25,7 @@ from tests.swarm.slow import Callers, Slow
 pytestmark = [pytest.mark.anyio, pytest.mark.row("ASK-29")]
 
 CLIENTS = 100
-KINDS = (Session, Seat, Turn, Log, Records, Navigator, AgentView, Thread, Call)
+KINDS = (Session, AgentSession, Turn, Log, Records, Navigator, AgentView, Thread, Call)
 
 
 def living():

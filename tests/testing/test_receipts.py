@@ -18,7 +18,7 @@ from palaver.testing.receipts import check_receipt
 from tests.corpus import Exchange
 from tests.wires.histories import histories
 
-TARGETS = [name for wire in wires.names() for name in (wire, *(f"{wire}:{each}" for each in wires.accents(wire)))]
+TARGETS = [name for wire in wires.names() for name in (wire, *(f"{wire}:{each}" for each in wires.variants(wire)))]
 TOOLS = (p.Tool.of("search", "Find things.", {"type": "object", "properties": {"q": {"type": "string"}}}),)
 CALL = p.tool_call("f", {"a": 1}, id="c12345678")
 PNG = p.Image.from_bytes(b"\x89PNG\r\n\x1a\n")
@@ -369,7 +369,7 @@ def test_recorded_answers_are_accounted_for(exchange: Exchange):
     if "response" not in exchange.record:
         return
     found: dict[str, list[str]] = {}
-    for source in (exchange.wire, *(f"{exchange.wire}:{each}" for each in wires.accents(exchange.wire)[-1:])):
+    for source in (exchange.wire, *(f"{exchange.wire}:{each}" for each in wires.variants(exchange.wire)[-1:])):
         try:
             answer = wires.get(source).decode_response(exchange.record["response"]).message
         except p.ProviderError:

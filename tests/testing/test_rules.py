@@ -1,4 +1,4 @@
-"""The validators as a whole: recorded traffic, accents, and that no JSON value makes them raise."""
+"""The validators as a whole: recorded traffic, variants, and that no JSON value makes them raise."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def test_what_a_provider_accepted_breaks_no_rule(wire):
         name: violations
         for name, exchange in recorded(wire)
         if exchange["status"] == 200
-        and (violations := rules.check_request(wire, exchange["request"], rules.accent_of(wire, exchange["path"])))
+        and (violations := rules.check_request(wire, exchange["request"], rules.variant_of(wire, exchange["path"])))
     }
     assert found == {}
 
@@ -69,7 +69,7 @@ def test_what_a_provider_refused_for_its_shape_breaks_a_rule(wire):
         for name, exchange in recorded(wire)
         if exchange["status"] != 200
         and is_about_the_body(wire, exchange)
-        and not rules.check_request(wire, exchange["request"], rules.accent_of(wire, exchange["path"]))
+        and not rules.check_request(wire, exchange["request"], rules.variant_of(wire, exchange["path"]))
     ]
     assert missed == []
 
@@ -86,7 +86,7 @@ def test_an_error_body_is_no_response(wire):
 
 
 @pytest.mark.parametrize(
-    ("wire", "address", "accent"),
+    ("wire", "address", "variant"),
     [
         ("openai_chat", "api.mistral.ai/v1/chat/completions", "mistral"),
         ("openai_chat", "localhost:11434/v1/chat/completions", "ollama"),
@@ -100,13 +100,13 @@ def test_an_error_body_is_no_response(wire):
         ("cohere_chat", "api.cohere.com/v2/chat", None),
     ],
 )
-def test_an_address_has_an_accent(wire, address, accent):
-    assert rules.accent_of(wire, address) == accent
+def test_an_address_has_a_variant(wire, address, variant):
+    assert rules.variant_of(wire, address) == variant
 
 
-def test_an_accent_without_rules_has_those_that_all_share():
+def test_a_variant_without_rules_has_those_that_all_share():
     body = {"model": "m", "messages": [{"role": "tool", "content": "x", "tool_call_id": "a" * 50}]}
-    found = rules.check_request("openai_chat", body, accent="nobody")
+    found = rules.check_request("openai_chat", body, variant="nobody")
     assert [v.rule for v in found] == ["docs/spec/wires.md#2.4.2"]
 
 
@@ -147,16 +147,16 @@ def test_a_tag_of_any_type_is_looked_at(wire, odd):
     ]
     body = dict.fromkeys(("messages", "contents", "input", "system", "tools"), messages)
     body |= {"tool_choice": block, "thinking": block, "reasoning": {"effort": odd}, "model": odd}
-    for accent in (None, "mistral", "deepseek", "ollama", "azure", "anthropic", "amazon", "writer"):
-        assert rules.check_request(wire, body, accent) != []
+    for variant in (None, "mistral", "deepseek", "ollama", "azure", "anthropic", "amazon", "writer"):
+        assert rules.check_request(wire, body, variant) != []
 
 
 @every_wire
 @given(value=_VALUES)
 def test_no_json_value_makes_a_validator_raise(wire, value):
     body = json.dumps({"messages": value, "contents": value, "input": value, "system": value})
-    for accent in (None, "mistral", "deepseek", "anthropic", "amazon", "gemini-3", "claude-3"):
-        rules.check_request(wire, body, accent)
+    for variant in (None, "mistral", "deepseek", "anthropic", "amazon", "gemini-3", "claude-3"):
+        rules.check_request(wire, body, variant)
     rules.check_response(wire, json.dumps(value))
 
 

@@ -148,18 +148,18 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("accent", "request_body"), VALID.values(), ids=VALID)
-def test_a_valid_request_passes(accent, request_body):
-    assert google_generate.check_request(request_body, accent) == []
+@pytest.mark.parametrize(("variant", "request_body"), VALID.values(), ids=VALID)
+def test_a_valid_request_passes(variant, request_body):
+    assert google_generate.check_request(request_body, variant) == []
 
 
-@pytest.mark.parametrize(("rule", "accent", "request_body"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_rule_is_named_alone(rule, accent, request_body):
-    assert {v.rule for v in google_generate.check_request(request_body, accent)} == {rule}
+@pytest.mark.parametrize(("rule", "variant", "request_body"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_rule_is_named_alone(rule, variant, request_body):
+    assert {v.rule for v in google_generate.check_request(request_body, variant)} == {rule}
 
 
 def test_every_rule_has_a_body_that_breaks_it():
-    rows = google_generate.ACCENTS.values()
+    rows = google_generate.VARIANTS.values()
     rules = {*google_generate.SHARED, *(r for row in rows for r in row)}
     fired = {r for r in rules for _, _, broken in BROKEN.values() if list(r(broken))}
     assert {r.__name__ for r in rules - fired} == set()

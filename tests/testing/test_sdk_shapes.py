@@ -30,7 +30,7 @@ def apart(name):
 
 
 def mismatches(wire, side):
-    """Yield name, accent and mismatch of recorded bodies that the SDK's types do not describe."""
+    """Yield name, variant and mismatch of recorded bodies that the SDK's types do not describe."""
     for file in sorted((_CORPUS / wire).glob("*.json")):
         exchange = json.loads(file.read_bytes())
         if exchange["status"] != 200 or side not in exchange:
@@ -38,7 +38,7 @@ def mismatches(wire, side):
         try:
             SIDES[side](wire, exchange[side])
         except sdk_shapes.MismatchError as mismatch:
-            yield file.stem, rules.accent_of(wire, exchange["path"]), str(mismatch)
+            yield file.stem, rules.variant_of(wire, exchange["path"]), str(mismatch)
 
 
 @needs_corpus
@@ -47,17 +47,17 @@ def mismatches(wire, side):
 def test_an_sdk_takes_recorded_traffic(wire, side):
     found = {
         name: mismatch
-        for name, accent, mismatch in mismatches(wire, side)
-        if (wire, accent, side) not in sdk_shapes.ACCENTS_APART and not apart(name)
+        for name, variant, mismatch in mismatches(wire, side)
+        if (wire, variant, side) not in sdk_shapes.VARIANTS_APART and not apart(name)
     }
     assert found == {}
 
 
 @needs_corpus
-@pytest.mark.parametrize("row", sdk_shapes.ACCENTS_APART, ids="-".join)
-def test_an_accent_apart_is_really_apart(row):
-    wire, accent, side = row
-    assert accent in {found for _, found, _ in mismatches(wire, side)}
+@pytest.mark.parametrize("row", sdk_shapes.VARIANTS_APART, ids="-".join)
+def test_a_variant_apart_is_really_apart(row):
+    wire, variant, side = row
+    assert variant in {found for _, found, _ in mismatches(wire, side)}
 
 
 VALID = {

@@ -21,7 +21,7 @@ from palaver.threads.repair import INTERRUPTED_RESULT, is_whole
 from tests.corpus import Exchange
 from tests.wires.histories import histories
 
-TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.accents("openai_chat"))]
+TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.variants("openai_chat"))]
 PAIR_LOSSES = ("had no result", "moved to its call", "answers no call")
 WAYS = [{"unanswered": u, "orphans": o} for u in ("answer", "drop") for o in ("tell", "keep", "drop")]
 WHOLE_WAYS = [way for way in WAYS if way["orphans"] != "keep"]
@@ -512,8 +512,8 @@ def assert_sendable(target: str, messages: Sequence[p.Message], *, ruled: bool =
     encoded = wires.get(target).encode_request(request)
     assert [loss for loss in encoded.losses if loss.why.startswith(PAIR_LOSSES)] == []
     assert wires.get(target).encode_request(request).body == encoded.body
-    name, _, accent = target.partition(":")
-    assert not ruled or rules.check_request(name, encoded.body, accent or None) == []
+    name, _, variant = target.partition(":")
+    assert not ruled or rules.check_request(name, encoded.body, variant or None) == []
 
 
 @pytest.mark.row("CBF-13")

@@ -3,7 +3,7 @@
 from typing import Any, assert_type
 
 from palaver.agent.agent import Agent
-from palaver.agent.driver import Running
+from palaver.agent.driver import ActiveRun
 from palaver.agent.run import Run
 from palaver.models.language_model import LanguageModel
 
@@ -18,7 +18,7 @@ def typed(model: LanguageModel) -> Agent[City]:
     assert_type(agent.run_sync("Where?"), Run[City])
     assert_type(agent.run_sync("Where?").output, City)
     assert_type(agent.run_sync("Where?").check().output, City)
-    assert_type(agent.start("Where?"), Running[City])
+    assert_type(agent.start("Where?"), ActiveRun[City])
     return agent
 
 

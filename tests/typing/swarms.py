@@ -14,7 +14,7 @@ from palaver.swarm.state import State
 from palaver.swarm.swarm import Swarm
 from palaver.swarm.tool import SwarmTool, returning, tool
 from palaver.transcripts.conversation import Transcript
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.writer import Written
 
 
@@ -33,17 +33,19 @@ def described(model: LanguageModel) -> None:
     assert_type(Outline("o", model, str).replace(attempts=2), Outline)
 
 
-def opened(dialect: Dialect, transcript: Transcript) -> None:
+def opened(file_format: TranscriptFormat, transcript: Transcript) -> None:
     assert_type(open_store("palaver.db", sync="normal", timeout=1.0), Store)
-    assert_type(dialect.write(transcript, history="user", branch="main", carry=False), Written)
-    assert_type(dialect.write_many([transcript], losses="raise"), Written)
+    assert_type(file_format.write(transcript, history="user", branch="main", carry=False), Written)
+    assert_type(file_format.write_many([transcript], losses="raise"), Written)
 
 
 # Each line below is an error for both checkers, and an ignore that is not needed is one too. So the
 # ignores are the tests; the reason stands behind each.
 
 
-def refused(model: LanguageModel, agent: SwarmAgent, session: Session, dialect: Dialect, said: Transcript) -> None:
+def refused(
+    model: LanguageModel, agent: SwarmAgent, session: Session, file_format: TranscriptFormat, said: Transcript
+) -> None:
     SwarmAgent("a", model, kep=3)  # type: ignore[call-arg]  # misspelt
     SwarmAgent("a", model, system=[5])  # type: ignore[list-item]  # no text
     agent.replace(kep=3)  # type: ignore[call-arg]  # misspelt
@@ -55,6 +57,6 @@ def refused(model: LanguageModel, agent: SwarmAgent, session: Session, dialect: 
     session.tell("agent", "x", outptu={})  # type: ignore[call-arg]  # misspelt
     open_store("palaver.db", syn="full")  # type: ignore[call-arg]  # misspelt
     open_store("palaver.db", timeout="1")  # type: ignore[arg-type]  # no number
-    dialect.write(said, cary=True)  # type: ignore[call-arg]  # misspelt
-    dialect.write(said, history="some")  # type: ignore[arg-type]  # no such history
+    file_format.write(said, cary=True)  # type: ignore[call-arg]  # misspelt
+    file_format.write(said, history="some")  # type: ignore[arg-type]  # no such history
     Agent(model, instrutions="x")  # type: ignore[call-arg]  # misspelt

@@ -9,7 +9,7 @@ from palaver.core.messages import AssistantMessage, SystemMessage, UserMessage
 from palaver.core.parts import Text
 from palaver.core.request import Request, Response
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.capabilities import Speech
+from palaver.wires._engine.capabilities import WireCapabilities
 from palaver.wires._engine.wire import Wire
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _line(raw: Raw) -> UserMessage | AssistantMessage:
 class Encode:
     """Writes the same."""
 
-    SPEECH = Speech(names_model=False, later_system=False, developer=False, refusal=False, error_flag=False)
+    SPEECH = WireCapabilities(names_model=False, later_system=False, developer=False, refusal=False, error_flag=False)
     LIST = "lines"
 
     @staticmethod

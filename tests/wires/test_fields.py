@@ -19,7 +19,7 @@ from palaver.testing.fields import SingleField, single_fields
 if TYPE_CHECKING:
     from palaver.core.request import Encoded
 
-TARGETS: Final = [*wires.names(), *(f"openai_chat:{name}" for name in wires.accents("openai_chat"))]
+TARGETS: Final = [*wires.names(), *(f"openai_chat:{name}" for name in wires.variants("openai_chat"))]
 FIELDS: Final = list(single_fields())
 
 _RECORD: Final = (
@@ -38,7 +38,7 @@ NEVER_ASKED: Final = {
 }
 """Fields of messages that stand in answers only."""
 RECORDS: Final = {
-    f"{name}.metadata_json": "a record of what a tool or the runtime did, not of the caller (palaver.wires._engine.metadata)"
+    f"{name}.metadata_json": "a record of a tool or the runtime, not of the caller (wires._engine.metadata)"
     for name in ("ToolMessage", "RescueMarker", "FlushMarker")
 }
 """Metadata that no request copies; responses copy none at all, for it is the caller's."""

@@ -18,15 +18,15 @@ from palaver.testing import rules
 from tests.corpus import Exchange
 from tests.wires.histories import FOREIGN, carriers, histories
 
-TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.accents("openai_chat"))]
+TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.variants("openai_chat"))]
 
 
-def _accent(target: str) -> str | None:
+def _variant(target: str) -> str | None:
     return target.partition(":")[2] or None
 
 
 def _refused(target: str, body: bytes) -> list[Any]:
-    return rules.check_request(target.partition(":")[0], body, _accent(target))
+    return rules.check_request(target.partition(":")[0], body, _variant(target))
 
 
 def _values(body: bytes) -> str:
@@ -82,7 +82,7 @@ def test_reasoning_of_another_wire_is_not_sent_and_told(target: str, origin: str
     encoded = wires.get(target).encode_request(p.Request(messages=messages))
     lost = [(x.kind, x.message, x.part) for x in encoded.losses if x.what == "reasoning"]
     if origin == target.partition(":")[0]:
-        return  # what its own wire does with it is a matter of that wire and its accents
+        return  # what its own wire does with it is a matter of that wire and its variants
     assert lost == [("dropped", 1, 0)]
     assert "tokthought" not in _values(encoded.body)
     assert "sigtok" not in _values(encoded.body)

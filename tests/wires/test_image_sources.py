@@ -18,7 +18,7 @@ from palaver.testing import rules
 
 pytestmark = [pytest.mark.row("DAS-08"), pytest.mark.finding("F-50")]
 
-TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.accents("openai_chat"))]
+TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.variants("openai_chat"))]
 PNG = p.Image.from_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(60)))
 DATA = PNG.source.data if isinstance(PNG.source, Inline) else ""
 SOURCES: dict[str, tuple[Any, str]] = {
@@ -46,17 +46,17 @@ CARRIED = {
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("target", TARGETS)
 def test_an_image_is_in_its_place_or_on_the_receipt(target: str, kind: str) -> None:
-    wire, _, accent = target.partition(":")
+    wire, _, variant = target.partition(":")
     source, sign = SOURCES[kind]
     image = p.Image(source or FileId("file_77", wire), "image/png")
     messages = (p.user("Begin."), p.assistant("Yes?"), p.user("<before>", image, "<after>"))
     encoded = wires.get(target).encode_request(p.Request(messages=messages, model="m"))
     body = encoded.body.decode()
-    assert rules.check_request(wire, encoded.body, accent or None) == []
+    assert rules.check_request(wire, encoded.body, variant or None) == []
     lost = [loss.kind for loss in encoded.losses if (loss.message, loss.part) == (2, 1)]
     if sign not in body:
         assert lost == ["dropped"]
-        assert accent or kind not in CARRIED[wire]
+        assert variant or kind not in CARRIED[wire]
         return
     assert "dropped" not in lost
     assert kind in CARRIED[wire]

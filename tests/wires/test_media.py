@@ -11,7 +11,7 @@ from palaver import wires
 from palaver.testing import rules
 from tests.wires.histories import results_of
 
-TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.accents("openai_chat"))]
+TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.variants("openai_chat"))]
 LOCAL = ["file:///etc/passwd", "FILE:///etc/passwd", "/etc/passwd", "etc/passwd.png", "ftp://a.example/passwd.png"]
 MEDIA = [p.Image, p.Audio, p.Video, p.File]
 TYPES = {p.Image: "image/png", p.Audio: "audio/wav", p.Video: "video/mp4", p.File: "application/pdf"}
@@ -20,8 +20,8 @@ PNG = p.Image.from_bytes(b"\x89PNG\r\n\x1a\n")
 
 def sent(target: str, *messages: p.Message) -> tuple[str, list[p.Loss]]:
     encoded = wires.get(target).encode_request(p.Request(messages=messages, model="m"))
-    wire, _, accent = target.partition(":")
-    assert rules.check_request(wire, encoded.body, accent or None) == []
+    wire, _, variant = target.partition(":")
+    assert rules.check_request(wire, encoded.body, variant or None) == []
     return encoded.body.decode(), list(encoded.losses)
 
 

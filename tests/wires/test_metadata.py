@@ -25,7 +25,7 @@ FIELDS = {
     "bedrock_converse": "requestMetadata",
 }
 """The field that a provider documents; a wire that is not here has none."""
-ACCENTS = [f"{name}:{accent}" for name in wires.names() for accent in wires.accents(name)]
+VARIANTS = [f"{name}:{variant}" for name in wires.names() for variant in wires.variants(name)]
 
 
 def encoded(name: str, *metadata: dict[str, Any], allow: Any = (), **provider: Any) -> tuple[Any, list[str]]:
@@ -38,7 +38,7 @@ def encoded(name: str, *metadata: dict[str, Any], allow: Any = (), **provider: A
     return json.loads(made.body).get(FIELDS.get(base)), [x.why for x in made.losses if x.what == "metadata"]
 
 
-@pytest.mark.parametrize("name", [*wires.names(), *ACCENTS])
+@pytest.mark.parametrize("name", [*wires.names(), *VARIANTS])
 def test_a_key_that_is_not_allowed_stays_and_is_on_the_receipt_once(name: str) -> None:
     field, lost = encoded(name, {"user_id": "u-77", "session": "s-77"}, {"user_id": "u-78"})
     assert field is None
@@ -54,7 +54,7 @@ def test_an_allowed_key_is_copied_where_the_provider_has_a_field(name: str) -> N
     assert lost == [kept] if name in FIELDS else [kept, "'user_id': the wire has no field for it"]
 
 
-@pytest.mark.parametrize("name", ACCENTS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_a_vendor_that_documents_no_field_gets_none(name: str) -> None:
     assert encoded(name, {"user_id": "u"}, allow={"user_id"}) == (None, ["'user_id': the wire has no field for it"])
 
@@ -189,5 +189,5 @@ def test_a_growing_request_says_what_is_encoded_at_once(name: str) -> None:
 
 
 def test_every_rule_is_of_a_documented_field() -> None:
-    found = {name: wires.get(name).speech.metadata for name in wires.names()}
+    found = {name: wires.get(name).capabilities.metadata for name in wires.names()}
     assert {name: rule.field for name, rule in found.items() if isinstance(rule, MetadataRule)} == FIELDS

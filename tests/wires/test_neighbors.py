@@ -155,9 +155,9 @@ def test_parts_keep_their_fields_and_media_when_messages_are_joined(wire: str) -
 
 
 @pytest.mark.finding("F-35")
-@pytest.mark.parametrize("accent", ["deepseek", "cerebras"])
-def test_a_vendor_that_takes_text_alone_gets_a_string(accent: str) -> None:
-    encoded = wires.get(f"openai_chat:{accent}").encode_request(
+@pytest.mark.parametrize("variant", ["deepseek", "cerebras"])
+def test_a_vendor_that_takes_text_alone_gets_a_string(variant: str) -> None:
+    encoded = wires.get(f"openai_chat:{variant}").encode_request(
         p.Request(messages=(p.user("one"), p.user("two")), model="m")
     )
     assert json.loads(bytes(encoded.body))["messages"] == [{"role": "user", "content": "one\n\ntwo"}]

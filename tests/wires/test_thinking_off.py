@@ -21,23 +21,23 @@ CASES = [
 ]
 
 
-def _decoded(accent: str, model: str, fields: dict[str, Any]) -> p.Request:
+def _decoded(variant: str, model: str, fields: dict[str, Any]) -> p.Request:
     body = {"model": model, "messages": [{"role": "user", "content": "hi"}], **fields}
-    return wires.get("openai_chat", accent).decode_request(json.dumps(body).encode())
+    return wires.get("openai_chat", variant).decode_request(json.dumps(body).encode())
 
 
 @pytest.mark.finding("A-02")
-@pytest.mark.parametrize(("accent", "model", "fields"), CASES)
-def test_thinking_off_stays_where_it_stood_after_an_edit(accent: str, model: str, fields: dict[str, Any]) -> None:
-    request = _decoded(accent, model, fields).append(p.assistant("yo"), p.user("more"))
-    body = json.loads(wires.get("openai_chat", accent).encode_request(request).body)
+@pytest.mark.parametrize(("variant", "model", "fields"), CASES)
+def test_thinking_off_stays_where_it_stood_after_an_edit(variant: str, model: str, fields: dict[str, Any]) -> None:
+    request = _decoded(variant, model, fields).append(p.assistant("yo"), p.user("more"))
+    body = json.loads(wires.get("openai_chat", variant).encode_request(request).body)
     assert {key: held for key, held in body.items() if key not in {"model", "messages"}} == fields
 
 
 @pytest.mark.finding("A-02")
-@pytest.mark.parametrize(("accent", "model", "fields"), CASES)
-def test_thinking_off_is_off_for_another_provider(accent: str, model: str, fields: dict[str, Any]) -> None:
-    request = _decoded(accent, model, fields).replace(model="claude-sonnet-4-5")
+@pytest.mark.parametrize(("variant", "model", "fields"), CASES)
+def test_thinking_off_is_off_for_another_provider(variant: str, model: str, fields: dict[str, Any]) -> None:
+    request = _decoded(variant, model, fields).replace(model="claude-sonnet-4-5")
     body = json.loads(wires.get("anthropic_messages").encode_request(request).body)
     assert body["thinking"] == {"type": "disabled"}
 

@@ -11,8 +11,8 @@ import palaver as p
 from palaver import wires
 from palaver.wires._engine import vendors
 
-ACCENTS = wires.accents("openai_chat")
-TARGETS = ["openai_chat", *(f"openai_chat:{name}" for name in ACCENTS)]
+VARIANTS = wires.variants("openai_chat")
+TARGETS = ["openai_chat", *(f"openai_chat:{name}" for name in VARIANTS)]
 EMPTY = {
     "refusal": None,
     "annotations": None,
@@ -89,7 +89,7 @@ def test_a_field_of_a_call_goes_back_to_its_vendor_only(target: str):
 
 @pytest.mark.finding("F-30")
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_field_of_the_wires_own_provider_reaches_no_accent(target: str):
+def test_a_field_of_the_wires_own_provider_reaches_no_variant(target: str):
     body, losses = sent(target, read("openai_chat", x_own="new"))
     assert ("x_own" in body) == (target == "openai_chat")
     assert losses == ([] if target == "openai_chat" else ["x_own"])

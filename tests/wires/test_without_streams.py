@@ -24,7 +24,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_found_reads_and_writes() -> None:
     wire = wires.get("telegraph")
     assert "telegraph" in wires.names()
-    assert wires.accents("telegraph") == ()
+    assert wires.variants("telegraph") == ()
     body = {"lines": [{"who": "you", "text": "hi"}, {"who": "me", "text": "ho"}]}
     request = wire.decode_request(body)
     encoded = wire.encode_request(request)

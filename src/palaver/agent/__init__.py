@@ -14,7 +14,7 @@ from palaver.agent.approvals import (
     ApprovalRequest,
     Decide,
     Decision,
-    Waiting,
+    PendingApprovals,
     answer,
     approve,
     edit,
@@ -22,16 +22,16 @@ from palaver.agent.approvals import (
     reject,
     waiting,
 )
-from palaver.agent.compaction import Compacting, Compaction, compact, undo
-from palaver.agent.driver import Running
+from palaver.agent.compaction import Compaction, Compactor, compact, undo
+from palaver.agent.driver import ActiveRun
 from palaver.agent.events import AgentEvent, Observer
 from palaver.agent.functions import function_tool, merged, schema_tool
 from palaver.agent.guardrails import Guardrail, ToolBreaker, Verdict, deny, modify, warn
 from palaver.agent.limits import Limits, Outcome
-from palaver.agent.middleware import Blocked, Caching, Middleware, RunContext, Step, ToolRequest
+from palaver.agent.middleware import Blocked, Middleware, PromptCache, RunContext, Step, ToolRequest
 from palaver.agent.policy import Policy, Rule
 from palaver.agent.questions import Answers, Question, answered, ask_user_tool
-from palaver.agent.results import Spilling, whole_result
+from palaver.agent.results import Offload, whole_result
 from palaver.agent.run import Run
 from palaver.agent.scripted_agent import STEP, STEP_ALL, Scripted, Stepped, call_of
 from palaver.agent.subagents import Subagents, subagents
@@ -45,15 +45,15 @@ from palaver.core.errors import RunError, ToolError
 __all__ = [
     "STEP",
     "STEP_ALL",
+    "ActiveRun",
     "Agent",
     "AgentEvent",
     "AgentTool",
     "Answers",
     "ApprovalRequest",
     "Blocked",
-    "Caching",
-    "Compacting",
     "Compaction",
+    "Compactor",
     "Decide",
     "Decision",
     "Guardrail",
@@ -61,18 +61,19 @@ __all__ = [
     "Limits",
     "Middleware",
     "Observer",
+    "Offload",
     "Outcome",
     "Output",
+    "PendingApprovals",
     "PlanMode",
     "Policy",
+    "PromptCache",
     "Question",
     "Rule",
     "Run",
     "RunContext",
     "RunError",
-    "Running",
     "Scripted",
-    "Spilling",
     "Step",
     "Stepped",
     "Subagents",
@@ -85,7 +86,6 @@ __all__ = [
     "Tracing",
     "Used",
     "Verdict",
-    "Waiting",
     "answer",
     "answered",
     "approve",

@@ -41,7 +41,7 @@ from palaver.agent.approvals import (
     last_answer,
     left_open,
 )
-from palaver.agent.driver import Driver, Running
+from palaver.agent.driver import ActiveRun, Driver
 from palaver.agent.events import Observer, Observing
 from palaver.agent.functions import function_tool
 from palaver.agent.journal import AnyThread, Journal
@@ -409,7 +409,7 @@ class Agent(Generic[T]):
         decide: Decide | None = None,
         decisions: Mapping[str, Decision] | None = None,
         on_event: Observer | None = None,
-    ) -> Running[T]:
+    ) -> ActiveRun[T]:
         """Begin a run and read its events: ``async with agent.start("…") as run: async for event in run: …``.
 
         Keywords: ``thread``, ``branch``, ``previous``, ``deps`` (anything, for tools and middleware), ``values`` (what
@@ -428,7 +428,7 @@ class Agent(Generic[T]):
             decisions=decisions,
             on_event=on_event,
         )
-        return Running(begin)
+        return ActiveRun(begin)
 
     def run_sync(
         self,

@@ -432,7 +432,7 @@ _END: Final = 32
 """Entries that are read of a thread at first; a step is seldom longer."""
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class PendingApprovals(Struct, frozen=True, kw_only=True):
     """A branch of a thread that waits, and for what."""
 
     thread: str
@@ -446,7 +446,7 @@ def pending(thread: AnyThread, branch: str = MAIN) -> tuple[ApprovalRequest, ...
     return pending_at(thread.path() if isinstance(thread, StoredThread) else thread.path(branch))
 
 
-def waiting(store: Store, *, since: int | None = None, limit: int = 10_000) -> tuple[Waiting, ...]:
+def waiting(store: Store, *, since: int | None = None, limit: int = 10_000) -> tuple[PendingApprovals, ...]:
     """The branches that wait, those asked last first.
 
     ``since`` (Unix milliseconds) leaves out what was asked before; at most ``limit`` requests are looked at, the
@@ -457,12 +457,12 @@ def waiting(store: Store, *, since: int | None = None, limit: int = 10_000) -> t
     return tuple([each for thread in dict.fromkeys(hit.thread for hit in hits) for each in _of(store, thread)])
 
 
-def _of(store: Store, thread: str) -> Iterator[Waiting]:
+def _of(store: Store, thread: str) -> Iterator[PendingApprovals]:
     try:
         for branch in store.info(thread).branches:
             requests = pending_at(_end(store, thread, branch))
             if requests:
-                yield Waiting(thread=thread, branch=branch, requests=requests)
+                yield PendingApprovals(thread=thread, branch=branch, requests=requests)
     except NotFoundError:  # it was deleted just now
         return
 

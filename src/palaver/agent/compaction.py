@@ -63,7 +63,7 @@ from palaver.agent.events import ContextCompacted, Warned
 from palaver.agent.journal import AnyThread, Journal, ReplayView, before_name
 from palaver.agent.middleware import CallModel, CallTool, Middleware, RunContext, ToolRequest, uncounted
 from palaver.agent.results import READER, SEARCHER
-from palaver.agent.token_budget import Weighing, fit
+from palaver.agent.token_budget import TokenBudget, fit
 from palaver.agent.tool import AgentTool, Output
 from palaver.context import shorten_stage
 from palaver.context.breaker import Breaker
@@ -181,8 +181,8 @@ _LATEST: Final = 32
 """As many of the latest messages are looked at to see whether a cache is cold."""
 
 
-class Compacting(Middleware):
-    """Keeps what the model reads within its window: ``Agent(model, middleware=[Compacting()])``.
+class Compactor(Middleware):
+    """Keeps what the model reads within its window: ``Agent(model, middleware=[Compactor()])``.
 
     One object may serve many runs and agents. Sub-agents need one too. Let it stand first, or behind ``Tracing``.
     """
@@ -205,7 +205,7 @@ class Compacting(Middleware):
         (``palaver.tokens``: ``Tiktoken``, ``HuggingFace``), by default the estimate does. Raises ``MessageError`` for a
         window that is none.
         """
-        check_arguments("Compacting", Compacting.__init__, locals())
+        check_arguments("Compactor", Compactor.__init__, locals())
         if window is not None and window < 1:
             raise MessageError(f"window: {window}: a window has at least one token")
         self._stages, self._window, self._keep_last = tuple(stages), window, frozenset(keep_last)
@@ -272,15 +272,15 @@ class Compacting(Middleware):
             )
             context.emit(Warned(agent=context.agent, run=context.run, text=text))
 
-    def _known(self, context: RunContext) -> Weighing:
-        known: Weighing | None = context.carried.get(self)
+    def _known(self, context: RunContext) -> TokenBudget:
+        known: TokenBudget | None = context.carried.get(self)
         if known is None:
-            known = Weighing(context.language_model, window=self._window, counter=self._counter)
+            known = TokenBudget(context.language_model, window=self._window, counter=self._counter)
             context.carried[self] = known
         return known
 
     def _plan(
-        self, prompt: Prompt, context: RunContext, known: Weighing, measured: Measure, *, forced: bool = False
+        self, prompt: Prompt, context: RunContext, known: TokenBudget, measured: Measure, *, forced: bool = False
     ) -> Plan | None:
         """What is to be compacted; ``None`` while no stage is due."""
         room = known.capacity(prompt, context)
@@ -298,7 +298,7 @@ class Compacting(Middleware):
         return known.ledger.plan(prompt.messages, measured, capacity=room, now=now, keep_last=self._keep_last)
 
     async def _compacted(
-        self, prompt: Prompt, context: RunContext, known: Weighing, plan: Plan, *, goal: int | None = None
+        self, prompt: Prompt, context: RunContext, known: TokenBudget, plan: Plan, *, goal: int | None = None
     ) -> tuple[Prompt, Measure]:
         """The prompt behind a compaction; the same one where nothing changed."""
         model = context.language_model

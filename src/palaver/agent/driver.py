@@ -456,7 +456,7 @@ else:
     T = TypeVar("T")
 
 
-class Running(Generic[T]):
+class ActiveRun(Generic[T]):
     """A run under way."""
 
     def __init__(self, make: Callable[[Watch], Driver]) -> None:

@@ -442,17 +442,17 @@ def _overriding(middleware: Sequence[Middleware], name: str) -> tuple[Any, ...]:
 # --- caching ----------------------------------------------------------------------------------------------------------
 
 
-__all__ = ["Caching", "Where"]
+__all__ = ["PromptCache", "Where"]
 
 Where = Literal["stable", "turns"]
 
 
-class Caching(Middleware):
+class PromptCache(Middleware):
     """Puts cache marks on what a model is asked. ``step``: so many tokens lie between two marks that stay."""
 
     def __init__(self, marks: Where | None = "stable", *, step: int = STEP) -> None:
         """Keep the choice. Raises ``MessageError`` for a ``step`` below 1."""
-        check_arguments("Caching", Caching.__init__, locals())
+        check_arguments("PromptCache", PromptCache.__init__, locals())
         StableMarks(step=step)
         self._marks, self._step = marks, step
 

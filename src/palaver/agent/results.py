@@ -352,7 +352,7 @@ SEARCHER: Final = AgentTool(definition=_SEARCH, run=_search, check=_query, effec
 # --- spilling ---------------------------------------------------------------------------------------------------------
 
 
-class Spilling(Middleware):
+class Offload(Middleware):
     """Keeps large results out of the context, and offers ``read_result``."""
 
     def __init__(
@@ -367,7 +367,7 @@ class Spilling(Middleware):
 
         By default the head is two thirds of it, and the tail a quarter. Raises ``MessageError`` when they are longer.
         """
-        check_arguments("Spilling", Spilling.__init__, locals())
+        check_arguments("Offload", Offload.__init__, locals())
         self._characters = characters
         self._head = characters * 2 // 3 if head is None else head
         self._tail = characters // 4 if tail is None else tail

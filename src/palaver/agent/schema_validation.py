@@ -8,7 +8,7 @@ Rules:
 - Patterns are ECMA-262 (JSON Schema 2020-12, 6.4). What RE2 does not know (look-around, references back) is refused
   when the schema is read. ``patternProperties`` beside ``unevaluatedProperties`` is refused too: jsonschema matches
   the one with ``re`` for the other.
-- A schema inside a schema has no other dialect than the outermost: its ``$schema`` would bring back ``re``.
+- A schema inside a schema has no other transcript format than the outermost: its ``$schema`` would bring back ``re``.
 
 Stability: internal.
 """

@@ -202,7 +202,7 @@ _OF_OVERFLOW: Final = 0.9
 """How much of a prompt that was too long is taken to fit."""
 
 
-class Weighing:
+class TokenBudget:
     """Weighs the prompts of one conversation, from run to run. ``window`` is what the caller says of the model."""
 
     def __init__(self, model: LanguageModel | None, *, window: int | None, counter: Counter | None) -> None:

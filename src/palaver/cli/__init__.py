@@ -46,7 +46,7 @@ _COMMANDS: Final = {
     "delete": ("palaver.cli.delete", "Delete a thread with all its branches."),
     "swarm": ("palaver.cli.swarm", "Talk with a swarm of agents, or draw it."),
     "bus": ("palaver.cli.bus", "Show what happens in swarms, as it happens."),
-    "dialects": ("palaver.cli.formats", "List the file formats of agents, and what each keeps and loses."),
+    "formats": ("palaver.cli.formats", "List the file formats of agents, and what each keeps and loses."),
     "wires": ("palaver.cli.wires", "List the wires and what each can say."),
     "schema": ("palaver.cli.schema", "Print the JSON Schema of Palaver's own form."),
 }

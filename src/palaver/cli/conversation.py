@@ -39,8 +39,8 @@ from rich.text import Text as Line
 
 from palaver.agent import Agent, Limits, compaction
 from palaver.agent.approvals import ApprovalRequest, Decision
-from palaver.agent.compaction import Compacting
-from palaver.agent.driver import Running
+from palaver.agent.compaction import Compactor
+from palaver.agent.driver import ActiveRun
 from palaver.agent.policy import DecisionKind
 from palaver.cli import agent_options, stores
 from palaver.cli.agent_options import Typed, toolset
@@ -279,7 +279,7 @@ class Conversation:
         With ``steered``, lines typed meanwhile are told to the agent, and to it. Raises as ``Agent.run`` does.
         """
         waiting: Queue[AgentEvent | None] = Queue()  # SimpleQueue.get may hang after a signal (CPython 3.11)
-        held: list[Running] = []
+        held: list[ActiveRun] = []
         told, self.busy = False, True
         with interrupts() as interrupted:
             task = self._portal.start_task_soon(self._run, prompt, decisions, waiting, held)
@@ -379,7 +379,7 @@ class Conversation:
         prompt: Input,
         decisions: Mapping[str, Decision] | None,
         waiting: Queue[AgentEvent | None],
-        held: list[Running],
+        held: list[ActiveRun],
     ) -> Run:
         how: dict[str, Any] = {"thread": self.thread} if self._previous is None else {"previous": self._previous}
         async with self.agent.start(prompt, decisions=decisions, **how) as running:
@@ -436,7 +436,7 @@ def opened(asked: Asked, *, begins: bool = True) -> Generator[Conversation]:
             tools=tools,
             policy=_policy(asked.approve, tools),
             limits=Limits() if asked.steps is None else Limits(iterations=asked.steps),
-            middleware=() if asked.no_compaction else (Compacting(),),
+            middleware=() if asked.no_compaction else (Compactor(),),
         )
         try:
             yield Conversation(portal, agent, thread, known=known)

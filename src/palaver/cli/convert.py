@@ -2,7 +2,8 @@
 
 Rules:
 
-- A session becomes a session in another dialect (``respeaking``), or a request: what its model would see next.
+- A session becomes a session in another transcript format (``respeaking``), or a request: what its model would see
+  next.
 - A request becomes a request, a response a response, a recorded stream the response that it assembles to. A stream
   that failed is refused: half an answer must not look like a whole one.
 - The body goes to standard output, or whole into a file; the receipt goes to standard error, so that the two can be
@@ -38,8 +39,12 @@ _CHOICES: Final = ("show", "json", "raise")
 
 @click.command(name="convert")
 @click.argument("file", type=click.Path(allow_dash=True))
-@click.option("--to", "target", required=True, metavar="FORM", help="A wire, wire:accent, a dialect, or palaver.")
-@click.option("--from", "spoken", metavar="WIRE", help="The file's own wire or dialect; recognised when not given.")
+@click.option(
+    "--to", "target", required=True, metavar="FORM", help="A wire, wire:variant, a transcript format, or palaver."
+)
+@click.option(
+    "--from", "spoken", metavar="WIRE", help="The file's own wire or transcript format; recognised when not given."
+)
 @click.option("--model", metavar="NAME", help="The model that the body is to name.")
 @click.option("-o", "--output", default=files.STANDARD, metavar="OUT", help="Write to a file, whole or not at all.")
 @click.option(
@@ -62,12 +67,12 @@ def command(
     branch: str,
     number: int | None,
 ) -> int:
-    """Convert FILE to another wire or dialect.
+    """Convert FILE to another wire or transcript format.
 
-    FILE is a session of an agent ("palaver dialects" lists the formats), a saved request or response of a provider, a
-    recorded stream, a bare list of messages, an exchange ({"request": ..., "response": ...}, or with "stream" or
-    "stream_base64"), or Palaver's own form; - reads standard input. The receipt of what could not be carried goes to
-    standard error. "palaver wires" lists the wires.
+    FILE is a session of an agent ("palaver transcript formats" lists the formats), a saved request or response of a
+    provider, a recorded stream, a bare list of messages, an exchange ({"request": ..., "response": ...}, or with
+    "stream" or "stream_base64"), or Palaver's own form; - reads standard input. The receipt of what could not be
+    carried goes to standard error. "palaver wires" lists the wires.
     """
     wire = None if target == PALAVER or target in transcripts.names() else wire_called(target)
     source = load(file, spoken)
@@ -118,8 +123,8 @@ def encode(source: Source, wire: Wire | None, model: str | None) -> Encoded:
     if wire is None:
         whole = canonical.dump_conversation(value) if isinstance(value, Request) else canonical.encode(value) + b"\n"
         return Encoded((whole,))
-    if wire.accent is not None and source.wire != f"{wire.name}:{wire.accent}":
-        value = value.replace()  # what was written for the wire is not yet fit for the accent
+    if wire.variant is not None and source.wire != f"{wire.name}:{wire.variant}":
+        value = value.replace()  # what was written for the wire is not yet fit for the variant
     return wire.encode_request(value) if isinstance(value, Request) else wire.encode_response(value)
 
 

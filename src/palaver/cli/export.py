@@ -5,8 +5,8 @@ Rules:
 - ``thread`` is the whole thread, or one branch of it, as a file that ``import`` takes back as it was
   (``store.archive``). ``palaver`` is the conversation at one place in the canonical form; the name of a wire makes it a
   request body, with a receipt as ``convert`` shows it.
-- A dialect gives a session of the program whose format it is; what was read from such a file, and not edited, is
-  written as it was.
+- A transcript format gives a session of the program whose format it is; what was read from such a file, and not
+  edited, is written as it was.
 - Tools, settings and model are those that the conversation was imported with. It is no longer the request that a wire
   once read, so it is made whole where the wire wants that (``Request.origin``).
 - Media that the store keeps under their hash go out as bytes, except in a thread file, which has a place for them.
@@ -46,7 +46,12 @@ _THREAD: Final = "thread"
     "-o", "--output", default=files.STANDARD, metavar="OUT", help="Write to a file; .zst compresses a thread."
 )
 @click.option(
-    "--as", "form", default=_THREAD, show_default=True, metavar="FORM", help="thread, palaver, a dialect, or a wire."
+    "--as",
+    "form",
+    default=_THREAD,
+    show_default=True,
+    metavar="FORM",
+    help="thread, palaver, a transcript format, or a wire.",
 )
 @click.option("--model", metavar="NAME", help="The model that a request is to name.")
 @click.option(
@@ -73,8 +78,8 @@ def command(
     """Write a thread, or the conversation at one place of it, to a file.
 
     FORM is "thread" (all of it, or one branch, as "palaver import" takes it back), "palaver" (the canonical form), a
-    dialect, which makes a session that its program reads (one that was imported and not changed is the same file), or a
-    wire, which makes a request body.
+    transcript format, which makes a session that its program reads (one that was imported and not changed is the same
+    file), or a wire, which makes a request body.
     """
     if form == _THREAD:
         with stores.opened(location) as store:
@@ -102,7 +107,7 @@ def _respoken(
     history: History | None,
     losses: Literal["show", "json", "raise"],
 ) -> int:
-    """Write a thread as a session of a dialect."""
+    """Write a thread as a session of a transcript format."""
     thread = store.load(found.info.id)
     branch = found.of
     if branch not in thread.branches:

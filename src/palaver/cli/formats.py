@@ -1,4 +1,4 @@
-"""``palaver dialects``: every file format, and what each keeps and loses.
+"""``palaver file_formats``: every file format, and what each keeps and loses.
 
 Stability: experimental.
 """
@@ -25,7 +25,7 @@ FIDELITY: Final = {
 """What a file is that was read and written, in words."""
 
 
-@click.command(name="dialects")
+@click.command(name="formats")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def command(names: tuple[str, ...], *, as_json: bool) -> None:
@@ -39,7 +39,7 @@ def command(names: tuple[str, ...], *, as_json: bool) -> None:
             _one(each)
         return
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    drawn.add_column("dialect", no_wrap=True, min_width=max(map(len, transcripts.names())))
+    drawn.add_column("format", no_wrap=True, min_width=max(map(len, transcripts.names())))
     for column in ("what it is", "read, then written", "branches", "resumes"):
         drawn.add_column(column, overflow="fold")
     for name in transcripts.names():
@@ -47,10 +47,10 @@ def command(names: tuple[str, ...], *, as_json: bool) -> None:
         signs = ("✓" if row.tree else "·", "✓" if row.resumes else "·")
         drawn.add_row(name, row.title, FIDELITY[row.fidelity], *signs)
     out.print(drawn)
-    out.print(Text("palaver dialects NAME says what one keeps and loses.", "dim"))
+    out.print(Text("palaver transcript formats NAME says what one keeps and loses.", "dim"))
 
 
-def _plain(row: transcripts.Dialect) -> dict[str, Any]:
+def _plain(row: transcripts.TranscriptFormat) -> dict[str, Any]:
     return {
         "name": row.name,
         "title": row.title,

@@ -7,10 +7,10 @@ Rules:
   nothing is guessed: a file that several wires may have written is refused with their names, and half an answer too.
 - A conversation that was imported before adds nothing; one that goes on adds what is new; an edited file becomes a
   branch where it parts (``store.intake``). A thread file keeps its own id (``store.archive``), and so does a log.
-- The numbered files of a folder (``1.json``, ``2.json``) are one conversation, where their dialect stores each message
-  in a file of its own (``Dialect.message_files``).
-- The file of a dialect is read piece by piece (``store.filing``), so that its size does not matter; one that has not
-  changed since is not read again. What its dialect does not foresee is kept, and said.
+- The numbered files of a folder (``1.json``, ``2.json``) are one conversation, where their transcript format stores
+  each message in a file of its own (``TranscriptFormat.message_files``).
+- The file of a transcript format is read piece by piece (``store.filing``), so that its size does not matter; one
+  that has not changed since is not read again. What its transcript format does not foresee is kept, and said.
 - A line a file, or one for each conversation. What fails is named on standard error, and the rest goes on; the exit
   code is then 1. What the store cannot do (a full disk, a lost server) ends the command.
 - What was imported stays when the command is stopped, at any moment; calling it again goes on.
@@ -40,7 +40,7 @@ from palaver.cli.files import COMPRESSED, LOG, THREAD_FILE, Walk
 from palaver.cli.show import REQUEST
 from palaver.cli.source import PALAVER, Group, Source, as_list, grouped, load, message_in, wire_called
 from palaver.cli.terminal import count, echo, in_line, safe
-from palaver.cli.transcript_io import dialect_of
+from palaver.cli.transcript_io import format_of
 from palaver.core import canonical, jsontext
 from palaver.core.errors import PalaverError, UnavailableError
 from palaver.core.messages import Message
@@ -61,7 +61,7 @@ from palaver.transcripts.file_reader import beginning, steps_of
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from palaver.transcripts import Dialect, Drift
+    from palaver.transcripts import TranscriptFormat, UnknownFields
 
 _logger: Final = logging.getLogger(__name__)
 _UNINDEXED: Final = 2_000
@@ -115,7 +115,10 @@ class _Tally:
 @click.argument("names", metavar="FILE...", nargs=-1, required=True, type=click.Path(allow_dash=True))
 @stores.into
 @click.option(
-    "--from", "spoken", metavar="WIRE", help="The wire or dialect of all these files; recognised when not given."
+    "--from",
+    "spoken",
+    metavar="WIRE",
+    help="The wire or transcript format of all these files; recognised when not given.",
 )
 def command(names: tuple[str, ...], location: str | None, spoken: str | None) -> int:
     """Import conversations into a store, each once.
@@ -132,9 +135,9 @@ def command(names: tuple[str, ...], location: str | None, spoken: str | None) ->
             found = list(walk)
             taking = _Taking(store, spoken, _Meter(found, told))
             for group in grouped(found, names):
-                dialect = taking.message_dialect(group)
-                for each in (group.names,) if dialect else [(name,) for name in group.names]:
-                    _take(taking, each, tally, dialect)
+                file_format = taking.message_format(group)
+                for each in (group.names,) if file_format else [(name,) for name in group.names]:
+                    _take(taking, each, tally, file_format)
                     taking.index(tally.new, _UNINDEXED)
             taking.index(tally.new)
     except KeyboardInterrupt:
@@ -146,12 +149,12 @@ def command(names: tuple[str, ...], location: str | None, spoken: str | None) ->
     return 1 if tally.failed else 0
 
 
-def _take(taking: _Taking, names: Sequence[str], tally: _Tally, dialect: Dialect | None) -> None:
-    """Take in a file, or with ``dialect`` the files of one conversation."""
-    shown = in_line(files.shown(names[0] if dialect is None else str(Path(names[0]).parent)))
+def _take(taking: _Taking, names: Sequence[str], tally: _Tally, file_format: TranscriptFormat | None) -> None:
+    """Take in a file, or with ``file_format`` the files of one conversation."""
+    shown = in_line(files.shown(names[0] if file_format is None else str(Path(names[0]).parent)))
     tally.files += len(names)
     try:
-        for line in taking.take(names[0]) if dialect is None else taking.take_messages(names, dialect, tally):
+        for line in taking.take(names[0]) if file_format is None else taking.take_messages(names, file_format, tally):
             tally.add(line)
             branches = ", ".join(map(safe, line.branches))
             where = f", {'branch' if len(line.branches) == 1 else 'branches'} {branches}" if branches else ""
@@ -242,9 +245,9 @@ class _Taking:
             yield from lines
             return
         head = _waiting() if name == files.STANDARD else beginning(name)
-        dialect = None if self._spoken == PALAVER else dialect_of(head, name, self._spoken)
-        if dialect is not None:
-            yield from self._dialect(name, dialect)
+        file_format = None if self._spoken == PALAVER else format_of(head, name, self._spoken)
+        if file_format is not None:
+            yield from self._format(name, file_format)
         elif head.startswith((THREAD_FILE, COMPRESSED)):
             self._intake = None  # what it knows is no longer all there is
             yield self._thread_file(name)
@@ -254,19 +257,19 @@ class _Taking:
         else:
             yield from self._conversations(name)
 
-    def message_dialect(self, group: Group) -> Dialect | None:
-        """The dialect of the numbered files of a folder, when it stores each message in one."""
+    def message_format(self, group: Group) -> TranscriptFormat | None:
+        """The transcript format of the numbered files of a folder, when it stores each message in one."""
         if not group.numbered or self._spoken == PALAVER:
             return None
         first = group.names[0]
         try:
-            dialect = dialect_of(beginning(first), first, self._spoken)
-            fits = dialect is not None and dialect.message_files and message_in(first) is not None
+            file_format = format_of(beginning(first), first, self._spoken)
+            fits = file_format is not None and file_format.message_files and message_in(first) is not None
         except (OSError, PalaverError, click.ClickException):
             return None  # whoever reads the file says what is wrong with it
-        return dialect if fits else None
+        return file_format if fits else None
 
-    def take_messages(self, names: Sequence[str], dialect: Dialect, tally: _Tally) -> Iterator[_Line]:
+    def take_messages(self, names: Sequence[str], file_format: TranscriptFormat, tally: _Tally) -> Iterator[_Line]:
         """Take in a conversation whose messages are files; a file that is no message is named and left out."""
         messages: list[bytes] = []
         for name in names:
@@ -278,7 +281,7 @@ class _Taking:
         if self._filing is None:
             self._filing = Filing(self._store)
         folder = str(Path(names[0]).absolute().parent)
-        yield from self._filed(self._filing, dialect, io.BytesIO(as_list(messages)), folder, None)
+        yield from self._filed(self._filing, file_format, io.BytesIO(as_list(messages)), folder, None)
 
     def _unchanged(self, name: str) -> Iterator[_Line] | None:
         """What is known of a file that was read before and has not changed; its first bytes need not be looked at."""
@@ -290,19 +293,19 @@ class _Taking:
         same = self._filing.unchanged(_state(path), lambda: _digest(path))
         return None if same is None else _limited([_Line(each.thread, each.messages, 0) for each in same])
 
-    def _dialect(self, name: str, dialect: Dialect) -> Iterator[_Line]:
-        """Take in the conversations of a dialect's file, as they are read."""
+    def _format(self, name: str, file_format: TranscriptFormat) -> Iterator[_Line]:
+        """Take in the conversations of a format's file, as they are read."""
         if self._filing is None:
             self._filing = Filing(self._store)
         if name == files.STANDARD:
-            yield from self._filed(self._filing, dialect, sys.stdin.buffer, "", None)
+            yield from self._filed(self._filing, file_format, sys.stdin.buffer, "", None)
             return
         path = Path(name).absolute()
         with path.open("rb") as file:
-            yield from self._filed(self._filing, dialect, file, str(path), _state(path))
+            yield from self._filed(self._filing, file_format, file, str(path), _state(path))
 
     def _filed(
-        self, filing: Filing, dialect: Dialect, file: BinaryIO, name: str, state: FileState | None
+        self, filing: Filing, file_format: TranscriptFormat, file: BinaryIO, name: str, state: FileState | None
     ) -> Iterator[_Line]:
         digest = sha256()
 
@@ -311,19 +314,19 @@ class _Taking:
             self.meter.read(len(piece))
 
         lines: list[_Line] = []
-        drift: tuple[Drift, ...] = ()
-        taken = filing.take(with_messages(steps_of(dialect, file, name, told=told)), state, digest.hexdigest)
+        unknown: tuple[UnknownFields, ...] = ()
+        taken = filing.take(with_messages(steps_of(file_format, file, name, told=told)), state, digest.hexdigest)
         for each in taken:
             if isinstance(each, Filed):
                 branches = (each.branch, *each.more_branches) if each.branch else ()
                 lines.append(_Line(each.thread, each.messages, each.new, branches))
             else:
-                drift = each
+                unknown = each
         if not lines:
             raise click.ClickException(f"{files.shown(name)}: there is no conversation in it")
-        notes = [f"{each}; kept" for each in drift[:_NOTES]]
-        if len(drift) > _NOTES:
-            notes.append(f"{len(drift) - _NOTES} more of that kind; kept")
+        notes = [f"{each}; kept" for each in unknown[:_NOTES]]
+        if len(unknown) > _NOTES:
+            notes.append(f"{len(unknown) - _NOTES} more of that kind; kept")
         yield from _limited([structs.replace(lines[0], notes=tuple(notes)), *lines[1:]])
 
     def _thread_file(self, name: str) -> _Line:

@@ -47,7 +47,7 @@ def command(
 ) -> None:
     """Find messages, the newest first.
 
-    All WORDS must occur, in any order; case and accents do not matter. '"two words"' is a phrase, 'be*' the beginning
+    All WORDS must occur, in any order; case and variants do not matter. '"two words"' is a phrase, 'be*' the beginning
     of a word. Without WORDS, the options alone decide.
     """
     if not asked and thread is None and not any(value is not None for value in about.values()):

@@ -337,20 +337,20 @@ class _Signals:
 @asynccontextmanager
 async def _local(asked: Serving, store: Store) -> AsyncGenerator[tuple[Front, _Finish]]:
     """Everything in this process."""
-    async with asked.swarm.start(store=store) as live, LocalDesk(live) as desk:
-        yield Front(desk, history=live_history(live), **asked.door._asdict()), desk.finish
+    async with asked.swarm.start(store=store) as live, LocalDesk(live) as dispatcher:
+        yield Front(dispatcher, history=live_history(live), **asked.door._asdict()), dispatcher.finish
 
 
 @asynccontextmanager
 async def _shared(asked: Serving, store: Store) -> AsyncGenerator[tuple[Front, _Finish]]:
     """A queue for workers."""
     from palaver.serve.nats import NatsBus
-    from palaver.serve.workers.queue_dispatcher import QueueDesk
+    from palaver.serve.workers.queue_dispatcher import QueueDispatcher
 
     assert asked.bus is not None  # noqa: S101 (the caller's choice)
     name = asked.swarm.name
-    async with NatsBus(asked.bus) as bus, QueueDesk(name, nats=asked.bus, bus=bus) as desk:
-        front = Front(desk, history=stored_history(store, asked.swarm), swarm=name, **asked.door._asdict())
+    async with NatsBus(asked.bus) as bus, QueueDispatcher(name, nats=asked.bus, bus=bus) as dispatcher:
+        front = Front(dispatcher, history=stored_history(store, asked.swarm), swarm=name, **asked.door._asdict())
         yield front, checkpoint  # the workers finish theirs
 
 

@@ -2,8 +2,8 @@
 
 Rules:
 
-- Of a session of an agent the main branch is shown, also what a compaction hides from models; what its dialect does not
-  foresee is said on standard error.
+- Of a session of an agent the main branch is shown, also what a compaction hides from models; what its transcript
+  format does not foresee is said on standard error.
 - What a compaction kept is shown once, where it was said.
 - A file that exists wins; anything else is looked up in the store, as ``THREAD``, ``THREAD@BRANCH`` or
   ``THREAD@ENTRY``. Of a thread all is shown, also what its markers hide from models.
@@ -145,7 +145,9 @@ _NAMED: Final = 6
 
 @click.command(name="show")
 @click.argument("what", metavar="FILE|THREAD[@PLACE]", type=click.Path(allow_dash=True))
-@click.option("--from", "spoken", metavar="WIRE", help="The file's own wire or dialect; recognised when not given.")
+@click.option(
+    "--from", "spoken", metavar="WIRE", help="The file's own wire or transcript format; recognised when not given."
+)
 @click.option("--reasoning", is_flag=True, help="Unfold the reasoning.")
 @click.option("--full", is_flag=True, help="Unfold everything.")
 @click.option("--events", is_flag=True, help="List what happened in a recorded stream, one line an event.")
@@ -212,7 +214,7 @@ def _heading(info: ThreadInfo, *about: str) -> Text:
 
 
 def _spoken(out: Console, file: str, found: Spoken, view: render.View) -> None:
-    """Show the conversations of a dialect's file, the main branch of each."""
+    """Show the conversations of a format's file, the main branch of each."""
     for transcript in found.transcripts[:_SHOWN]:
         thread = transcript.thread
         messages = [entry.message for entry in unrepeated(chosen_history(thread.path(), "all"))]
@@ -220,7 +222,7 @@ def _spoken(out: Console, file: str, found: Spoken, view: render.View) -> None:
         tokens = usage_once(entry.message for entry in thread.entries).total
         title = " ".join(safe(transcript.title or "").split())
         about = [
-            found.dialect,
+            found.file_format,
             count(len(messages), "message"),
             count(tokens, "token") if tokens else "",
             title,
@@ -233,7 +235,7 @@ def _spoken(out: Console, file: str, found: Spoken, view: render.View) -> None:
     if len(found.transcripts) > _SHOWN:
         left = count(len(found.transcripts) - _SHOWN, "conversation")
         echo(f"{files.shown(file)}: {left} more; palaver import keeps them all", err=True)
-    report(file, found.drift)
+    report(file, found.unknown)
 
 
 def _file(out: Console, file: str, spoken: str | None, view: render.View, *, events: bool) -> None:

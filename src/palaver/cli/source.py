@@ -10,8 +10,8 @@ Rules:
 - A bare list of messages becomes a request. An exchange, ``{"request": …, "response": …}`` or with a ``stream``,
   becomes a request whose last message is the answer. An answer that is an error is left out, with a note; of a stream
   that failed there is what came, with a note.
-- A file of a dialect (``spoken``) becomes what the model sees at the end of its main branch; its conversations come
-  along.
+- A file of a transcript format (``spoken``) becomes what the model sees at the end of its main branch; its
+  conversations come along.
 - Whatever is wrong is one line that names the file, the place and the cause.
 
 A recorded stream: the bytes of one answer as they arrived, and what becomes of them.
@@ -269,10 +269,10 @@ PALAVER: Final = "palaver"
 
 
 class Source(Struct, frozen=True):
-    """What was read: ``wire`` is a name, with its accent, or ``palaver``; ``maybe`` are the others it may have been.
+    """What was read: ``wire`` is a name, with its variant, or ``palaver``; ``maybe`` are the others it may have been.
 
     ``failure`` says why a recorded stream ended badly; ``value`` is what came of it.
-    ``spoken`` are the conversations of a dialect's file; ``value`` is then what the model sees of the first.
+    ``spoken`` are the conversations of a format's file; ``value`` is then what the model sees of the first.
     """
 
     value: Request | Response
@@ -286,7 +286,7 @@ class Source(Struct, frozen=True):
 
 
 def wire_called(name: str) -> Wire:
-    """Find a wire, where the name of a dialect would do as well. Raises ``UnknownNameError`` listing both."""
+    """Find a wire, where the name of a transcript format would do as well. Raises ``UnknownNameError`` listing both."""
     try:
         return wires.get(name)
     except UnknownNameError:
@@ -295,7 +295,7 @@ def wire_called(name: str) -> Wire:
         known = [*wires.names(), *transcripts.names(), PALAVER]
         close = get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}? There are" if close else "there are"
-        cause = f"no wire and no dialect is called {excerpt(name)!r}; {hint} {', '.join(known)}"
+        cause = f"no wire and no transcript format is called {excerpt(name)!r}; {hint} {', '.join(known)}"
         raise UnknownNameError(cause) from None
 
 
@@ -339,9 +339,9 @@ def load_stream(path: str, wire: str | None) -> Recording:
 
 def _spoken(found: Spoken, place: str) -> Source:
     if not found.transcripts:
-        bad_input(place, f"there is no conversation in this file of {found.dialect}")
+        bad_input(place, f"there is no conversation in this file of {found.file_format}")
     request = Request(messages=tuple(for_model(found.transcripts[0].thread.path())))
-    return Source(request, found.dialect, spoken=found)
+    return Source(request, found.file_format, spoken=found)
 
 
 def _read(path: str, place: str) -> bytes:
@@ -485,7 +485,7 @@ def _within(key: str, decode: Any, body: Any) -> Any:
 
 
 def _name(wire: Wire) -> str:
-    return wire.name if wire.accent is None else f"{wire.name}:{wire.accent}"
+    return wire.name if wire.variant is None else f"{wire.name}:{wire.variant}"
 
 
 _READERS: Final = {

@@ -185,13 +185,13 @@ def opened(swarm: Swarm, client: str | None, location: str | None, *, asks: bool
                 while not waiting.empty():
                     waiting.get()
 
-                async def sit(desk: Operator) -> None:
-                    async for question in desk.inbox:
+                async def sit(dispatcher: Operator) -> None:
+                    async for question in dispatcher.inbox:
                         await _told(session, listener)  # what led to it is told before
                         waiting.put(question)
 
-                for desk in desks(swarm) if asks else ():
-                    live.spawn(sit, desk)
+                for dispatcher in desks(swarm) if asks else ():
+                    live.spawn(sit, dispatcher)
                 yield session, listener
 
     with open_store(location) as store, start_blocking_portal() as portal:

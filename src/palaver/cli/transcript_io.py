@@ -1,17 +1,17 @@
-"""Which dialect a file is written in, and the conversations in it.
+"""Which transcript format a file is written in, and the conversations in it.
 
 Rules:
 
-- The dialect is the one that was named, else the one that is recognised by name and first bytes. A file that several
-  may have written is refused with their names.
+- The transcript format is the one that was named, else the one that is recognised by name and first bytes. A file
+  that several may have written is refused with their names.
 - A file that may as well be the body of a request (``CERTAIN``) is left to the wires, which look closer.
 
-Conversations written in a dialect, for ``convert`` and ``export``.
+Conversations written in a transcript format, for ``convert`` and ``export``.
 
 Rules:
 
-- A dialect whose files hold several conversations gets all of them in one; any other gets a file each, in the folder
-  that ``-o`` names.
+- A transcript format whose files hold several conversations gets all of them in one; any other gets a file each, in
+  the folder that ``-o`` names.
 - Files that belong beside one (media, what a sub-agent said) are written beside it, so they need ``-o`` too.
 - ``--losses raise`` writes nothing when there is a loss.
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from palaver.cli.source import Source
-    from palaver.transcripts import Dialect, Drift, Step
+    from palaver.transcripts import Step, TranscriptFormat, UnknownFields
     from palaver.transcripts.writer import History
 
 
@@ -55,15 +55,15 @@ _SHOWN: Final = 12
 
 
 class Spoken(Struct, frozen=True):
-    """The conversations of a file, and what it held that its dialect does not foresee."""
+    """The conversations of a file, and what it held that its transcript format does not foresee."""
 
-    dialect: str
+    file_format: str
     transcripts: tuple[Transcript, ...]
-    drift: tuple[Drift, ...]
+    unknown: tuple[UnknownFields, ...]
 
 
-def dialect_of(head: bytes, name: str, named: str | None) -> Dialect | None:
-    """The dialect of a file that begins so; ``None`` when it is none, or a wire was named.
+def format_of(head: bytes, name: str, named: str | None) -> TranscriptFormat | None:
+    """The transcript format of a file that begins so; ``None`` when it is none, or a wire was named.
 
     Raises ``click.ClickException`` when it may be several.
     """
@@ -73,37 +73,37 @@ def dialect_of(head: bytes, name: str, named: str | None) -> Dialect | None:
     if not found:
         return None
     if len(found) > 1:
-        either = " or ".join(each.dialect for each in found)
+        either = " or ".join(each.file_format for each in found)
         bad_input(files.shown(name), f"this may be of {either}; say which with --from")
-    return transcripts.get(found[0].dialect)
+    return transcripts.get(found[0].file_format)
 
 
 def read(data: bytes, name: str, named: str | None) -> Spoken | None:
-    """Read a file's conversations; ``None`` when it is of no dialect. Raises ``click.ClickException``."""
-    dialect = dialect_of(data, name, named)
-    if dialect is None:
+    """Read a file's conversations; ``None`` when it is of no transcript format. Raises ``click.ClickException``."""
+    file_format = format_of(data, name, named)
+    if file_format is None:
         return None
     try:
-        transcripts, drift = collected(
-            with_messages(steps_of(dialect, io.BytesIO(data), "" if name == files.STANDARD else name))
+        transcripts, unknown = collected(
+            with_messages(steps_of(file_format, io.BytesIO(data), "" if name == files.STANDARD else name))
         )
     except (PalaverError, OSError) as error:
         bad_input(files.shown(name), error)
-    return Spoken(dialect.name, transcripts, drift)
+    return Spoken(file_format.name, transcripts, unknown)
 
 
-def steps(dialect: Dialect, file: BinaryIO, name: str, drift: list[Drift]) -> Iterator[Step]:
+def steps(file_format: TranscriptFormat, file: BinaryIO, name: str, unknown: list[UnknownFields]) -> Iterator[Step]:
     """The steps of a file, but for the report, which is put into a list."""
-    for step in steps_of(dialect, file, name):
+    for step in steps_of(file_format, file, name):
         if isinstance(step, Noted):
-            drift.extend(step.drift)
+            unknown.extend(step.unknown)
         else:
             yield step
 
 
-def report(name: str, drift: Iterable[Drift]) -> None:
-    """Say on standard error what a file held that its dialect does not foresee."""
-    lines = [str(each) for each in drift]
+def report(name: str, unknown: Iterable[UnknownFields]) -> None:
+    """Say on standard error what a file held that its transcript format does not foresee."""
+    lines = [str(each) for each in unknown]
     for line in lines[:_SHOWN]:
         echo(f"{files.shown(name)}: {line}; kept", err=True)
     if len(lines) > _SHOWN:
@@ -138,7 +138,7 @@ def for_wire(source: Source, number: int | None, branch: str, wanted: History | 
     """A source with the one conversation that a wire can be told. Raises ``click.ClickException`` for more of them."""
     if source.spoken is None:
         return source
-    report(place, source.spoken.drift)
+    report(place, source.spoken.unknown)
     found = chosen_transcripts(source, number, place)
     if len(found) > 1:
         bad_input(place, f"there are {len(found)} conversations; say which with --conversation")
@@ -147,7 +147,7 @@ def for_wire(source: Source, number: int | None, branch: str, wanted: History | 
         source,
         value=request_of([entry.message for entry in entries]),
         spoken=None,
-        unread=losses_of(source.spoken.drift),
+        unread=losses_of(source.spoken.unknown),
     )
 
 
@@ -160,16 +160,16 @@ def request_of(messages: Sequence[Message]) -> Request:
 def written(
     chosen: Sequence[Transcript], target: str, output: str, *, history: History | None, branch: str
 ) -> Mapping[str, Written]:
-    """Write conversations in a dialect, each file by its name."""
-    dialect = transcripts.get(target)
-    if len(chosen) == 1 or dialect.many:
-        return {output: dialect.write_many(chosen, history=history, branch=branch)}
+    """Write conversations in a transcript format, each file by its name."""
+    file_format = transcripts.get(target)
+    if len(chosen) == 1 or file_format.many:
+        return {output: file_format.write_many(chosen, history=history, branch=branch)}
     if output == files.STANDARD or not (output.endswith(os.sep) or Path(output).is_dir()):
         bad_input(target, f"{len(chosen)} conversations are {len(chosen)} files; name a folder with -o FOLDER/")
     once = (chosen[0], *(structs.replace(each, unread=()) for each in chosen[1:]))
-    made = {f"{each.thread.id}{dialect.extension}": each for each in once}
+    made = {f"{each.thread.id}{file_format.extension}": each for each in once}
     return {
-        str(Path(output) / name): dialect.write(each, history=history, branch=branch) for name, each in made.items()
+        str(Path(output) / name): file_format.write(each, history=history, branch=branch) for name, each in made.items()
     }
 
 
@@ -184,7 +184,7 @@ def deliver(
 ) -> int:
     """Write the files, and show the receipt; give the exit code."""
     if source.spoken is not None:
-        report(place, source.spoken.drift)
+        report(place, source.spoken.unknown)
     lost = tuple([loss for each in made.values() for loss in each.losses])
     about = f"{source.wire} → {target}: {count(len(made), 'file')}, " + (
         count(len(lost), "thing") + f" not carried as {'it was' if len(lost) == 1 else 'they were'}"

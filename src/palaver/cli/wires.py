@@ -2,8 +2,8 @@
 
 Rules:
 
-- What is shown is ``wire.speech``, the data that decides a conversion. A sign says that a thing goes over as it is;
-  what has none is converted, approximated or dropped, and the receipt says so.
+- What is shown is ``wire.capabilities``, the data that decides a conversion. A sign says that a thing goes over as it
+  is; what has none is converted, approximated or dropped, and the receipt says so.
 
 Stability: experimental.
 """
@@ -24,7 +24,7 @@ from palaver.cli.terminal import console
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from palaver.wires._engine.capabilities import MediaRule, Speech
+    from palaver.wires._engine.capabilities import MediaRule, WireCapabilities
 
 _YES: Final = "✓"
 _NO: Final = "·"
@@ -40,19 +40,19 @@ def _flag(value: bool) -> str:  # noqa: FBT001 (a cell of the table)
     return _YES if value else _NO
 
 
-_ROWS: Final[dict[str, Callable[[Speech], str]]] = {
-    "images": lambda speech: _media(speech.media.get("image")),
-    "audio": lambda speech: _media(speech.media.get("audio")),
-    "video": lambda speech: _media(speech.media.get("video")),
-    "files": lambda speech: _media(speech.media.get("file")),
-    "images in tool results": lambda speech: _media(speech.result_media.get("image")),
-    "tool error flag": lambda speech: _flag(speech.error_flag),
-    "free-text tool calls": lambda speech: _flag(speech.custom_calls),
-    "arguments as text": lambda speech: _flag(not speech.object_arguments),
-    "text behind a tool call": lambda speech: _flag(speech.interleaving),
-    "refusals": lambda speech: _flag(speech.refusal),
-    "developer role": lambda speech: _flag(speech.developer),
-    "system in mid-conversation": lambda speech: _flag(speech.later_system),
+_ROWS: Final[dict[str, Callable[[WireCapabilities], str]]] = {
+    "images": lambda capabilities: _media(capabilities.media.get("image")),
+    "audio": lambda capabilities: _media(capabilities.media.get("audio")),
+    "video": lambda capabilities: _media(capabilities.media.get("video")),
+    "files": lambda capabilities: _media(capabilities.media.get("file")),
+    "images in tool results": lambda capabilities: _media(capabilities.result_media.get("image")),
+    "tool error flag": lambda capabilities: _flag(capabilities.error_flag),
+    "free-text tool calls": lambda capabilities: _flag(capabilities.custom_calls),
+    "arguments as text": lambda capabilities: _flag(not capabilities.object_arguments),
+    "text behind a tool call": lambda capabilities: _flag(capabilities.interleaving),
+    "refusals": lambda capabilities: _flag(capabilities.refusal),
+    "developer role": lambda capabilities: _flag(capabilities.developer),
+    "system in mid-conversation": lambda capabilities: _flag(capabilities.later_system),
 }
 
 
@@ -63,7 +63,7 @@ def table(names: tuple[str, ...]) -> Table:
     for name in names:
         drawn.add_column(Text(name.replace("_", "_\n", 1)), justify="center", min_width=_widest(name))
     for what, cell in _ROWS.items():
-        drawn.add_row(what, *(_cell(cell(wires.get(name).speech)) for name in names))
+        drawn.add_row(what, *(_cell(cell(wires.get(name).capabilities)) for name in names))
     return drawn
 
 
@@ -72,12 +72,12 @@ def _cell(text: str) -> Text:
 
 
 def _plain(name: str) -> dict[str, Any]:
-    speech = wires.get(name).speech
+    capabilities = wires.get(name).capabilities
     says: dict[str, str | bool] = {}
     for what, cell in _ROWS.items():
-        sign = cell(speech)
+        sign = cell(capabilities)
         says[what] = {_YES: True, _NO: False}.get(sign, sign)
-    return {"name": name, "accents": wires.accents(name), "says": says}
+    return {"name": name, "variants": wires.variants(name), "says": says}
 
 
 def _widest(name: str) -> int:
@@ -101,8 +101,8 @@ def command(*, as_json: bool) -> None:
         for name in names:
             out.print(Text(name, "bold"))
             for what, cell in _ROWS.items():
-                out.print(Text.assemble((f"  {what}: ", "dim"), _cell(cell(wires.get(name).speech))))
+                out.print(Text.assemble((f"  {what}: ", "dim"), _cell(cell(wires.get(name).capabilities))))
     for name in names:
-        if accents := wires.accents(name):
-            out.print(Text.assemble(("accents of ", "dim"), name, (": ", "dim"), ", ".join(accents)))
-    out.print(Text("An accent is named behind its wire: --to openai_chat:mistral.", "dim"))
+        if variants := wires.variants(name):
+            out.print(Text.assemble(("variants of ", "dim"), name, (": ", "dim"), ", ".join(variants)))
+    out.print(Text("A variant is named behind its wire: --to openai_chat:mistral.", "dim"))

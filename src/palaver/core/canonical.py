@@ -236,7 +236,7 @@ def schema() -> dict[str, Any]:
     definitions["Message"] = message
     definitions["Header"] = _header_schema(definitions["Request"])
     return {
-        "$schema": json_schema.DIALECT,
+        "$schema": json_schema.FORMAT,
         "$id": f"urn:palaver:schema:{VERSION}",
         "title": f"Palaver canonical form, version {VERSION}",
         "anyOf": [{"$ref": "#/$defs/Message"}, request, response, {"$ref": "#/$defs/Header"}],

@@ -30,7 +30,7 @@
     │   ├── ConflictError   somebody else wrote first; nothing was written
     │   ├── DamageError     what is stored is not what was written  (the disk's)
     │   └── UnavailableError  the disk is full, the server is gone   (the machine's)
-    └── UnknownNameError  no wire, accent or format has that name    (the caller's fault)
+    └── UnknownNameError  no wire, variant or format has that name    (the caller's fault)
 
 An error says where: ``DecodeError`` carries the wire (or format) and the path of the offending
 value. Excerpts of data in error texts are short, so that no message text leaks through a log.
@@ -378,7 +378,7 @@ class UnavailableError(StoreError):
 
 
 class UnknownNameError(PalaverError):
-    """No wire, accent or format goes by that name; the text lists those that exist."""
+    """No wire, variant or format goes by that name; the text lists those that exist."""
 
     error_code = "unknown_name"
     category = "usage"

@@ -5,7 +5,7 @@ Rules:
 - Text that is kept as it is (``Raw``) is any JSON. Unknown fields are allowed everywhere: a newer
   version may have written them (``Extra`` is how they are kept, not a field of its own).
 - Where a union has a member that keeps anything, a block of a ``type`` not listed is valid too.
-- Dialect: JSON Schema 2020-12.
+- TranscriptFormat: JSON Schema 2020-12.
 
 Stability: experimental.
 """
@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+FORMAT: Final = "https://json-schema.org/draft/2020-12/schema"
 _REF: Final = "#/$defs/{name}"
 _UNKNOWN: Final = {"Opaque": "UnknownPart", "ProviderTool": "UnknownTool"}
 """Members of a union that keep anything, and what we call that anything."""

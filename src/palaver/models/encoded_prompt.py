@@ -68,7 +68,7 @@ class Written:
         self._last: Prompt | None = None
         self._streamed = False
         self._messages: Sequence[Message] = ()
-        self._marking = cache_marks.marking_of(wire.speech.marking, id)
+        self._marking = cache_marks.marking_of(wire.capabilities.marking, id)
         self._places: tuple[int, ...] = ()
 
     def encode(self, prompt: Prompt, *, stream: bool) -> Encoded:
@@ -132,10 +132,10 @@ class Written:
 
     def _with_head(self, request: Request, plan: CachePlan) -> Request:
         """The request with the marks of its head; those of its messages are put on already."""
-        speech = self._wire.speech
+        capabilities = self._wire.capabilities
         rows = () if self._marking is None else (self._marking,)
         named = structs.replace(plan, places=no_places, bridges=no_places)
-        return cache_marks.marked(request, rows, speech.cache_key, self._wire.name, named)
+        return cache_marks.marked(request, rows, capabilities.cache_key, self._wire.name, named)
 
 
 _OPEN: Final = Settings()

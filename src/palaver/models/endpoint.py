@@ -81,7 +81,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """Where and how to ask.
 
     ``url`` and ``stream_url`` (``None``: the same) hold ``{model}`` where the model stands in the address, in which all
-    but unreserved characters are percent-encoded. ``wire`` may name an accent (``openai_chat:groq``). ``names_model``
+    but unreserved characters are percent-encoded. ``wire`` may name a variant (``openai_chat:groq``). ``names_model``
     says that the body names the model, ``stream_field`` that the body says whether to stream. ``provider`` are fields
     of the body that this address wants, by the wire; ``stream_provider`` those that it wants when it streams, and may
     refuse otherwise (``stream_options``).

@@ -81,7 +81,7 @@ def _any_server(name: str, wire: str | None) -> Provider:
 
 
 def _checked(wire: str) -> str:
-    """A wire that is spoken at a usual path, with an accent that there is."""
+    """A wire that is spoken at a usual path, with a variant that there is."""
     wires.get(wire)
     if wire.partition(":")[0] not in usual():
         raise UnknownNameError(f"{wire} has no usual address; such are {', '.join(usual())}")
@@ -89,14 +89,14 @@ def _checked(wire: str) -> str:
 
 
 def _spoken(row: Provider, wire: str | None, *, anywhere: bool) -> Endpoint:
-    """The endpoint for a wire. Another accent of a wire that the row speaks is spoken at the same place."""
+    """The endpoint for a wire. Another variant of a wire that the row speaks is spoken at the same place."""
     if wire is None:
         return row.endpoints[0]
-    base, _, accent = wire.partition(":")
+    base, _, variant = wire.partition(":")
     for endpoint in row.endpoints:
         if endpoint.wire.partition(":")[0] == base:
             wires.get(wire)
-            return structs.replace(endpoint, wire=wire) if accent else endpoint
+            return structs.replace(endpoint, wire=wire) if variant else endpoint
     if anywhere:
         return speaking(row.name, _checked(wire))
     spoken = ", ".join(endpoint.wire for endpoint in row.endpoints)
@@ -152,7 +152,7 @@ def model(
     """The model of that name, ready to be asked.
 
     ``key`` and ``url`` stand before what the environment says; ``wire`` chooses another wire that the provider speaks
-    (``openai_chat``), or the accent of a server (``openai_chat:vllm``). ``capabilities`` are those of the catalogue,
+    (``openai_chat``), or the variant of a server (``openai_chat:vllm``). ``capabilities`` are those of the catalogue,
     unless given. ``text_calls`` names the format in which a model writes its calls as text, where its server does not
     read them (``"lfm2"``; ``palaver.stream.local.names()``). ``metadata`` names the keys of the messages' metadata that
     may be sent to the provider (``{"session_id"}``). Raises ``UnknownNameError`` for a name, provider, wire or format

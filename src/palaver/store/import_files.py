@@ -1,10 +1,10 @@
-"""Take the files of dialects into a store, as they are read, each once.
+"""Take the files of transcript formats into a store, as they are read, each once.
 
 Rules:
 
-- What a reader of ``palaver.transcripts`` gives joins as it comes, a slice at a time, with the ids of the file. So a file
-  of any size goes in with little memory, what was taken in before an interruption stays, and reading a file again adds
-  what is new.
+- What a reader of ``palaver.transcripts`` gives joins as it comes, a slice at a time, with the ids of the file. So a
+  file of any size goes in with little memory, what was taken in before an interruption stays, and reading a file
+  again adds what is new.
 - A file whose size and time have not changed since it was read whole is not read again; neither is one whose bytes have
   not. Which files a thread came from stands in its metadata, under ``files``.
 - An entry that is there with another message, because somebody edited the file, or because its end was not yet written,
@@ -39,7 +39,7 @@ from palaver.threads.thread import MAIN, Entry
 from palaver.threads.view import RECORD
 from palaver.transcripts import original_bytes
 from palaver.transcripts.conversation import Began, Ended, Joined, Noted, Step, derived_id
-from palaver.transcripts.unknown_fields import Drift
+from palaver.transcripts.unknown_fields import UnknownFields
 
 FILES: Final = "files"
 """The key of a thread's metadata that says which files it came from."""
@@ -117,7 +117,7 @@ class Filing:
 
     def take(
         self, steps: Iterable[Step], state: FileState | None = None, digest: Callable[[], str] = str
-    ) -> Iterator[Filed | tuple[Drift, ...]]:
+    ) -> Iterator[Filed | tuple[UnknownFields, ...]]:
         """Take in what a reader gives; give what became of each conversation when it ends, and the drift report.
 
         ``state`` is what the file is known by, ``digest`` gives the SHA-256 of its bytes when all were read. Raises
@@ -141,7 +141,7 @@ class Filing:
                         described.write(self._store)
                     yield filed
                 case Noted():
-                    yield step.drift
+                    yield step.unknown
         if state is not None and first is not None:
             file = _File(state.size, state.changed_at, state.read_at, digest(), done)
             files = {**first.metadata.get(FILES, {}), state.path: structs.asdict(file)}
@@ -418,16 +418,16 @@ def _written(messages: Sequence[Message]) -> bytes:
     pieces: list[bytes] = []
     for place, message in enumerate(messages):
         names: list[str] = [] if message.provider_json is UNSET else [*jsontext.fields(message.provider_json)]
-        dialect = next((each.removeprefix(BOOKKEEPING) for each in names if each.startswith(BOOKKEEPING)), None)
-        if dialect is None:
+        file_format = next((each.removeprefix(BOOKKEEPING) for each in names if each.startswith(BOOKKEEPING)), None)
+        if file_format is None:
             return b""
-        if original_bytes.follows(message, dialect) is None:
+        if original_bytes.follows(message, file_format) is None:
             group = [message]
             for each in messages[place + 1 :]:
-                if original_bytes.follows(each, dialect) is None:
+                if original_bytes.follows(each, file_format) is None:
                     break
                 group.append(each)
-            pieces += [piece.raw for piece in original_bytes.records_of(dialect, group) or ()]
+            pieces += [piece.raw for piece in original_bytes.records_of(file_format, group) or ()]
     return b"".join(pieces)
 
 

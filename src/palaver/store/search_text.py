@@ -7,8 +7,8 @@ Rules:
   numbers, not keys. No media, no proofs, no provider's own blocks; a run of ``LEAST_DATA`` base64 characters is data
   wherever it stands. The first ``MOST_TEXT`` characters count.
 - A word is a run of letters and digits; everything else parts words (``snake_case`` is two, ``3.14`` too). Case,
-  accents and compatibility forms fall away (``Été`` is ``ete``, ``ﬁ`` is ``fi``), and so do invisible characters. The
-  voicing marks of kana and the vowel signs of Indic scripts are no accents and stay.
+  variants and compatibility forms fall away (``Été`` is ``ete``, ``ﬁ`` is ``fi``), and so do invisible characters. The
+  voicing marks of kana and the vowel signs of Indic scripts are no variants and stay.
 - Scripts that are written without spaces (Han, kana, Thai, Lao, Khmer, Myanmar) give one word a character, so that a
   part of what is written is found as a phrase.
 - A normal text is its words with one space between them. Every store searches normal text, never another tokenisation
@@ -153,11 +153,11 @@ _INVISIBLE: Final = frozenset(
 )
 _WORD_BREAK: Final = "\u200b"
 _POINTS: Final = range(10, 37)  # vowel points: Hebrew, Arabic, Syriac
-_ACCENTS: Final = 200  # from this combining class on, a mark stands about the letter
+_VARIANTS: Final = 200  # from this combining class on, a mark stands about the letter
 
 
 class _Folds(dict[int, str]):
-    """What a character is in a word: letters without case and accents, or a space. Filled as characters come up."""
+    """What a character is in a word: letters without case and variants, or a space. Filled as characters come up."""
 
     def __missing__(self, code: int) -> str:
         kept = "".join([each for each in unicodedata.normalize("NFKD", chr(code)) if not _falls_away(each)])
@@ -167,7 +167,7 @@ class _Folds(dict[int, str]):
 
 def _falls_away(char: str) -> bool:
     kind, place = unicodedata.category(char), unicodedata.combining(char)
-    gone = kind in {"Me", "Cf"} or place in _POINTS or place >= _ACCENTS or ord(char) in _INVISIBLE
+    gone = kind in {"Me", "Cf"} or place in _POINTS or place >= _VARIANTS or ord(char) in _INVISIBLE
     return gone and char != _WORD_BREAK
 
 

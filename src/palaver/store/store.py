@@ -89,7 +89,7 @@ class Query(Struct, frozen=True, kw_only=True):
     """What to look for. Everything that is set must hold; nothing set finds every message.
 
     ``text``: words that must all occur, in any order; ``"in quotes"`` a phrase; ``be*`` the beginning of a word. Case
-    and accents do not matter. ``tool`` is the name of a tool that was called, or that answered; ``tag`` one tag of
+    and variants do not matter. ``tool`` is the name of a tool that was called, or that answered; ``tag`` one tag of
     the message. ``since`` ≤ ``sent_at`` < ``until``, Unix milliseconds. Only the first 250,000 characters of a message
     are searched.
     """

@@ -12,7 +12,7 @@ from palaver.core.errors import BusyError, ClosedError, NavigationError, SwarmEr
 from palaver.swarm.agent import Hooks, SwarmAgent
 from palaver.swarm.bus import Bus, Since, Where
 from palaver.swarm.call import Call
-from palaver.swarm.call_context import Place
+from palaver.swarm.call_context import CallContext
 from palaver.swarm.events import SHARED, SOURCES, Event
 from palaver.swarm.extras.advisor import Advisor, ask
 from palaver.swarm.extras.chats import AutoClose, Chats, auto_close
@@ -43,6 +43,7 @@ __all__ = [
     "Bus",
     "BusyError",
     "Call",
+    "CallContext",
     "Chats",
     "ClosedError",
     "Compute",
@@ -58,7 +59,6 @@ __all__ = [
     "Operator",
     "Outline",
     "Pipeline",
-    "Place",
     "Policy",
     "Question",
     "Rated",

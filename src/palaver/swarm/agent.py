@@ -32,16 +32,16 @@ from palaver.core.parts import ToolCall
 from palaver.core.request import Settings
 from palaver.core.type_checks import check_arguments
 from palaver.models.language_model import LanguageModel
-from palaver.swarm.call_context import Place
+from palaver.swarm.call_context import CallContext
 from palaver.swarm.extras.storage import Storage
 from palaver.swarm.rescue import PLACEHOLDERS, Flush, Rescue, not_empty
 from palaver.swarm.state import State
 from palaver.swarm.tool import AnySwarmTool, SwarmTool, as_tool
 from palaver.threads.agent_view import KEEP
 
-Text: TypeAlias = str | Callable[[Place], str | Awaitable[str]]
-Source: TypeAlias = Callable[[Place], Awaitable[Sequence[AnySwarmTool]] | Sequence[AnySwarmTool]]
-Operator: TypeAlias = Callable[[Place, str], Awaitable[str]]
+Text: TypeAlias = str | Callable[[CallContext], str | Awaitable[str]]
+Source: TypeAlias = Callable[[CallContext], Awaitable[Sequence[AnySwarmTool]] | Sequence[AnySwarmTool]]
+Operator: TypeAlias = Callable[[CallContext, str], Awaitable[str]]
 OnModelError: TypeAlias = Literal["raise", "placeholder"]
 
 MAX_TOOL_CALLS: Final = 1
@@ -54,52 +54,52 @@ class Hooks:
     Whatever is raised is logged, and disturbs nothing.
     """
 
-    def on_init(self, place: Place) -> Any:
+    def on_init(self, place: CallContext) -> Any:
         """The agent is used in a session for the first time."""
 
-    def on_execute(self, place: Place, text: str, mode: str) -> Any:
+    def on_execute(self, place: CallContext, text: str, mode: str) -> Any:
         """Something is said to it."""
 
-    def on_run(self, place: Place, text: str) -> Any:
+    def on_run(self, place: CallContext, text: str) -> Any:
         """It is asked without a trace in the log."""
 
-    def on_output(self, place: Place, text: str) -> Any:
+    def on_output(self, place: CallContext, text: str) -> Any:
         """Its answer is shown."""
 
-    def on_assistant_message(self, place: Place, text: str) -> Any:
+    def on_assistant_message(self, place: CallContext, text: str) -> Any:
         """An answer of its own, or one that was committed for it, joins the log."""
 
-    def on_user_message(self, place: Place, text: str) -> Any:
+    def on_user_message(self, place: CallContext, text: str) -> Any:
         """A user message is committed."""
 
-    def on_system_message(self, place: Place, text: str) -> Any:
+    def on_system_message(self, place: CallContext, text: str) -> Any:
         """A system message is committed."""
 
-    def on_developer_message(self, place: Place, text: str) -> Any:
+    def on_developer_message(self, place: CallContext, text: str) -> Any:
         """A developer message is committed."""
 
-    def on_tool_output(self, place: Place, call: str, text: str) -> Any:
+    def on_tool_output(self, place: CallContext, call: str, text: str) -> Any:
         """The result of a call is committed."""
 
-    def on_tool_request(self, place: Place, calls: Sequence[ToolCall]) -> Any:
+    def on_tool_request(self, place: CallContext, calls: Sequence[ToolCall]) -> Any:
         """Calls are committed."""
 
-    def on_flush(self, place: Place) -> Any:
+    def on_flush(self, place: CallContext) -> Any:
         """A flush is committed."""
 
-    def on_resurrect(self, place: Place, mode: str, reason: str) -> Any:
+    def on_resurrect(self, place: CallContext, mode: str, reason: str) -> Any:
         """A rescue begins."""
 
-    def on_tool_error(self, place: Place, call: ToolCall, error: Exception) -> Any:
+    def on_tool_error(self, place: CallContext, call: ToolCall, error: Exception) -> Any:
         """A tool raised."""
 
-    def on_after_tool_calls(self, place: Place, calls: Sequence[ToolCall]) -> Any:
+    def on_after_tool_calls(self, place: CallContext, calls: Sequence[ToolCall]) -> Any:
         """The tools of a batch have committed, or were stopped."""
 
-    def on_completion(self, place: Place, messages: Sequence[Message], answer: AssistantMessage) -> Any:
+    def on_completion(self, place: CallContext, messages: Sequence[Message], answer: AssistantMessage) -> Any:
         """The model answered."""
 
-    def on_dispose(self, place: Place) -> Any:
+    def on_dispose(self, place: CallContext) -> Any:
         """The session ends, or another agent took over."""
 
 
@@ -108,7 +108,7 @@ class AgentOptions(TypedDict, total=False):
 
     prompt: Text
     system: Iterable[str]
-    dynamic: Callable[[Place], Iterable[str] | Awaitable[Iterable[str]]] | None
+    dynamic: Callable[[CallContext], Iterable[str] | Awaitable[Iterable[str]]] | None
     flags: Iterable[str]
     tools: Iterable[AnySwarmTool]
     sources: Iterable[Source]
@@ -152,7 +152,7 @@ class SwarmAgent:
         *,
         prompt: Text = "",
         system: Iterable[str] = (),
-        dynamic: Callable[[Place], Iterable[str] | Awaitable[Iterable[str]]] | None = None,
+        dynamic: Callable[[CallContext], Iterable[str] | Awaitable[Iterable[str]]] | None = None,
         flags: Iterable[str] = (),
         tools: Iterable[AnySwarmTool] = (),
         sources: Iterable[Source] = (),

@@ -42,14 +42,14 @@ from palaver.swarm.batch import (
     winner,
     with_calls,
 )
-from palaver.swarm.call_context import LOGGER, Place, called, watched
+from palaver.swarm.call_context import LOGGER, CallContext, called, watched
 from palaver.swarm.events import delta_input
 from palaver.swarm.names import TURN
 from palaver.swarm.offered import offered_tools
 from palaver.swarm.rescue import START, Custom, Recomplete, placeholder
 from palaver.swarm.tool import SwarmTool
 from palaver.swarm.turn import Turn
-from palaver.swarm.user_input import Said, said
+from palaver.swarm.user_input import UserInput, said
 from palaver.threads.view import DISCARDED, PLACEHOLDER
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from palaver.swarm.session import Session
 
 
-class Seat:
+class AgentSession:
     """An agent while it serves one client."""
 
     def __init__(self, session: Session, agent: SwarmAgent) -> None:
@@ -75,7 +75,7 @@ class Seat:
 
     # -- what is asked of it ---------------------------------------------------------------------------------------
 
-    async def execute(self, turn: Turn, told: Said, mode: Mode) -> None:
+    async def execute(self, turn: Turn, told: UserInput, mode: Mode) -> None:
         """Say something to the agent. Whatever goes wrong is the error of the turn."""
         try:
             async with self._lock:
@@ -113,7 +113,7 @@ class Seat:
         except Exception as error:  # noqa: BLE001 (as above)
             self._fail(turn, error)
 
-    async def rescued(self, turn: Turn, place: Place, reason: str) -> None:
+    async def rescued(self, turn: Turn, place: CallContext, reason: str) -> None:
         """Write off what the agent did in this turn, and answer all the same."""
         try:
             async with self._lock:
@@ -121,7 +121,7 @@ class Seat:
         except Exception as error:  # noqa: BLE001 (as above)
             self._fail(turn, error)
 
-    async def run(self, told: Said, payload: Any) -> str:
+    async def run(self, told: UserInput, payload: Any) -> str:
         """Ask the model without a trace in the log, and without tools.
 
         ``""`` when it called one, or may not be shown.
@@ -129,7 +129,7 @@ class Seat:
         async with self._apart:
             return await self._run(told, payload)
 
-    async def _run(self, told: Said, payload: Any) -> str:
+    async def _run(self, told: UserInput, payload: Any) -> str:
         place = self.session.place(self.agent.name, payload=payload)
         await watched("on_run", self.agent.hooks.on_run, place, told.text)
         messages = (*await self._context(place, None), told.spoken(self.agent.name, "user"))
@@ -153,7 +153,7 @@ class Seat:
 
     # -- an execution ----------------------------------------------------------------------------------------------
 
-    async def _said(self, turn: Turn, told: Said, mode: Mode) -> None:
+    async def _said(self, turn: Turn, told: UserInput, mode: Mode) -> None:
         if self.session.is_past(turn):  # it would stand among what the next turn says
             return
         message = told.spoken(self.agent.name, mode)
@@ -170,7 +170,7 @@ class Seat:
         same = (place for place in range(start, len(path)) if path[place].message.content == message.content)
         return next(same, None)
 
-    async def _step(self, turn: Turn, place: Place, *, again: bool = False) -> None:
+    async def _step(self, turn: Turn, place: CallContext, *, again: bool = False) -> None:
         """Ask the model, and do what it says. ``again``: its last answer was refused already."""
         if turn.over:
             return
@@ -196,7 +196,7 @@ class Seat:
         else:
             await self._text(turn, place, answer, again=again)
 
-    async def _answer(self, turn: Turn, place: Place, offered: dict[str, SwarmTool]) -> AssistantMessage | None:
+    async def _answer(self, turn: Turn, place: CallContext, offered: dict[str, SwarmTool]) -> AssistantMessage | None:
         """The model's answer; ``None`` when it failed, and that was dealt with."""
         messages = await self._context(place, turn)
         definitions = [tool.definition for tool in offered.values()]
@@ -214,7 +214,7 @@ class Seat:
         finally:
             self.asking -= 1
 
-    async def _text(self, turn: Turn, place: Place, answer: AssistantMessage, *, again: bool) -> None:
+    async def _text(self, turn: Turn, place: CallContext, answer: AssistantMessage, *, again: bool) -> None:
         text = await self._transformed(answer.text)
         reason = await self._refused(text)
         if reason is None:
@@ -234,7 +234,7 @@ class Seat:
         await self._discard(turn, answer)
         await self._rescue(turn, place, reason, retry=False)
 
-    async def _operate(self, turn: Turn, place: Place, text: str) -> None:
+    async def _operate(self, turn: Turn, place: CallContext, text: str) -> None:
         """Ask the person who sits here; who was handed the conversation without a word is told the client's last."""
         operator = self.agent.operator
         if operator is None:
@@ -255,7 +255,7 @@ class Seat:
     async def _calls(
         self,
         turn: Turn,
-        place: Place,
+        place: CallContext,
         answer: AssistantMessage,
         calls: Sequence[ToolCall],
         offered: dict[str, SwarmTool],
@@ -298,7 +298,7 @@ class Seat:
     async def _planned(
         self,
         turn: Turn,
-        place: Place,
+        place: CallContext,
         calls: Sequence[ToolCall],
         offered: dict[str, SwarmTool],
         broken: MalformedToolCall | None,
@@ -350,13 +350,15 @@ class Seat:
         ).replace(metadata=output.metadata)
         await self.session.keep_tool_output(message, agent=None, call=None)
 
-    async def _refuse(self, turn: Turn, place: Place, answer: AssistantMessage, broken: MalformedToolCall) -> None:
+    async def _refuse(
+        self, turn: Turn, place: CallContext, answer: AssistantMessage, broken: MalformedToolCall
+    ) -> None:
         """Write off an answer with a call that did not parse."""
         await self.session.keep(_of(turn, answer))
         reason = f"Function validation failed: name={broken.name} arguments={excerpt(broken.raw, 200)}"
         await self._rescue(turn, place, reason)
 
-    async def _checked(self, place: Place, tool: SwarmTool, call: ToolCall) -> tuple[Any] | Exception | None:
+    async def _checked(self, place: CallContext, tool: SwarmTool, call: ToolCall) -> tuple[Any] | Exception | None:
         """The arguments of a call, in a tuple; what its check raised; ``None`` when the validation refuses it."""
         try:
             arguments = tool.check(call)
@@ -380,7 +382,7 @@ class Seat:
 
     # -- the model -------------------------------------------------------------------------------------------------
 
-    async def _context(self, place: Place, turn: Turn | None) -> Sequence[Message]:
+    async def _context(self, place: CallContext, turn: Turn | None) -> Sequence[Message]:
         agent = self.agent
         prompt = agent.prompt if isinstance(agent.prompt, str) else str(await called(agent.prompt, place) or "")
         dynamic = () if agent.dynamic is None else tuple(await called(agent.dynamic, place))
@@ -388,7 +390,11 @@ class Seat:
         return self._view(self.session.log.path, since=None if turn is None else turn.since)
 
     async def _ask(
-        self, place: Place, messages: Sequence[Message], tools: Sequence[Any], model: language_model.Session | None
+        self,
+        place: CallContext,
+        messages: Sequence[Message],
+        tools: Sequence[Any],
+        model: language_model.Session | None,
     ) -> AssistantMessage:
         if model is None:
             raise SwarmError(f"the agent {self.agent.name!r} has no model")
@@ -426,7 +432,7 @@ class Seat:
     def _late(self, turn: Turn) -> bool:
         return self.gone or turn.over
 
-    async def _show(self, turn: Turn, place: Place, answer: AssistantMessage, text: str) -> None:
+    async def _show(self, turn: Turn, place: CallContext, answer: AssistantMessage, text: str) -> None:
         """Keep an answer that passed, and give it out; a policy has the last word."""
         raw = answer.text
         banned = await self.session.refused_output(text)
@@ -446,7 +452,7 @@ class Seat:
             turn.break_off(error if isinstance(error, Exception) else TurnError("the turn was interrupted"))
             raise
 
-    async def _given(self, turn: Turn, place: Place, raw: str, text: str) -> None:
+    async def _given(self, turn: Turn, place: CallContext, raw: str, text: str) -> None:
         hooks = self.agent.hooks
         await watched("on_output", hooks.on_output, place, text)
         await watched("on_assistant_message", hooks.on_assistant_message, place, text)
@@ -465,7 +471,7 @@ class Seat:
         if turn.overtaken:
             turn.resolve("")
 
-    async def _apologise(self, turn: Turn, place: Place) -> None:
+    async def _apologise(self, turn: Turn, place: CallContext) -> None:
         """Show a placeholder."""
         raw = placeholder(self.agent.placeholders)
         text = await self._transformed(raw)
@@ -482,7 +488,7 @@ class Seat:
 
     # -- rescue ----------------------------------------------------------------------------------------------------
 
-    async def _mark(self, turn: Turn, place: Place, reason: str) -> None:
+    async def _mark(self, turn: Turn, place: CallContext, reason: str) -> None:
         for batch in self._batches:
             if batch.turn is turn:
                 batch.halt()
@@ -494,7 +500,7 @@ class Seat:
         if scope == "thread":
             await self._said(turn, said(START), "tool")
 
-    async def _rescue(self, turn: Turn, place: Place, reason: str, *, retry: bool = True) -> None:
+    async def _rescue(self, turn: Turn, place: CallContext, reason: str, *, retry: bool = True) -> None:
         if turn.over:
             return
         before = await self._context(place, turn)
@@ -503,7 +509,7 @@ class Seat:
             return
         await self._apologise(turn, place)
 
-    async def _retried(self, turn: Turn, place: Place, reason: str, before: Sequence[Message]) -> bool:
+    async def _retried(self, turn: Turn, place: CallContext, reason: str, before: Sequence[Message]) -> bool:
         """Try for an answer that can be shown; give whether there was one."""
         strategy = self.agent.rescue
         if isinstance(strategy, Recomplete):
@@ -526,7 +532,7 @@ class Seat:
         return True
 
     async def _recompleted(
-        self, turn: Turn, place: Place, strategy: Recomplete, before: Sequence[Message]
+        self, turn: Turn, place: CallContext, strategy: Recomplete, before: Sequence[Message]
     ) -> AssistantMessage | None:
         messages = await self._context(place, turn)
         if self.agent.rescue_scope != "thread":
@@ -539,7 +545,7 @@ class Seat:
             self._log_error("the model", error)
             return None
 
-    async def _custom(self, place: Place, strategy: Custom, reason: str) -> AssistantMessage:
+    async def _custom(self, place: CallContext, strategy: Custom, reason: str) -> AssistantMessage:
         answer = await called(strategy.answer, place, reason)
         if isinstance(answer, str):
             answer = assistant(answer)
@@ -547,7 +553,7 @@ class Seat:
 
     # -- small -----------------------------------------------------------------------------------------------------
 
-    def _place(self, turn: Turn) -> Place:
+    def _place(self, turn: Turn) -> CallContext:
         return self.session.place(self.agent.name, payload=turn.payload, run=turn.id)
 
     def _log_error(self, what: str, error: Exception) -> None:
@@ -569,7 +575,7 @@ def _of(turn: Turn, message: Any) -> Any:
     return message.replace(metadata={**message.metadata, TURN: turn.id}) if turn.named else message
 
 
-def _spoken(place: Place, text: str, *tags: str) -> AssistantMessage:
+def _spoken(place: CallContext, text: str, *tags: str) -> AssistantMessage:
     return AssistantMessage(content=(Text(text),), agent=place.agent, mode="tool", tags=tags)
 
 

@@ -36,11 +36,11 @@ from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import client_calls
 from palaver.core.parts import MalformedToolCall, ToolCall
 from palaver.swarm.call import Call
-from palaver.swarm.call_context import CALL, STRAY, Place, is_cancelled, watched
+from palaver.swarm.call_context import CALL, STRAY, CallContext, is_cancelled, watched
 from palaver.swarm.tool import FIRST, SwarmTool
 
 if TYPE_CHECKING:
-    from palaver.swarm.agent_session import Seat
+    from palaver.swarm.agent_session import AgentSession
     from palaver.swarm.turn import Turn
 
 NOT_RUN: Final = "Not run, since the arguments of another call of the same answer are invalid. Call it again if needed."
@@ -163,9 +163,11 @@ def shown(call: ToolCall) -> str:
 class Batch:
     """The calls of one answer, while they run."""
 
-    def __init__(self, seat: Seat, turn: Turn, place: Place, planned: Sequence[Planned], said: str) -> None:
+    def __init__(
+        self, agent_session: AgentSession, turn: Turn, place: CallContext, planned: Sequence[Planned], said: str
+    ) -> None:
         """Stand ready."""
-        self._seat, self.turn, self._place = seat, turn, place
+        self._seat, self.turn, self._place = agent_session, turn, place
         self._planned = tuple(planned)
         self.calls = tuple([each.call for each in planned])
         self.said = said
@@ -273,7 +275,7 @@ class Batch:
         if any(planned.tool.defers for _, planned in self._begun):
             return
         if any(planned.tool.returns for _, planned in self._begun):
-            await self._seat.session.seat().go_on(turn)
+            await self._seat.session.agent_session().go_on(turn)
             return
         if turn.overtaken:
             turn.resolve("")

@@ -29,7 +29,7 @@ from palaver.swarm.names import joined
 
 if TYPE_CHECKING:
     from palaver.swarm.batch import Batch
-    from palaver.swarm.call_context import Place
+    from palaver.swarm.call_context import CallContext
     from palaver.swarm.session import Session
     from palaver.swarm.turn import Turn
     from palaver.swarm.user_input import Content
@@ -41,7 +41,7 @@ class Call:
     ``calls`` are all of its batch, ``said`` what the model said with them; ``is_last`` that none follows it.
     """
 
-    def __init__(self, batch: Batch, call: ToolCall, place: Place, *, is_last: bool) -> None:
+    def __init__(self, batch: Batch, call: ToolCall, place: CallContext, *, is_last: bool) -> None:
         """Stand ready."""
         self._batch = batch
         self.call, self.place, self.is_last = call, place, is_last

@@ -39,7 +39,7 @@ CURRENT: Final[ContextVar[Turn | None]] = ContextVar("palaver.swarm.turn", defau
 CALL: Final[ContextVar[Call | None]] = ContextVar("palaver.swarm.call", default=None)
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class CallContext(Struct, frozen=True, kw_only=True):
     """A client, the agent that speaks to it, the session, and the turn (``run``) where there is one."""
 
     client: str

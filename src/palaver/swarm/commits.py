@@ -40,9 +40,9 @@ from palaver.swarm.user_input import Content, checked_text, said
 from palaver.threads.view import DISCARDED, RECORD
 
 if TYPE_CHECKING:
-    from palaver.swarm.agent_session import Seat
+    from palaver.swarm.agent_session import AgentSession
     from palaver.swarm.call import Call
-    from palaver.swarm.call_context import Place
+    from palaver.swarm.call_context import CallContext
 
 
 _Spoken: TypeAlias = UserMessage | AssistantMessage | SystemMessage | DeveloperMessage
@@ -58,14 +58,14 @@ class Commits(SessionEvents):
     # -- what a session gives -----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def active_seat(self, agent: str | None) -> Seat | None:
+    def active_agent_session(self, agent: str | None) -> AgentSession | None:
         """The active agent's seat; ``None`` when ``agent`` names another.
 
         Raises ``NavigationError`` for an unknown one.
         """
 
     @abstractmethod
-    def place(self, agent: str, *, payload: Any = None, run: str | None = None) -> Place:
+    def place(self, agent: str, *, payload: Any = None, run: str | None = None) -> CallContext:
         """What hooks are told."""
 
     @property
@@ -107,11 +107,11 @@ class Commits(SessionEvents):
 
     async def _commit_text(self, message: _Spoken, text: str, agent: str | None) -> bool:
         """Tell the hook, keep the message, and tell the event, each by the message's role."""
-        seat = self.active_seat(agent)
-        if seat is None:
+        agent_session = self.active_agent_session(agent)
+        if agent_session is None:
             return False
-        name = seat.agent.name
-        hook = getattr(seat.agent.hooks, f"on_{message.role}_message")
+        name = agent_session.agent.name
+        hook = getattr(agent_session.agent.hooks, f"on_{message.role}_message")
         await watched(f"on_{message.role}_message", hook, self.place(name), text)
         kept = message.replace(agent=name)
         return await self._committed(kept, name, f"commit-{message.role}-message", {"message": text})
@@ -137,12 +137,14 @@ class Commits(SessionEvents):
 
     async def keep_tool_output(self, message: ToolMessage, *, agent: str | None, call: Call | None) -> bool:
         """Add a result, and let the next tool of its batch begin."""
-        seat = self.active_seat(agent)
-        if seat is None:
+        agent_session = self.active_agent_session(agent)
+        if agent_session is None:
             return False
-        name = message.agent or seat.agent.name
+        name = message.agent or agent_session.agent.name
         answered = message.tool_call_id or ""
-        await watched("on_tool_output", seat.agent.hooks.on_tool_output, self.place(name), answered, message.text)
+        await watched(
+            "on_tool_output", agent_session.agent.hooks.on_tool_output, self.place(name), answered, message.text
+        )
         kept = {"toolId": answered, "content": message.text}
         await self._committed(message.replace(agent=name), name, "commit-tool-output", kept)
         if call is not None:
@@ -156,36 +158,36 @@ class Commits(SessionEvents):
 
         Raises ``MessageError`` for odd arguments.
         """
-        seat = self.active_seat(agent)
-        if seat is None:
+        agent_session = self.active_agent_session(agent)
+        if agent_session is None:
             return None
-        name = seat.agent.name
+        name = agent_session.agent.name
         made: list[ToolCall] = []
         for tool, arguments in calls:
             made.append(tool_call(tool, arguments, id=call_id()))
         message = AssistantMessage(content=(Text(""), *made), agent=name, mode="tool")
-        await watched("on_tool_request", seat.agent.hooks.on_tool_request, self.place(name), made)
+        await watched("on_tool_request", agent_session.agent.hooks.on_tool_request, self.place(name), made)
         told = [{"toolName": each.name, "params": dict(each.arguments)} for each in made]
         await self._committed(message, name, "commit-tool-request", {"request": told})
         return [each.id for each in made]
 
     async def commit_flush(self, *, agent: str | None = None, scope: Scope = "thread") -> bool:
         """Hide what was said so far: from all agents, or (``scope="agent"``) from the active one."""
-        seat = self.active_seat(agent)
-        if seat is None:
+        agent_session = self.active_agent_session(agent)
+        if agent_session is None:
             return False
-        name = seat.agent.name
-        await watched("on_flush", seat.agent.hooks.on_flush, self.place(name))
+        name = agent_session.agent.name
+        await watched("on_flush", agent_session.agent.hooks.on_flush, self.place(name))
         marker = flush(agent=name, mode="tool") if scope == "thread" else flush(agent=name, mode="tool", scope=scope)
         return await self._committed(marker, name, "commit-flush", {})
 
     async def commit_stop_tools(self, *, agent: str | None = None) -> bool:
         """Let no more tools of what runs begin."""
-        seat = self.active_seat(agent)
-        if seat is None:
+        agent_session = self.active_agent_session(agent)
+        if agent_session is None:
             return False
-        seat.halt()
-        return await self._committed(None, seat.agent.name, "commit-stop-tools", {})
+        agent_session.halt()
+        return await self._committed(None, agent_session.agent.name, "commit-stop-tools", {})
 
     async def _committed(self, message: Message | None, agent: str, type: str, input: Mapping[str, Any]) -> bool:
         if message is not None:

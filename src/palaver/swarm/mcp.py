@@ -27,7 +27,7 @@ from palaver.agent.mcp import McpTools
 from palaver.agent.tool import AgentTool
 from palaver.core.errors import SwarmError
 from palaver.core.type_checks import check_arguments
-from palaver.swarm.call_context import Place, called, watched
+from palaver.swarm.call_context import CallContext, called, watched
 from palaver.swarm.session import Session
 
 List: TypeAlias = "Callable[[str], Awaitable[Sequence[AgentTool]] | Sequence[AgentTool]]"
@@ -58,7 +58,7 @@ class McpSource:
         self._stale = False
         self._lock = anyio.Lock()
 
-    async def __call__(self, place: Place) -> Sequence[AgentTool]:
+    async def __call__(self, place: CallContext) -> Sequence[AgentTool]:
         """The tools for a session. Raises what the listing raises."""
         kept = self._kept.get(place.session)
         if kept is not None and kept[1] in {None, place.run}:

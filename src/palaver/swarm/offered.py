@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 
 from palaver.swarm.batch import ordered
-from palaver.swarm.call_context import Place, called
+from palaver.swarm.call_context import CallContext, called
 from palaver.swarm.tool import SwarmTool, as_tool
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ Report: TypeAlias = Callable[[str, Exception], None]
 """Gets what raised, and the error."""
 
 
-async def offered_tools(agent: SwarmAgent, place: Place, report: Report) -> dict[str, SwarmTool]:
+async def offered_tools(agent: SwarmAgent, place: CallContext, report: Report) -> dict[str, SwarmTool]:
     """The tools that are offered at a place, by name."""
     tools = list(agent.tools)
     for source in agent.sources:
@@ -40,7 +40,7 @@ async def offered_tools(agent: SwarmAgent, place: Place, report: Report) -> dict
     return ordered(tools)
 
 
-async def _all_here(place: Place, tools: Sequence[SwarmTool], report: Report) -> Sequence[SwarmTool | None]:
+async def _all_here(place: CallContext, tools: Sequence[SwarmTool], report: Report) -> Sequence[SwarmTool | None]:
     here: list[SwarmTool | None] = list(tools)
 
     async def ask(at: int) -> None:
@@ -53,7 +53,7 @@ async def _all_here(place: Place, tools: Sequence[SwarmTool], report: Report) ->
     return here
 
 
-async def _here(place: Place, tool: SwarmTool, report: Report) -> SwarmTool | None:
+async def _here(place: CallContext, tool: SwarmTool, report: Report) -> SwarmTool | None:
     """A tool as it is offered at a place; ``None`` when it is not."""
     try:
         if tool.available is not None and not await called(tool.available, place):

@@ -32,7 +32,7 @@ from msgspec import Struct
 from palaver.agent.guardrails import EMPTY, text_fault, without_tags
 from palaver.core.messages import AssistantMessage
 from palaver.core.type_checks import check_arguments
-from palaver.swarm.call_context import Place
+from palaver.swarm.call_context import CallContext
 
 # --- rescue -----------------------------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class Recomplete(Struct, frozen=True):
 class Custom(Struct, frozen=True):
     """Ask a function for the answer; what it raises is the error of the turn."""
 
-    answer: Callable[[Place, str], str | AssistantMessage | Awaitable[str | AssistantMessage]]
+    answer: Callable[[CallContext, str], str | AssistantMessage | Awaitable[str | AssistantMessage]]
     """Gets the place and the reason."""
 
     def __post_init__(self) -> None:

@@ -29,9 +29,9 @@ from palaver.core.errors import ClosedError, NavigationError, StoreError, SwarmE
 from palaver.core.messages import AssistantMessage, Message, Mode
 from palaver.core.parts import Text
 from palaver.swarm.agent import SwarmAgent
-from palaver.swarm.agent_session import Seat
+from palaver.swarm.agent_session import AgentSession
 from palaver.swarm.background import Background
-from palaver.swarm.call_context import CALL, CURRENT, LOGGER, Place, watched
+from palaver.swarm.call_context import CALL, CURRENT, LOGGER, CallContext, watched
 from palaver.swarm.commits import Commits
 from palaver.swarm.events import SOURCES
 from palaver.swarm.log import Records
@@ -39,7 +39,7 @@ from palaver.swarm.names import TURN, NamedTurns, checked_run, name_of_agent
 from palaver.swarm.navigator import Navigator
 from palaver.swarm.resources import Resources, SessionResources
 from palaver.swarm.turn import Turn
-from palaver.swarm.user_input import Content, Said, checked_text, said
+from palaver.swarm.user_input import Content, UserInput, checked_text, said
 from palaver.threads.agent_view import AgentView
 from palaver.threads.view import PLACEHOLDER
 
@@ -67,7 +67,7 @@ class Session(Commits, SessionResources):
         self._queue = anyio.Lock()
         self._moving = anyio.Lock()
         self._waiting = 0
-        self._seats: dict[str, Seat] = {}
+        self._seats: dict[str, AgentSession] = {}
         self._views: dict[str, AgentView] = {}
         self._background = Background(live, client)
         self._over = False
@@ -109,8 +109,10 @@ class Session(Commits, SessionResources):
             return
         try:
             with anyio.CancelScope(shield=True):
-                for seat in tuple(self._seats.values()):
-                    await watched("on_dispose", seat.agent.hooks.on_dispose, self.place(seat.agent.name))
+                for agent_session in tuple(self._seats.values()):
+                    await watched(
+                        "on_dispose", agent_session.agent.hooks.on_dispose, self.place(agent_session.agent.name)
+                    )
                 await watched("on_close", self.swarm.on_close, self)
         finally:
             self._seats.clear()
@@ -172,21 +174,21 @@ class Session(Commits, SessionResources):
             return ""
         own = self._own() if running is None else running.turn
         if own is not None:
-            if agent is not None and self.active_seat(agent) is None:
+            if agent is not None and self.active_agent_session(agent) is None:
                 return ""
             return await self._join(own, told, "tool", running)
         async with self._queued():
-            if self._over or (agent is not None and self.active_seat(agent) is None):
+            if self._over or (agent is not None and self.active_agent_session(agent) is None):
                 return ""
             return await self._turn(told, "tool", None, None)
 
     async def run(self, content: Content, payload: Any = None, *, agent: str | None = None) -> str:
         """Ask the active agent without a trace in the log and without tools. ``""`` when it may not be shown."""
         told = said(content, trim=False)
-        seat = self.active_seat(agent)
-        if seat is None:
+        agent_session = self.active_agent_session(agent)
+        if agent_session is None:
             return ""
-        result = await seat.run(told, told.payload(payload))
+        result = await agent_session.run(told, told.payload(payload))
         self.tell("session", "run", input={"message": told.text}, output={"result": result})
         return result
 
@@ -195,15 +197,15 @@ class Session(Commits, SessionResources):
         self._check()
         self.known_agent(agent)
         told = said(content, trim=False)
-        result = await Seat(self, self.swarm.agents[agent]).run(told, told.payload(payload))
+        result = await AgentSession(self, self.swarm.agents[agent]).run(told, told.payload(payload))
         self.tell("session", "run", agent, input={"message": told.text}, output={"result": result})
         return result
 
     async def emit(self, text: str, *, agent: str | None = None, call: Call | str | None = None) -> bool:
         """Answer the turn under way with a text, which is kept as the agent's; give whether somebody waited for it."""
         text = checked_text(text, "text")
-        seat = self.active_seat(agent)
-        if seat is None:
+        agent_session = self.active_agent_session(agent)
+        if agent_session is None:
             return False
         running = self.running_call(call) if isinstance(call, str) else call or self._calling()
         if call is not None and running is None:
@@ -217,7 +219,7 @@ class Session(Commits, SessionResources):
             self._drop(halt=running is None)
             tags = () if refused is None else (PLACEHOLDER,)
             message = AssistantMessage(
-                content=(Text(shown),), agent=seat.agent.name, mode="tool", source="emit", tags=tags
+                content=(Text(shown),), agent=agent_session.agent.name, mode="tool", source="emit", tags=tags
             )
             answered = turn
 
@@ -284,7 +286,7 @@ class Session(Commits, SessionResources):
         finally:
             self._waiting -= 1
 
-    async def _join(self, turn: Turn, told: Said, mode: Mode, call: Call | None = None) -> str:
+    async def _join(self, turn: Turn, told: UserInput, mode: Mode, call: Call | None = None) -> str:
         """Say something inside a turn, and wait for its answer."""
         self._continued(call)
         active = self.navigator.active
@@ -292,12 +294,12 @@ class Session(Commits, SessionResources):
         self.tell("execution", "commit-execution-begin", active)
         token = CALL.set(None)  # what the agent is asked with is not the call's, even where a tool asks
         try:
-            await self.seat().execute(turn, told, mode)
+            await self.agent_session().execute(turn, told, mode)
         finally:
             CALL.reset(token)
         return await turn.wait()
 
-    async def _turn(self, told: Said, mode: Mode, payload: Any, run: str | None) -> str:
+    async def _turn(self, told: UserInput, mode: Mode, payload: Any, run: str | None) -> str:
         known = self.named.known(run)
         turn = Turn(mode, payload, id=run, limit=self.swarm.nested)
         self.turn, self._latest = turn, ReferenceType(turn)
@@ -350,15 +352,15 @@ class Session(Commits, SessionResources):
             self.tell("swarm", "get-agent-name", output={"activeAgent": self.navigator.active})
             self.tell("swarm", "wait-for-output", output={"result": answer})
 
-    async def _answer(self, turn: Turn, told: Said, mode: Mode, *, resumed: bool) -> str:
+    async def _answer(self, turn: Turn, told: UserInput, mode: Mode, *, resumed: bool) -> str:
         """Let the active agent hear it, and wait for what any of them says."""
-        seat = self.seat()
+        agent_session = self.agent_session()
         token = CURRENT.set(turn)
         try:
             if resumed:
-                self.spawn(turn, seat.resume, turn)
+                self.spawn(turn, agent_session.resume, turn)
             else:
-                self.spawn(turn, seat.execute, turn, told, mode)
+                self.spawn(turn, agent_session.execute, turn, told, mode)
         finally:
             CURRENT.reset(token)
         try:
@@ -401,18 +403,18 @@ class Session(Commits, SessionResources):
             raise NavigationError(f"the swarm {self.swarm.name!r} has no agent {name!r}")
         return name
 
-    def seat(self, name: str | None = None) -> Seat:
+    def agent_session(self, name: str | None = None) -> AgentSession:
         """The active agent's seat."""
         name = name or self.navigator.active
-        seat = self._seats.get(name)
-        if seat is None or seat.gone:
-            new = seat is None
-            seat = self._seats[name] = Seat(self, self.swarm.agents[name])
+        agent_session = self._seats.get(name)
+        if agent_session is None or agent_session.gone:
+            new = agent_session is None
+            agent_session = self._seats[name] = AgentSession(self, self.swarm.agents[name])
             if new:
-                self.spawn(None, watched, "on_init", seat.agent.hooks.on_init, self.place(name))
-        return seat
+                self.spawn(None, watched, "on_init", agent_session.agent.hooks.on_init, self.place(name))
+        return agent_session
 
-    def active_seat(self, agent: str | None) -> Seat | None:
+    def active_agent_session(self, agent: str | None) -> AgentSession | None:
         """The active agent's seat; ``None`` when ``agent`` names another.
 
         Raises ``NavigationError`` for an unknown one.
@@ -422,7 +424,7 @@ class Session(Commits, SessionResources):
             self.known_agent(agent)
         if agent is not None and agent != self.navigator.active:
             return None
-        return self.seat()
+        return self.agent_session()
 
     def view(self, agent: SwarmAgent) -> AgentView:
         """What an agent sees of the log; made once."""
@@ -500,12 +502,12 @@ class Session(Commits, SessionResources):
 
     async def _move(self, name: str, behind: Sequence[str] | None = None) -> None:
         await self.navigator.move(name, behind)
-        waiting = any(seat.asking for seat in self._seats.values())
+        waiting = any(agent_session.asking for agent_session in self._seats.values())
         turn = self.turn
         outside = turn is not None and self._own() is None
         if turn is not None and outside:
             turn.overtaken = True
-        left = [seat.agent for seat in self._seats.values()]
+        left = [agent_session.agent for agent_session in self._seats.values()]
         self._drop()
         self._seats.clear()
         try:
@@ -522,16 +524,18 @@ class Session(Commits, SessionResources):
 
     def _drop(self, *, halt: bool = True) -> None:
         """Let all seats go: what they still say is late, and no more of their tools begin."""
-        for seat in self._seats.values():
-            seat.gone = True
+        for agent_session in self._seats.values():
+            agent_session.gone = True
             if halt:
-                seat.halt()
+                agent_session.halt()
 
     # -- what the parts of it use ------------------------------------------------------------------------------------
 
-    def place(self, agent: str, *, payload: Any = None, run: str | None = None) -> Place:
+    def place(self, agent: str, *, payload: Any = None, run: str | None = None) -> CallContext:
         """What a hook, a check or a tool is told."""
-        return Place(client=self.client, agent=agent, swarm=self.swarm.name, session=self, run=run, payload=payload)
+        return CallContext(
+            client=self.client, agent=agent, swarm=self.swarm.name, session=self, run=run, payload=payload
+        )
 
     async def keep(self, *messages: Message) -> None:
         """Let messages join the log; each is published."""

@@ -90,7 +90,7 @@ class Queue:
                 yield
 
 
-class Cell:
+class SharedValue:
     """A live part: its name, whose it is, and where it says what happens."""
 
     source: ClassVar[str]

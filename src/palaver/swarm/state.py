@@ -27,7 +27,7 @@ import anyio
 
 from palaver.core.errors import StoreError
 from palaver.swarm.log import Values
-from palaver.swarm.shared_value import MISSING, Cell, Observer, Publish, named, observed, plain, resolved, typed
+from palaver.swarm.shared_value import MISSING, Observer, Publish, SharedValue, named, observed, plain, resolved, typed
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class State(Generic[T]):
         named("state", self)
 
 
-class StateCell(Cell, Generic[T]):
+class StateCell(SharedValue, Generic[T]):
     """One live state."""
 
     source: ClassVar[str] = "state"

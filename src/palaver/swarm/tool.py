@@ -31,7 +31,7 @@ from palaver.core.parts import ToolCall
 from palaver.core.tools import Tool
 from palaver.core.type_checks import check_arguments
 from palaver.swarm.call import Call
-from palaver.swarm.call_context import Place
+from palaver.swarm.call_context import CallContext
 
 Kind: TypeAlias = Literal["plain", "navigation", "commit"]
 Hook: TypeAlias = Callable[..., Any]
@@ -51,9 +51,9 @@ class SwarmTool(Struct, frozen=True, kw_only=True):
     defers: bool = False
     target: str | None = None
     """The agent that it hands over to; for drawings."""
-    available: Callable[[Place], bool | Awaitable[bool]] | None = None
-    validate: Callable[[Place, Any], bool | Awaitable[bool]] | None = None
-    describe: Callable[[Place, Tool], Tool | Awaitable[Tool]] | None = None
+    available: Callable[[CallContext], bool | Awaitable[bool]] | None = None
+    validate: Callable[[CallContext, Any], bool | Awaitable[bool]] | None = None
+    describe: Callable[[CallContext, Tool], Tool | Awaitable[Tool]] | None = None
     """Gives the definition that the model is shown at a place; also its name."""
     on_validate: Hook | None = None
     on_before_call: Hook | None = None
@@ -81,9 +81,9 @@ class ToolOptions(TypedDict, total=False):
     kind: Kind
     defers: bool
     target: str | None
-    available: Callable[[Place], bool | Awaitable[bool]] | None
-    validate: Callable[[Place, Any], bool | Awaitable[bool]] | None
-    describe: Callable[[Place, Tool], Tool | Awaitable[Tool]] | None
+    available: Callable[[CallContext], bool | Awaitable[bool]] | None
+    validate: Callable[[CallContext, Any], bool | Awaitable[bool]] | None
+    describe: Callable[[CallContext, Tool], Tool | Awaitable[Tool]] | None
     on_validate: Hook | None
     on_before_call: Hook | None
     on_after_call: Hook | None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PARTS: Final[tuple[type, ...]] = get_args(UserPart)
 
 
-class Said(Struct, frozen=True):
+class UserInput(Struct, frozen=True):
     """What was given, checked: its text, and the message that is kept of it."""
 
     text: str
@@ -42,28 +42,28 @@ class Said(Struct, frozen=True):
         return self.message.replace(agent=agent, mode=mode)
 
 
-Content: TypeAlias = str | UserPart | Sequence[str | UserPart] | UserMessage | Said
+Content: TypeAlias = str | UserPart | Sequence[str | UserPart] | UserMessage | UserInput
 """What may be said: a text, a part, texts and parts, or a user message."""
 
 
-def said(content: object, *, trim: bool = True) -> Said:
+def said(content: object, *, trim: bool = True) -> UserInput:
     """Check what is said to an agent. Raises ``MessageError``."""
     match content:
-        case Said():
+        case UserInput():
             return content
         case str():
-            return Said(content, UserMessage(content=(Text(content.strip() if trim else content),)))
+            return UserInput(content, UserMessage(content=(Text(content.strip() if trim else content),)))
         case UserMessage():
-            return Said(content.text, content)
+            return UserInput(content.text, content)
         case list() | tuple():
             given = cast("Sequence[object]", content)
             if not given:
                 raise MessageError("message: an empty list says nothing")
             message = UserMessage(content=tuple([_part(each, at) for at, each in enumerate(given)]))
-            return Said(message.text, message)
+            return UserInput(message.text, message)
         case _:
             message = UserMessage(content=(_part(content, None),))
-            return Said(message.text, message)
+            return UserInput(message.text, message)
 
 
 def _part(given: object, at: int | None) -> UserPart:

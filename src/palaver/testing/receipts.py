@@ -205,11 +205,11 @@ def _written(node: Any) -> str:
 def check_receipt(name: str, request: Request, encoded: Encoded) -> list[str]:
     """Return what is neither in the body nor on the receipt, and what is in the body though nobody said it.
 
-    ``name`` is the wire that encoded the request, with its accent: ``"openai_chat:groq"``.
+    ``name`` is the wire that encoded the request, with its variant: ``"openai_chat:groq"``.
 
     Stability: experimental.
     """
-    wire, _, accent = name.partition(":")
+    wire, _, variant = name.partition(":")
     if request.origin == name:
         return []
     body = _Body(encoded.body)
@@ -220,7 +220,7 @@ def check_receipt(name: str, request: Request, encoded: Encoded) -> list[str]:
     ]
     complaints += [
         f"{_place(each)}: {each.what} {_short(each.value)} belongs to another vendor and has no loss"
-        for each in _foreign(request, wire, accent)
+        for each in _foreign(request, wire, variant)
         if not _on_receipt(each, encoded) and not _is_carried_mark(each, body)
     ]
     complaints += _unheard(request, name, encoded)
@@ -283,8 +283,8 @@ _TOGETHER: Final = {
 
 
 def _of_request(request: Request, name: str) -> Iterator[_Said]:
-    wire, _, accent = name.partition(":")
-    if request.model is not None and wires.get(wire, accent or None).speech.names_model:
+    wire, _, variant = name.partition(":")
+    if request.model is not None and wires.get(wire, variant or None).capabilities.names_model:
         yield _Said("model", request.model)
     for key in ("max_tokens", "temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty"):
         if (value := getattr(request.settings, key)) is not None:
@@ -450,9 +450,9 @@ def _vendor(message: Value, wire: str) -> str | None:
 
 def _own_fields(value: Value, name: str, index: int | None, part: int | None, message: Value) -> Iterator[_Said]:
     """Fields of the wire itself, which it takes back."""
-    wire, _, accent = name.partition(":")
+    wire, _, variant = name.partition(":")
     vendor = _vendor(message, wire)
-    if vendor is not None and vendor != accent:
+    if vendor is not None and vendor != variant:
         return
     for key, raw in json_fields.visible(json_fields.native(value, wire)).items():
         if not vendors.says_nothing(raw) and json_fields.named(key, raw) is not None:
@@ -470,7 +470,7 @@ def _within(node: Any) -> list[Any]:
     return [inner for each in kept if _written(each) not in _EMPTY for inner in _within(each)]
 
 
-def _foreign(request: Request, wire: str, accent: str) -> Iterator[_Said]:
+def _foreign(request: Request, wire: str, variant: str) -> Iterator[_Said]:
     """Fields of other wires, and of other vendors of this one: each needs a loss."""
     values: list[tuple[Value, int | None, int | None]] = [(request, None, None)]
     values += [(tool, None, None) for tool in request.tools if isinstance(tool, Tool)]
@@ -483,7 +483,7 @@ def _foreign(request: Request, wire: str, accent: str) -> Iterator[_Said]:
         for _, key, raw in json_fields.foreign(value, wire):
             yield _Said(key, jsontext.value(raw), at, position, of_tool=isinstance(value, Tool))
         vendor = None if at is None else _vendor(request.messages[at], wire)
-        if vendor is not None and vendor != accent and not isinstance(value, Reasoning):
+        if vendor is not None and vendor != variant and not isinstance(value, Reasoning):
             for key, raw in json_fields.visible(json_fields.native(value, wire)).items():
                 if not vendors.says_nothing(raw) and json_fields.named(key, raw) is not None and key != "name":
                     yield _Said(key, jsontext.value(raw), at, position)
@@ -522,7 +522,7 @@ def forms_of(wire: str) -> frozenset[tuple[str, str]]:
 
 def _empties_of(wire: str, request: Request) -> set[str]:
     """The empty values that stand in the data of a request: arguments, results, schemas, fields of the caller's."""
-    alike = wires.get(wire).speech.answer_fields is None
+    alike = wires.get(wire).capabilities.answer_fields is None
     values: list[Value] = [request, *request.tools]
     texts: list[str] = [bytes(each.raw_json).decode() for each in request.tools if isinstance(each, ProviderTool)]
     texts += [

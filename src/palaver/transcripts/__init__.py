@@ -1,16 +1,16 @@
-"""The dialects: the file formats that agents leave conversations in, read and written.
+"""The transcript formats: the file formats that agents leave conversations in, read and written.
 
 ``get(name)`` finds one, ``names()`` lists them, ``detect(data, name)`` says which a file may be. ::
 
     from palaver import transcripts
 
-    (found, *_) = dialects.detect(data, "session.jsonl")
-    (transcript,) = dialects.get(found.dialect).read(data)
+    (found, *_) = transcripts.detect(data, "session.jsonl")
+    (transcript,) = transcripts.get(found.transcript format).read(data)
     transcript.thread.path().messages
-    written = dialects.get("codex").write(transcript)
+    written = transcripts.get("codex").write(transcript)
     written.body, written.losses
 
-A module is imported when its dialect is asked for first.
+A module is imported when its transcript format is asked for first.
 
 Stability: experimental.
 """
@@ -22,32 +22,32 @@ from typing import Final
 
 from palaver.core.errors import UnknownNameError
 from palaver.transcripts.conversation import Began, Ended, Joined, Noted, Step, Transcript
-from palaver.transcripts.detection import MARGIN, Detected, Head, Sighting
-from palaver.transcripts.format import Dialect, Origin, Reader
-from palaver.transcripts.unknown_fields import Drift
+from palaver.transcripts.detection import MARGIN, Detected, Detection, Head
+from palaver.transcripts.format import Origin, Reader, TranscriptFormat
+from palaver.transcripts.unknown_fields import UnknownFields
 from palaver.transcripts.writer import Written
 
 __all__ = [
     "Began",
     "Detected",
-    "Dialect",
-    "Drift",
+    "Detection",
     "Ended",
     "Head",
     "Joined",
     "Noted",
     "Origin",
     "Reader",
-    "Sighting",
     "Step",
     "Transcript",
+    "TranscriptFormat",
+    "UnknownFields",
     "Written",
     "detect",
     "get",
     "names",
 ]
 
-_DIALECTS: Final = {
+_FORMATS: Final = {
     "agent_swarm_kit": "palaver.transcripts.agent_swarm_kit",
     "kairo": "palaver.transcripts.kairo",
     "kairo_a2a": "palaver.transcripts.kairo_a2a",
@@ -74,29 +74,29 @@ _DIALECTS: Final = {
 
 
 def names() -> tuple[str, ...]:
-    """Names of all dialects."""
-    return tuple(_DIALECTS)
+    """Names of all transcript formats."""
+    return tuple(_FORMATS)
 
 
-def get(name: str) -> Dialect:
-    """Find a dialect. Raises ``UnknownNameError`` listing those that exist."""
-    if name not in _DIALECTS:
-        raise UnknownNameError(f"no dialect {name!r}; there are {', '.join(_DIALECTS)}")
-    dialect: Dialect = import_module(_DIALECTS[name]).DIALECT
-    return dialect
+def get(name: str) -> TranscriptFormat:
+    """Find a transcript format. Raises ``UnknownNameError`` listing those that exist."""
+    if name not in _FORMATS:
+        raise UnknownNameError(f"no transcript format {name!r}; there are {', '.join(_FORMATS)}")
+    file_format: TranscriptFormat = import_module(_FORMATS[name]).FORMAT
+    return file_format
 
 
 def detect(data: bytes, name: str = "") -> tuple[Detected, ...]:
-    """The dialects that a file may be written in, the likeliest first; empty when it is none. Never raises.
+    """The transcript formats that a file may be written in, the likeliest first; empty when it is none. Never raises.
 
     ``data`` are its first bytes (64 KiB are looked at), ``name`` is its name where it has one. Several are given when
     they are about equally likely (docs/spec/dialects.md#0).
     """
     head = Head(data, name)
     found = [
-        Detected(each, sighting.version, sighting.confidence)
-        for each in _DIALECTS
-        if (sighting := get(each).sees(head)) is not None
+        Detected(each, detection.version, detection.confidence)
+        for each in _FORMATS
+        if (detection := get(each).sees(head)) is not None
     ]
     found.sort(key=lambda each: -each.confidence)
     return tuple([each for each in found if each.confidence >= found[0].confidence - MARGIN])

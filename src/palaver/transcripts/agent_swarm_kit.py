@@ -34,9 +34,9 @@ from palaver.core.messages import (
     UserMessage,
 )
 from palaver.core.parts import AnyPart, Image, Inline, MalformedToolCall, Opaque, Text, ToolCall, settled
-from palaver.transcripts.detection import Head, Sighting, word
+from palaver.transcripts.detection import Detection, Head, word
 from palaver.transcripts.fields import inner, listed, split, string, value
-from palaver.transcripts.format import Dialect, Origin
+from palaver.transcripts.format import Origin, TranscriptFormat
 from palaver.transcripts.message_list import (
     ABSENT,
     DocumentReading,
@@ -80,7 +80,7 @@ _CALL: Final = frozenset(("id", "type", "function"))
 _FUNCTION: Final = frozenset(("name", "arguments"))
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """Messages with an ``agentName`` and a ``mode``."""
     found, most = seen(head, _CLASSES)
     if not most:
@@ -88,7 +88,7 @@ def sees(head: Head) -> Sighting | None:
     named = [each for each in found if "agentName" in each and word(each, "mode") in _MODES and "content" in each]
     if not named:
         return None
-    return Sighting(0.95 if len(named) * 2 >= len(found) else 0.7)
+    return Detection(0.95 if len(named) * 2 >= len(found) else 0.7)
 
 
 class SwarmForm(Form):
@@ -285,7 +285,7 @@ def _rendering(writing: Writing) -> ListRendering:
     return ListRendering(SwarmForm, writing)
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="agent-swarm-kit histories",
     fidelity="bytes",

@@ -55,9 +55,9 @@ from palaver.core.parts import (
 from palaver.threads.expiry import EXPIRES_AGENT_STEP, EXPIRES_USER_PROMPT
 from palaver.transcripts import codebuff_strict, extension_slot
 from palaver.transcripts.codebuff_options import options_of, proof_of, provider_read
-from palaver.transcripts.detection import Head, Sighting, word
+from palaver.transcripts.detection import Detection, Head, word
 from palaver.transcripts.fields import as_object, inner, integer, kind_of, listed, string, value
-from palaver.transcripts.format import Dialect, Origin
+from palaver.transcripts.format import Origin, TranscriptFormat
 from palaver.transcripts.message_list import (
     ABSENT,
     DocumentReading,
@@ -124,26 +124,26 @@ _HELD: Final = {
 _MEDIA: Final[dict[str, type[Image | Audio | Video]]] = {"image": Image, "audio": Audio, "video": Video}
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """Messages whose content is a list of its parts, with the keys that only it has."""
     state = head.fields
     for key in ("sessionState", "mainAgentState", "messageHistory"):
         if key in state:
-            return Sighting(0.95, "v2" if "traceSessionId" in head.fields else None)
+            return Detection(0.95, "v2" if "traceSessionId" in head.fields else None)
     found, most = seen(head, _CLASSES)
     if not most:
         return empty(head)
     if any("type" in each or "agentName" in each for each in found):
         return None
     if any(_OWN & each.keys() for each in found) or any(_is_result(each) for each in found):
-        return Sighting(0.9, "v2" if any(isinstance(each.get("content"), list) for each in found) else None)
+        return Detection(0.9, "v2" if any(isinstance(each.get("content"), list) for each in found) else None)
     if any(_is_v1(each) for each in found):
-        return Sighting(0.9, "v1")
+        return Detection(0.9, "v1")
     if any("id" in each or "parts" in each or "tool_calls" in each for each in found):
         return None
     parts = [part for each in found for part in _listed(each.get("content"))]
     if all(isinstance(each.get("content"), list) for each in found) and all(_is_part(part) for part in parts):
-        return Sighting(0.7 if any(word(part, "type") in {"tool-call", "reasoning"} for part in parts) else 0.5)
+        return Detection(0.7 if any(word(part, "type") in {"tool-call", "reasoning"} for part in parts) else 0.5)
     return None
 
 
@@ -496,7 +496,7 @@ def _rendering(writing: Writing) -> ListRendering:
     return ListRendering(CodebuffForm, writing)
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Codebuff message histories",
     fidelity="bytes",

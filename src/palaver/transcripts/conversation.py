@@ -37,7 +37,7 @@ from palaver.core.messages import AssistantMessage, FlushMarker, Message, System
 from palaver.threads.thread import MAIN, Entry, Thread
 from palaver.threads.view import RECORD
 from palaver.transcripts.original_bytes import keep
-from palaver.transcripts.unknown_fields import Drift, Watch, failure_of, losses_of
+from palaver.transcripts.unknown_fields import UnknownFields, Watch, failure_of, losses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -81,9 +81,9 @@ class Ended(Struct, frozen=True):
 
 
 class Noted(Struct, frozen=True):
-    """What the file held that its dialect does not foresee; the last step, where there is anything to say."""
+    """What the file held that its transcript format does not foresee; the last step, where there is anything to say."""
 
-    drift: tuple[Drift, ...]
+    unknown: tuple[UnknownFields, ...]
 
 
 Step: TypeAlias = Began | Joined | Ended | Noted
@@ -94,15 +94,15 @@ SESSION: Final = "session"
 
 
 class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a file says of its session, for whoever writes it in another dialect: kept in the metadata (``SESSION``).
+    """What a file says of its session, for those who write it in another format: stored in the metadata (``SESSION``).
 
     ``id`` is the program's own, ``format`` the version of the format, ``program`` that of the program; ``cwd`` the
     working directory; ``started_at`` Unix milliseconds. ``parent`` is the thread that gave this one its task, and
     ``call`` the tool call by which it did (docs/spec/dialects.md#0.7). ``columns`` names what stands beside the
-    messages of a record and is in none of them. ``more`` is what only the dialect itself reads.
+    messages of a record and is in none of them. ``more`` is what only the transcript format itself reads.
     """
 
-    dialect: str = ""
+    file_format: str = ""
     id: str | None = None
     format: str | None = None
     program: str | None = None
@@ -137,17 +137,17 @@ def with_messages(steps: Iterable[Step]) -> Iterator[Step]:
     first message waits, up to ``_WAITING`` steps.
     """
     waiting: list[Step] = []
-    drift: tuple[Drift, ...] = ()
+    unknown: tuple[UnknownFields, ...] = ()
     found = False
     for step in steps:
         if isinstance(step, Noted):
-            drift += step.drift
+            unknown += step.unknown
         found = found or (isinstance(step, Joined) and RECORD not in step.entry.message.tags)
         waiting.append(step)
         if found or len(waiting) > _WAITING:
             yield from waiting
             waiting.clear()
-    if not found and (why := failure_of(drift)) is not None:
+    if not found and (why := failure_of(unknown)) is not None:
         raise DecodeError(f"no message of it can be read: {why}")
     yield from waiting
 
@@ -184,11 +184,11 @@ def derived_id(*names: object) -> str:
 
 
 class Conversation:
-    """Builds the steps of one conversation. ``dialect`` is the name under which records are kept."""
+    """Builds the steps of one conversation. ``file_format`` is the name under which records are kept."""
 
-    def __init__(self, dialect: str, thread: str) -> None:
+    def __init__(self, file_format: str, thread: str) -> None:
         """Begin an empty conversation."""
-        self.dialect = dialect
+        self.file_format = file_format
         self.thread = thread
         self.head: str | None = None
         """The entry that joined last: what an entry without a parent of its own follows."""
@@ -216,7 +216,7 @@ class Conversation:
         """
         group = list(messages)
         if records:
-            group = list(keep(self.dialect, group, records))
+            group = list(keep(self.file_format, group, records))
         follows = self.head if parent is UNSET else self.tip(parent)
         for place, message in enumerate(group):
             entry = self._id(ids[place] if place < len(ids) else None)
@@ -266,9 +266,9 @@ class Conversation:
         self._count += 1
         made = wanted
         if not made or made in self._ids or not _usable(made):
-            made = derived_id(self.dialect, self.thread, wanted, self._count)
+            made = derived_id(self.file_format, self.thread, wanted, self._count)
         while made in self._ids:  # an id of ours that was written into the file
-            made = derived_id(self.dialect, self.thread, made, self._count)
+            made = derived_id(self.file_format, self.thread, made, self._count)
         self._ids.add(made)
         return made
 
@@ -302,11 +302,13 @@ def _without_media(record: Record) -> Message:
     return trusted.UserMessage(content=parts, tags=(RECORD,), mode="tool")
 
 
-def collected(steps: Iterable[Step], watch: Watch | None = None) -> tuple[tuple[Transcript, ...], tuple[Drift, ...]]:
+def collected(
+    steps: Iterable[Step], watch: Watch | None = None
+) -> tuple[tuple[Transcript, ...], tuple[UnknownFields, ...]]:
     """Gather steps into whole conversations, in the order in which they began, and the drift report."""
     threads: dict[str, Thread] = {}
     ended: dict[str, Ended] = {}
-    drift: tuple[Drift, ...] = () if watch is None else watch.report
+    unknown: tuple[UnknownFields, ...] = () if watch is None else watch.report
     for step in steps:
         match step:
             case Began():
@@ -317,9 +319,9 @@ def collected(steps: Iterable[Step], watch: Watch | None = None) -> tuple[tuple[
                 threads[step.thread].add((), step.branches)
                 ended[step.thread] = step
             case Noted():
-                drift += step.drift
-    unread = losses_of(drift)
-    return tuple([_transcript(thread, ended.get(name), unread) for name, thread in threads.items()]), drift
+                unknown += step.unknown
+    unread = losses_of(unknown)
+    return tuple([_transcript(thread, ended.get(name), unread) for name, thread in threads.items()]), unknown
 
 
 def transcript_of(

@@ -50,9 +50,9 @@ from palaver.core.parts import (
     Url,
 )
 from palaver.stream.local.thinking import split_thinking
-from palaver.transcripts.detection import Head, Sighting
+from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.fields import as_object, inner, kind_of, listed, split, string, value
-from palaver.transcripts.format import Dialect, Origin
+from palaver.transcripts.format import Origin, TranscriptFormat
 from palaver.transcripts.message_list import (
     ABSENT,
     DocumentReading,
@@ -97,7 +97,7 @@ _IMAGE: Final = ("url", "base64", "fileID")
 _CALL: Final = frozenset(("id", "name", "arguments"))
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """Messages with the roles ``human`` and ``ai`` and a list of blocks, or (in the older form) a string."""
     found, most = seen(head, _CLASSES)
     if not most:
@@ -106,9 +106,9 @@ def sees(head: Head) -> Sighting | None:
         return None
     new = any(isinstance(each.get("content"), list) for each in found)
     if any(each["role"] in {"human", "ai"} for each in found):
-        return Sighting(0.95 if new else 0.85)
+        return Detection(0.95 if new else 0.85)
     named = all(isinstance(each.get("id"), str) and _is_uuid(each["id"]) and each["id"].isupper() for each in found)
-    return Sighting(0.8) if new and named else None
+    return Detection(0.8) if new and named else None
 
 
 def uuid_of(id: str) -> str:
@@ -346,7 +346,7 @@ def _rendering(writing: Writing) -> ListRendering:
     return ListRendering(SwiftForm, writing)
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="DeepAgents for Swift messages",
     fidelity="bytes",

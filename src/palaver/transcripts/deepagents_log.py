@@ -28,9 +28,9 @@ from palaver.core.messages import (
     holds,
 )
 from palaver.core.parts import AnyPart, Image, MalformedToolCall, Opaque, Reasoning, Text, ToolCall, Url
-from palaver.transcripts.detection import Head, Sighting, word
+from palaver.transcripts.detection import Detection, Head, word
 from palaver.transcripts.fields import listed, split, string, value
-from palaver.transcripts.format import Dialect, Origin
+from palaver.transcripts.format import Origin, TranscriptFormat
 from palaver.transcripts.message_list import ABSENT, Form, LineReading, ListRendering, Telling, built, held, provider_of
 from palaver.transcripts.times import iso, read_time
 
@@ -56,12 +56,12 @@ _CALL: Final = frozenset(("id", "name", "arguments", "subagentType"))
 _CONTEXT: Final = frozenset(("threadId", "round", "generationSeconds", "subagentType"))
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """Lines with ``timestamp``, a role of DeepAgents and a string for content."""
     first = head.first
     if word(first, "role") not in _CLASSES or not isinstance(first.get("content"), str):
         return None
-    return Sighting(0.9) if isinstance(first.get("timestamp"), str) and "type" not in first else None
+    return Detection(0.9) if isinstance(first.get("timestamp"), str) and "type" not in first else None
 
 
 class LogForm(Form):
@@ -225,7 +225,7 @@ def _rendering(writing: Writing) -> ListRendering:
     return ListRendering(LogForm, writing)
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="DeepAgents for Swift logs",
     fidelity="bytes",

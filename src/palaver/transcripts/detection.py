@@ -2,9 +2,9 @@
 
 Rules:
 
-- A dialect looks at a ``Head`` and gives a ``Sighting`` or nothing; it never raises. ``confidence``: 1.0 for a header
-  that names the format, 0.9 for fields that nobody else has, 0.7 for a shape, 0.5 for one that a provider's request has
-  too, below that for what it may be if nothing better is found.
+- A transcript format looks at a ``Head`` and gives a ``Detection`` or nothing; it never raises. ``confidence``: 1.0
+  for a header that names the format, 0.9 for fields that nobody else has, 0.7 for a shape, 0.5 for one that a
+  provider's request has too, below that for what it may be if nothing better is found.
 - Looked at are the name and the first 64 KiB, unpacked. A line or document that goes on beyond them is read as far
   as it goes (``stream.partial``).
 
@@ -38,7 +38,7 @@ _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
-class Sighting(Struct, frozen=True):
+class Detection(Struct, frozen=True):
     """What a file may be: see the module for ``confidence``. ``version`` is what the file says, where it says one."""
 
     confidence: float
@@ -46,9 +46,9 @@ class Sighting(Struct, frozen=True):
 
 
 class Detected(Struct, frozen=True):
-    """A dialect that a file may be written in."""
+    """A transcript format that a file may be written in."""
 
-    dialect: str
+    file_format: str
     version: str | None
     confidence: float
 

@@ -1,14 +1,14 @@
-"""What a dialect cannot say of a message, carried along in its free slot.
+"""What a transcript format cannot say of a message, carried along in its free slot.
 
 Rules (docs/spec/dialects.md#17.4):
 
-- Where a dialect has a place for data of others (``extra``, ``metadata``, ``_meta``), what its own fields cannot say
-  goes there under one key, ``palaver``; so A to B to A gives the same messages. Its reader takes it back.
+- Where a transcript format has a place for data of others (``extra``, ``metadata``, ``_meta``), what its own fields
+  cannot say goes there under one key, ``palaver``; so A to B to A gives the same messages. Its reader takes it back.
 - It is the messages in the canonical form, with a number in the place of each part that the record says already
   (counted over the group), and a hash of what the record says. A record that somebody changed since has another hash:
   then what it says counts, and what was carried is let go.
 - The hash is of values: a program that writes them otherwise (``1`` for ``1.0``, other spaces) has changed nothing.
-- The records of the dialect that a message came from are not carried: they would double the file.
+- The records of the transcript format that a message came from are not carried: they would double the file.
 - What is carried is no loss for us, but for the program whose file it is: the receipt says ``converted``.
 - Where nothing is to be carried, ``lacking`` gathers what would have been, for the receipt.
 
@@ -169,7 +169,7 @@ def _number(value: float) -> float | str:
 
 
 def without_records(message: Message) -> Message:
-    """A message without the records of any dialect."""
+    """A message without the records of any transcript format."""
     if message.provider_json is UNSET:
         return message
     fields = {

@@ -1,4 +1,4 @@
-"""A dialect's file on the disk, read piece by piece: the one place here that does I/O.
+"""A format's file on the disk, read piece by piece: the one place here that does I/O.
 
 Rules:
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from palaver.transcripts.decompress import Unpacker
 from palaver.transcripts.detection import SIZE
-from palaver.transcripts.format import Dialect, Origin
+from palaver.transcripts.format import Origin, TranscriptFormat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,14 +34,14 @@ def beginning(path: str) -> bytes:
 
 
 def steps_of(
-    dialect: Dialect, file: BinaryIO, name: str = "", *, told: Callable[[bytes], None] = lambda _: None
+    file_format: TranscriptFormat, file: BinaryIO, name: str = "", *, told: Callable[[bytes], None] = lambda _: None
 ) -> Iterator[Step]:
     """Read a file. ``told`` is given its bytes, as they are on the disk, piece by piece.
 
-    Raises ``DecodeError`` for a dialect that is only written and for what is too large (``unpacking``, ``record``), and
-    ``OSError``, also for what cannot be unpacked: what came before that was read by then.
+    Raises ``DecodeError`` for a transcript format that is only written and for what is too large (``unpacking``,
+    ``record``), and ``OSError``, also for what cannot be unpacked: what came before that was read by then.
     """
-    reader = dialect.reader(Origin(name=name, beside=_beside(name)))
+    reader = file_format.reader(Origin(name=name, beside=_beside(name)))
     unpacker: Unpacker | None = None
     first = True
     while piece := file.read(_PIECE):

@@ -1,12 +1,12 @@
-"""What a dialect is: one name, a row of what it keeps and loses, and three functions.
+"""What a transcript format is: one name, a row of what it keeps and loses, and three functions.
 
 Rules:
 
-- A dialect is a value found by name in the table of ``palaver.transcripts``; nothing registers itself. Its module defines
-  ``DIALECT``, and states at its head what the format cannot represent.
+- A transcript format is a value found by name in the table of ``palaver.transcripts``; nothing registers itself. Its
+  module defines ``FORMAT``, and states at its head what the format cannot represent.
 - Reading is a machine without I/O: ``reader()`` takes bytes in pieces and gives steps; ``read`` does it in one go. Any
-  bytes give steps: what the dialect does not know is kept and reported (law 6, ``drift``).
-- Writing (``writing``) gives back what was read, byte for byte where the dialect's ``fidelity`` is ``bytes``.
+  bytes give steps: what the transcript format does not know is kept and reported (law 6, ``unknown``).
+- Writing (``writing``) gives back what was read, byte for byte where the format's ``fidelity`` is ``bytes``.
 
 Fidelity (docs/spec/dialects.md#0): ``bytes``, a file that was not edited is the same file; ``semantic``, the same JSON
 values; ``text``, roles, text and tool names; ``write``, it is only written. ``resumes``: the program that owns the
@@ -28,7 +28,7 @@ from palaver.stream.partial_json import PartialJSON
 from palaver.threads.thread import MAIN
 from palaver.transcripts import writer
 from palaver.transcripts.conversation import Noted, Transcript, collected
-from palaver.transcripts.detection import Head, Sighting
+from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.documents import fields_of
 from palaver.transcripts.record import LONGEST, Lines, Record
 from palaver.transcripts.unknown_fields import Watch
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from palaver.transcripts.conversation import Step
-    from palaver.transcripts.unknown_fields import Drift
+    from palaver.transcripts.unknown_fields import UnknownFields
 
 _BOM: Final = b"\xef\xbb\xbf"
 _LARGEST: Final = 2 * LONGEST
@@ -77,7 +77,7 @@ class Expecting(Protocol):
         ...
 
 
-class Dialect(Struct, frozen=True, kw_only=True):
+class TranscriptFormat(Struct, frozen=True, kw_only=True):
     """A file format. ``keeps`` and ``loses`` are for its readers and for the table in the docs.
 
     ``history`` is what is written of a conversation from elsewhere, ``tree`` whether the format holds branches,
@@ -90,7 +90,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     fidelity: Fidelity
-    sees: Callable[[Head], Sighting | None]
+    sees: Callable[[Head], Detection | None]
     reading: Callable[[Origin, Watch], Reading] | None
     rendering: Callable[[Writing], Rendering] | None
     framing: Framing = "lines"
@@ -106,18 +106,18 @@ class Dialect(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Show the name."""
-        return f"Dialect({self.name!r})"
+        return f"TranscriptFormat({self.name!r})"
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
-    def detect(self, data: bytes, name: str = "") -> Sighting | None:
-        """Whether the beginning of a file may be of this dialect. Never raises."""
+    def detect(self, data: bytes, name: str = "") -> Detection | None:
+        """Whether the beginning of a file may be of this transcript format. Never raises."""
         return self.sees(Head(data, name))
 
     def reader(self, origin: Origin | None = None) -> Reader:
-        """Begin to read a file. Raises ``DecodeError`` for a dialect that is only written."""
+        """Begin to read a file. Raises ``DecodeError`` for a transcript format that is only written."""
         if self.reading is None:
-            raise DecodeError("this dialect is only written", source=self.name)
+            raise DecodeError("this transcript format is only written", source=self.name)
         watch = Watch()
         return Reader(self.framing, self.reading(origin or Origin(), watch), watch)
 
@@ -125,18 +125,18 @@ class Dialect(Struct, frozen=True, kw_only=True):
         """Read a file whole: its conversations, in the order in which they begin. Raises as ``reader`` does.
 
         ``strict`` raises ``DecodeError`` with the path of the first value that is missing or of the wrong type, and for
-        a dialect without ``rules``. Otherwise such values are kept as they are.
+        a transcript format without ``rules``. Otherwise such values are kept as they are.
         """
         if strict:
             if self.rules is None:
-                raise DecodeError("this dialect has no rules to hold a file to", source=self.name)
+                raise DecodeError("this transcript format has no rules to hold a file to", source=self.name)
             self.rules(data)
-        return self.read_with_drift(data, origin)[0]
+        return self.read_with_unknown(data, origin)[0]
 
-    def read_with_drift(
+    def read_with_unknown(
         self, data: bytes, origin: Origin | None = None
-    ) -> tuple[tuple[Transcript, ...], tuple[Drift, ...]]:
-        """Read a file whole, with the report of what it held that the dialect does not foresee."""
+    ) -> tuple[tuple[Transcript, ...], tuple[UnknownFields, ...]]:
+        """Read a file whole, with the report of what it held that the transcript format does not foresee."""
         reader = self.reader(origin)
         return collected(step for steps in (reader.feed(data), reader.finish()) for step in steps)
 
@@ -151,12 +151,13 @@ class Dialect(Struct, frozen=True, kw_only=True):
         branch: str = MAIN,
         carry: bool = True,
     ) -> Written:
-        """Write a conversation: ``history`` of it, from ``branch``; ``carry`` keeps what the dialect cannot say.
+        """Write a conversation: ``history`` of it, from ``branch``; ``carry`` keeps what the format cannot say.
 
-        Raises ``EncodeError`` for a dialect that is only read, ``NotFoundError`` for a branch that is not there,
-        ``LossError`` when ``losses="raise"`` and there is one, and ``MessageError`` for an argument of the wrong type.
+        Raises ``EncodeError`` for a transcript format that is only read, ``NotFoundError`` for a branch that is not
+        there, ``LossError`` when ``losses="raise"`` and there is one, and ``MessageError`` for an argument of the
+        wrong type.
         """
-        check_arguments(self.name, Dialect.write, {"losses": losses})
+        check_arguments(self.name, TranscriptFormat.write, {"losses": losses})
         if self.rendering is None:
             raise EncodeError(f"{self.name} is only read")
         return writer.write(
@@ -179,12 +180,12 @@ class Dialect(Struct, frozen=True, kw_only=True):
         branch: str = MAIN,
         carry: bool = True,
     ) -> Written:
-        """Write several conversations into one file, where the dialect has such files (``many``).
+        """Write several conversations into one file, where the transcript format has such files (``many``).
 
         Conversations that were read from one file, and not edited, give that file back. Raises ``EncodeError`` when a
-        file of the dialect holds one conversation only, else as ``write`` does.
+        file of the transcript format holds one conversation only, else as ``write`` does.
         """
-        check_arguments(self.name, Dialect.write_many, {"losses": losses})
+        check_arguments(self.name, TranscriptFormat.write_many, {"losses": losses})
         given = list(transcripts)
         if len(given) == 1:
             return self.write(given[0], losses=losses, history=history, branch=branch, carry=carry)

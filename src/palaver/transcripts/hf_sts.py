@@ -38,8 +38,8 @@ from palaver.core.parts import (
 )
 from palaver.transcripts import extension_slot
 from palaver.transcripts.conversation import derived_id, session_of
-from palaver.transcripts.detection import Head, Sighting
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.detection import Detection, Head
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.writer import Writing, singly, unsaid
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ _PARTS: Final[dict[type, frozenset[str]]] = {
 """The fields of parts that a line says, or that have a loss of their own; other parts are left out, or are text."""
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """A first line ``session`` that names a harness."""
     first = head.first
-    return Sighting(1.0) if first.get("type") == "session" and "harness" in first and "id" in first else None
+    return Detection(1.0) if first.get("type") == "session" and "harness" in first and "id" in first else None
 
 
 class _Rendering:
@@ -95,7 +95,7 @@ class _Rendering:
         yield jsontext.encode(
             {
                 "type": "session",
-                "harness": session.dialect or HARNESS,
+                "harness": session.file_format or HARNESS,
                 "id": session.id or self._writing.thread.id,
                 **({} if title is None else {"name": title}),
             }
@@ -209,7 +209,7 @@ def _rank(part: AnyPart) -> int:
             return 1
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Hugging Face session traces",
     fidelity="write",

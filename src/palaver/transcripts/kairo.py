@@ -31,9 +31,9 @@ from palaver.core.messages import (
     UserMessage,
 )
 from palaver.core.parts import AnyPart, Opaque, Text, ToolCall
-from palaver.transcripts.detection import Head, Sighting
+from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.fields import listed, split, string
-from palaver.transcripts.format import Dialect, Origin
+from palaver.transcripts.format import Origin, TranscriptFormat
 from palaver.transcripts.message_list import (
     DocumentReading,
     Form,
@@ -66,7 +66,7 @@ _OWN: Final = frozenset(("toolCalls", "toolName"))
 _CALL: Final = frozenset(("toolId", "toolName", "input"))
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """Messages with text for content, and ``metadata``, ``toolCalls`` or ``toolName``."""
     found, most = seen(head, _CLASSES)
     if not most:
@@ -76,8 +76,8 @@ def sees(head: Head) -> Sighting | None:
     if any("agentName" in each or "timestamp" in each for each in found):
         return None
     if any(_OWN & each.keys() for each in found):
-        return Sighting(0.9)
-    return Sighting(0.7) if all(isinstance(each.get("metadata"), dict) for each in found) else None
+        return Detection(0.9)
+    return Detection(0.7) if all(isinstance(each.get("metadata"), dict) for each in found) else None
 
 
 class KairoForm(Form):
@@ -164,7 +164,7 @@ def _rendering(writing: Writing) -> ListRendering:
     return ListRendering(KairoForm, writing)
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Kairo messages, as documented",
     fidelity="bytes",

@@ -33,9 +33,9 @@ from palaver.core.messages import (
     holds,
 )
 from palaver.core.parts import AnyPart, Image, Opaque, Reasoning, Text, ToolCall, Url
-from palaver.transcripts.detection import Head, Sighting
+from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.fields import listed, split, string, value
-from palaver.transcripts.format import Dialect, Origin
+from palaver.transcripts.format import Origin, TranscriptFormat
 from palaver.transcripts.message_list import (
     ABSENT,
     DocumentReading,
@@ -84,12 +84,12 @@ _NEEDS: Final = {
 }
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """Messages with ``contents`` and a role in capitals."""
     found, most = seen(head, _CLASSES)
     if not most:
         return empty(head)
-    return Sighting(0.95) if any(isinstance(each.get("contents"), list) for each in found) else None
+    return Detection(0.95) if any(isinstance(each.get("contents"), list) for each in found) else None
 
 
 class A2aForm(Form):
@@ -359,7 +359,7 @@ def _rendering(writing: Writing) -> ListRendering:
     return ListRendering(A2aForm, writing)
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Kairo messages, A2A JSON",
     fidelity="bytes",

@@ -1,10 +1,11 @@
-"""Files whose records are messages: a list, one message alone, or one to a line. What their dialects share.
+"""Files whose records are messages: a list, one message alone, or one to a line. What their transcript formats share.
 
 Rules (docs/spec/message-fields.md#5):
 
-- A dialect is a ``Form``: what a record says (``plain``), and how messages are said (``said``). Import and export of
-  what a form can express give equal JSON: what it says beyond the neutral fields lies under ``provider[form.extra]``,
-  with the message or part it belongs to. ``"-"`` there lists keys that we would write and the record did not have.
+- A transcript format is a ``Form``: what a record says (``plain``), and how messages are said (``said``). Import and
+  export of what a form can express give equal JSON: what it says beyond the neutral fields lies under
+  ``provider[form.extra]``, with the message or part it belongs to. ``"-"`` there lists keys that we would write and
+  the record did not have.
 - Export and import of any message give the same message but for what the receipt names. For that, each record that is
   written is read again and compared: what differs is a loss, whatever the writer thought of it.
 - Where the form lets keys of others be, what it cannot say is carried along (``carrying``); it is a loss for the
@@ -27,7 +28,7 @@ from palaver.core.errors import DecodeError, PalaverError
 from palaver.core.parts import Inline, Json, MalformedToolCall, Refusal, ToolCall, Url
 from palaver.transcripts import documents, extension_slot, original_bytes
 from palaver.transcripts.conversation import Conversation, Session, derived_id
-from palaver.transcripts.detection import Sighting, word
+from palaver.transcripts.detection import Detection, word
 from palaver.transcripts.fields import as_json, split, value
 from palaver.transcripts.record import Record
 from palaver.transcripts.unknown_fields import Watch
@@ -96,7 +97,7 @@ class Telling:
 
 
 class Form(ABC):
-    """How a dialect writes a message. Made for one file, so that it can remember the calls it met."""
+    """How a transcript format writes a message. Made for one file, so that it can remember the calls it met."""
 
     name: ClassVar[str]
     extra: ClassVar[str]
@@ -230,9 +231,9 @@ def seen(head: Head, roles: Collection[str]) -> tuple[Sequence[Mapping[str, Any]
     return known, bool(known) and len(known) * 2 >= len(found)
 
 
-def empty(head: Head) -> Sighting | None:
-    """An empty list may be of any dialect of lists."""
-    return Sighting(0.2) if head.data.strip() == b"[]" else None
+def empty(head: Head) -> Detection | None:
+    """An empty list may be of any transcript format of lists."""
+    return Detection(0.2) if head.data.strip() == b"[]" else None
 
 
 # -- media as one text -------------------------------------------------------------------------------------------------
@@ -276,7 +277,7 @@ class _Reading:
         self._form = form
         self._origin = origin
         self._conversation: Conversation | None = None
-        self._session = Session(dialect=form.name)
+        self._session = Session(file_format=form.name)
 
     def end(self) -> Iterator[Step]:
         """The conversation ends where its file does."""
@@ -376,7 +377,7 @@ class ListRendering:
             if isinstance(part, ToolCall)
         )
         writing.whole = True
-        numbers = [original_bytes.numbers_of(entry.message, writing.dialect) for entry in writing.entries]
+        numbers = [original_bytes.numbers_of(entry.message, writing.file_format) for entry in writing.entries]
         self._alone = writing.native and [each for each in numbers if each] == [(ALONE,)] and self._all_native()
 
     def _all_native(self) -> bool:

@@ -46,7 +46,7 @@ HIDDEN: Final = "{} of the branch that the history does not show"
 _MOST_TYPES: Final = 8
 
 
-def left_out(dialect: str, thread: Thread, written: Sequence[Entry], branch: str) -> Iterator[Loss]:
+def left_out(file_format: str, thread: Thread, written: Sequence[Entry], branch: str) -> Iterator[Loss]:
     """Name the branches, the hidden messages and the records of other formats that are not written."""
     held = {entry.id for entry in written}
     yield from branches_left_out(thread, held, branch)
@@ -56,7 +56,7 @@ def left_out(dialect: str, thread: Thread, written: Sequence[Entry], branch: str
         hidden = [message for message in hidden if (type(message), message.content) not in said]
     if hidden:
         yield Loss("dropped", "messages", HIDDEN.format(len(hidden)))
-    yield from _records(dialect, [entry for entry in thread.entries if entry.id not in held])
+    yield from _records(file_format, [entry for entry in thread.entries if entry.id not in held])
 
 
 def branches_left_out(thread: Thread, written: Collection[str], branch: str) -> Iterator[Loss]:
@@ -80,12 +80,12 @@ def _counts(entry: Entry) -> bool:
     return RECORD not in entry.message.tags and not isinstance(entry.message, (FlushMarker, RescueMarker))
 
 
-def _records(dialect: str, entries: Sequence[Entry]) -> Iterator[Loss]:
+def _records(file_format: str, entries: Sequence[Entry]) -> Iterator[Loss]:
     """Count the records of each other format, with their types."""
     found: dict[str, list[str]] = {}
     for entry in entries:
         for name in _formats(entry.message) if RECORD in entry.message.tags else ():
-            kind = _type(entry.message, name) if name != dialect else None
+            kind = _type(entry.message, name) if name != file_format else None
             if kind is not None:
                 found.setdefault(name, []).append(kind)
     for name, types in found.items():
@@ -101,9 +101,9 @@ def _formats(message: Message) -> list[str]:
     return [name for name in names if original_bytes.leads(message, name)]
 
 
-def _type(message: Message, dialect: str) -> str | None:
+def _type(message: Message, file_format: str) -> str | None:
     """The type of the first record of a message; empty where it says none, ``None`` for a frame or a blank line."""
-    piece = next(iter(original_bytes.records_of(dialect, [message]) or ()), None)
+    piece = next(iter(original_bytes.records_of(file_format, [message]) or ()), None)
     raw = b"" if piece is None else piece.raw.removeprefix(b"\xef\xbb\xbf").strip()
     if piece is None or not raw or (piece.at in {0, documents.TAIL} and not jsontext.is_json(raw)):
         return None
@@ -121,7 +121,10 @@ def _as_it_is(path: Sequence[Entry]) -> Iterable[Entry]:
 
 
 def line_of(
-    dialect: str, transcript: Transcript, branch: str, order: Callable[[Sequence[Entry]], Iterable[Entry]] = _as_it_is
+    file_format: str,
+    transcript: Transcript,
+    branch: str,
+    order: Callable[[Sequence[Entry]], Iterable[Entry]] = _as_it_is,
 ) -> tuple[Transcript, tuple[str, ...]]:
     """The branch as one line, in the order that ``order`` gives it, and the names of the branches that are left out.
 
@@ -130,9 +133,9 @@ def line_of(
     thread = transcript.thread
     path = list(thread.path(branch))
     held = {entry.id for entry in path}
-    frame = [entry for entry in thread.entries if entry.id not in held and frames(entry, dialect)]
-    first = [entry for entry in frame if documents.TAIL not in original_bytes.numbers_of(entry.message, dialect)]
-    last = [entry for entry in frame if documents.TAIL in original_bytes.numbers_of(entry.message, dialect)]
+    frame = [entry for entry in thread.entries if entry.id not in held and frames(entry, file_format)]
+    first = [entry for entry in frame if documents.TAIL not in original_bytes.numbers_of(entry.message, file_format)]
+    last = [entry for entry in frame if documents.TAIL in original_bytes.numbers_of(entry.message, file_format)]
     line = Thread(thread.id)
     before: str | None = None
     for entry in order([*first, *path, *last]):
@@ -145,15 +148,15 @@ def line_of(
     return Transcript(line, transcript.title, transcript.metadata, transcript.unread), (*others, *nameless)
 
 
-def frames(entry: Entry, dialect: str) -> bool:
+def frames(entry: Entry, file_format: str) -> bool:
     """Whether an entry keeps what stands before or behind the list of a document."""
-    return any(number in {0, documents.TAIL} for number in original_bytes.numbers_of(entry.message, dialect))
+    return any(number in {0, documents.TAIL} for number in original_bytes.numbers_of(entry.message, file_format))
 
 
-def frame_of(entries: Iterable[Entry], dialect: str) -> tuple[bytes, bytes | None]:
+def frame_of(entries: Iterable[Entry], file_format: str) -> tuple[bytes, bytes | None]:
     """What stands before and behind the list of a document; ``None`` for one that could not be cut."""
     held: dict[Any, bytes] = {}
     for entry in entries:
-        if frames(entry, dialect):
-            held |= {piece.at: piece.raw for piece in original_bytes.records_of(dialect, [entry.message]) or ()}
+        if frames(entry, file_format):
+            held |= {piece.at: piece.raw for piece in original_bytes.records_of(file_format, [entry.message]) or ()}
     return held.get(0, b""), held.get(documents.TAIL)

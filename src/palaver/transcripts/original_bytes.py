@@ -3,8 +3,8 @@
 Rules (docs/spec/dialects.md#17.1, #17.9):
 
 - A *group* is the messages that some records became: often one and one, but a response may lie in several records, and
-  one record may hold several results. The first message of a group has its records, under ``provider["@" + dialect]``
-  (a key that begins so is bookkeeping: no wire counts it among what it cannot say):
+  one record may hold several results. The first message of a group has its records, under ``provider["@" +
+  file_format]`` (a key that begins so is bookkeeping: no wire counts it among what it cannot say):
   ``records`` is a list of ``{"at": number in the file, "text": pieces}``; the others have ``of``, the number of the
   first record. Joined and in order, the records of a thread are its file.
 - Long texts and media are not kept twice: where the text of a part stands in a record as it would be written, the
@@ -73,13 +73,13 @@ _group = msgspec.json.Decoder(_Group).decode
 _written = msgspec.json.Encoder().encode
 
 
-def keep(dialect: str, messages: Sequence[Message], records: Sequence[Record]) -> tuple[Message, ...]:
+def keep(file_format: str, messages: Sequence[Message], records: Sequence[Record]) -> tuple[Message, ...]:
     """Give the messages of a group with the records they came from. There is at least one of each."""
     holes = list(_holes(messages))
     kept = [_cut(record, holes) for record in records]
     first = Raw(_written(_Group(kept, sum_of(messages))))
     of = Raw(b'{"%s":%d}' % (OF.encode(), records[0].at))
-    return tuple([_with(message, dialect, of if place else first) for place, message in enumerate(messages)])
+    return tuple([_with(message, file_format, of if place else first) for place, message in enumerate(messages)])
 
 
 def sum_of(messages: Sequence[Message]) -> str:
@@ -91,9 +91,9 @@ def sum_of(messages: Sequence[Message]) -> str:
     return digest.hexdigest()
 
 
-def records_of(dialect: str, group: Sequence[Message]) -> tuple[Piece, ...] | None:
+def records_of(file_format: str, group: Sequence[Message]) -> tuple[Piece, ...] | None:
     """The records of a group, their holes filled by its parts; ``None`` when it has none, or none that can be read."""
-    held = own(group[0], dialect)
+    held = own(group[0], file_format)
     if held is None or RECORDS not in held:
         return None
     try:
@@ -104,9 +104,9 @@ def records_of(dialect: str, group: Sequence[Message]) -> tuple[Piece, ...] | No
         return None
 
 
-def numbers_of(message: Message, dialect: str) -> tuple[int, ...]:
+def numbers_of(message: Message, file_format: str) -> tuple[int, ...]:
     """The numbers of the records that a message leads; empty when it leads none."""
-    held = own(message, dialect)
+    held = own(message, file_format)
     if held is None or RECORDS not in held:
         return ()
     try:
@@ -115,50 +115,50 @@ def numbers_of(message: Message, dialect: str) -> tuple[int, ...]:
         return ()
 
 
-def untouched(dialect: str, group: Sequence[Message]) -> bool:
+def untouched(file_format: str, group: Sequence[Message]) -> bool:
     """Whether the messages of a group still say what its records say."""
-    held = own(group[0], dialect)
+    held = own(group[0], file_format)
     if held is None:
         return False
-    return str(jsontext.value(held.get(SUM, b'""'))) == sum_of([bare(message, dialect) for message in group])
+    return str(jsontext.value(held.get(SUM, b'""'))) == sum_of([bare(message, file_format) for message in group])
 
 
-def leads(message: Message, dialect: str) -> bool:
+def leads(message: Message, file_format: str) -> bool:
     """Whether a message is the first of a group with records."""
-    held = own(message, dialect)
+    held = own(message, file_format)
     return held is not None and RECORDS in held
 
 
-def follows(message: Message, dialect: str) -> int | None:
+def follows(message: Message, file_format: str) -> int | None:
     """The number of the first record of the group that a message belongs to, where it is not its first."""
-    held = own(message, dialect)
+    held = own(message, file_format)
     if held is None or OF not in held:
         return None
     number = jsontext.value(held[OF])
     return number if isinstance(number, int) else None
 
 
-def own(message: Message, dialect: str) -> Fields | None:
-    """What a message keeps for a dialect, split; ``None`` when it keeps nothing."""
+def own(message: Message, file_format: str) -> Fields | None:
+    """What a message keeps for a transcript format, split; ``None`` when it keeps nothing."""
     if message.provider_json is UNSET:
         return None
-    held = jsontext.fields(message.provider_json).get(BOOKKEEPING + dialect)
+    held = jsontext.fields(message.provider_json).get(BOOKKEEPING + file_format)
     return None if held is None or jsontext.kind(held) != "an object" else jsontext.fields(held)
 
 
-def bare(message: M, dialect: str) -> M:
-    """A message without the records of a dialect."""
+def bare(message: M, file_format: str) -> M:
+    """A message without the records of a transcript format."""
     if message.provider_json is UNSET:
         return message
     fields = jsontext.fields(message.provider_json)
-    if fields.pop(BOOKKEEPING + dialect, None) is None:
+    if fields.pop(BOOKKEEPING + file_format, None) is None:
         return message
     return structs.replace(message, provider_json=jsontext.raw(fields) if fields else UNSET)
 
 
-def _with(message: Message, dialect: str, held: Raw) -> Message:
+def _with(message: Message, file_format: str, held: Raw) -> Message:
     fields = {} if message.provider_json is UNSET else jsontext.fields(message.provider_json)
-    fields[BOOKKEEPING + dialect] = held
+    fields[BOOKKEEPING + file_format] = held
     return structs.replace(message, provider_json=jsontext.raw(fields))
 
 

@@ -2,7 +2,7 @@
 
 Rules (docs/spec/dialects.md#7, #10):
 
-- The package names the wire. What proves reasoning becomes the proof of that part; the rest is the dialect's to keep.
+- The package names the wire. What proves reasoning becomes the proof of that part; the rest is the format's to keep.
 - Where several packages have data, the proof is that of the first that we know and that has one.
 
 Stability: experimental.
@@ -114,44 +114,44 @@ def proof_in(part: AnyPart) -> Proof:
     return Proof("google_generate", signature) if isinstance(signature, str) else Proof()
 
 
-def marked(part: P, metadata: Fields, dialect: str) -> P:
+def marked(part: P, metadata: Fields, file_format: str) -> P:
     """A text, a call or a file with its provider data: Google's mark as the field of its wire, the rest beside."""
     proof = proof_of(metadata)
     mark: dict[str, Any] = {}
     if proof.wire == "google_generate" and proof.signature is not None:
         mark = {proof.wire: {"thoughtSignature": proof.signature}}
-    held = {**part.provider, **mark, **_beside(dialect, part, rest_of(metadata, proof if mark else Proof()))}
+    held = {**part.provider, **mark, **_beside(file_format, part, rest_of(metadata, proof if mark else Proof()))}
     return cast("P", part.replace(provider=held)) if held else part
 
 
-def reasoning(text: str, metadata: Fields, dialect: str) -> Reasoning:
+def reasoning(text: str, metadata: Fields, file_format: str) -> Reasoning:
     """Reasoning with its proof; the rest of its provider data is kept beside."""
     proof = proof_of(metadata)
     made = trusted.Reasoning(text, proof.signature, proof.encrypted, proof.wire)
-    held = _beside(dialect, made, rest_of(metadata, proof))
+    held = _beside(file_format, made, rest_of(metadata, proof))
     if proof.item is not None and proof.wire is not None:
         held[proof.wire] = {"item": {"id": proof.item}}
     return made.replace(provider=held) if held else made
 
 
-def provider_data(part: AnyPart, dialect: str) -> dict[str, Any]:
+def provider_data(part: AnyPart, file_format: str) -> dict[str, Any]:
     """The provider data of a part: what it proves, and what it keeps beside."""
-    made: dict[str, Any] = dict(kept_beside(part, dialect).get("providerMetadata", {}))
+    made: dict[str, Any] = dict(kept_beside(part, file_format).get("providerMetadata", {}))
     for package, held in metadata_of(proof_in(part)).items():
         made[package] = {**made.get(package, {}), **held}
     return made
 
 
-def kept_beside(part: AnyPart, dialect: str) -> Mapping[str, Any]:
+def kept_beside(part: AnyPart, file_format: str) -> Mapping[str, Any]:
     """What a part keeps that has no field of ours."""
-    return part.provider.get(BOOKKEEPING + dialect, {})
+    return part.provider.get(BOOKKEEPING + file_format, {})
 
 
-def _beside(dialect: str, part: AnyPart, rest: Mapping[str, Any]) -> dict[str, Any]:
-    held = dict(kept_beside(part, dialect))
+def _beside(file_format: str, part: AnyPart, rest: Mapping[str, Any]) -> dict[str, Any]:
+    held = dict(kept_beside(part, file_format))
     if rest:
         held["providerMetadata"] = dict(rest)
-    return {BOOKKEEPING + dialect: held} if held else {}
+    return {BOOKKEEPING + file_format: held} if held else {}
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ _MEDIA: Final[dict[str, type[Image | Audio | Video]]] = {"image": Image, "audio"
 
 
 def media(
-    url: str, media_type: str | None, name: str | None, dialect: str, reference: Fields | None = None
+    url: str, media_type: str | None, name: str | None, file_format: str, reference: Fields | None = None
 ) -> AnyMedia:
     """The part that a file is; ``reference`` names it as its provider does."""
     source: Any = trusted.Url(url)
@@ -180,12 +180,12 @@ def media(
         return trusted.File(source, media_type, name=name)
     if name is None:
         return cls(source, media_type)
-    return cls(source, media_type).replace(provider={BOOKKEEPING + dialect: {"name": name}})
+    return cls(source, media_type).replace(provider={BOOKKEEPING + file_format: {"name": name}})
 
 
-def name_of(part: AnyMedia, dialect: str) -> str | None:
+def name_of(part: AnyMedia, file_format: str) -> str | None:
     """The name of a file."""
-    named = part.name if isinstance(part, File) else kept_beside(part, dialect).get("name")
+    named = part.name if isinstance(part, File) else kept_beside(part, file_format).get("name")
     return named if isinstance(named, str) else None
 
 

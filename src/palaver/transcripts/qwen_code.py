@@ -38,9 +38,9 @@ from palaver.transcripts.conversation import (
     record_message,
     session_of,
 )
-from palaver.transcripts.detection import Head, Sighting
+from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.fields import inner, integer, listed, one_line, split, string, value
-from palaver.transcripts.format import Dialect, Origin
+from palaver.transcripts.format import Origin, TranscriptFormat
 from palaver.transcripts.record_order import ParentsFirst
 from palaver.transcripts.salvage import salvaged
 from palaver.transcripts.times import iso, read_time
@@ -102,7 +102,7 @@ _NO_LOSS: Final = frozenset(("model", "first message", "tool call ids", "message
 _BASE: Final = ("uuid", "parentUuid", "sessionId", "timestamp", "cwd", "version", "gitBranch")
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """Records of a tree whose messages have parts."""
     for line in head.lines:
         if "uuid" not in line or "parentUuid" not in line:
@@ -111,9 +111,9 @@ def sees(head: Head) -> Sighting | None:
         version: Any = line.get("version")
         named = version if isinstance(version, str) else None
         if isinstance(message, dict) and "parts" in message:
-            return Sighting(1.0, named)
+            return Detection(1.0, named)
         if line.get("type") == "system" and "systemPayload" in line:
-            return Sighting(0.95, named)
+            return Detection(0.95, named)
     return None
 
 
@@ -127,7 +127,7 @@ class _Reading:
         self._wire = wires.get(WIRE)
         self._conversation: Conversation | None = None
         self._early: list[Record] = []
-        self._session = Session(dialect=NAME)
+        self._session = Session(file_format=NAME)
         self._title: str | None = None
         self._answer: list[Record] = []  # the records of an answer that may go on
         self._order = ParentsFirst()
@@ -166,7 +166,7 @@ class _Reading:
         agent = found[1] if found else string(first, "agentId") if value(first, "isSidechain") is True else None
         parent = None if agent is None else thread
         thread = thread if agent is None else derived_id(NAME, thread, agent)
-        self._session = Session(dialect=NAME, id=named, parent=parent, agent=agent)
+        self._session = Session(file_format=NAME, id=named, parent=parent, agent=agent)
         self._conversation = Conversation(NAME, thread)
         yield self._conversation.began()
         early, self._early = self._early, []
@@ -353,7 +353,7 @@ class _Rendering:
         self._wire = wires.get(WIRE)
         self._reader = _Reading(Origin(), Watch())
         session = session_of(writing.metadata)
-        own = session.dialect == NAME
+        own = session.file_format == NAME
         thread = writing.thread.id if is_uuid(writing.thread.id) else derived_id(writing.thread.id)
         self._session = session.id if session.id is not None and (own or is_uuid(session.id)) else thread
         self._version = session.program if own and session.program else _VERSION
@@ -570,7 +570,7 @@ def _is_sound(part: AnyPart) -> bool:
     return any(string(output, key) is not None for key in ("toolType", "outcome"))
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Qwen Code sessions",
     fidelity="bytes",

@@ -2,9 +2,9 @@
 
 Rules:
 
-- The block that a ``DecodeError`` points to becomes an ``Opaque`` of the dialect, which no wire sends, and the rest is
-  read again; it is noted as ``block``. A field of a message, and a call, that hold what they should not are left out,
-  and noted as ``unread``.
+- The block that a ``DecodeError`` points to becomes an ``Opaque`` of the transcript format, which no wire sends, and
+  the rest is read again; it is noted as ``block``. A field of a message, and a call, that hold what they should not
+  are left out, and noted as ``unread``.
 - A message without a role, or of which no block can be read, is not read: then the first error is raised again.
 - At most ``_MOST`` blocks of one body are passed over, since each makes it be read anew.
 
@@ -38,7 +38,7 @@ _NEEDED: Final = frozenset(("role", "content", "parts", "type", "messages", "con
 def salvaged(
     decode: Callable[[bytes], Sequence[M]],
     body: bytes,
-    dialect: str,
+    file_format: str,
     note: Callable[[Literal["block", "unread"], str], None],
     *,
     outside: int = 2,
@@ -60,11 +60,11 @@ def salvaged(
             raise first
         notes[str(last)] = kind
         try:
-            read = [_restored(each, dialect) for each in decode(jsontext.encode(value))]
+            read = [_restored(each, file_format) for each in decode(jsontext.encode(value))]
             break
         except DecodeError as error:
             last = error
-    if not any(_says_something(each, dialect) for each in read):
+    if not any(_says_something(each, file_format) for each in read):
         raise first
     for why, kind in notes.items():
         note(kind, why)
@@ -110,20 +110,20 @@ def _is_marked(value: Any) -> bool:
     return isinstance(value, dict) and cast("dict[str, Any]", value).get("type") == _MARK
 
 
-def _restored(message: M, dialect: str) -> M:
+def _restored(message: M, file_format: str) -> M:
     """A message whose blocks that cannot be read are those of the file."""
-    content = tuple([_block(part, dialect) for part in message.content])
+    content = tuple([_block(part, file_format) for part in message.content])
     return message if content == message.content else structs.replace(message, content=content)
 
 
-def _block(part: Any, dialect: str) -> Any:
+def _block(part: Any, file_format: str) -> Any:
     if not isinstance(part, Opaque) or _MARK.encode() not in bytes(part.raw_json):
         return part
     held = jsontext.value(part.raw_json)
-    return trusted.Opaque(dialect, jsontext.raw(held[_MARK])) if _is_marked(held) else part
+    return trusted.Opaque(file_format, jsontext.raw(held[_MARK])) if _is_marked(held) else part
 
 
-def _says_something(message: Message, dialect: str) -> bool:
+def _says_something(message: Message, file_format: str) -> bool:
     return not message.content or any(
-        not (isinstance(each, Opaque) and each.wire == dialect) for each in message.content
+        not (isinstance(each, Opaque) and each.wire == file_format) for each in message.content
     )

@@ -3,8 +3,8 @@
 Rules (docs/spec/dialects.md#0.14, #0.19):
 
 - Nothing here is an error: what is reported was kept, in its place, byte for byte.
-- One ``Drift`` for each kind and name, with how often it was met and the line where it was met first. So a report stays
-  short however long the file is.
+- One ``UnknownFields`` for each kind and name, with how often it was met and the line where it was met first. So a
+  report stays short however long the file is.
 
 Stability: experimental.
 """
@@ -36,8 +36,8 @@ be read; its bytes are kept. ``version``: one newer than we know. ``torn``,
 ``deprecated``: what its program no longer writes, and we never do."""
 
 
-class Drift(Struct, frozen=True):
-    """One thing that a file holds and its dialect does not foresee. ``line`` counts from 1; ``None`` in a document."""
+class UnknownFields(Struct, frozen=True):
+    """One thing that a file holds and its format does not foresee. ``line`` counts from 1; ``None`` in a document."""
 
     kind: DriftKind
     name: str
@@ -58,26 +58,26 @@ _UNREAD: Final = {"unread": "message", "type": "field", "garbage": "line", "torn
 _FAILED: Final = frozenset((*_UNREAD, "value", "record"))
 
 
-def losses_of(drift: Iterable[Drift]) -> tuple[Loss, ...]:
+def losses_of(unknown: Iterable[UnknownFields]) -> tuple[Loss, ...]:
     """What a conversation lacks that is written in another format: a loss for each message that could not be read."""
     return tuple(
         [
             Loss("dropped", _UNREAD[each.kind], _place(each))
-            for each in drift
+            for each in unknown
             if each.kind in _UNREAD
             for _ in range(each.count)
         ]
     )
 
 
-def failure_of(drift: Iterable[Drift]) -> str | None:
+def failure_of(unknown: Iterable[UnknownFields]) -> str | None:
     """Why a file that gave no message gave none; ``None`` when nothing in it was unexpected."""
-    return next((_place(each) for each in drift if each.kind in _FAILED), None)
+    return next((_place(each) for each in unknown if each.kind in _FAILED), None)
 
 
-def _place(drift: Drift) -> str:
-    where = "" if drift.line is None else f"line {drift.line}: "
-    return f"{where}{drift.name or drift.kind}"
+def _place(unknown: UnknownFields) -> str:
+    where = "" if unknown.line is None else f"line {unknown.line}: "
+    return f"{where}{unknown.name or unknown.kind}"
 
 
 class Watch:
@@ -85,7 +85,7 @@ class Watch:
 
     def __init__(self) -> None:
         """Begin with nothing met."""
-        self._met: dict[tuple[DriftKind, str], Drift] = {}
+        self._met: dict[tuple[DriftKind, str], UnknownFields] = {}
         self._mistyped: dict[int, Raw] = {}
         self._lists: list[tuple[str, list[Raw]]] = []
         self.line: int | None = None
@@ -94,7 +94,9 @@ class Watch:
     def note(self, kind: DriftKind, name: str, line: int | None = None) -> None:
         """Count one thing."""
         met = self._met.get((kind, name))
-        self._met[kind, name] = Drift(kind, name, 1, line) if met is None else structs.replace(met, count=met.count + 1)
+        self._met[kind, name] = (
+            UnknownFields(kind, name, 1, line) if met is None else structs.replace(met, count=met.count + 1)
+        )
 
     def keys(self, fields: Mapping[str, Raw], known: Collection[str], where: str, line: int | None = None) -> None:
         """Count the keys that are not among those known; ``where`` names the record or block they stand in."""
@@ -137,7 +139,7 @@ class Watch:
             yield step
 
     @property
-    def report(self) -> tuple[Drift, ...]:
+    def report(self) -> tuple[UnknownFields, ...]:
         """What was met, in the order in which it was met first."""
         return tuple(self._met.values())
 

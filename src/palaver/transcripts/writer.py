@@ -1,13 +1,13 @@
-"""Writing a conversation in a dialect: what is the same as it was, what was edited, and what is new.
+"""Writing a conversation in a transcript format: what is the same as it was, what was edited, and what is new.
 
 Rules (docs/spec/dialects.md#17):
 
-- A group of messages that has records of the dialect and was not edited is written from them. Every such record of a
-  thread is written, on whatever branch it lies: so a file that nobody edited is the same file.
+- A group of messages that has records of the transcript format and was not edited is written from them. Every such
+  record of a thread is written, on whatever branch it lies: so a file that nobody edited is the same file.
 - A group that was edited is rendered anew, and laid over its records (``restyle``).
-- What has no records of the dialect is rendered: in a dialect with a tree, all branches; in one without, the branch
-  that was asked for. Where the thread has no record of the dialect at all, ``history`` says which messages: what the
-  ``model`` sees at the end of the branch, what the ``user`` sees, or ``all`` of it.
+- What has no records of the transcript format is rendered: in a transcript format with a tree, all branches; in one
+  without, the branch that was asked for. Where the thread has no record of the transcript format at all, ``history``
+  says which messages: what the ``model`` sees at the end of the branch, what the ``user`` sees, or ``all`` of it.
 - New records stand behind those that they follow in the thread.
 - What could not be said is in ``losses``, with its place among the messages written.
 
@@ -60,7 +60,7 @@ _OLD: Final = 0
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What a caller may ask: see the module. ``carry`` puts what the dialect cannot say into its free slot."""
+    """What a caller may ask: see the module. ``carry`` puts what the format cannot say into its free slot."""
 
     history: History | None = None
     branch: str = MAIN
@@ -88,10 +88,10 @@ class Writing:
     """The state of one writing: what is written, how, and what was lost."""
 
     def __init__(
-        self, dialect: str, transcript: Transcript, entries: Sequence[Entry], options: Options, *, native: bool
+        self, file_format: str, transcript: Transcript, entries: Sequence[Entry], options: Options, *, native: bool
     ) -> None:
         """Begin with nothing lost. ``entries`` are those that are written; ``native`` when some have records."""
-        self.dialect = dialect
+        self.file_format = file_format
         self.transcript = transcript
         self.thread = transcript.thread
         self.entries = entries
@@ -128,13 +128,13 @@ class Writing:
     def never_says(self, *names: str) -> None:
         """Name fields of messages that no record of the format says, once, where a message that is new has them."""
         for name in names:
-            held = (getattr(entry.message, name) for entry in self.entries if not _is_native(entry, self.dialect))
+            held = (getattr(entry.message, name) for entry in self.entries if not _is_native(entry, self.file_format))
             if any(each is not None for each in held):
                 self.lose("dropped", name.replace("_", " "), "the format has no place for it")
 
     def is_native(self, entry: str) -> bool:
-        """Whether an entry has records of the dialect, so that its id is one of the file's own."""
-        return self.native and _is_native(self.thread.entry(entry), self.dialect)
+        """Whether an entry has records of the transcript format, so that its id is one of the file's own."""
+        return self.native and _is_native(self.thread.entry(entry), self.file_format)
 
     @property
     def count(self) -> int:
@@ -159,7 +159,7 @@ class Rendering(Protocol):
     """Writes what has no records. Made for one conversation; records are JSON without line break or separator."""
 
     def head(self) -> Iterable[bytes]:
-        """What stands before the first message, where the conversation has no record of the dialect.
+        """What stands before the first message, where the conversation has no record of the transcript format.
 
         In a document: the text up to and including the bracket that opens the list, as one.
         """
@@ -188,7 +188,7 @@ class Continuing(Protocol):
 
 
 def singly(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """Each entry alone: ``Rendering.groups`` of a dialect where a message is a record."""
+    """Each entry alone: ``Rendering.groups`` of a transcript format where a message is a record."""
     for entry in entries:
         yield (entry,)
 
@@ -206,7 +206,7 @@ def unsaid(value: Struct, said: Collection[str]) -> list[str]:
 
 
 def write(
-    dialect: str,
+    file_format: str,
     transcript: Transcript,
     make: Any,
     options: Options,
@@ -220,12 +220,12 @@ def write(
 
     Raises ``NotFoundError`` for a branch that is not there, ``LossError`` when ``losses="raise"`` and there is one.
     """
-    draft = _drafted(dialect, transcript, make, options, framing=framing, tree=tree, history=history)
-    return _written(dialect, [draft], draft.chunks(), losses)
+    draft = _drafted(file_format, transcript, make, options, framing=framing, tree=tree, history=history)
+    return _written(file_format, [draft], draft.chunks(), losses)
 
 
 def write_many(
-    dialect: str,
+    file_format: str,
     transcripts: Sequence[Transcript],
     make: Any,
     options: Options,
@@ -237,7 +237,7 @@ def write_many(
 ) -> Written:
     """Write several conversations into one file: where they come from one, each record in its place there."""
     drafts = [
-        _drafted(dialect, each, make, options, framing=framing, tree=tree, history=history) for each in transcripts
+        _drafted(file_format, each, make, options, framing=framing, tree=tree, history=history) for each in transcripts
     ]
     if all(draft.as_lines and draft.native for draft in drafts):
         placed = [(each.at, each.new, turn, each) for turn, draft in enumerate(drafts) for each in draft.placed]
@@ -246,7 +246,7 @@ def write_many(
         )
     else:
         chunks = _joined(drafts)
-    return _written(dialect, drafts, chunks, losses)
+    return _written(file_format, drafts, chunks, losses)
 
 
 class _Draft(NamedTuple):
@@ -287,7 +287,7 @@ def _joined(drafts: Sequence[_Draft]) -> Iterator[bytes]:
 
 
 def _drafted(
-    dialect: str,
+    file_format: str,
     transcript: Transcript,
     make: Any,
     options: Options,
@@ -296,37 +296,37 @@ def _drafted(
     tree: bool,
     history: History,
 ) -> _Draft:
-    entries, native = _chosen(dialect, transcript, options, tree=tree, history=history)
-    entries, ties = _with_ties(dialect, transcript.thread, entries)
-    writing = Writing(dialect, transcript, entries, options, native=native)
+    entries, native = _chosen(file_format, transcript, options, tree=tree, history=history)
+    entries, ties = _with_ties(file_format, transcript.thread, entries)
+    writing = Writing(file_format, transcript, entries, options, native=native)
     for entry in entries:
         if entry.id in ties:
             writing.lose("converted", "tool result", TIED, entry)
-    writing.add(left_out(dialect, transcript.thread, entries, options.branch))
+    writing.add(left_out(file_format, transcript.thread, entries, options.branch))
     if not native and (columns := session_of(transcript.metadata).columns):
         writing.lose("dropped", "columns", f"{', '.join(columns)}: beside the messages of the record, in none of them")
     rendering: Rendering = make(writing)
-    placed = _placed(dialect, writing, rendering, lines=framing != "document")
+    placed = _placed(file_format, writing, rendering, lines=framing != "document")
     if not options.carry:
-        full = Writing(dialect, transcript, entries, structs.replace(options, carry=True), native=native)
+        full = Writing(file_format, transcript, entries, structs.replace(options, carry=True), native=native)
         writing.add(list(_not_carried(writing, full, make(full))))
     document = any(each.at == documents.TAIL for each in placed) or (not native and rendering.tail(None) is not None)
     as_lines = framing == "lines" or (framing == "either" and not document)
     return _Draft(writing, rendering, placed, native, as_lines, () if native else transcript.unread)
 
 
-def _written(dialect: str, drafts: Sequence[_Draft], chunks: Iterable[bytes], losses: OnLoss) -> Written:
+def _written(file_format: str, drafts: Sequence[_Draft], chunks: Iterable[bytes], losses: OnLoss) -> Written:
     file = tuple(chunks)
     lost = (*_unread(drafts), *(loss for draft in drafts for loss in draft.writing.losses))
     if losses == "raise" and lost:
-        raise LossError(dialect, lost)
+        raise LossError(file_format, lost)
     return Written(file, lost, {name: data for draft in drafts for name, data in draft.writing.beside.items()})
 
 
 def _unread(drafts: Sequence[_Draft]) -> Iterator[Loss]:
     """What was not read of the files that the conversations come from, once for each file.
 
-    A conversation that has records of the dialect is written with those that could not be read.
+    A conversation that has records of the transcript format is written with those that could not be read.
     """
     files = {id(draft.unread): draft.unread for draft in drafts}
     for unread in files.values():
@@ -337,29 +337,29 @@ def _unread(drafts: Sequence[_Draft]) -> Iterator[Loss]:
 
 
 def _chosen(
-    dialect: str, transcript: Transcript, options: Options, *, tree: bool, history: History
+    file_format: str, transcript: Transcript, options: Options, *, tree: bool, history: History
 ) -> tuple[Sequence[Entry], bool]:
     thread = transcript.thread
     path = thread.path(options.branch)
-    native = any(original_bytes.leads(entry.message, dialect) for entry in thread.entries)
+    native = any(original_bytes.leads(entry.message, file_format) for entry in thread.entries)
     if native:
         on_path = {entry.id for entry in path}
         return [
             entry
             for entry in thread.entries
-            if _is_native(entry, dialect) or ((tree or entry.id in on_path) and not is_record(entry))
+            if _is_native(entry, file_format) or ((tree or entry.id in on_path) and not is_record(entry))
         ], True
     if tree and options.history is None:
         return _main_last(thread.entries, path), False
     return list(chosen_history(path, options.history or history)), False
 
 
-def _with_ties(dialect: str, thread: Thread, entries: Sequence[Entry]) -> tuple[Sequence[Entry], frozenset[str]]:
+def _with_ties(file_format: str, thread: Thread, entries: Sequence[Entry]) -> tuple[Sequence[Entry], frozenset[str]]:
     """The entries with the ids of the calls that results without one answer, by their position, and which were tied.
 
     Those that the file itself has are written as they are.
     """
-    fresh = {entry.id for entry in entries if names_no_call(entry.message) and not _is_native(entry, dialect)}
+    fresh = {entry.id for entry in entries if names_no_call(entry.message) and not _is_native(entry, file_format)}
     if not fresh:
         return entries, frozenset()
     calls: dict[str, str] = {}
@@ -388,8 +388,11 @@ def _main_last(entries: Sequence[Entry], path: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in ordered if not is_record(entry)]
 
 
-def _is_native(entry: Entry, dialect: str) -> bool:
-    return original_bytes.leads(entry.message, dialect) or original_bytes.follows(entry.message, dialect) is not None
+def _is_native(entry: Entry, file_format: str) -> bool:
+    return (
+        original_bytes.leads(entry.message, file_format)
+        or original_bytes.follows(entry.message, file_format) is not None
+    )
 
 
 def is_record(entry: Entry) -> bool:
@@ -426,13 +429,13 @@ class _Placed(NamedTuple):
     raw: bytes
 
 
-def _placed(dialect: str, writing: Writing, rendering: Rendering, *, lines: bool) -> list[_Placed]:
+def _placed(file_format: str, writing: Writing, rendering: Rendering, *, lines: bool) -> list[_Placed]:
     placed: dict[tuple[int, int, int], _Placed] = {}
     last, number = -1, 0
     on_path = {entry.id for entry in writing.thread.path(writing.options.branch)}
-    for group, pieces in _continued(_groups(dialect, writing.entries, rendering), rendering):
+    for group, pieces in _continued(_groups(file_format, writing.entries, rendering), rendering):
         number += 1
-        if pieces is not None and original_bytes.untouched(dialect, [entry.message for entry in group]):
+        if pieces is not None and original_bytes.untouched(file_format, [entry.message for entry in group]):
             raws = [piece.raw for piece in pieces]
         else:
             olds = [] if pieces is None else [_body(piece.raw) for piece in pieces]
@@ -473,8 +476,8 @@ def _not_carried(writing: Writing, full: Writing, rendering: Rendering) -> Itera
     left_out = {(loss.message, loss.what) for loss in writing.losses if loss.kind == "dropped"}
     elsewhere = {(loss.message, loss.what) for loss in writing.losses if loss.kind == "approximated"}
     places = {entry.id: place for place, entry in enumerate(writing.entries)}
-    for group, pieces in _continued(_groups(full.dialect, full.entries, rendering), rendering):
-        if pieces is not None and original_bytes.untouched(full.dialect, [entry.message for entry in group]):
+    for group, pieces in _continued(_groups(full.file_format, full.entries, rendering), rendering):
+        if pieces is not None and original_bytes.untouched(full.file_format, [entry.message for entry in group]):
             continue
         with extension_slot.lacking() as found:
             list(rendering.render(group, [_body(piece.raw) for piece in pieces or ()]))
@@ -525,14 +528,14 @@ def _continued(
 
 
 def _groups(
-    dialect: str, entries: Sequence[Entry], rendering: Rendering
+    file_format: str, entries: Sequence[Entry], rendering: Rendering
 ) -> Iterator[tuple[Sequence[Entry], tuple[original_bytes.Piece, ...] | None]]:
     """The groups of what is written, with the records of those that have some."""
     fresh: list[Entry] = []
     place = 0
     while place < len(entries):
         entry = entries[place]
-        if not original_bytes.leads(entry.message, dialect):
+        if not original_bytes.leads(entry.message, file_format):
             fresh.append(entry)
             place += 1
             continue
@@ -540,18 +543,18 @@ def _groups(
             yield group, None
         fresh = []
         end = place + 1
-        first = _first(entry, dialect)
-        while end < len(entries) and original_bytes.follows(entries[end].message, dialect) == first:
+        first = _first(entry, file_format)
+        while end < len(entries) and original_bytes.follows(entries[end].message, file_format) == first:
             end += 1
         group = entries[place:end]
-        yield group, original_bytes.records_of(dialect, [each.message for each in group])
+        yield group, original_bytes.records_of(file_format, [each.message for each in group])
         place = end
     for group in rendering.groups(fresh) if fresh else ():
         yield group, None
 
 
-def _first(entry: Entry, dialect: str) -> int | None:
-    pieces = original_bytes.numbers_of(entry.message, dialect)
+def _first(entry: Entry, file_format: str) -> int | None:
+    pieces = original_bytes.numbers_of(entry.message, file_format)
     return pieces[0] if pieces else None
 
 

@@ -1,9 +1,9 @@
 """The wires: every provider format that Palaver reads and writes.
 
-``get(name)`` finds one, ``names()`` lists them. A vendor that speaks a wire with an accent is found by
-``get("openai_chat", accent="mistral")``, or ``get("openai_chat:mistral")``.
+``get(name)`` finds one, ``names()`` lists them. A vendor that speaks a wire with a variant is found by
+``get("openai_chat", variant="mistral")``, or ``get("openai_chat:mistral")``.
 
-The table names each wire and the module that holds it, as ``WIRE``, and its accents, as ``ACCENTED``. A module is
+The table names each wire and the module that holds it, as ``WIRE``, and its variants, as ``WITH_VARIANTS``. A module is
 imported when its wire is asked for first, so that a program pays for the wires it speaks.
 
 Stability: experimental.
@@ -30,7 +30,7 @@ _WIRES: Final = {
     "cohere_chat": "palaver.wires.cohere_chat",
     "ollama_chat": "palaver.wires.ollama_chat",
 }
-_NO_ACCENTS: Final[Mapping[str, Wire]] = {}
+_NO_VARIANTS: Final[Mapping[str, Wire]] = {}
 
 
 def names() -> tuple[str, ...]:
@@ -38,26 +38,26 @@ def names() -> tuple[str, ...]:
     return tuple(_WIRES)
 
 
-def accents(name: str) -> tuple[str, ...]:
-    """Names of the accents of a wire."""
-    return tuple(_accented(name)) if name in _WIRES else ()
+def variants(name: str) -> tuple[str, ...]:
+    """Names of the variants of a wire."""
+    return tuple(_with_variant(name)) if name in _WIRES else ()
 
 
-def get(name: str, accent: str | None = None) -> Wire:
-    """Find a wire, with an accent where one is given. Raises ``UnknownNameError`` listing those that exist."""
+def get(name: str, variant: str | None = None) -> Wire:
+    """Find a wire, with a variant where one is given. Raises ``UnknownNameError`` listing those that exist."""
     base, _, spoken = name.partition(":")
     if base not in _WIRES:
         raise UnknownNameError(f"no wire {name!r}; there are {', '.join(_WIRES)}")
-    chosen = accent or spoken
+    chosen = variant or spoken
     if not chosen:
         wire: Wire = import_module(_WIRES[base]).WIRE
         return wire
-    table = _accented(base)
+    table = _with_variant(base)
     if chosen not in table:
-        raise UnknownNameError(f"{base} has no accent {chosen!r}; there are {', '.join(table) or 'none'}")
+        raise UnknownNameError(f"{base} has no variant {chosen!r}; there are {', '.join(table) or 'none'}")
     return table[chosen]
 
 
-def _accented(name: str) -> Mapping[str, Wire]:
-    found: Mapping[str, Wire] = getattr(import_module(_WIRES[name]), "ACCENTED", _NO_ACCENTS)
+def _with_variant(name: str) -> Mapping[str, Wire]:
+    found: Mapping[str, Wire] = getattr(import_module(_WIRES[name]), "WITH_VARIANTS", _NO_VARIANTS)
     return found

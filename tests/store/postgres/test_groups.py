@@ -100,8 +100,8 @@ def test_a_group_that_fails_is_done_again_one_by_one(schema, monkeypatch):
             pending = {name: pool.submit(store.append, name, [p.user(name)]) for name in names}
             gate.set()
             with pytest.raises(UnavailableError, match="no room"):
-                appends.pop("bad").result()
-            assert all(each.result().head for each in appends.values())
+                pending.pop("bad").result()
+            assert all(each.result().head for each in pending.values())
         assert store.verify().ok
         assert [store.info(name).length for name in names] == [0] + [1] * 11
 

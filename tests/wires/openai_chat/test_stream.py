@@ -339,8 +339,8 @@ def test_a_whole_message_behind_its_deltas_is_kept_but_not_said_again():
     assert WIRE.decode_response(WIRE.encode_response(response).body) == response
 
 
-def test_an_accent_is_its_own_origin():
-    wire = wires.get(NAME, accent="groq")
+def test_a_variant_is_its_own_origin():
+    wire = wires.get(NAME, variant="groq")
     _, response, _ = read(SAME["reasoning"][0], wire=wire)
     assert response == wire.decode_response(SAME["reasoning"][1])
 

@@ -28,8 +28,8 @@ NAME = "openai_chat"
 WIRE = wires.get(NAME)
 
 
-def written(events: Iterable[e.Event], accent: str | None = None) -> tuple[bytes, tuple[p.Loss, ...]]:
-    encoder = wires.get(NAME, accent=accent).stream_encoder()
+def written(events: Iterable[e.Event], variant: str | None = None) -> tuple[bytes, tuple[p.Loss, ...]]:
+    encoder = wires.get(NAME, variant=variant).stream_encoder()
     data = b"".join([encoder.feed(event) for event in events])
     return data + encoder.finish(), encoder.losses
 
@@ -155,17 +155,17 @@ def test_any_recorded_answer_streams_as_it_is_written_whole(exchange: Exchange):
     assert unlisted(losses) == unlisted(body.losses)
 
 
-@pytest.mark.parametrize("accent", ["groq", "deepseek", "openrouter", "mistral", "ollama"])
+@pytest.mark.parametrize("variant", ["groq", "deepseek", "openrouter", "mistral", "ollama"])
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content", "reasoning details", "a list of thinking and text"])
-def test_reasoning_goes_where_a_vendor_reads_it(accent: str, name: str):
+def test_reasoning_goes_where_a_vendor_reads_it(variant: str, name: str):
     response = WIRE.decode_response(SAME[name][1])
-    wire = wires.get(NAME, accent=accent)
+    wire = wires.get(NAME, variant=variant)
     body = wire.encode_response(response)
-    data, _ = written(narrate(response), accent)
+    data, _ = written(narrate(response), variant)
     decoder = wire.stream_decoder()
     decoder.feed(data)
     found, expected = decoder.finish().message, wire.decode_response(body.body).message
-    if accent == "deepseek":  # takes it with calls only, and whether one follows is not known
+    if variant == "deepseek":  # takes it with calls only, and whether one follows is not known
         assert found.text == expected.text
         return
     assert [(type(part), getattr(part, "text", "")) for part in found.content] == [
@@ -311,10 +311,10 @@ def test_the_official_client_reads_recorded_streams(exchange: Exchange):
 
 @pytest.mark.law(7)
 @given(st.lists(strategies.events(), max_size=12), st.sampled_from([None, "mistral", "ollama", "openrouter"]))
-def test_any_events_make_a_stream(events: list[e.Event], accent: str | None):
+def test_any_events_make_a_stream(events: list[e.Event], variant: str | None):
     own = [event for event in events if not isinstance(event, e.ProviderEvent)]
-    data, _ = written(own, accent)
-    decoder = wires.get(NAME, accent=accent).stream_decoder()
+    data, _ = written(own, variant)
+    decoder = wires.get(NAME, variant=variant).stream_decoder()
     told = decoder.feed(data) + decoder.close()
     corrupt = [event for event in told if isinstance(event, e.Failed) and event.kind == "corrupt"]
     assert corrupt == []

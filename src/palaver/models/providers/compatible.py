@@ -1,8 +1,8 @@
-"""Servers that speak Chat Completions: one row each, and the accent in which they do.
+"""Servers that speak Chat Completions: one row each, and the variant in which they do.
 
 Rules:
 
-- A server that has no accent of its own speaks the plain one, ``compatible``: what every vendor takes.
+- A server that has no variant of its own speaks the plain one, ``compatible``: what every vendor takes.
 - Servers on one's own machine need no key; the variables are those that the servers themselves read.
 - llama.cpp counts a whole prompt, template, tools and media too. The tokenisers of other servers take texts, or leave
   media out, and so are no counts of a prompt.
@@ -20,12 +20,12 @@ from palaver.models.endpoint import Counting
 from palaver.models.providers.row import Provider, speaking
 
 PLAIN: Final = "compatible"
-"""The accent of a server of which nothing is known."""
+"""The variant of a server of which nothing is known."""
 
 
-def _hosted(name: str, base: str, key: str, page: str, *, accent: str = PLAIN, asked: bool = True) -> Provider:
+def _hosted(name: str, base: str, key: str, page: str, *, variant: str = PLAIN, asked: bool = True) -> Provider:
     """A server that many use. ``asked``: it tells the usage of a stream when it is asked to, else of itself."""
-    endpoint = speaking(name, f"openai_chat:{accent}")
+    endpoint = speaking(name, f"openai_chat:{variant}")
     return Provider(
         name=name,
         base=base,
@@ -37,12 +37,12 @@ def _hosted(name: str, base: str, key: str, page: str, *, accent: str = PLAIN, a
 
 
 def _own(
-    name: str, base: str, key: str, page: str, *, accent: str = PLAIN, counting: Counting | None = None
+    name: str, base: str, key: str, page: str, *, variant: str = PLAIN, counting: Counting | None = None
 ) -> Provider:
     return Provider(
         name=name,
         base=base,
-        endpoints=(speaking(name, f"openai_chat:{accent}", counting=counting),),
+        endpoints=(speaking(name, f"openai_chat:{variant}", counting=counting),),
         keys=(key,),
         bases=(f"{key.removesuffix('_API_KEY')}_BASE_URL",),
         needs_key=False,
@@ -57,58 +57,58 @@ ROWS: Final = (
         "https://api.groq.com/openai/v1",
         "GROQ_API_KEY",
         "https://console.groq.com/docs/openai",
-        accent="groq",
+        variant="groq",
     ),
     _hosted(
         "deepseek",
         "https://api.deepseek.com",
         "DEEPSEEK_API_KEY",
         "https://api-docs.deepseek.com/",
-        accent="deepseek",
+        variant="deepseek",
     ),
     _hosted(
         "openrouter",
         "https://openrouter.ai/api/v1",
         "OPENROUTER_API_KEY",
         "https://openrouter.ai/docs/api-reference/overview",
-        accent="openrouter",
+        variant="openrouter",
     ),
     _hosted(
         "mistral",
         "https://api.mistral.ai/v1",
         "MISTRAL_API_KEY",
         "https://docs.mistral.ai/api",
-        accent="mistral",
+        variant="mistral",
         asked=False,  # 422 for `stream_options` (openai/openai-agents-python#442)
     ),
-    _hosted("xai", "https://api.x.ai/v1", "XAI_API_KEY", "https://docs.x.ai/docs/api-reference", accent="xai"),
+    _hosted("xai", "https://api.x.ai/v1", "XAI_API_KEY", "https://docs.x.ai/docs/api-reference", variant="xai"),
     _hosted(
         "cerebras",
         "https://api.cerebras.ai/v1",
         "CEREBRAS_API_KEY",
         "https://inference-docs.cerebras.ai/resources/openai",
-        accent="cerebras",
+        variant="cerebras",
     ),
     _hosted(
         "zai",
         "https://api.z.ai/api/paas/v4",
         "ZAI_API_KEY",
         "https://docs.z.ai/api-reference/introduction",
-        accent="zai",
+        variant="zai",
     ),
     _hosted(
         "huggingface",
         "https://router.huggingface.co/v1",
         "HF_TOKEN",
         "https://huggingface.co/docs/inference-providers/index",
-        accent="huggingface",
+        variant="huggingface",
     ),
     _hosted(
         "moonshot",
         "https://api.moonshot.ai/v1",
         "MOONSHOT_API_KEY",
         "https://platform.moonshot.ai/docs/api/chat",
-        accent="moonshot",
+        variant="moonshot",
     ),
     _hosted(
         "together",
@@ -151,7 +151,7 @@ ROWS: Final = (
         "http://127.0.0.1:8000/v1",
         "VLLM_API_KEY",
         "https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html",
-        accent="vllm",
+        variant="vllm",
     ),
     _own(
         "llamacpp",

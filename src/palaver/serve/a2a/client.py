@@ -30,7 +30,7 @@ import httpx
 
 from palaver.core.errors import PalaverError, TransportError
 from palaver.serve.a2a import errors
-from palaver.serve.a2a.parts import KEY, Said, parts_of, said
+from palaver.serve.a2a.parts import KEY, UserInput, parts_of, said
 from palaver.serve.a2a.sdk import (
     A2ACardResolver,
     AgentCard,
@@ -52,7 +52,7 @@ from palaver.serve.a2a.sdk import (
 from palaver.stream.byte_limit import LimitedBytes
 from palaver.stream.frames import LIMIT
 from palaver.swarm.agent import AgentOptions, SwarmAgent
-from palaver.swarm.call_context import LOGGER, Place
+from palaver.swarm.call_context import LOGGER, CallContext
 from palaver.swarm.events import delta_input
 from palaver.swarm.names import joined
 from palaver.threads.ids import uuid7
@@ -95,7 +95,7 @@ class Remote:
         self._url, self._headers, self._timeout, self._http = url, dict(headers), timeout, http
         self._card: AgentCard | None = None
 
-    async def __call__(self, place: Place, text: str) -> str:
+    async def __call__(self, place: CallContext, text: str) -> str:
         """Ask. Raises ``PalaverError``."""
         try:
             async with self._connected() as client:
@@ -123,7 +123,7 @@ class Remote:
         config = ClientConfig(httpx_client=http, supported_protocol_bindings=list(_BINDINGS))
         return ClientFactory(config).create(self._card)
 
-    async def _asked(self, client: Client, place: Place, text: str) -> str:
+    async def _asked(self, client: Client, place: CallContext, text: str) -> str:
         records = place.session.records
         known: Mapping[str, str] = records.get(KEY, place.agent, {})
         message = Message(
@@ -172,7 +172,7 @@ async def _limit(response: httpx.Response) -> None:
         response.stream = _Stream(response.stream, 0 if packed else LIMIT, error)
 
 
-def _name(place: Place, text: str) -> str:
+def _name(place: CallContext, text: str) -> str:
     """The name of a message: the same when the same is asked again in a turn that broke off."""
     if place.run is None:
         return uuid7()
@@ -236,7 +236,7 @@ class _Heard:
         asks = self._message is None and self._status.state == _ASKS
         return {"context": self._context, **({"task": self.task} if asks else {})}
 
-    def answer(self) -> Said:
+    def answer(self) -> UserInput:
         """What was answered. Raises ``ProviderError`` for a task that came to nothing, ``TransportError`` for half."""
         if self._message is not None:
             return said(self._message.parts)
@@ -246,7 +246,7 @@ class _Heard:
         if state in _UNDER_WAY:
             raise TransportError(f"{errors.WIRE}: the answer broke off")
         if state == TaskState.TASK_STATE_CANCELED:
-            return Said("")
+            return UserInput("")
         parts = [part for each in self._artifacts.values() for part in _joined(each)]
         if state == _ASKS or not parts:
             parts += self._status.message.parts

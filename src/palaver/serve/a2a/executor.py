@@ -21,7 +21,7 @@ import anyio
 from palaver.core.errors import DecodeError
 from palaver.serve.a2a import errors
 from palaver.serve.a2a.access import client_of
-from palaver.serve.a2a.parts import Said, said
+from palaver.serve.a2a.parts import UserInput, said
 from palaver.serve.a2a.sdk import (
     AgentExecutor,
     ContentTypeNotSupportedError,
@@ -43,7 +43,7 @@ from palaver.swarm.names import is_name
 from palaver.threads.ids import uuid7
 
 if TYPE_CHECKING:
-    from palaver.serve.workers import Desk
+    from palaver.serve.workers import Dispatcher
     from palaver.swarm.bus import Subscription
 
 ARTIFACT: Final = "answer"
@@ -65,9 +65,9 @@ class _Running:
 class Executor(AgentExecutor):
     """Answers tasks at a desk, which is entered already."""
 
-    def __init__(self, desk: Desk, swarm: str | None) -> None:
+    def __init__(self, dispatcher: Dispatcher, swarm: str | None) -> None:
         """Use a desk; ``swarm`` names the one whose events are listened to, where several share a bus."""
-        self._desk, self._swarm = desk, swarm
+        self._dispatcher, self._swarm = dispatcher, swarm
         self._running: dict[str, _Running] = {}
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
@@ -97,11 +97,11 @@ class Executor(AgentExecutor):
             running.cancelled = True
             await running.begun.wait()
             if not running.ended.is_set():
-                await self._desk.cancel(_client_of(context))
+                await self._dispatcher.cancel(_client_of(context))
         await TaskUpdater(event_queue, task, place).cancel()
 
     async def _answer(
-        self, client: str, message: Message, heard: Said, running: _Running, updater: TaskUpdater
+        self, client: str, message: Message, heard: UserInput, running: _Running, updater: TaskUpdater
     ) -> None:
         await updater.start_work()
         run = message.message_id if is_name(message.message_id) else uuid7()
@@ -109,10 +109,10 @@ class Executor(AgentExecutor):
         error: Exception | None = None
         answer = ""
         speech = _Speech(updater)
-        async with self._desk.bus.subscribe(where) as events, anyio.create_task_group() as tasks:
+        async with self._dispatcher.bus.subscribe(where) as events, anyio.create_task_group() as tasks:
             tasks.start_soon(_hear, events, running, speech)
             try:
-                answer = await self._desk.ask(client, heard.text, payload=heard.payload, run=run)
+                answer = await self._dispatcher.ask(client, heard.text, payload=heard.payload, run=run)
                 with anyio.move_on_after(_GRACE):
                     await running.ended.wait()
             except Exception as raised:  # noqa: BLE001 (it is what the task came to)
@@ -187,7 +187,7 @@ def _client_of(context: RequestContext) -> str:
         raise InvalidParamsError(f"contextId: {error.reason}") from error
 
 
-def _heard(message: Message) -> Said:
+def _heard(message: Message) -> UserInput:
     heard = said(message.parts)
     if not heard.text:
         raise ContentTypeNotSupportedError("the message has no part that could be said")

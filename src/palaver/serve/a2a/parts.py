@@ -26,7 +26,7 @@ KEY: Final = "a2a"
 """Where in a payload the parts are."""
 
 
-class Said(Struct, frozen=True):
+class UserInput(Struct, frozen=True):
     """Parts, as far as a text can say them; ``kept`` are those that it cannot say whole."""
 
     text: str
@@ -44,7 +44,7 @@ class Said(Struct, frozen=True):
         return [str(loss) for loss in self.losses]
 
 
-def said(parts: Iterable[Part]) -> Said:
+def said(parts: Iterable[Part]) -> UserInput:
     """Say parts as a text."""
     texts: list[str] = []
     kept: list[Mapping[str, Any]] = []
@@ -60,7 +60,7 @@ def said(parts: Iterable[Part]) -> Said:
         losses.append(loss)
         if text:
             texts.append(text)
-    return Said("\n".join(texts), tuple(kept), tuple(losses))
+    return UserInput("\n".join(texts), tuple(kept), tuple(losses))
 
 
 def _other(part: Part, kind: str | None, whole: Mapping[str, Any], number: int) -> tuple[str, Loss]:

@@ -40,7 +40,7 @@ from palaver.serve.a2a.sdk import (
 from palaver.serve.http.access import Access, Limits
 
 if TYPE_CHECKING:
-    from palaver.serve.workers import Desk
+    from palaver.serve.workers import Dispatcher
     from palaver.swarm.swarm import Swarm
 
 TASKS: Final = 10_000
@@ -76,7 +76,7 @@ def card_of(swarm: Swarm, url: str, *, description: str = "", version: str | Non
 
 
 def a2a_app(
-    desk: Desk,
+    dispatcher: Dispatcher,
     card: AgentCard,
     *,
     token: str | None = None,
@@ -101,7 +101,7 @@ def a2a_app(
     if access.asks:
         card = with_bearer(card)
     handler = DefaultRequestHandler(
-        agent_executor=Executor(desk, swarm), task_store=store or _RecentTasks(tasks), agent_card=card
+        agent_executor=Executor(dispatcher, swarm), task_store=store or _RecentTasks(tasks), agent_card=card
     )
 
     @asynccontextmanager

@@ -36,7 +36,7 @@ from palaver.swarm.names import checked_client
 
 if TYPE_CHECKING:
     from palaver.serve.http.turns import History
-    from palaver.serve.workers import Desk
+    from palaver.serve.workers import Dispatcher
 
 Endpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
 
@@ -48,7 +48,7 @@ class Front:
 
     def __init__(
         self,
-        desk: Desk,
+        dispatcher: Dispatcher,
         *,
         history: History | None = None,
         limits: Limits | None = None,
@@ -66,7 +66,7 @@ class Front:
         server is called beside ``localhost``, ``"*"`` for any, the default with a token; ``origins`` are those of
         pages elsewhere that may ask (``https://app.example``). ``middleware`` is Starlette's. Raises ``SwarmError``.
         """
-        self._turns = Turns(desk, limits or Limits(), swarm)
+        self._turns = Turns(dispatcher, limits or Limits(), swarm)
         self._access = Access(token=token, tokens=tokens, hosts=hosts, origins=origins)
         self._open: set[Socket] = set()
         self._http = http = Http(self._turns, history)

@@ -26,7 +26,7 @@ from palaver.swarm.names import checked
 from palaver.threads.ids import uuid7
 
 
-class Said(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class UserInput(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A message of a client. ``run`` names its turn; said again by the same name, it is answered once."""
 
     text: str
@@ -34,10 +34,10 @@ class Said(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     run: str = msgspec.field(default_factory=uuid7)
 
 
-_SAID: Final = msgspec.json.Decoder(Said)
+_SAID: Final = msgspec.json.Decoder(UserInput)
 
 
-def said(data: bytes | str) -> Said:
+def said(data: bytes | str) -> UserInput:
     """Read a message. Raises ``DecodeError``."""
     try:
         made = _SAID.decode(data)

@@ -92,7 +92,7 @@ class Http:
     async def cancel(self, request: Request) -> Response:
         """Cancel the turn under way."""
         client = self._admitted(request)
-        return as_json({"cancelled": await self._turns.desk.cancel(client)})
+        return as_json({"cancelled": await self._turns.dispatcher.cancel(client)})
 
     async def health(self, _request: Request) -> Response:
         """Say that it answers."""

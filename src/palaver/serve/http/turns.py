@@ -39,7 +39,7 @@ from msgspec import Struct
 from palaver.core.errors import ClosedError, NotFoundError
 from palaver.core.messages import AssistantMessage, Message, UserMessage
 from palaver.serve.http.access import Gate, Limits
-from palaver.serve.http.request_body import Said
+from palaver.serve.http.request_body import UserInput
 from palaver.store.in_thread import in_thread
 from palaver.swarm.bus import Since, Where
 from palaver.swarm.events import Event, for_client, is_public
@@ -47,7 +47,7 @@ from palaver.swarm.names import client_thread
 from palaver.threads.people_view import is_shown
 
 if TYPE_CHECKING:
-    from palaver.serve.workers import Desk
+    from palaver.serve.workers import Dispatcher
     from palaver.store.store import Store
     from palaver.swarm.bus import Bus, Listener, Subscription
     from palaver.swarm.live import LiveSwarm
@@ -168,11 +168,11 @@ class Sink(Protocol):
 class Turns:
     """Hands messages in at a desk."""
 
-    def __init__(self, desk: Desk, limits: Limits, swarm: str | None) -> None:
+    def __init__(self, dispatcher: Dispatcher, limits: Limits, swarm: str | None) -> None:
         """Use a desk; ``swarm`` names the one whose events are listened to, where several share a bus."""
-        self.desk, self.limits, self.gate = desk, limits, Gate(limits)
+        self.dispatcher, self.limits, self.gate = dispatcher, limits, Gate(limits)
         self._swarm = swarm
-        self._speakers = Speakers(desk.bus, swarm)
+        self._speakers = Speakers(dispatcher.bus, swarm)
         self.closing = False
         """Whether connections end because the server does: then no end of one cancels a turn."""
 
@@ -185,13 +185,13 @@ class Turns:
         """Listen no more."""
         self._speakers.close()
 
-    async def ask(self, client: str, said: Said, *, cancel: bool = False) -> Answer:
+    async def ask(self, client: str, said: UserInput, *, cancel: bool = False) -> Answer:
         """Hand a message in, and wait. With ``cancel``, who is cancelled here cancels the turn.
 
-        Raises as ``Desk.ask``.
+        Raises as ``Dispatcher.ask``.
         """
         async with self._speakers.of(client, said.run) as speaker, self._bound(client, speaker, cancel=cancel):
-            answer = await self.desk.ask(
+            answer = await self.dispatcher.ask(
                 client, said.text, payload=said.payload, run=said.run, timeout=self.limits.timeout
             )
             return Answer(said.run, answer, await speaker.name())
@@ -203,21 +203,23 @@ class Turns:
         except anyio.get_cancelled_exc_class():
             if cancel and speaker.begun and not self.closing:
                 with anyio.CancelScope(shield=True):
-                    await self.desk.cancel(client)
+                    await self.dispatcher.cancel(client)
             raise
 
     def events(
         self, client: str, *, run: str | None = None, since: Since | None = None, fail: bool = False
     ) -> Subscription:
         """What happens to a client, or in one of its turns. With ``fail``, a slow reader ends it."""
-        return self.desk.bus.subscribe(
+        return self.dispatcher.bus.subscribe(
             Where(client=client, run=run, swarm=self._swarm, test=is_public),
             since=since,
             size=self.limits.events,
             overflow="fail" if fail else "drop_oldest",
         )
 
-    async def ask_and_show(self, client: str, said: Said, sink: Sink, *, cancel: bool = False) -> Answer | Exception:
+    async def ask_and_show(
+        self, client: str, said: UserInput, sink: Sink, *, cancel: bool = False
+    ) -> Answer | Exception:
         """As ``ask``, while what happens in the turn is shown. Gives what ``ask`` raises."""
         outcome: Answer | Exception = ClosedError("the bus was closed")
         async with self.events(client, run=said.run) as events, anyio.create_task_group() as tasks:

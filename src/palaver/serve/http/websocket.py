@@ -27,7 +27,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from palaver.core import jsontext
 from palaver.core.errors import BusyError, DecodeError
 from palaver.serve.http.errors import refusal
-from palaver.serve.http.request_body import Said, said, too_large
+from palaver.serve.http.request_body import UserInput, said, too_large
 from palaver.serve.http.routes import cancels, since_of
 from palaver.serve.http.turns import Turns
 from palaver.swarm.events import Event, encode, for_client
@@ -103,7 +103,7 @@ class Socket:
             if len(text.encode(errors="replace")) > self._turns.limits.body:
                 raise too_large(self._turns.limits)  # noqa: TRY301 (told as every refusal)
             if _is_cancel(text):
-                await self._turns.desk.cancel(self._client)
+                await self._turns.dispatcher.cancel(self._client)
                 return
             message = said(text)
             held = ExitStack()
@@ -113,7 +113,7 @@ class Socket:
             return
         tasks.start_soon(self._ask, message, held)
 
-    async def _ask(self, message: Said, held: AbstractContextManager[Any]) -> None:
+    async def _ask(self, message: UserInput, held: AbstractContextManager[Any]) -> None:
         with held:
             try:
                 answer = (await self._turns.ask(self._client, message, cancel=self._cancels)).told

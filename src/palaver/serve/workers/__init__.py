@@ -2,13 +2,13 @@
 
 Rules:
 
-- ``Desk`` is what a front needs of a swarm. ``LocalDesk`` is one within this process; ``QueueDesk`` hands turns to
-  workers, over NATS JetStream (``palaver.serve.workers.queue_dispatcher``).
+- ``Dispatcher`` is what a front needs of a swarm. ``LocalDesk`` is one within this process; ``QueueDispatcher`` hands
+  turns to workers, over NATS JetStream (``palaver.serve.workers.queue_dispatcher``).
 - Importing this loads no optional package.
 
 Stability: experimental.
 """
 
-from palaver.serve.workers.dispatcher import Desk, LocalDesk
+from palaver.serve.workers.dispatcher import Dispatcher, LocalDesk
 
-__all__ = ["Desk", "LocalDesk"]
+__all__ = ["Dispatcher", "LocalDesk"]

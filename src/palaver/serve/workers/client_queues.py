@@ -70,13 +70,13 @@ class Lane:
                 await session.close()
 
 
-class Lanes:
+class ClientQueues:
     """The queues of all clients. Entered by ``async with``; at the end, what is not done is cancelled."""
 
     def __init__(self, live: LiveSwarm, *, idle: float = IDLE, most: int | None = MOST) -> None:
         """Stand ready."""
         self._live, self._idle, self._most = live, idle, most
-        self._lanes: dict[str, Lane] = {}
+        self._client_queues: dict[str, Lane] = {}
         self._group: TaskGroup | None = None
 
     async def __aenter__(self) -> Self:
@@ -97,16 +97,16 @@ class Lanes:
     @property
     def clients(self) -> tuple[str, ...]:
         """Who has a queue just now."""
-        return tuple(self._lanes)
+        return tuple(self._client_queues)
 
     def put(self, client: str, work: Work) -> None:
         """Let work join the queue of a client. Raises ``BusyError`` when it is full, ``ClosedError`` at the end."""
         if self._group is None:
             raise ClosedError("the desk is closed")
-        lane = self._lanes.get(client)
+        lane = self._client_queues.get(client)
         if lane is None or lane.leaving:
             before, lane = lane, Lane(self._live, client)
-            self._lanes[client] = lane
+            self._client_queues[client] = lane
             self._group.start_soon(self._run, lane, before)
         if self._most is not None and len(lane.waiting) >= self._most:
             raise BusyError(f"{self._most} messages of the client {client!r} wait already")
@@ -115,19 +115,19 @@ class Lanes:
 
     def drop(self, clients: Iterable[str]) -> None:
         """Cancel what is under way for these clients, forget what waits, and have their sessions closed."""
-        for lane in [lane for lane in map(self._lanes.get, clients) if lane is not None]:
+        for lane in [lane for lane in map(self._client_queues.get, clients) if lane is not None]:
             lane.leaving = True
             lane.scope.cancel()
 
     async def finish(self, clients: Iterable[str]) -> None:
         """Let what is under way for these clients come to its end, forget what waits, and close their sessions."""
-        lanes = [lane for lane in map(self._lanes.get, clients) if lane is not None]
-        for lane in lanes:
+        client_queues = [lane for lane in map(self._client_queues.get, clients) if lane is not None]
+        for lane in client_queues:
             lane.leaving = True
             while len(lane.waiting) > 1:
                 lane.waiting.pop()
             lane.stir.set()
-        for lane in lanes:
+        for lane in client_queues:
             await lane.over.wait()
 
     async def _run(self, lane: Lane, before: Lane | None) -> None:
@@ -146,8 +146,8 @@ class Lanes:
                         await lane.close()
         finally:
             await lane.close()
-            if self._lanes.get(lane.client) is lane:
-                del self._lanes[lane.client]
+            if self._client_queues.get(lane.client) is lane:
+                del self._client_queues[lane.client]
             lane.over.set()
 
     async def _work_off(self, lane: Lane) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import anyio
 
 from palaver.core.errors import ClosedError, TurnError
-from palaver.serve.workers.client_queues import IDLE, MOST, Lane, Lanes
+from palaver.serve.workers.client_queues import IDLE, MOST, ClientQueues, Lane
 from palaver.threads.ids import uuid7
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class WorkerFailedError(TurnError):
     """A worker's turn ended with an error that is none of Palaver's. Its text is for operators, not for clients."""
 
 
-class Desk(Protocol):
+class Dispatcher(Protocol):
     """Where messages of clients are handed in. Entered by ``async with``."""
 
     @property
@@ -113,13 +113,13 @@ class Reply:
         return self._text
 
 
-class LocalDesk(Desk):
+class LocalDesk(Dispatcher):
     """The desk of a swarm at work in this process. Its swarm is started already, and outlives it."""
 
     def __init__(self, live: LiveSwarm, *, idle: float = IDLE, most: int = MOST) -> None:
         """Close sessions that were ``idle`` for so many seconds; let ``most`` messages of a client wait."""
         self._live = live
-        self._lanes = Lanes(live, idle=idle, most=most)
+        self._client_queues = ClientQueues(live, idle=idle, most=most)
         self._replies: dict[tuple[str, str], Reply] = {}
 
     @property
@@ -129,11 +129,11 @@ class LocalDesk(Desk):
 
     async def finish(self) -> None:
         """Let the turns under way come to their end; what waits behind them is not answered."""
-        await self._lanes.finish(self._lanes.clients)
+        await self._client_queues.finish(self._client_queues.clients)
 
     async def __aenter__(self) -> Self:
         """Open."""
-        await self._lanes.__aenter__()
+        await self._client_queues.__aenter__()
         return self
 
     async def __aexit__(
@@ -143,7 +143,7 @@ class LocalDesk(Desk):
         for reply in self._replies.values():
             reply.fail(ClosedError("the desk closed before the turn was answered"))
         self._replies.clear()
-        await self._lanes.__aexit__(kind, error, trace)
+        await self._client_queues.__aexit__(kind, error, trace)
 
     async def ask(
         self,
@@ -154,12 +154,12 @@ class LocalDesk(Desk):
         run: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 (as the protocol says)
     ) -> str:
-        """Say something as a client, and wait for the answer. Raises as ``Desk.ask``."""
+        """Say something as a client, and wait for the answer. Raises as ``Dispatcher.ask``."""
         key = (client, run or uuid7())
         reply = self._replies.get(key)
         if reply is None:
             reply = Reply()
-            self._lanes.put(client, partial(self._turn, key[1], text, payload, reply))
+            self._client_queues.put(client, partial(self._turn, key[1], text, payload, reply))
             self._replies[key] = reply
         return await reply.wait(timeout)
 

@@ -23,7 +23,7 @@ import anyio
 
 from palaver.core.errors import BusyError, ClosedError, TurnError
 from palaver.serve.workers.client_queues import MOST
-from palaver.serve.workers.dispatcher import Desk, Reply, WorkerFailedError
+from palaver.serve.workers.dispatcher import Dispatcher, Reply, WorkerFailedError
 from palaver.serve.workers.queue import PARTITIONS, Asked, TurnQueue
 from palaver.serve.workers.worker import ANSWER
 from palaver.swarm.bus import Listener, Where
@@ -52,7 +52,7 @@ class _Client:
         self.waiting = 0
 
 
-class QueueDesk(Desk):
+class QueueDispatcher(Dispatcher):
     """The desk of a swarm that workers answer for. ``bus`` is entered already, and outlives it."""
 
     def __init__(
@@ -126,7 +126,7 @@ class QueueDesk(Desk):
         run: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 (as the protocol says)
     ) -> str:
-        """Say something as a client, and wait for the answer. Raises as ``Desk.ask``."""
+        """Say something as a client, and wait for the answer. Raises as ``Dispatcher.ask``."""
         if not self._open:
             raise ClosedError("the desk is closed")
         held = self._clients.setdefault(client, _Client())

@@ -45,7 +45,7 @@ from palaver.core.errors import (
     UnavailableError,
 )
 from palaver.serve.nats.bus import NatsBus
-from palaver.serve.workers.client_queues import IDLE, Lane, Lanes
+from palaver.serve.workers.client_queues import IDLE, ClientQueues, Lane
 from palaver.serve.workers.leases import TTL, Lease, Leases
 from palaver.serve.workers.queue import PARTITIONS, Asked, Delivery, Intake, TurnQueue, partition_of
 from palaver.store.in_thread import in_thread
@@ -108,7 +108,7 @@ class Worker:
         self.leases = Leases(postgres, schema=schema, ttl=ttl)
         self.queue = TurnQueue(nats, swarm.name, partitions=partitions, prefix=prefix)
         self.live = _OwnedSwarm(self, store)
-        self.lanes = Lanes(self.live, idle=idle, most=None)
+        self.client_queues = ClientQueues(self.live, idle=idle, most=None)
         self._grace = grace
         self._names = {joined(swarm.realm, str(number)): number for number in range(partitions)}
         self._tenures: dict[str, _Tenure] = {}
@@ -123,7 +123,7 @@ class Worker:
     async def __aenter__(self) -> Self:
         """Connect. Raises ``UnavailableError`` without PostgreSQL, ``TransportError`` without NATS."""
         async with AsyncExitStack() as stack:
-            for each in (self.leases, self.queue, self.live, self.lanes):
+            for each in (self.leases, self.queue, self.live, self.client_queues):
                 await stack.enter_async_context(each)
             await self.leases.declare(self._names)
             self._stack = stack.pop_all()
@@ -254,7 +254,7 @@ class Worker:
 
     def clients(self, partition: int) -> list[str]:
         """Who of a partition has turns or a session here just now."""
-        return [client for client in self.lanes.clients if partition_of(client, len(self._names)) == partition]
+        return [client for client in self.client_queues.clients if partition_of(client, len(self._names)) == partition]
 
     def doubt(self) -> None:
         """Ask soon what is still owned."""
@@ -331,12 +331,12 @@ class _Tenure:
         """Let go at once."""
         self._intake.close()
         self._scope.cancel()
-        self._worker.lanes.drop(self._worker.clients(self._partition))
+        self._worker.client_queues.drop(self._worker.clients(self._partition))
 
     async def finish(self) -> None:
         """Let go at the end of the turns under way."""
         self._intake.close()
-        await self._worker.lanes.finish(self._worker.clients(self._partition))
+        await self._worker.client_queues.finish(self._worker.clients(self._partition))
         self._scope.cancel()
         await self._over.wait()
 
@@ -344,7 +344,7 @@ class _Tenure:
         async def answer(lane: Lane) -> None:
             await self._answer(delivery, lane)
 
-        self._worker.lanes.put(delivery.asked.client, answer)
+        self._worker.client_queues.put(delivery.asked.client, answer)
 
     async def _cancel(self, client: str) -> bool:
         session = self._worker.live.get(client)

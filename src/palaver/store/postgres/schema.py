@@ -14,8 +14,8 @@ Rules:
 - Locks are taken in one order, so that nobody waits in a ring: the advisory lock (shared by those who write, held alone
   by ``gc`` and migrations), then the rows of threads in the order of their names, then blobs, then bodies, both in the
   order of their digests. Who indexes words holds a second advisory lock, behind the first.
-- The entries are proven by hashes and seals (``palaver.store.message_codec``). Every other row has a ``proof``: 8 bytes of a
-  hash of its columns, derived by the functions ``*_proof`` when it is written, and again by ``verify``.
+- The entries are proven by hashes and seals (``palaver.store.message_codec``). Every other row has a ``proof``: 8
+  bytes of a hash of its columns, derived by the functions ``*_proof`` when it is written, and again by ``verify``.
 
 Stability: experimental.
 """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SPACE: Final = re.compile(r"\s*+")
 
 
-class Waiting(Outside):
+class PendingApprovals(Outside):
     """The beginning of an answer that may be a call without a tag."""
 
     def __init__(self, parser: Parser, tags: Tags, bare: Bare) -> None:
@@ -71,7 +71,7 @@ class Waiting(Outside):
 class Probing(Mode):
     """Text that may be a call without a tag."""
 
-    def __init__(self, parser: Parser, probe: Probe, waiting: Waiting) -> None:
+    def __init__(self, parser: Parser, probe: Probe, waiting: PendingApprovals) -> None:
         super().__init__(parser, Tags())
         self._probe = probe
         self._waiting = waiting

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from palaver.stream.local.bare import Waiting
+from palaver.stream.local.bare import PendingApprovals
 from palaver.stream.local.event_writer import Voice
 from palaver.stream.local.modes import Inside, Mode, Outside, Thinking
 from palaver.stream.local.tags import Tags
@@ -50,7 +50,7 @@ class Parser:
         self._blocks = {block.opens: block for block in format.blocks}
         pair = format.reasoning
         tags = self.tags(*self._blocks, *format.marks, *([pair.opens] if pair else []))
-        self.outside: Mode = Waiting(self, tags, format.bare) if format.bare else Outside(self, tags)
+        self.outside: Mode = PendingApprovals(self, tags, format.bare) if format.bare else Outside(self, tags)
         self.mode = self._thinking(prefilled=True) if format.prefilled else self.outside
         self._thinking(prefilled=False)  # refuses tags that cannot be told apart
 

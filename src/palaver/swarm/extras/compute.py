@@ -21,7 +21,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from palaver.core.errors import SwarmError
-from palaver.swarm.shared_value import Cell, Observer, Publish, named, observed, plain, resolved
+from palaver.swarm.shared_value import Observer, Publish, SharedValue, named, observed, plain, resolved
 from palaver.swarm.state import Middleware, State, StateCell
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class _Computed(Generic[T]):
         self.value, self.stamps, self.at = value, stamps, at
 
 
-class ComputeCell(Cell, Generic[T]):
+class ComputeCell(SharedValue, Generic[T]):
     """One live derived value."""
 
     source: ClassVar[str] = "compute"

@@ -28,7 +28,7 @@ from palaver.core.errors import ClosedError
 from palaver.swarm.call_context import LOGGER, called
 from palaver.swarm.live import LiveSwarm
 from palaver.swarm.session import Session
-from palaver.swarm.user_input import Content, Said, checked_text, said
+from palaver.swarm.user_input import Content, UserInput, checked_text, said
 
 T = TypeVar("T")
 
@@ -145,7 +145,7 @@ class _Waiting:
     """The messages that came while a turn was under way, and everybody who waits for the answer to the newest."""
 
     def __init__(self) -> None:
-        self.texts: list[tuple[Said, Any]] = []
+        self.texts: list[tuple[UserInput, Any]] = []
         self.done = anyio.Event()
         self.answer = ""
         self.error: Exception | None = None

@@ -20,7 +20,7 @@ from typing import Any, Final, final
 import anyio
 
 from palaver.core.type_checks import check_arguments
-from palaver.swarm.call_context import Place, called
+from palaver.swarm.call_context import CallContext, called
 from palaver.threads.ids import uuid7
 
 TIMEOUT: Final = 90.0
@@ -31,7 +31,7 @@ TIMEOUT: Final = 90.0
 class Question:
     """What a client said to a person. ``place`` says who asked, and where."""
 
-    def __init__(self, place: Place, text: str) -> None:
+    def __init__(self, place: CallContext, text: str) -> None:
         """Wait."""
         self.id = uuid7()
         self.place, self.text = place, text
@@ -81,7 +81,7 @@ class Operator:
         self._waiting: dict[str, Question] = {}
         self._came: anyio.Event | None = None
 
-    async def __call__(self, place: Place, text: str) -> str:
+    async def __call__(self, place: CallContext, text: str) -> str:
         """Ask whoever sits here. Raises what ``on_question`` raises."""
         key = (place.swarm, place.client, place.agent)
         before = self._open.get(key)

@@ -41,7 +41,18 @@ import anyio
 
 from palaver.core.errors import StoreError, SwarmError
 from palaver.swarm.log import Values
-from palaver.swarm.shared_value import MISSING, Cell, Observer, Publish, Queue, named, observed, plain, resolved, typed
+from palaver.swarm.shared_value import (
+    MISSING,
+    Observer,
+    Publish,
+    Queue,
+    SharedValue,
+    named,
+    observed,
+    plain,
+    resolved,
+    typed,
+)
 
 # --- vectors ----------------------------------------------------------------------------------------------------------
 
@@ -210,7 +221,7 @@ class Storage(Generic[T]):
             raise SwarmError(f"storage {self.name!r}: at least one text must be embedded at once")
 
 
-class StorageCell(Cell, Generic[T]):
+class StorageCell(SharedValue, Generic[T]):
     """One live storage."""
 
     source: ClassVar[str] = "storage"

@@ -1,13 +1,13 @@
 """Validators of provider rules: would the provider take this body?
 
-`check_request(wire, body, accent)` and `check_response(wire, body)` return violations, an empty
+`check_request(wire, body, variant)` and `check_response(wire, body)` return violations, an empty
 list for a body that the provider accepts as far as its own shape tells. One module a wire holds
 that wire's rules and, in its docstring, where recorded traffic corrected them. They depend on
 nothing but the standard library, so that they can judge the codecs.
 
-`accent=None` means the wire's home provider (OpenAI for its two wires) or, where model families
-differ (Bedrock, Google, Anthropic), what holds for a family that is not known. An accent nobody
-wrote rules for has the rules that all accents share; `accent_of` finds the accent of a recorded
+`variant=None` means the wire's home provider (OpenAI for its two wires) or, where model families
+differ (Bedrock, Google, Anthropic), what holds for a family that is not known. A variant nobody
+wrote rules for has the rules that all variants share; `variant_of` finds the variant of a recorded
 address.
 
 Stability: experimental.
@@ -26,7 +26,7 @@ from palaver.testing.rules import (
     openai_chat,
     openai_responses,
 )
-from palaver.testing.rules.variants import accent_of
+from palaver.testing.rules.variants import variant_of
 from palaver.testing.rules.violation import Body, Violation
 from palaver.testing.tables import row
 
@@ -35,9 +35,9 @@ __all__ = [
     "Body",
     "Violation",
     "WireRules",
-    "accent_of",
     "check_request",
     "check_response",
+    "variant_of",
 ]
 
 
@@ -47,7 +47,7 @@ class WireRules(Protocol):
     Stability: experimental.
     """
 
-    def check_request(self, body: Body, accent: str | None = None) -> list[Violation]:
+    def check_request(self, body: Body, variant: str | None = None) -> list[Violation]:
         """Return what the provider would refuse in a request."""
         ...
 
@@ -70,12 +70,12 @@ WIRES: dict[str, WireRules] = {
 _PLACE: Final = "WIRES in src/palaver/testing/rules/__init__.py"
 
 
-def check_request(wire: str, body: Body, accent: str | None = None) -> list[Violation]:
+def check_request(wire: str, body: Body, variant: str | None = None) -> list[Violation]:
     """Return what the provider would refuse in a request; `KeyError` for an unknown wire.
 
     Stability: experimental.
     """
-    return row(WIRES, wire, _PLACE).check_request(body, accent)
+    return row(WIRES, wire, _PLACE).check_request(body, variant)
 
 
 def check_response(wire: str, body: Body) -> list[Violation]:

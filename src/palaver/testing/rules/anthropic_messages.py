@@ -16,7 +16,7 @@
 - Server tool calls and results pair; a call may stay open in the last turn, or when only tool
   results follow.
 
-Accent `claude-3`: the first message is user (docs/spec/wires.md#4.3.13, unverified for current models and so
+Variant `claude-3`: the first message is user (docs/spec/wires.md#4.3.13, unverified for current models and so
 no shared rule; older reports are lobehub/lobehub#1601 and langchain4j/langchain4j#1197).
 
 What recorded traffic says
@@ -343,15 +343,15 @@ SHARED: tuple[Rule, ...] = (
     server_calls_pair,
     advisor_is_declared,
 )
-ACCENTS: dict[str, tuple[Rule, ...]] = {"claude-3": (first_message_is_user,)}
+VARIANTS: dict[str, tuple[Rule, ...]] = {"claude-3": (first_message_is_user,)}
 
 
-def check_request(body: Body, accent: str | None = None) -> list[Violation]:
+def check_request(body: Body, variant: str | None = None) -> list[Violation]:
     """Return what the provider would refuse in a request (docs/spec/wires.md#4.1-4.3).
 
     Stability: experimental.
     """
-    return check(body, REQUEST, SHARED + ACCENTS.get(accent or "", ()))
+    return check(body, REQUEST, SHARED + VARIANTS.get(variant or "", ()))
 
 
 def check_response(body: Body) -> list[Violation]:

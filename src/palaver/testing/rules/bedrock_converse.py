@@ -10,7 +10,7 @@
 - Arguments and JSON results are objects; a result with `status: error` has content.
 - At most four cache points, none first in a message.
 
-Accents are model families (`anthropic`, `amazon`, `meta`, `mistral`, `qwen`, `writer`, …). Without
+Variants are model families (`anthropic`, `amazon`, `meta`, `mistral`, `qwen`, `writer`, …). Without
 one the family is unknown: what some families take (a leading assistant) is refused, what some
 refuse (S3, video) is taken.
 
@@ -291,7 +291,7 @@ SHARED: tuple[Rule, ...] = (
     few_cache_points,
 )
 _OTHERS: tuple[Rule, ...] = (first_message_is_user,)
-ACCENTS: dict[str, tuple[Rule, ...]] = {
+VARIANTS: dict[str, tuple[Rule, ...]] = {
     "anthropic": (reasoning_is_signed, no_s3_sources, no_video),
     "qwen": (),
     "amazon": (*_OTHERS, plain_results),
@@ -300,12 +300,12 @@ ACCENTS: dict[str, tuple[Rule, ...]] = {
 RESPONSE_RULES: tuple[Rule, ...] = (usage_adds_up,)
 
 
-def check_request(body: Body, accent: str | None = None) -> list[Violation]:
+def check_request(body: Body, variant: str | None = None) -> list[Violation]:
     """Return what the service would refuse in a request (docs/spec/wires.md#6.1, #6.2).
 
     Stability: experimental.
     """
-    return check(body, REQUEST, SHARED + ACCENTS.get(accent or "", _OTHERS))
+    return check(body, REQUEST, SHARED + VARIANTS.get(variant or "", _OTHERS))
 
 
 def check_response(body: Body) -> list[Violation]:

@@ -1,6 +1,6 @@
 """The shapes of `openai_chat`: messages, parts, tools, request and reply (docs/spec/wires.md#2.1-2.3, 2.5).
 
-- Roles are a closed list; parts and tools are open ones. Which of the shapes an accent narrows is a
+- Roles are a closed list; parts and tools are open ones. Which of the shapes a variant narrows is a
   rule, not a shape.
 - A tool without `type` is a function (Mistral's own clients leave it out).
 

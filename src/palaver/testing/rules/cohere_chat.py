@@ -211,14 +211,14 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def check_request(body: Body, accent: str | None = None) -> list[Violation]:
+def check_request(body: Body, variant: str | None = None) -> list[Violation]:
     """Return what the provider would refuse in a request.
 
     Wires.md 7; agno-agi/agno#3503 for unknown fields.
 
     Stability: experimental.
     """
-    del accent
+    del variant
     return check(body, REQUEST, RULES)
 
 

@@ -14,7 +14,7 @@
   `parameters` and `parametersJsonSchema` exclude each other; `cachedContent` replaces tools, tool
   config and system instruction.
 
-Accent `gemini-3`: the first call of each model turn since the last user message carries a
+Variant `gemini-3`: the first call of each model turn since the last user message carries a
 `thoughtSignature`.
 
 What recorded traffic says
@@ -241,11 +241,11 @@ SHARED: tuple[Rule, ...] = (
     one_schema_each,
     cache_holds_the_setup,
 )
-ACCENTS: dict[str, tuple[Rule, ...]] = {"gemini-3": (first_calls_are_signed,)}
+VARIANTS: dict[str, tuple[Rule, ...]] = {"gemini-3": (first_calls_are_signed,)}
 RESPONSE_RULES: tuple[Rule, ...] = (usage_adds_up,)
 
 
-def check_request(body: Body, accent: str | None = None) -> list[Violation]:
+def check_request(body: Body, variant: str | None = None) -> list[Violation]:
     """Return what the provider would refuse in a request (docs/spec/wires.md#5.1, #5.2).
 
     Stability: experimental.
@@ -256,7 +256,7 @@ def check_request(body: Body, accent: str | None = None) -> list[Violation]:
     clashes: list[Violation] = []
     spelled = camel(value, "", clashes)
     request = spelled if isinstance(spelled, dict) else {}
-    return clashes + check(request, REQUEST, SHARED + ACCENTS.get(accent or "", ()))
+    return clashes + check(request, REQUEST, SHARED + VARIANTS.get(variant or "", ()))
 
 
 def check_response(body: Body) -> list[Violation]:

@@ -177,12 +177,12 @@ def no_tool_choice(body: Fields) -> Iterator[Finding]:
 RULES: tuple[Rule, ...] = (calls_and_results_pair, fields_stand_where_they_may, no_tool_choice)
 
 
-def check_request(body: Body, accent: str | None = None) -> list[Violation]:
+def check_request(body: Body, variant: str | None = None) -> list[Violation]:
     """Return what the server would refuse or misread in a request (docs/spec/wires.md#8).
 
     Stability: experimental.
     """
-    del accent
+    del variant
     return check(body, REQUEST, RULES)
 
 

@@ -1,8 +1,8 @@
 """Rules of `openai_chat`.
 
-`POST /v1/chat/completions` (docs/spec/wires.md#2), and of its accents (docs/spec/wires.md#2.9).
+`POST /v1/chat/completions` (docs/spec/wires.md#2), and of its variants (docs/spec/wires.md#2.9).
 
-Every accent
+Every variant
 - The shapes of messages, parts, tools and choices; parts stand where docs/spec/wires.md#2.2 allows them.
 - An assistant's calls are answered by `tool` messages directly after it, one for each id; no result
   without a call.
@@ -10,7 +10,7 @@ Every accent
   refusal or audio.
 - Names match `[a-zA-Z0-9_-]{1,64}`.
 
-By accent (`accent=None` is OpenAI itself; an accent without a row has only the rules above)
+By variant (`variant=None` is OpenAI itself; a variant without a row has only the rules above)
 - OpenAI, Azure: ids of 40 characters; calls and tools have a `type`; no empty `tool_calls` and
   `tools`; no `tool_choice` without tools; file data and images in the documented forms; no sampling
   parameters beside a reasoning effort.
@@ -34,7 +34,7 @@ What recorded traffic says
   about audio in a **user** message to a model without audio input; the tool messages beside them
   hold plain text. Models differ there, so audio in a user message is not flagged; that tool
   messages hold text or images rests on the documented types.
-- docs/spec/wires.md#2.4.4 (one system message only) names no provider, so no accent has it.
+- docs/spec/wires.md#2.4.4 (one system message only) names no provider, so no variant has it.
 
 Stability: experimental.
 """
@@ -352,7 +352,7 @@ _OPENAI: tuple[Rule, ...] = (
     media_have_openai_forms,
     no_sampling_while_reasoning,
 )
-ACCENTS: dict[str, tuple[Rule, ...]] = {
+VARIANTS: dict[str, tuple[Rule, ...]] = {
     "openai": _OPENAI,
     "azure": (*_OPENAI, no_file_parts),
     "mistral": (mistral_call_ids, mistral_turns, mistral_assistants_say_something),
@@ -366,12 +366,12 @@ ACCENTS: dict[str, tuple[Rule, ...]] = {
 RESPONSE_RULES: tuple[Rule, ...] = (usage_adds_up,)
 
 
-def check_request(body: Body, accent: str | None = None) -> list[Violation]:
+def check_request(body: Body, variant: str | None = None) -> list[Violation]:
     """Return what the provider would refuse in a request (docs/spec/wires.md#2.1-2.4, 2.9).
 
     Stability: experimental.
     """
-    return check(body, REQUEST, SHARED + ACCENTS.get(accent or HOME, ()))
+    return check(body, REQUEST, SHARED + VARIANTS.get(variant or HOME, ()))
 
 
 def check_response(body: Body) -> list[Violation]:

@@ -10,7 +10,7 @@
   not as references.
 - Files have documented forms; audio and video are no files here.
 
-By accent (`accent=None` is OpenAI itself)
+By variant (`variant=None` is OpenAI itself)
 - OpenAI: item ids carry their prefix (`fc_`, `rs_`, `msg_`); sampling parameters do not go with a
   reasoning effort; a forced choice needs tools.
 - DeepSeek: no item of an assistant stands between the calls of a turn.
@@ -239,19 +239,19 @@ SHARED: tuple[Rule, ...] = (
     files_are_readable,
     parts_stand_where_they_may,
 )
-ACCENTS: dict[str, tuple[Rule, ...]] = {
+VARIANTS: dict[str, tuple[Rule, ...]] = {
     "openai": (item_ids_have_prefixes, no_sampling_while_reasoning, forced_choice_needs_tools),
     "deepseek": (calls_stand_together,),
 }
 RESPONSE_RULES: tuple[Rule, ...] = (usage_adds_up,)
 
 
-def check_request(body: Body, accent: str | None = None) -> list[Violation]:
+def check_request(body: Body, variant: str | None = None) -> list[Violation]:
     """Return what the provider would refuse in a request (docs/spec/wires.md#3.1-3.3).
 
     Stability: experimental.
     """
-    return check(body, REQUEST, SHARED + ACCENTS.get(accent or HOME, ()))
+    return check(body, REQUEST, SHARED + VARIANTS.get(variant or HOME, ()))
 
 
 def check_response(body: Body) -> list[Violation]:

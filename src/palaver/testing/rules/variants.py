@@ -1,8 +1,8 @@
-"""Which accent a recorded address speaks: rows of data, first match wins.
+"""Which variant a recorded address speaks: rows of data, first match wins.
 
-Rules that one vendor or one model family enforces belong to an accent. A body does not name its
+Rules that one vendor or one model family enforces belong to a variant. A body does not name its
 vendor, and on two wires not even its model, so whoever holds an exchange with its address finds the
-accent here.
+variant here.
 
 Stability: experimental.
 """
@@ -48,10 +48,10 @@ _ADDRESSES: dict[str, tuple[tuple[str, str], ...]] = {
 _OTHER = "other"
 
 
-def accent_of(wire: str, address: str) -> str | None:
-    """Return the accent that the server at an address speaks.
+def variant_of(wire: str, address: str) -> str | None:
+    """Return the variant that the server at an address speaks.
 
-    An unknown host, and an unknown Bedrock family, is `other`. Wires and models without accents
+    An unknown host, and an unknown Bedrock family, is `other`. Wires and models without variants
     give `None`.
 
     Stability: experimental.
@@ -59,7 +59,7 @@ def accent_of(wire: str, address: str) -> str | None:
     rows = _ADDRESSES.get(wire, ())
     _, _, path = address.partition("/model/")
     place = path if wire == "bedrock_converse" else address
-    for needle, accent in rows:
+    for needle, variant in rows:
         if needle in place:
-            return accent
+            return variant
     return _OTHER if wire in ("openai_chat", "openai_responses", "bedrock_converse") else None

@@ -16,7 +16,7 @@ from palaver.threads.thread import Entry
 
 
 def words_are_found(place: Place) -> None:
-    """Words in any order, phrases, beginnings; case and accents do not matter; newest first."""
+    """Words in any order, phrases, beginnings; case and variants do not matter; newest first."""
     with place() as store:
         store.create("t")
         store.create("u")

@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from palaver.transcripts.acp.reader import Reading
 from palaver.transcripts.acp.shapes import NAME
 from palaver.transcripts.acp.writer import Rendering
-from palaver.transcripts.detection import Head, Sighting
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.detection import Detection, Head
+from palaver.transcripts.format import TranscriptFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """Lines with ``sessionUpdate``, or requests of a session."""
     for line in head.lines:
         for held in (line, *_objects(line)):
             params = _object(held.get("params", held))
             if "sessionUpdate" in _object(params.get("update")):
-                return Sighting(1.0)
+                return Detection(1.0)
             if "jsonrpc" in held and str(held.get("method", "")).startswith("session/"):
-                return Sighting(0.9)
+                return Detection(0.9)
     return None
 
 
@@ -44,7 +44,7 @@ def _object(value: object) -> Mapping[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="ACP update logs",
     fidelity="bytes",

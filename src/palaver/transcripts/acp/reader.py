@@ -94,7 +94,7 @@ class Reading:
         self._form = Form(watch)
         self._conversation: Conversation | None = None
         self._early: list[Record] = []
-        self._session = Session(dialect=NAME)
+        self._session = Session(file_format=NAME)
         self._title: str | None = None
         self._open: list[Group] = []
         self._told: set[str] = set()  # ids of messages and calls that joined

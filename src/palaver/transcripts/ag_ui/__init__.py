@@ -20,30 +20,30 @@ from palaver.core.errors import PalaverError
 from palaver.transcripts.ag_ui.reader import Reading
 from palaver.transcripts.ag_ui.shapes import EVENTS, NAME
 from palaver.transcripts.ag_ui.writer import Rendering
-from palaver.transcripts.detection import Head, Sighting
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.detection import Detection, Head
+from palaver.transcripts.format import TranscriptFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DIALECT"]
+__all__ = ["FORMAT"]
 
 _OWN: Final = frozenset(("toolCalls", "encryptedValue", "subagentRunId", "activityType"))
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """Events by their types and ids, a ``RunAgentInput`` by its keys, a list by what only messages of AG-UI have."""
     first = head.first or _streamed(head.data)
     kind = first.get("type")
     if isinstance(kind, str) and kind in EVENTS and kind.upper() == kind and kind:
-        return Sighting(0.9, _version(first))
+        return Detection(0.9, _version(first))
     fields = head.fields or first
     listed = fields.get("messages")
     if isinstance(listed, list) and fields.get("type") == "MESSAGES_SNAPSHOT":
-        return Sighting(0.9)
+        return Detection(0.9)
     if isinstance(listed, list) and "threadId" in fields and ("runId" in fields or "protocolVersion" in fields):
-        return Sighting(0.95, _version(fields))
-    return Sighting(0.8) if any(_is_message(item) for item in head.items) else None
+        return Detection(0.95, _version(fields))
+    return Detection(0.8) if any(_is_message(item) for item in head.items) else None
 
 
 def _version(fields: Mapping[str, Any]) -> str | None:
@@ -71,7 +71,7 @@ def _is_message(item: Mapping[str, Any]) -> bool:
     return own or (item["role"] in {"reasoning", "activity"} and "content" in item and "type" not in item)
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="AG-UI events and messages",
     fidelity="bytes",

@@ -124,12 +124,12 @@ class Reading:
         if isinstance(found, _Talk):
             return
         thread, sub = found
-        session = Session(dialect=NAME, id=thread)
+        session = Session(file_format=NAME, id=thread)
         main = thread if thread is not None and is_uuid(thread) else derived_id(NAME, thread or self._origin.name)
         if sub is None or not self._document:
             named = main if sub is None else derived_id(NAME, main, sub)
             if sub is not None:
-                session = Session(dialect=NAME, id=sub, parent=main)
+                session = Session(file_format=NAME, id=sub, parent=main)
             talk = _Talk(Conversation(NAME, named), session)
             yield talk.conversation.began()
         else:

@@ -27,8 +27,8 @@ from palaver.transcripts.atif.reader import Reading
 from palaver.transcripts.atif.shapes import NAME, PREFIX
 from palaver.transcripts.atif.writer import Embedded, Rendering
 from palaver.transcripts.conversation import session_of
-from palaver.transcripts.detection import Head, Sighting
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.detection import Detection, Head
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.writer import History, OnLoss, Options
 
 if TYPE_CHECKING:
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
     from palaver.transcripts.writer import Writing, Written
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """A ``schema_version`` of ATIF, or steps with ``step_id`` and ``source``."""
     fields = head.fields
     version = fields.get("schema_version")
     if isinstance(version, str) and version.startswith(PREFIX):
-        return Sighting(1.0, version.removeprefix(PREFIX))
+        return Detection(1.0, version.removeprefix(PREFIX))
     steps = fields.get("steps")
     first: object = cast("list[object]", steps)[0] if isinstance(steps, list) and steps else None
     shaped = isinstance(first, dict) and {"step_id", "source"} <= cast("dict[str, object]", first).keys()
-    return Sighting(0.9) if shaped else None
+    return Detection(0.9) if shaped else None
 
 
-class Trajectories(Dialect, frozen=True, kw_only=True):
-    """The dialect: a document is one trajectory with, inside it, those of its sub-agents."""
+class Trajectories(TranscriptFormat, frozen=True, kw_only=True):
+    """The transcript format: a document is one trajectory with, inside it, those of its sub-agents."""
 
     def write(
         self,
@@ -62,7 +62,7 @@ class Trajectories(Dialect, frozen=True, kw_only=True):
         branch: str = MAIN,
         carry: bool = True,
     ) -> Written:
-        """Write one trajectory, as ``Dialect.write`` does; the main branch, or the one that is asked for."""
+        """Write one trajectory, as ``TranscriptFormat.write`` does; the main branch, or the one that is asked for."""
         return self._whole(transcript, (), losses, Options(history=history, branch=branch, carry=carry))
 
     def write_many(
@@ -116,14 +116,14 @@ class Trajectories(Dialect, frozen=True, kw_only=True):
             made.append(Rendering(writing, embedded, dropped, named))
             return made[-1]
 
-        dialect = structs.replace(self, rendering=rendering)
+        file_format = structs.replace(self, rendering=rendering)
         history, branch, carry = options.history, options.branch, options.carry
-        written = Dialect.write(dialect, line, losses=losses, history=history, branch=branch, carry=carry)
+        written = TranscriptFormat.write(file_format, line, losses=losses, history=history, branch=branch, carry=carry)
         head = made[0].revised_head()
         return written if head is None else structs.replace(written, chunks=(head, *written.chunks[1:]))
 
 
-DIALECT: Final = Trajectories(
+FORMAT: Final = Trajectories(
     name=NAME,
     title="ATIF trajectories (Harbor)",
     fidelity="bytes",

@@ -112,7 +112,7 @@ def session_of(fields: Fields, watch: Watch) -> Session:
     folders = [jsontext.value(each) for each in listed(extra, "cwds")]
     more = {key: string(fields, key) for key in _MORE if string(fields, key) is not None}
     return Session(
-        dialect=NAME,
+        file_format=NAME,
         id=string(fields, "session_id"),
         format=None if version is None else version.removeprefix(PREFIX),
         program=string(agent, "version"),

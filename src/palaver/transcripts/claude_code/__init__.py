@@ -23,15 +23,15 @@ from typing import Any, Final
 from palaver.transcripts.claude_code.reader import Reading
 from palaver.transcripts.claude_code.shapes import KEYS, NAME, SESSION, file_name
 from palaver.transcripts.claude_code.writer import Rendering
-from palaver.transcripts.detection import Head, Sighting, word
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.detection import Detection, Head, word
+from palaver.transcripts.format import TranscriptFormat
 
-__all__ = ["DIALECT", "file_name", "sees"]
+__all__ = ["FORMAT", "file_name", "sees"]
 
 _LEAST: Final = 0.7
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """Records of the chain, which say whether they are a sidechain; or records of a session before them."""
     for line in head.lines:
         if "uuid" in line and "sessionId" in line and word(line, "type") in KEYS:
@@ -39,14 +39,14 @@ def sees(head: Head) -> Sighting | None:
             if isinstance(message, dict) and "parts" in message:
                 return None
             version = line.get("version")
-            return Sighting(1.0 if "isSidechain" in line else _LEAST, version if isinstance(version, str) else None)
+            return Detection(1.0 if "isSidechain" in line else _LEAST, version if isinstance(version, str) else None)
     first = head.first
     if word(first, "type") in SESSION and ("sessionId" in first or "leafUuid" in first or "messageId" in first):
-        return Sighting(_LEAST)
+        return Detection(_LEAST)
     return None
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Claude Code sessions",
     fidelity="bytes",

@@ -101,7 +101,7 @@ class Reading:
         self._order = ParentsFirst()
         self._conversation: Conversation | None = None
         self._early: list[Record] = []  # before a record that names the session
-        self._session = Session(dialect=NAME)
+        self._session = Session(file_format=NAME)
         self._open: dict[str, _Open] = {}  # by writer
         self._at: dict[str, str] = {}  # by uuid: the entry of a record
         self._calls: dict[tuple[str, str], tuple[str, ...]] = {}  # by writer and call: the responses that made it
@@ -187,7 +187,7 @@ class Reading:
             parent = thread_of(session, name, string(meta, "parentAgentId"))
             call = string(meta, "toolUseId")
             more = {key: jsontext.value(meta[key]) for key in ("agentType", "worktreePath") if key in meta}
-        self._session = Session(dialect=NAME, id=session, parent=parent, call=call, agent=agent, more=more)
+        self._session = Session(file_format=NAME, id=session, parent=parent, call=call, agent=agent, more=more)
         self._conversation = Conversation(NAME, thread_of(session, name, agent))
         yield self._conversation.began()
         early, self._early = self._early, []

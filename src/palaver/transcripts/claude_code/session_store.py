@@ -37,7 +37,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 from palaver.core import jsontext
 from palaver.core.errors import ConflictError, NotFoundError
 from palaver.transcripts import original_bytes
-from palaver.transcripts.claude_code import DIALECT
+from palaver.transcripts.claude_code import FORMAT
 from palaver.transcripts.claude_code.shapes import NAME
 from palaver.transcripts.conversation import Conversation, derived_id
 from palaver.transcripts.fields import string
@@ -272,7 +272,7 @@ class SessionStore:
         lines = [jsontext.encode(each) + b"\n" for each in entries if each.get("type") != _META]
         name = f"{key.session}.jsonl" if key.subpath is None else f"{key.session}/{key.subpath}.jsonl"
         beside = {f"{name.rpartition('/')[2][:-6]}.meta.json": jsontext.encode(meta[-1])} if meta else {}
-        found = DIALECT.read(b"".join(lines), Origin(name=name, beside=beside.get))
+        found = FORMAT.read(b"".join(lines), Origin(name=name, beside=beside.get))
         return found[0] if found else None
 
 

@@ -81,6 +81,6 @@ def file_name(transcript: Transcript) -> str:
     """The name of the file that a conversation belongs in, from the folder of its project on."""
     session = session_of(transcript.metadata)
     named = session_id(session, transcript.thread.id)
-    if session.dialect == NAME and session.agent is not None:
+    if session.file_format == NAME and session.agent is not None:
         return f"{named}/subagents/agent-{session.agent}.jsonl"
     return f"{named}.jsonl"

@@ -91,7 +91,7 @@ class Rendering:
         self._wire = wires.get(WIRE)
         self._reader = Reading(Origin(), Watch())
         session = session_of(writing.metadata)
-        own = session.dialect == NAME
+        own = session.file_format == NAME
         self._session = session_id(session, writing.thread.id)
         self._version = session.program if own and session.program else _VERSION
         self._branch = session.branch or ""

@@ -21,27 +21,27 @@ from typing import Any, Final
 from palaver.transcripts.codex.reader import Reading
 from palaver.transcripts.codex.shapes import ITEMS, NAME, TYPES
 from palaver.transcripts.codex.writer import Rendering
-from palaver.transcripts.detection import Head, Sighting, word
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.detection import Detection, Head, word
+from palaver.transcripts.format import TranscriptFormat
 
 _NAME: Final = re.compile(r"(?:.*[/\\])?rollout-\d{4}-\d{2}-\d{2}T[\d-]+-[0-9a-f-]{36}\.jsonl(?:\.zst)?")
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """A first line ``session_meta`` with a payload; or lines with time, type and payload; or the file's name."""
     first = head.first
     if first.get("type") == "session_meta" and isinstance(first.get("payload"), dict):
         mode: Any = first["payload"].get("history_mode")
-        return Sighting(1.0, mode if isinstance(mode, str) else "legacy")
+        return Detection(1.0, mode if isinstance(mode, str) else "legacy")
     if word(first, "type") in TYPES and "payload" in first and "timestamp" in first:
-        return Sighting(0.9)
+        return Detection(0.9)
     bare = "type" not in first and "id" in first and "timestamp" in first and "instructions" in first
     if _NAME.fullmatch(head.name) and (bare or word(first, "type") in {*TYPES, *ITEMS}):
-        return Sighting(0.9)
-    return Sighting(0.7) if bare and all(word(line, "type") in ITEMS for line in head.lines[1:4]) else None
+        return Detection(0.9)
+    return Detection(0.7) if bare and all(word(line, "type") in ITEMS for line in head.lines[1:4]) else None
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Codex rollouts",
     fidelity="bytes",

@@ -110,7 +110,7 @@ class Reading:
         self._items = Items(watch.note)
         self._conversation: Conversation | None = None
         self._early: list[Record] = []
-        self._session = Session(dialect=NAME)
+        self._session = Session(file_format=NAME)
         self._described = False
         self._title: str | None = None
         self._model: str | None = None
@@ -200,7 +200,7 @@ class Reading:
         source = as_object(meta.get("source", jsontext.NULL))  # else a name
         spawned = inner(as_object(source.get("subagent", jsontext.NULL)), "thread_spawn")
         self._session = Session(
-            dialect=NAME,
+            file_format=NAME,
             id=self._session.id or string(meta, "id"),
             format=string(meta, "history_mode") or "legacy",
             program=string(meta, "cli_version"),

@@ -113,7 +113,7 @@ class Rendering:
 
     def head(self) -> Iterator[bytes]:
         """The line that begins a rollout."""
-        own = self._session.dialect == NAME
+        own = self._session.file_format == NAME
         named = self._session.id or self._writing.thread.id
         named = named if is_uuid(named) else derived_id(named)
         meta: dict[str, Any] = {
@@ -160,7 +160,9 @@ class Rendering:
         lines = list(self._lines(group, olds))
         if olds:
             lines = _in_place(lines, olds)
-        elif lines and self._session.dialect == NAME and self._session.format == "paginated" and self._writing.native:
+        elif (
+            lines and self._session.file_format == NAME and self._session.format == "paginated" and self._writing.native
+        ):
             self._writing.lose("approximated", "ordinal", "a paginated file goes on without numbers", entry)
         for line in lines:
             yield jsontext.encode(line)

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from palaver.transcripts.detection import Head, Sighting
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.detection import Detection, Head
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.gemini_cli.reader import Reading
 from palaver.transcripts.gemini_cli.shapes import NAME
 from palaver.transcripts.gemini_cli.writer import Rendering
@@ -24,18 +24,18 @@ from palaver.transcripts.gemini_cli.writer import Rendering
 _LEAST: Final = 0.7
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """Metadata with a session and the hash of a project; or rows that change a list of messages."""
     for fields in (head.first, head.fields):
         if "sessionId" in fields and "projectHash" in fields:
-            return Sighting(1.0)
+            return Detection(1.0)
     if any("$set" in line or "$rewindTo" in line for line in head.lines):
-        return Sighting(0.9)
+        return Detection(0.9)
     typed = [line for line in head.lines if line.get("type") == "gemini" and "id" in line and "content" in line]
-    return Sighting(_LEAST) if typed else None
+    return Detection(_LEAST) if typed else None
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Gemini CLI chats",
     fidelity="bytes",

@@ -74,7 +74,7 @@ class Reading:
         self._blocks: list[_Block] = []
         self._list: dict[str, _Slot] = {}
         self._answered: set[str | None] = set()  # calls whose results were told
-        self._session = Session(dialect=NAME)
+        self._session = Session(file_format=NAME)
         self._title: str | None = None
 
     def record(self, record: Record) -> Iterator[Step]:

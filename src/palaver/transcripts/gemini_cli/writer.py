@@ -68,7 +68,7 @@ class Rendering:
 
     def head(self) -> Iterator[bytes]:
         """The metadata."""
-        session, own = self._session, self._session.dialect == NAME
+        session, own = self._session, self._session.file_format == NAME
         hashed = sha256((session.cwd or "/").encode("utf-8", "surrogatepass")).hexdigest()
         last = max((entry.message.sent_at or 0 for entry in self._writing.entries), default=0)
         metadata: dict[str, Any] = {

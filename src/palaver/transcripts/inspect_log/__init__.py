@@ -23,9 +23,9 @@ from msgspec import structs
 from palaver.core.request import Loss
 from palaver.threads.thread import MAIN
 from palaver.transcripts.conversation import session_of
-from palaver.transcripts.detection import Head, Sighting
+from palaver.transcripts.detection import Detection, Head
 from palaver.transcripts.documents import lead_of
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.inspect_log import archive
 from palaver.transcripts.inspect_log.reader import Reading
 from palaver.transcripts.inspect_log.shapes import NAME
@@ -44,22 +44,22 @@ _NAMED: Final = re.compile(rb'\s*\{\s*(?=.*"eval"\s*:\s*\{)(?=.*"task"\s*:)"(?:e
 _CLOSING: Final = b"]}"
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """An archive with the members of a log, or a document with ``eval`` and what a log has beside it."""
     if head.data.startswith(archive.MAGIC):
         named = any(member in head.data for member in archive.MEMBERS)
-        return Sighting(1.0 if named else 0.7) if named or head.name.endswith(".eval") else None
+        return Detection(1.0 if named else 0.7) if named or head.name.endswith(".eval") else None
     if found := _SHAPE.match(head.data):
-        return Sighting(1.0, found[1].decode())
+        return Detection(1.0, found[1].decode())
     fields = head.fields
     if not fields and _NAMED.match(head.data):  # with NaN
-        return Sighting(0.9)
+        return Detection(0.9)
     spec: object = fields.get("eval")
     if not isinstance(spec, dict) or not {"plan", "samples", "stats", "results"} & fields.keys():
         return None
     version = fields.get("version")
     certain = {"task", "model"} <= cast("dict[str, object]", spec).keys()
-    return Sighting(1.0 if certain else 0.7, None if version is None else str(version))
+    return Detection(1.0 if certain else 0.7, None if version is None else str(version))
 
 
 class _Part(NamedTuple):
@@ -78,8 +78,8 @@ class _Part(NamedTuple):
         return alone[len(lead_of(alone)) :]
 
 
-class Logs(Dialect, frozen=True, kw_only=True):
-    """The dialect: a log is a document with a list of samples, each of which is cut at its messages."""
+class Logs(TranscriptFormat, frozen=True, kw_only=True):
+    """The transcript format: a log is a document with a list of samples, each of which is cut at its messages."""
 
     def write(
         self,
@@ -90,7 +90,7 @@ class Logs(Dialect, frozen=True, kw_only=True):
         branch: str = MAIN,
         carry: bool = True,
     ) -> Written:
-        """Write a log of one sample, as ``Dialect.write`` does."""
+        """Write a log of one sample, as ``TranscriptFormat.write`` does."""
         return self.write_many([transcript], losses=losses, history=history, branch=branch, carry=carry)
 
     def write_many(
@@ -131,16 +131,16 @@ class Logs(Dialect, frozen=True, kw_only=True):
             made.append(Rendering(writing, dropped))
             return made[-1]
 
-        dialect = structs.replace(self, rendering=rendering)
+        file_format = structs.replace(self, rendering=rendering)
         history, branch, carry = options.history, options.branch, options.carry
-        written = Dialect.write(dialect, line, losses=losses, history=history, branch=branch, carry=carry)
+        written = TranscriptFormat.write(file_format, line, losses=losses, history=history, branch=branch, carry=carry)
         place: object = session_of(transcript.metadata).more.get("place")
         native = made[0].native and isinstance(place, list)
         number, count = cast("list[int]", place) if native else (0, 0)
         return _Part(written, made[0], made[0].frame, (number, count) if native else None)
 
 
-DIALECT: Final = Logs(
+FORMAT: Final = Logs(
     name=NAME,
     title="Inspect logs",
     fidelity="bytes",

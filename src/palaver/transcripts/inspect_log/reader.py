@@ -154,7 +154,7 @@ def _session(log: Fields, sample: Fields, place: tuple[int, int], frame: tuple[b
     # which of how many samples it is, and how much of its first and last record belongs to the log
     more |= {"place": list(place), "frame": [len(each) for each in frame]}
     return Session(
-        dialect=NAME,
+        file_format=NAME,
         id=string(sample, "uuid"),
         format=None if version is None else str(version),
         program=string(inner(spec, "packages"), "inspect_ai"),

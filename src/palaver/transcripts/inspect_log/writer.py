@@ -90,7 +90,7 @@ class Rendering:
         self._writing = writing
         writing.whole = True
         self._session = session_of(writing.metadata)
-        self._more = self._session.more if self._session.dialect == NAME else _NO_SAMPLE
+        self._more = self._session.more if self._session.file_format == NAME else _NO_SAMPLE
         self._at = self._began()
         head, self._tail = frame_of(writing.entries, NAME)
         before, behind = self.frame

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from palaver.transcripts.detection import Head, Sighting
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.detection import Detection, Head
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.langchain.reader import Reading
 from palaver.transcripts.langchain.shapes import NAME, ROOTS, kind_of
 from palaver.transcripts.langchain.writer import Rendering
@@ -25,7 +25,7 @@ from palaver.transcripts.langchain.writer import Rendering
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["DIALECT"]
+__all__ = ["FORMAT"]
 
 _SURE: Final = frozenset(
     ("additional_kwargs", "response_metadata", "invalid_tool_calls", "usage_metadata", "tool_call_chunks", "example")
@@ -33,14 +33,14 @@ _SURE: Final = frozenset(
 _OWN: Final = frozenset(("human", "ai", "remove"))
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """A message with ``data`` or in the constructor form, in a list or on a line; a flat one by its own keys."""
     items = [*head.items, *_listed(head.fields), *_listed(head.first), *head.lines[:8]]
     found = [confidence for each in items[:16] if (confidence := _confidence(each))]
     if not found:
         return None
     versions = (_metadata(each).get("output_version") for each in items)
-    return Sighting(max(found), next((each for each in versions if isinstance(each, str)), None))
+    return Detection(max(found), next((each for each in versions if isinstance(each, str)), None))
 
 
 def _listed(fields: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -79,7 +79,7 @@ def _confidence(item: Mapping[str, Any]) -> float | None:
     return 0.7 if "content" in item and kind in _OWN and "role" not in item else None
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="LangChain messages",
     fidelity="bytes",

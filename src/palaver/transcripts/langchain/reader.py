@@ -87,7 +87,7 @@ class Reading:
         self._origin = origin
         self._watch = watch
         self._conversation: Conversation | None = None
-        self._session = Session(dialect=NAME)
+        self._session = Session(file_format=NAME)
         self._said = 0
         self._list: list[_Held] = []
         self._chunks: list[Record] = []
@@ -125,7 +125,7 @@ class Reading:
         if self._conversation is None:
             number = () if not self._said else (self._said,)
             self._conversation = Conversation(NAME, derived_id(NAME, self._origin.name, *number))
-            self._session = Session(dialect=NAME)
+            self._session = Session(file_format=NAME)
             self._list = []
             self._parent = UNSET
             yield self._conversation.began()

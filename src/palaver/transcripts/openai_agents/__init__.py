@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from palaver.transcripts.detection import Head, Sighting
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.detection import Detection, Head
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.openai_agents.database import read_sqlite, write_sqlite
 from palaver.transcripts.openai_agents.reader import Reading
 from palaver.transcripts.openai_agents.shapes import NAME, VERSION, is_item, is_locked, is_run
@@ -24,24 +24,24 @@ from palaver.transcripts.openai_agents.writer import Rendering
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["DIALECT", "read_sqlite", "write_sqlite"]
+__all__ = ["FORMAT", "read_sqlite", "write_sqlite"]
 
 _LIST: Final = 0.5
 _LINES: Final = 0.7
 _MORE: Final = 0.1
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """The state of a run by its version; items by their types, where most of them are one."""
     for fields in (head.fields, head.first):
         if is_run(fields):
             version = fields[VERSION]
-            return Sighting(1.0, version if isinstance(version, str) else None)
+            return Detection(1.0, version if isinstance(version, str) else None)
     listed = isinstance(head.document, list)
     items = head.items if listed else head.lines
     told = items if head.whole else items[:-1] or items
     confidence = _confidence(told, _LIST if listed else _LINES)
-    return None if confidence is None else Sighting(confidence)
+    return None if confidence is None else Detection(confidence)
 
 
 def _confidence(items: Sequence[Mapping[str, Any]], least: float) -> float | None:
@@ -54,7 +54,7 @@ def _confidence(items: Sequence[Mapping[str, Any]], least: float) -> float | Non
     return least if "type" in items[0] else least + _MORE
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="OpenAI Agents items",
     fidelity="bytes",

@@ -98,7 +98,7 @@ def _text(raw: bytes) -> str:
 def _session(file: sqlite3.Connection, name: str, source: str, tables: set[str]) -> Transcript:
     watch = Watch()
     reading = Reading(Origin(name=f"{source}\0{name}"), watch)
-    reading.session = Session(dialect=NAME, id=name, started_at=_started(file, name))
+    reading.session = Session(file_format=NAME, id=name, started_at=_started(file, name))
     found = file.execute(
         "SELECT id, message_data, created_at FROM agent_messages WHERE session_id = ? ORDER BY id", [name]
     )
@@ -228,7 +228,7 @@ def write_sqlite(path: str | Path, transcripts: Iterable[Transcript]) -> tuple[L
 def _write(file: sqlite3.Connection, transcript: Transcript) -> tuple[Loss, ...]:
     """Write a conversation as a session."""
     session = session_of(transcript.metadata)
-    name = session.id if session.id is not None and session.dialect == NAME else transcript.thread.id
+    name = session.id if session.id is not None and session.file_format == NAME else transcript.thread.id
     if file.execute("SELECT 1 FROM agent_sessions WHERE session_id = ?", [name]).fetchone() is not None:
         raise EncodeError(f"there is a session {name!r} already")
     told = _main(transcript, session)

@@ -79,7 +79,7 @@ class Reading:
         """Begin before the first record."""
         self._watch = watch
         self._wire = wires.get(WIRE)
-        self.session = Session(dialect=NAME)
+        self.session = Session(file_format=NAME)
         self._open: list[tuple[Record, Raw]] = []
         self._growing = _Growing()
         self._waiting: list[Record] = []
@@ -213,7 +213,7 @@ class Reading:
         if version not in _READ:
             self._watch.note("version", version or "none", record.line)
         agent = string(inner(fields, "current_agent"), "name")
-        self.session = Session(dialect=NAME, format=version, agent=agent, more={"form": RUN})
+        self.session = Session(file_format=NAME, format=version, agent=agent, more={"form": RUN})
         try:
             group = [*self.asked(fields), *self._generated(fields)]
         except PalaverError as error:

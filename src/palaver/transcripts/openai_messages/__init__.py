@@ -24,15 +24,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.openai_messages.arrow_nulls import without_padding
 from palaver.transcripts.openai_messages.reader import Reading
 from palaver.transcripts.openai_messages.shapes import NAME, sees
 from palaver.transcripts.openai_messages.writer import Writer
 
-__all__ = ["DIALECT", "without_padding"]
+__all__ = ["FORMAT", "without_padding"]
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="chat messages, ShareGPT, TRL and batch files",
     fidelity="bytes",

@@ -136,7 +136,7 @@ class Reading:
 
     def _ended(self) -> Iterator[Step]:
         if self._conversation is not None:
-            yield self._conversation.ended(metadata=Session(dialect=NAME, columns=list(self._columns)).metadata())
+            yield self._conversation.ended(metadata=Session(file_format=NAME, columns=list(self._columns)).metadata())
             self._conversation = None
 
     def expects(self, record: Record) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from palaver.core import jsontext
 from palaver.core.errors import PalaverError
-from palaver.transcripts.detection import Head, Sighting, word
+from palaver.transcripts.detection import Detection, Head, word
 from palaver.transcripts.fields import inner, split
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ _EMPTY: Final = frozenset((b"null", b'""', b"[]", b"{}"))
 _ROLES: Final = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """The keys of the shapes, on the first line or in the first object of a list."""
     lines = head.lines
     document: object = head.document
@@ -69,17 +69,17 @@ def sees(head: Head) -> Sighting | None:
         first: Mapping[str, Any] = head.items[0] if head.items else {}
         shape = _shape(first)
         if shape is None:
-            return Sighting(0.5) if _listed(cast("list[object]", document)[0] if document else None) else None
-        return Sighting(_LISTED.get(shape[0], shape[1]))
+            return Detection(0.5) if _listed(cast("list[object]", document)[0] if document else None) else None
+        return Detection(_LISTED.get(shape[0], shape[1]))
     if not lines:
-        return Sighting(0.7) if list_shape(head.data.partition(b"\n")[0]) else None
+        return Detection(0.7) if list_shape(head.data.partition(b"\n")[0]) else None
     shape = _shape(head.fields or lines[0])
     if shape is None:
         return None
     name, confidence = shape
     if len(lines) > 1 and name in {"message", "messages"} and _shape(lines[1]) == shape:
         confidence = 0.7
-    return Sighting(confidence)
+    return Detection(confidence)
 
 
 def shape_of(fields: Fields) -> Shape | None:
@@ -148,7 +148,7 @@ def _shape(record: Mapping[str, Any]) -> tuple[Shape, float] | None:
 
 
 def _has(record: Mapping[str, Any], key: str, *keys: str) -> bool:
-    """Whether a record has a list of objects with these keys, and none that another dialect's messages have."""
+    """Whether a record has a list of objects with these keys, and none that another format's messages have."""
     items = record.get(key)
     first = cast("list[object]", items)[0] if isinstance(items, list) and items else None
     if not isinstance(first, dict):

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from palaver.transcripts.detection import Head, Sighting
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.detection import Detection, Head
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.opencode.reader import Reading
 from palaver.transcripts.opencode.shapes import NAME, PROGRESS
 from palaver.transcripts.opencode.writer import Rendering
@@ -24,10 +24,10 @@ from palaver.transcripts.opencode.writer import Rendering
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["DIALECT", "NAME"]
+__all__ = ["FORMAT", "NAME"]
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """An ``info`` whose ``id`` is that of a session, and a list of messages."""
     if found := PROGRESS.match(head.data):
         head = Head(head.data[found.end() :], head.name)
@@ -38,10 +38,10 @@ def sees(head: Head) -> Sighting | None:
     if not str(told.get("id", "")).startswith("ses"):
         return None
     listed = isinstance(head.fields.get("messages"), list)
-    return Sighting(1.0 if listed else 0.7, "2" if "location" in told else "1")
+    return Detection(1.0 if listed else 0.7, "2" if "location" in told else "1")
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="opencode exports",
     fidelity="bytes",

@@ -230,7 +230,7 @@ def _session(info: Fields) -> Session:
     location = inner(info, "location")
     model = inner(info, "model")
     return Session(
-        dialect=NAME,
+        file_format=NAME,
         id=string(info, "id"),
         format="2" if "location" in info else "1",
         program=string(info, "version"),

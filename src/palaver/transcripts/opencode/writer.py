@@ -72,7 +72,7 @@ class Rendering:
         """Find what was before."""
         self._writing = writing
         self._session = session_of(writing.metadata)
-        ours = self._session.dialect == NAME
+        ours = self._session.file_format == NAME
         self.flat = writing.native and ours and self._session.format == "2"
         native = [entry for entry in writing.entries if writing.is_native(entry.id)]
         self._ids = Ids(*(entry.id for entry in native))
@@ -88,7 +88,7 @@ class Rendering:
 
     def head(self) -> Iterator[bytes]:
         """The session."""
-        session, more = self._session, self._session.more if self._session.dialect == NAME else {}
+        session, more = self._session, self._session.more if self._session.file_format == NAME else {}
         title = self._writing.take_title() or "Imported session"
         info: dict[str, Any] = {
             "id": self._id,
@@ -97,7 +97,7 @@ class Rendering:
             "directory": session.cwd or "/",
             **({"parentID": more["parentID"]} if "parentID" in more else {}),
             "title": title,
-            "version": (session.program if session.dialect == NAME else None) or "1.0.0",
+            "version": (session.program if session.file_format == NAME else None) or "1.0.0",
             "time": {"created": self._started, "updated": self._ended},
         }
         yield b'{"info":' + jsontext.encode(info) + b',"messages":['

@@ -17,8 +17,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from palaver.transcripts.detection import Head, Sighting
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.detection import Detection, Head
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.otel_genai.reader import Reading
 from palaver.transcripts.otel_genai.shapes import NAME, PARTS
 from palaver.transcripts.otel_genai.writer import Rendering
@@ -26,7 +26,7 @@ from palaver.transcripts.otel_genai.writer import Rendering
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["DIALECT"]
+__all__ = ["FORMAT"]
 
 _NAME: Final = re.compile(
     r"gen_ai\.((input|output)\.messages|system_instructions)$|gen_ai\.(prompt|completion)\.0\."
@@ -45,22 +45,22 @@ _KEYS: Final[Mapping[str, frozenset[str]]] = {
 }
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """Attributes by their names; a list of messages, or of parts, by the keys of the parts."""
     if head.data.lstrip()[:1] == b"{":
         if b'"gen_ai.' not in head.data:
             return None
-        return Sighting(0.9) if any(map(_is_record, (head.fields, *head.lines))) else None
+        return Detection(0.9) if any(map(_is_record, (head.fields, *head.lines))) else None
     items = head.items
     if not items:
         return None
     if all(_is_part(item) for item in items):
-        return Sighting(0.6)
+        return Detection(0.6)
     parts = [part for item in items if isinstance(item.get("role"), str) for part in _parts(item)]
     if not parts:
         empty = all("role" in item and item.get("parts") == [] and not {"content", "id"} & set(item) for item in items)
-        return Sighting(0.4) if empty else None
-    return Sighting(0.85) if any(_is_part(part) for part in parts) else None
+        return Detection(0.4) if empty else None
+    return Detection(0.85) if any(_is_part(part) for part in parts) else None
 
 
 def _is_record(record: Mapping[str, Any]) -> bool:
@@ -111,7 +111,7 @@ def _is_part(part: object) -> bool:
     return kind in PARTS and not _KEYS.get(kind, frozenset()).isdisjoint(fields) and "text" not in fields
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="OpenTelemetry GenAI messages",
     fidelity="bytes",

@@ -66,7 +66,7 @@ class _Talk:
         self.longest: str = ""
         self.calls: set[str] = set()
         self.results: set[str | None] = set()
-        self.session = Session(dialect=NAME, id=named)
+        self.session = Session(file_format=NAME, id=named)
 
 
 class Reading:

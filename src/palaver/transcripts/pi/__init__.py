@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from palaver.transcripts.detection import Head, Sighting, word
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.detection import Detection, Head, word
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.pi.reader import Reading
 from palaver.transcripts.pi.shapes import KEYS, NAME, ROLES
 from palaver.transcripts.pi.writer import Rendering
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 _PLACED: Final = KEYS.keys() - {"session", "message"}
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """A header of type ``session`` with ``id`` and ``cwd``; with ``harness`` it is HF STS. Without one, its entries."""
     first = head.first
     if _is_entry(first):
-        return Sighting(0.7)
+        return Detection(0.7)
     if first.get("type") != "session" or "harness" in first or "id" not in first:
         return None
     version = first.get("version", 1)
-    return Sighting(1.0 if "cwd" in first else 0.7, str(version))
+    return Detection(1.0 if "cwd" in first else 0.7, str(version))
 
 
 def _is_entry(record: Mapping[str, Any]) -> bool:
@@ -48,7 +48,7 @@ def _is_entry(record: Mapping[str, Any]) -> bool:
     return said in ROLES if record.get("type") == "message" else word(record, "type") in _PLACED
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="pi sessions",
     fidelity="bytes",

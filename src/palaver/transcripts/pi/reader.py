@@ -58,7 +58,7 @@ class Reading:
         self._origin = origin
         self._watch = watch
         self._conversation: Conversation | None = None
-        self._session = Session(dialect=NAME)
+        self._session = Session(file_format=NAME)
         self._title: str | None = None
         self._order = ParentsFirst()
         self._leaf: str | None = None  # the last entry of the file that has an id
@@ -112,7 +112,7 @@ class Reading:
         named = string(fields, "id")
         more = {key: jsontext.value(fields[key]) for key in ("parentSession",) if key in fields}
         self._session = Session(
-            dialect=NAME,
+            file_format=NAME,
             id=named,
             format=str(value(fields, "version") or 1),
             cwd=string(fields, "cwd"),

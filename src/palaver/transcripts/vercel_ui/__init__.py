@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from palaver.transcripts.detection import Head, Sighting, word
-from palaver.transcripts.format import Dialect
+from palaver.transcripts.detection import Detection, Head, word
+from palaver.transcripts.format import TranscriptFormat
 from palaver.transcripts.vercel_ui.reader import Reading
 from palaver.transcripts.vercel_ui.shapes import DATA, NAME, PARTS, TOOL
 from palaver.transcripts.vercel_ui.writer import Rendering
@@ -25,7 +25,7 @@ from palaver.transcripts.vercel_ui.writer import Rendering
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["DIALECT", "NAME"]
+__all__ = ["FORMAT", "NAME"]
 
 _ROLES: Final = frozenset(("system", "user", "assistant", "data"))
 
@@ -34,24 +34,24 @@ _HOLDS: Final = {"text": "text", "reasoning": "text", "file": "url", "reasoning-
 """What a part of a kind has that others' parts of the same name have not."""
 
 
-def sees(head: Head) -> Sighting | None:
+def sees(head: Head) -> Detection | None:
     """Messages with ``parts`` whose ``type`` we know, or with the ``toolInvocations`` of version 4."""
     best = None
     for each in [*head.items, *_objects(head.fields.get("messages")), *head.lines]:
         if word(each, "role") not in _ROLES or "info" in each:
             continue
-        sighting = _of_message(each)
-        if sighting is not None and (best is None or sighting.confidence > best.confidence):
-            best = sighting
+        detection = _of_message(each)
+        if detection is not None and (best is None or detection.confidence > best.confidence):
+            best = detection
     return best
 
 
-def _of_message(message: Mapping[str, Any]) -> Sighting | None:
+def _of_message(message: Mapping[str, Any]) -> Detection | None:
     old = "content" in message
     if isinstance(message.get("toolInvocations"), list):
-        return Sighting(0.9, "4")
+        return Detection(0.9, "4")
     if not isinstance(message.get("parts"), list):
-        return Sighting(0.6, "4") if old and isinstance(message.get("id"), str) and "createdAt" in message else None
+        return Detection(0.6, "4") if old and isinstance(message.get("id"), str) and "createdAt" in message else None
     return _of_parts(_objects(message["parts"]), old=old)
 
 
@@ -60,20 +60,20 @@ def _objects(listed: object) -> list[Mapping[str, Any]]:
     return [cast("dict[str, Any]", each) for each in found if isinstance(each, dict)]
 
 
-def _of_parts(parts: Iterable[Mapping[str, Any]], *, old: bool) -> Sighting | None:
+def _of_parts(parts: Iterable[Mapping[str, Any]], *, old: bool) -> Detection | None:
     for part in parts:
         kind: Any = part.get("type")
         if not isinstance(kind, str):
             continue
         if kind == "tool-invocation" and "toolInvocation" in part:
-            return Sighting(0.9, "4")
+            return Detection(0.9, "4")
         known = kind in PARTS or kind.startswith((TOOL, DATA))
         if known and isinstance(part.get(_HOLDS.get(kind, "type")), str):
-            return Sighting(0.9, "4" if old else None)
+            return Detection(0.9, "4" if old else None)
     return None
 
 
-DIALECT: Final = Dialect(
+FORMAT: Final = TranscriptFormat(
     name=NAME,
     title="Vercel AI SDK UI messages",
     fidelity="bytes",

@@ -79,7 +79,7 @@ class Reading:
             yield from self._item(conversation, item)
         if found.tail is not None:
             yield from conversation.record(found.tail)
-        session = Session(dialect=NAME, id=named)
+        session = Session(file_format=NAME, id=named)
         yield conversation.ended(title=string(fields, "title"), metadata=session.metadata())
 
     def end(self) -> Iterator[Step]:

@@ -283,7 +283,7 @@ _NAMES: Final = (_FIELD.encode(), _BLOCK.encode())
 
 def target_of(context: Context) -> Marking | None:
     """How the target says a mark, for the model that is asked; for a model that nobody named as for most."""
-    rows = context.speech.marking
+    rows = context.capabilities.marking
     if context.request is None or context.own or not rows:
         return None
     return rows[0] if context.request.model is None else marking_of(rows, context.request.model)

@@ -1,9 +1,9 @@
-"""What a wire can say, as data: one row a wire, one changed row an accent.
+"""What a wire can say, as data: one row a wire, one changed row a variant.
 
 Rules:
 
-- ``Speech`` holds the answers that docs/spec/wires.md#1.4 and #9 give in tables; ``handover`` asks it, and no code
-  asks for the name of a wire.
+- ``WireCapabilities`` holds the answers that docs/spec/wires.md#1.4 and #9 give in tables; ``handover`` asks it, and
+  no code asks for the name of a wire.
 - A medium that has no row in ``media`` cannot be sent. ``result_media`` is the same for tool results, ``answer_media``
   for what the assistant said.
 
@@ -64,7 +64,7 @@ class MetadataRule(Struct, frozen=True, kw_only=True):
     needs: str | None = None
 
 
-class Speech(Struct, frozen=True, kw_only=True):
+class WireCapabilities(Struct, frozen=True, kw_only=True):
     """What one wire can say. The defaults are those of a wire that can say everything."""
 
     ranges: dict[str, tuple[float, float]] = {}

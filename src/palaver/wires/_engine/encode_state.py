@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from palaver.core.jsontext import Fields
     from palaver.core.messages import SystemMessage
     from palaver.core.request import LossKind, Request
-    from palaver.wires._engine.capabilities import IdRule, MediaKind, Speech
+    from palaver.wires._engine.capabilities import IdRule, MediaKind, WireCapabilities
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -48,12 +48,14 @@ class Options(Struct, frozen=True, kw_only=True):
 class Context:
     """State of one encoding. ``own`` says that the request goes back, unedited, to the wire it came from."""
 
-    def __init__(self, wire: str, speech: Speech, *, own: bool, accent: str | None = None, options: Options) -> None:
+    def __init__(
+        self, wire: str, capabilities: WireCapabilities, *, own: bool, variant: str | None = None, options: Options
+    ) -> None:
         """Start with nothing lost and nothing given."""
         self.wire = wire
-        self.speech = speech
+        self.capabilities = capabilities
         self.own = own
-        self.accent = accent
+        self.variant = variant
         self.options = options
         self._losses: dict[Loss, None] = {}
         self._taken: dict[str, None] = {}

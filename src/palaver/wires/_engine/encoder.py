@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from palaver.core.messages import Message
     from palaver.core.request import Loss, Request
-    from palaver.wires._engine.capabilities import Speech
+    from palaver.wires._engine.capabilities import WireCapabilities
 
 _CHUNK: Final = 16_384
 """Sealed turns are gathered into chunks of at least so many bytes; joining them costs less than handing out each."""
@@ -93,16 +93,16 @@ class RequestEncoder:
         writer: Writer,
         request: Request,
         wire: str,
-        speech: Speech,
+        capabilities: WireCapabilities,
         *,
-        accent: str | None = None,
+        variant: str | None = None,
         options: Options = Options(),  # noqa: B008 (frozen)
     ) -> None:
         """Encode ``request``, and stand ready for what is appended."""
         self._writer = writer
-        self._wire, self._speech, self._accent, self._options = wire, speech, accent, options
+        self._wire, self._speech, self._variant, self._options = wire, capabilities, variant, options
         self._request = request
-        self._own = request.origin == (wire if accent is None else f"{wire}:{accent}") and options.takes is None
+        self._own = request.origin == (wire if variant is None else f"{wire}:{variant}") and options.takes is None
         self._source: list[Message] = list(request.messages)
         self._open: list[Placed] = []
         self._tail: bytes | None = None
@@ -180,7 +180,7 @@ class RequestEncoder:
         return changed
 
     def _new_context(self) -> Context:
-        context = Context(self._wire, self._speech, own=self._own, accent=self._accent, options=self._options)
+        context = Context(self._wire, self._speech, own=self._own, variant=self._variant, options=self._options)
         context.request, context.system = self._request, self._system
         return context
 
@@ -292,8 +292,8 @@ class RequestEncoder:
 
     def _ended(self, placed: Sequence[Placed], *, final: bool) -> Sequence[Placed]:
         """Meet the rules on the first and the last message (docs/spec/wires.md#9, repair 6)."""
-        speech, lose = self._speech, self._context.lose
-        if not self._chunks and speech.first_user and placed and _begins(placed[0]):
+        capabilities, lose = self._speech, self._context.lose
+        if not self._chunks and capabilities.first_user and placed and _begins(placed[0]):
             lose(
                 "converted",
                 "first message",
@@ -306,13 +306,13 @@ class RequestEncoder:
         if not placed:
             return placed
         index, message = placed[-1].index, placed[-1].message
-        if speech.last_user and not isinstance(message, (UserMessage, ToolMessage)):
+        if capabilities.last_user and not isinstance(message, (UserMessage, ToolMessage)):
             why = "must be the user's or a tool's; a fixed user text was added"
             lose("converted", "last message", why, index)
             return [*placed, Placed(index, _fixed(CONTINUE))]
         if isinstance(message, AssistantMessage):
             last = message.content[-1] if message.content else None
-            if not speech.blank_end and isinstance(last, Text) and last.text != last.text.rstrip():
+            if not capabilities.blank_end and isinstance(last, Text) and last.text != last.text.rstrip():
                 lose("converted", "text", "white space at the end of a last assistant message", index)
                 stripped = message.replace(content=(*message.content[:-1], last.replace(text=last.text.rstrip())))
                 return [*placed[:-1], Placed(index, stripped)]
@@ -422,7 +422,7 @@ def _with_ids(
         context.called[part.name] = None
         if part.provider_executed:
             continue
-        new = context.call_id(part.id, context.speech.call_id, taken=taken)
+        new = context.call_id(part.id, context.capabilities.call_id, taken=taken)
         taken.add(new)
         given.setdefault(part.id, []).append((new, part.name))
         if new != part.id:

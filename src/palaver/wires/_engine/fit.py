@@ -1,4 +1,4 @@
-"""Fit a message to a wire that did not make it: the hand-over matrix, asked of ``Speech`` and written once.
+"""Fit a message to a wire that did not make it: the hand-over matrix, asked of ``WireCapabilities`` and written once.
 
 Rules (docs/spec/wires.md#9):
 
@@ -80,7 +80,9 @@ def fit(item: Placed, context: Context, *, leading: bool) -> list[Placed]:
         case SystemMessage() | DeveloperMessage():
             fitted = _system(message, context, index, leading=leading)
         case UserMessage():
-            fitted = [message.replace(content=_parts(enumerate(message.content), context, index, context.speech.media))]
+            fitted = [
+                message.replace(content=_parts(enumerate(message.content), context, index, context.capabilities.media))
+            ]
         case AssistantMessage():
             fitted = _assistant(fit_fields(message, context, index), context, index)
         case ToolMessage():
@@ -97,7 +99,7 @@ def _says(fitted: Message, given: Message, context: Context, index: int) -> bool
     if fitted.provider_json is UNSET or not isinstance(fitted, type(given)):
         return False
     rest = json_fields.visible(json_fields.native(fitted, context.wire))
-    if isinstance(fitted, AssistantMessage) and not context.speech.says.isdisjoint(rest):
+    if isinstance(fitted, AssistantMessage) and not context.capabilities.says.isdisjoint(rest):
         return True
     lose_fields(rest, "the message has nothing else to say, and is left out", context, index)
     return False
@@ -128,13 +130,13 @@ def _system(message: SystemMessage | DeveloperMessage, context: Context, index: 
     if not message.content:  # a record of a runtime, say; what it keeps for the wire is named by ``_says``
         return [message]
     content = _parts(enumerate(message.content), context, index, {})
-    speech = context.speech
-    if not leading and not speech.later_system:
+    capabilities = context.capabilities
+    if not leading and not capabilities.later_system:
         context.lose("converted", "system message", "only leading ones are taken; sent as user text", index)
         lose_fields(json_fields.native(message, context.wire), "a field of a system message", context, index)
         told = system_as_user(message.replace(content=content))
         return [] if told is None else [told]
-    if isinstance(message, DeveloperMessage) and not speech.developer:
+    if isinstance(message, DeveloperMessage) and not capabilities.developer:
         context.lose("converted", "developer message", "the wire has no such role; sent as system", index)
         texts = cast("tuple[Text | Opaque, ...]", content)
         return [
@@ -160,8 +162,8 @@ def system_as_user(message: SystemMessage | DeveloperMessage) -> UserMessage | N
 
 
 def _assistant(message: AssistantMessage, context: Context, index: int) -> list[Message]:
-    content = _parts(enumerate(message.content), context, index, context.speech.answer_media)
-    if not context.speech.interleaving and _text_behind_call(content):
+    content = _parts(enumerate(message.content), context, index, context.capabilities.answer_media)
+    if not context.capabilities.interleaving and _text_behind_call(content):
         context.lose("converted", "order of parts", "all text comes before all calls", index)
         content = (
             *(part for part in content if not isinstance(part, ToolCall)),
@@ -169,7 +171,7 @@ def _assistant(message: AssistantMessage, context: Context, index: int) -> list[
         )
     if (
         content
-        and not context.speech.silent_answers
+        and not context.capabilities.silent_answers
         and all(isinstance(each, Text) and not each.text for each in content)
     ):
         context.lose("dropped", "assistant message", "holds neither text nor a call", index)
@@ -198,23 +200,25 @@ def _malformed_note(part: MalformedToolCall) -> str:
 
 
 def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
-    speech = context.speech
+    capabilities = context.capabilities
     if message.tool_call_id is None:
         context.lose("converted", "tool result", "answers no call; told as user text", index)
-        return [told(message.replace(content=_parts(enumerate(message.content), context, index, speech.media)))]
+        return [told(message.replace(content=_parts(enumerate(message.content), context, index, capabilities.media)))]
     stays: list[tuple[int, AnyPart]] = []
     moves: list[tuple[int, AnyPart]] = []
     for position, part in enumerate(message.content):
         kind = kind_of(part)
-        movable = kind in speech.media and not _holds(part, speech.result_media.get(kind))
+        movable = kind in capabilities.media and not _holds(part, capabilities.result_media.get(kind))
         (moves if movable else stays).append((position, part))
-    blank = speech.blank_result and len(message.content) == 1 and _is_blank(message.content[0])
-    content = message.content if blank else _parts(stays, context, index, speech.result_media)
-    moved = [(position, part) for position, part in moves if _parts([(position, part)], context, index, speech.media)]
+    blank = capabilities.blank_result and len(message.content) == 1 and _is_blank(message.content[0])
+    content = message.content if blank else _parts(stays, context, index, capabilities.result_media)
+    moved = [
+        (position, part) for position, part in moves if _parts([(position, part)], context, index, capabilities.media)
+    ]
     if not content and not all(_is_blank(part) for part in message.content):
         content = (trusted.Text(_MOVED_RESULT if moved else _LOST_RESULT),)
         context.lose("converted", "tool result", "nothing of it can stand there; a fixed text does", index)
-    if message.is_error and not speech.error_flag:
+    if message.is_error and not capabilities.error_flag:
         context.lose("converted", "is_error", "the wire has no such flag; the text begins with “Error: ”", index)
         content = _prefixed(content)
     fitted: list[Message] = [message.replace(content=content)]
@@ -222,7 +226,7 @@ def _tool(message: ToolMessage, context: Context, index: int) -> list[Message]:
         context.lose("converted", "media", "not taken in a tool result; sent in a user message", index, position)
     if moved:
         head = trusted.Text(f"[Attached to the result of tool call {message.tool_call_id}]")
-        extra = _parts(moved, context, index, speech.media)
+        extra = _parts(moved, context, index, capabilities.media)
         fitted.append(trusted.UserMessage(content=cast("tuple[Text, ...]", (head, *extra)), source=REPAIR))
     return fitted
 
@@ -262,7 +266,7 @@ def _parts(
             fitted = _part(bare, context, index, position, media)
             if fitted is not None:
                 kept.append(fitted)
-                if not context.speech.part_fields and not isinstance(fitted, (ToolCall, MalformedToolCall)):
+                if not context.capabilities.part_fields and not isinstance(fitted, (ToolCall, MalformedToolCall)):
                     lose_fields(json_fields.native(bare, context.wire), "a field of a part", context, index, position)
         if mark is not None:
             put(kept, mark, context, index, position)
@@ -292,7 +296,7 @@ def _part(
             return None
         case ServerToolResult() | Opaque():
             what = "server tool result" if isinstance(part, ServerToolResult) else "opaque block"
-            if part.wire == context.wire and what in context.speech.own_blocks:
+            if part.wire == context.wire and what in context.capabilities.own_blocks:
                 return part
             why = "the wire has no such part" if part.wire == context.wire else f"belongs to {part.wire}"
             context.lose("dropped", what, why, index, position)
@@ -301,7 +305,7 @@ def _part(
             if not part.text:
                 context.lose("dropped", "refusal", "it says nothing", index, position)
                 return None
-            if context.speech.refusal:
+            if context.capabilities.refusal:
                 return _said_refusal(part, context, index, position)
             context.lose("converted", "refusal", "the wire has no such part; sent as text", index, position)
             return _text(trusted.Text(part.text), context, index, position)
@@ -328,7 +332,7 @@ def _text(part: Text, context: Context, index: int, position: int) -> Text | Non
             position,
         )
         part = part.replace(citations=own)
-    if not context.speech.blank_text and not part.text.strip() and not _proves(part, context):
+    if not context.capabilities.blank_text and not part.text.strip() and not _proves(part, context):
         context.lose("dropped", "text", "blank, which the wire refuses", index, position)
         return None
     said = sayable(part.text)
@@ -353,7 +357,7 @@ def _is_object(raw: Raw | UnsetType) -> bool:
 
 def _proves(part: Text, context: Context) -> bool:
     """Whether a blank text must stay, for what stands beside it."""
-    proofs = context.speech.blank_proofs
+    proofs = context.capabilities.blank_proofs
     held = json_fields.native(part, context.wire)
     return bool(held) if proofs is None else not proofs.isdisjoint(held)
 
@@ -361,7 +365,7 @@ def _proves(part: Text, context: Context) -> bool:
 def _reasoning(part: Reasoning, context: Context, index: int, position: int) -> AnyPart | None:
     if part.wire == context.wire:
         for proof in ("signature", "encrypted"):
-            if getattr(part, proof) is not None and proof not in context.speech.proofs:
+            if getattr(part, proof) is not None and proof not in context.capabilities.proofs:
                 context.lose("dropped", f"reasoning {proof}", "the wire has no such proof", index, position)
         return part
     if context.options.reasoning_as_text and part.text.strip():
@@ -373,7 +377,7 @@ def _reasoning(part: Reasoning, context: Context, index: int, position: int) -> 
 
 
 def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCall | None:
-    speech = context.speech
+    capabilities = context.capabilities
     if part.provider_executed and context.wire not in part.provider:
         context.lose("dropped", "server tool call", "the provider that ran it is another", index, position)
         return None
@@ -384,9 +388,9 @@ def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCa
         context.lose("converted", "arguments", HALVES, index, position)
         part = part.replace(arguments_json=said)
     broken = bool(part.arguments_json.strip()) and not jsontext.is_json(part.arguments_json)
-    if part.provider_executed and not (broken and speech.object_arguments):
+    if part.provider_executed and not (broken and capabilities.object_arguments):
         return part
-    if part.custom and not speech.custom_calls:
+    if part.custom and not capabilities.custom_calls:
         context.lose("converted", "custom tool call", 'sent as {"input": text}', index, position)
         part = structs.replace(part, custom=False, arguments_json=f'{{"input":{part.arguments_json}}}')
     name = fitting_name(part.name, context)
@@ -401,11 +405,11 @@ def _call(part: ToolCall, context: Context, index: int, position: int) -> ToolCa
         part = part.replace(name=name)
     text = part.arguments_json
     if not text.strip():
-        return part if not speech.object_arguments else part.replace(arguments_json="{}")
+        return part if not capabilities.object_arguments else part.replace(arguments_json="{}")
     if broken:
         context.lose("converted", "arguments", "not JSON; sent inside a JSON object", index, position)
         return part.replace(arguments_json=jsontext.encode({"INVALID_JSON": text}).decode())
-    if speech.object_arguments and not part.custom and jsontext.kind(text.encode()) != "an object":
+    if capabilities.object_arguments and not part.custom and jsontext.kind(text.encode()) != "an object":
         context.lose("converted", "arguments", "not an object; wrapped in one", index, position)
         return part.replace(arguments_json=f'{{"value":{text}}}')
     return part
@@ -418,7 +422,7 @@ def _is_string(text: str) -> bool:
 
 def fitting_name(name: str, context: Context) -> str:
     """Spell a tool name as the wire takes it: every other character becomes ``_``."""
-    pattern = context.speech.tool_name
+    pattern = context.capabilities.tool_name
     if pattern.fullmatch(name):
         return name
     spelled = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)[:64] or "_"
@@ -438,7 +442,7 @@ def fit_settings(settings: Settings, context: Context) -> Settings:
     if settings.output is not None:
         _list_foreign_fields(settings.output, context, None, None)
     changed: dict[str, float] = {}
-    for name, (least, most) in context.speech.ranges.items():
+    for name, (least, most) in context.capabilities.ranges.items():
         value = getattr(settings, name)
         if value is not None and not least <= value <= most:
             changed[name] = least if value < least else most

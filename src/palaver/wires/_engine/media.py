@@ -121,7 +121,7 @@ def medium(
         why = f"a file id of {part.source.wire}"
     else:
         untyped = part.media_type is None and bool(json_fields.native(part, context.wire))  # it came without one
-        part = typed(plain(part, loose=context.speech.loose_base64))
+        part = typed(plain(part, loose=context.capabilities.loose_base64))
         why = refusal_of(part, structs.replace(rule, needs_type=False) if untyped and rule.needs_type else rule)
     if why is None:
         return cast("AnyPart", part)

@@ -16,7 +16,8 @@ When an answer was made, carried from wire to wire.
 Rules:
 
 - The field ``created`` or ``created_at`` of an answer holds seconds since 1970, or an ISO time.
-- An answer that has no ``sent_at`` gets this time as its own where the target says a time (``Speech.says_time``).
+- An answer that has no ``sent_at`` gets this time as its own where the target says a time
+  (``WireCapabilities.says_time``).
 
 Stability: experimental.
 """
@@ -71,7 +72,7 @@ def write(fields: dict[str, Any], found: Mapping[str, Any], context: Context) ->
             allowed[key] = value
         else:
             _drop(key, "not among the keys that may leave", context)
-    rule = context.speech.metadata
+    rule = context.capabilities.metadata
     if not allowed:
         return fields
     given: Any = {} if rule is None else _given(fields.get(rule.field))

@@ -45,7 +45,7 @@ _SLICE: Final = 1024 * 1024
 
 
 class StreamDecoder:
-    """One stream that is being read. ``origin`` is the wire, with its accent where one was chosen."""
+    """One stream that is being read. ``origin`` is the wire, with its variant where one was chosen."""
 
     def __init__(self, origin: str, reader: Reader) -> None:
         """Begin with nothing."""

@@ -53,7 +53,7 @@ from palaver.wires._engine.wire import fit_answer, list_unsaid_usage, with_own_u
 if TYPE_CHECKING:
     from palaver.core.events import Delta
     from palaver.core.request import Loss
-    from palaver.wires._engine.capabilities import Speech
+    from palaver.wires._engine.capabilities import WireCapabilities
 
 _TO_COME: Final[dict[type, tuple[str, str]]] = {
     Text: ("text", "…"),
@@ -85,7 +85,7 @@ class Shown:
 
 
 class StreamEncoder:
-    """One stream that is being written. ``origin`` is the wire, with its accent where one was chosen."""
+    """One stream that is being written. ``origin`` is the wire, with its variant where one was chosen."""
 
     IN_TURN: ClassVar[bool] = False
     """Parts may not interleave."""
@@ -96,12 +96,12 @@ class StreamEncoder:
     DEFERRED: ClassVar[bool] = False
     """``begin`` is called with the first part, so that an ``Update`` before it counts."""
 
-    def __init__(self, wire: str, speech: Speech, *, accent: str | None = None) -> None:
+    def __init__(self, wire: str, capabilities: WireCapabilities, *, variant: str | None = None) -> None:
         """Begin with nothing."""
         self.wire = wire
-        self.origin = wire if accent is None else f"{wire}:{accent}"
-        self._speech = speech
-        self._accent = accent
+        self.origin = wire if variant is None else f"{wire}:{variant}"
+        self._speech = capabilities
+        self._variant = variant
         self.context = self._context(own=False)
         self.assembler = Assembler(self.origin)
         self._turns = InTurn() if self.IN_TURN else None
@@ -191,7 +191,7 @@ class StreamEncoder:
     # -- inside --
 
     def _context(self, *, own: bool) -> Context:
-        return Context(self.wire, self._speech, own=own, accent=self._accent, options=Options())
+        return Context(self.wire, self._speech, own=own, variant=self._variant, options=Options())
 
     def _taken(self) -> bytes:
         if not self._out:

@@ -263,9 +263,9 @@ ROWS: Final[dict[str, tuple[Thinking, ...]]] = {
 """What can be said, by wire, or by wire and variant; a variant without a row is as its wire."""
 
 
-def row(wire: str, accent: str | None, model: str | None) -> Thinking:
+def row(wire: str, variant: str | None, model: str | None) -> Thinking:
     """The row for a wire, a variant of it and a model."""
-    rows = ROWS.get(f"{wire}:{accent}") or ROWS.get(wire) or (Thinking(),)
+    rows = ROWS.get(f"{wire}:{variant}") or ROWS.get(wire) or (Thinking(),)
     return next((each for each in rows if each.models is None or each.models.search(model or "")), Thinking())
 
 
@@ -285,7 +285,7 @@ def fitted(settings: Settings, context: Context, model: str | None, *, alone: bo
     effort, budget = settings.effort, settings.reasoning_tokens
     if context.own or (effort is None and budget is None):
         return settings
-    way = row(context.wire, context.accent, model)
+    way = row(context.wire, context.variant, model)
     if effort is not None and effort not in SCALE and effort not in way.efforts:
         context.lose("dropped", "effort", f"{effort!r} is no word of this wire")
         effort = None

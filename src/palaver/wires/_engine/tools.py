@@ -73,7 +73,7 @@ def write_tool(tool: AnyTool, context: Context, *, strict: bool = False, needs_p
     for wire, name, _ in json_fields.foreign(tool, context.wire):
         context.lose("dropped", name, f"a field of {wire}")
     rest = native(tool, context.wire)
-    key = "custom" if tool.custom and (context.own or context.speech.custom_calls) else "function"
+    key = "custom" if tool.custom and (context.own or context.capabilities.custom_calls) else "function"
     inner: dict[str, Any] = {"name": declared_name(tool.name, context)}
     if tool.description is not None:
         inner["description"] = tool.description

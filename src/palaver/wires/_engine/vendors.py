@@ -2,13 +2,13 @@
 
 Rules:
 
-- An answer that was decoded with an accent keeps the accent's name in the hint ``@@vendor``, where it keeps any field
+- An answer that was decoded with a variant keeps the variant's name in the hint ``@@vendor``, where it keeps any field
   at all. An answer without the hint comes from the wire's own provider; a message that is no answer comes from nobody.
 - In a request, fields that an answer keeps go back to the vendor that wrote them. For any other vendor they are
-  dropped, each with a loss, but for ``Speech.answer_fields``, which every vendor of the wire takes.
+  dropped, each with a loss, but for ``WireCapabilities.answer_fields``, which every vendor of the wire takes.
 - A field that says nothing (``null``, ``[]``, ``""``, an object of such) goes back to nobody: providers refuse
   ``tool_calls: []``.
-- Wires whose ``Speech.answer_fields`` is ``None`` have one vendor only, or vendors that are all alike.
+- Wires whose ``WireCapabilities.answer_fields`` is ``None`` have one vendor only, or vendors that are all alike.
 
 Stability: experimental.
 """
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 _HINT: Final = "@@vendor"
 
 
-def signed(response: Response, wire: str, accent: str) -> Response:
+def signed(response: Response, wire: str, variant: str) -> Response:
     """An answer whose messages name the vendor that wrote them, where they keep fields."""
-    message = signed_message(response.message, response.message.content, wire, accent)
-    others = tuple([signed_message(each, each.content, wire, accent) for each in response.alternatives])
+    message = signed_message(response.message, response.message.content, wire, variant)
+    others = tuple([signed_message(each, each.content, wire, variant) for each in response.alternatives])
     return structs.replace(response, message=message, alternatives=others)
 
 
 def signed_message(
-    message: AssistantMessage, content: Iterable[AssistantPart], wire: str, accent: str
+    message: AssistantMessage, content: Iterable[AssistantPart], wire: str, variant: str
 ) -> AssistantMessage:
     """One message of an answer with the name of its vendor; ``content`` are its parts, which may stand elsewhere."""
     if message.provider_json is UNSET and not any(_keeps(part) for part in content):
         return message
-    rest = {**json_fields.native(message, wire), _HINT: jsontext.raw(accent)}
+    rest = {**json_fields.native(message, wire), _HINT: jsontext.raw(variant)}
     return structs.replace(message, provider_json=json_fields.provider(wire, rest))
 
 
@@ -59,7 +59,7 @@ def _keeps(part: AssistantPart) -> bool:
 
 
 def _vendor(rest: Fields, message: AssistantMessage) -> str | None:
-    """Whose answer a message is: an accent, ``""`` for the wire's own provider, ``None`` for nobody's."""
+    """Whose answer a message is: a variant, ``""`` for the wire's own provider, ``None`` for nobody's."""
     if _HINT in rest:
         return jsontext.text(rest[_HINT])
     return None if message.response_id is None and message.finish_reason_raw is UNSET else ""
@@ -67,7 +67,7 @@ def _vendor(rest: Fields, message: AssistantMessage) -> str | None:
 
 def fit_fields(message: AssistantMessage, context: Context, index: int) -> AssistantMessage:
     """Leave out of a message what its vendor wrote and the vendor of the request does not take."""
-    taken = context.speech.answer_fields
+    taken = context.capabilities.answer_fields
     if taken is None or context.request is None:
         return message
     if message.provider_json is UNSET and not any(_keeps(part) for part in message.content):
@@ -75,7 +75,7 @@ def fit_fields(message: AssistantMessage, context: Context, index: int) -> Assis
     wire = context.wire
     rest = json_fields.native(message, wire)
     vendor = _vendor(rest, message)
-    foreign = vendor is not None and vendor != (context.accent or "")
+    foreign = vendor is not None and vendor != (context.variant or "")
     name = f"{wire}:{vendor}" if vendor else wire
     left = {key: raw for key, raw in rest.items() if key[:2] == "@@" or not says_nothing(raw)}
     if foreign:
@@ -122,6 +122,6 @@ def _fit_part(part: AssistantPart, vendor: str, context: Context, index: int, at
     if not rest:
         return part
     if isinstance(part, Reasoning):  # goes into the field that the vendor reads; the wire's own provider reads none
-        return json_fields.with_native(part, wire, {}) if context.accent is None else part
+        return json_fields.with_native(part, wire, {}) if context.variant is None else part
     left = _known(rest, frozenset(), vendor, context, index, at)
     return part if len(left) == len(rest) else json_fields.with_native(part, wire, left)

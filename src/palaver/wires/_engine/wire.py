@@ -8,7 +8,7 @@ Rules:
 - ``encode_*`` never changes what it is given. A request that ``decode_request`` of the same wire made, unedited, is
   written as it was (law 2). Any other is fitted to the wire first (``handover``), and what could not be carried
   is in ``losses`` (law 5). ``losses="raise"`` makes any loss an error.
-- An accent is a row too: a vendor that speaks the wire with other limits.
+- A variant is a row too: a vendor that speaks the wire with other limits.
 
 Stability: experimental.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from palaver.wires._engine.cache_marks import CachePlan
-    from palaver.wires._engine.capabilities import MediaKind, Speech
+    from palaver.wires._engine.capabilities import MediaKind, WireCapabilities
     from palaver.wires._engine.stream_decoder import StreamDecoder
     from palaver.wires._engine.stream_encoder import StreamEncoder
 
@@ -53,7 +53,7 @@ class Codec(Writer, Protocol):
     """A wire's ``encode`` module: requests (see ``Writer``) and responses."""
 
     @property
-    def SPEECH(self) -> Speech:  # noqa: N802 (a constant of the module)
+    def SPEECH(self) -> WireCapabilities:  # noqa: N802 (a constant of the module)
         """The wire's row of data."""
         ...
 
@@ -75,7 +75,7 @@ class Decoder(Protocol):
 
 
 class Wire:
-    """One provider format. ``name`` is the wire's, ``accent`` the vendor's row where one was chosen."""
+    """One provider format. ``name`` is the wire's, ``variant`` the vendor's row where one was chosen."""
 
     def __init__(
         self,
@@ -84,24 +84,24 @@ class Wire:
         codec: Codec,
         *,
         streams: str = "",
-        speech: Speech | None = None,
-        accent: str | None = None,
+        capabilities: WireCapabilities | None = None,
+        variant: str | None = None,
     ) -> None:
         """Join the two halves of a codec.
 
         ``streams`` names the module of the third, which is loaded when asked for; ``""`` for a wire without streams.
         """
         self.name = name
-        self.accent = accent
-        self.speech = codec.SPEECH if speech is None else speech
-        self._origin = name if accent is None else f"{name}:{accent}"
+        self.variant = variant
+        self.capabilities = codec.SPEECH if capabilities is None else capabilities
+        self._origin = name if variant is None else f"{name}:{variant}"
         self._decoder = decoder
         self._codec = codec
         self._streams = streams
 
     def __repr__(self) -> str:
-        """Show the name, and the accent where there is one."""
-        return f"Wire({self.name!r})" if self.accent is None else f"Wire({self.name!r}, accent={self.accent!r})"
+        """Show the name, and the variant where there is one."""
+        return f"Wire({self.name!r})" if self.variant is None else f"Wire({self.name!r}, variant={self.variant!r})"
 
     # -- in --
 
@@ -117,9 +117,13 @@ class Wire:
         try:
             data = jsontext.source(plain(body))
             decoded = decode(data)
-            decoded = decoded if self.accent is None else decoded.replace(origin=self._origin)
-            if self.accent is not None and self.speech.answer_fields is not None and isinstance(decoded, Response):
-                decoded = vendors.signed(decoded, self.name, self.accent)
+            decoded = decoded if self.variant is None else decoded.replace(origin=self._origin)
+            if (
+                self.variant is not None
+                and self.capabilities.answer_fields is not None
+                and isinstance(decoded, Response)
+            ):
+                decoded = vendors.signed(decoded, self.name, self.variant)
             if any(sign in data for sign in _HINTS) and jsontext.normal(encode(decoded).body) != jsontext.normal(data):
                 raise DecodeError("a field begins with “@@”, which marks hints of ours and would be lost")  # noqa: TRY301 (the wire is named below)
         except DecodeError as error:
@@ -147,7 +151,7 @@ class Wire:
             metadata=frozenset(metadata),
             join_neighbors=join_neighbors,
         )
-        return RequestEncoder(self._codec, request, self.name, self.speech, accent=self.accent, options=options)
+        return RequestEncoder(self._codec, request, self.name, self.capabilities, variant=self.variant, options=options)
 
     def encode_request(
         self,
@@ -179,10 +183,10 @@ class Wire:
     def encode_response(self, response: Response, *, losses: OnLoss = "report") -> Encoded:
         """Write a response body, and the receipt for what it could not say. Raises ``LossError`` as above."""
         own = response.origin == self._origin
-        context = Context(self.name, self.speech, own=own, accent=self.accent, options=Options())
+        context = Context(self.name, self.capabilities, own=own, variant=self.variant, options=Options())
         if not own:
-            response = metadata.dated(response) if self.speech.says_time else response
-            timed = self.speech.says_time and response.message.sent_at is not None
+            response = metadata.dated(response) if self.capabilities.says_time else response
+            timed = self.capabilities.says_time and response.message.sent_at is not None
             for wire, key, _ in json_fields.foreign(response, self.name):
                 if not (timed and key in metadata.FIELDS):
                     context.lose("dropped", key, f"a field of {wire}")
@@ -192,7 +196,7 @@ class Wire:
             for index, each in enumerate(choices):
                 list_unsaid_usage(each, context, index)
             response = response.replace(message=answers[0], alternatives=tuple(answers[1:]))
-        elif self.speech.object_arguments and response.message.malformed_tool_calls:
+        elif self.capabilities.object_arguments and response.message.malformed_tool_calls:
             response = structs.replace(response, message=_with_objects(response.message, context))
         body = jsontext.encode(self._codec.response(response, context))
         return self._checked(Encoded((body,), context.losses), losses)
@@ -204,14 +208,14 @@ class Wire:
 
         Pure, and meant for the request that is sent: messages that are kept have no marks (R10).
         """
-        return cache_marks.marked(request, self.speech.marking, self.speech.cache_key, self.name, plan)
+        return cache_marks.marked(request, self.capabilities.marking, self.capabilities.cache_key, self.name, plan)
 
     def unmarked(self, request: Request) -> Request:
         """A request without cache marks. What was given to ``marked`` comes back, if it had none.
 
         A ``provider`` that was empty comes back as none at all, which no body shows.
         """
-        return cache_marks.unmarked(request, self.speech.marking, self.speech.cache_key, self.name)
+        return cache_marks.unmarked(request, self.capabilities.marking, self.capabilities.cache_key, self.name)
 
     # -- streams --
 
@@ -232,7 +236,9 @@ class Wire:
     def stream_encoder(self) -> StreamEncoder:
         """Write one stream: ``feed(event)`` and ``finish()`` give bytes, ``losses`` the receipt. Raises as above."""
         self._need_streams()
-        encoder: StreamEncoder = import_module(self._streams).Encoder(self.name, self.speech, accent=self.accent)
+        encoder: StreamEncoder = import_module(self._streams).Encoder(
+            self.name, self.capabilities, variant=self.variant
+        )
         return encoder
 
     def _need_streams(self) -> None:
@@ -259,7 +265,7 @@ def list_unsaid_usage(message: AssistantMessage, context: Context, index: int | 
     usage = message.usage
     if usage is None:
         return
-    if usage.passes and not context.speech.usage_passes:
+    if usage.passes and not context.capabilities.usage_passes:
         context.lose("dropped", "usage passes", "the wire has one set of counters", index)
     if usage.extra is not UNSET:
         for key in jsontext.fields(usage.extra.json):

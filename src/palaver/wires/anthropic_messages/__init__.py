@@ -7,10 +7,12 @@ Stability: experimental.
 
 from palaver.wires._engine.wire import Wire
 from palaver.wires.anthropic_messages import decode, encode
-from palaver.wires.anthropic_messages.variants import ACCENTS
+from palaver.wires.anthropic_messages.variants import VARIANTS
 
 WIRE = Wire("anthropic_messages", decode, encode, streams=f"{__name__}.stream")
-ACCENTED = {
-    name: Wire("anthropic_messages", decode, encode, streams=f"{__name__}.stream", speech=speech, accent=name)
-    for name, speech in ACCENTS.items()
+WITH_VARIANTS = {
+    name: Wire(
+        "anthropic_messages", decode, encode, streams=f"{__name__}.stream", capabilities=capabilities, variant=name
+    )
+    for name, capabilities in VARIANTS.items()
 }

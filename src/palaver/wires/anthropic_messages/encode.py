@@ -25,7 +25,7 @@ from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import File, Image, Text, ToolCall
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.cache_marks import Marking
-from palaver.wires._engine.capabilities import IdRule, MediaKind, MediaRule, MetadataRule, Speech
+from palaver.wires._engine.capabilities import IdRule, MediaKind, MediaRule, MetadataRule, WireCapabilities
 from palaver.wires._engine.json_fields import is_hint, native, visible
 from palaver.wires.anthropic_messages.blocks import block, is_plain
 from palaver.wires.anthropic_messages.head import DEFAULT_MAX_TOKENS, head
@@ -64,7 +64,7 @@ MARKING: Final = Marking(
 )
 """https://platform.claude.com/docs/en/build-with-claude/prompt-caching: a field of blocks, tools and the request."""
 
-SPEECH: Final = Speech(
+SPEECH: Final = WireCapabilities(
     usage_passes=True,
     marking=(MARKING,),
     developer=False,

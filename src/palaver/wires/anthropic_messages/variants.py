@@ -19,11 +19,11 @@ from typing import Final
 
 from msgspec import structs
 
-from palaver.wires._engine.capabilities import Speech
+from palaver.wires._engine.capabilities import WireCapabilities
 from palaver.wires.anthropic_messages.encode import MARKING, SPEECH
 
 _UNNAMED: Final = structs.replace(
     SPEECH, names_model=False, marking=(structs.replace(MARKING, automatic=False),), metadata=None
 )
 
-ACCENTS: Final[dict[str, Speech]] = {"bedrock": _UNNAMED, "vertex": _UNNAMED}
+VARIANTS: Final[dict[str, WireCapabilities]] = {"bedrock": _UNNAMED, "vertex": _UNNAMED}

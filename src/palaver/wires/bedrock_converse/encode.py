@@ -36,7 +36,7 @@ from palaver.core.request import ToolChoice
 from palaver.core.tools import ProviderTool, Tool
 from palaver.wires._engine import json_fields
 from palaver.wires._engine.cache_marks import Marking
-from palaver.wires._engine.capabilities import IdRule, MediaRule, MetadataRule, Speech
+from palaver.wires._engine.capabilities import IdRule, MediaRule, MetadataRule, WireCapabilities
 from palaver.wires._engine.encoder import ABSENT
 from palaver.wires._engine.fit import declared_name, fitting_name
 from palaver.wires._engine.json_fields import hint, is_hint, native, visible
@@ -93,7 +93,7 @@ _MARKING: Final = Marking(
 _MARKINGS: Final = (_MARKING, structs.replace(_MARKING, tools=None, ttls=False, models=re.compile(r"\bamazon\.nova")))
 """https://docs.aws.amazon.com/bedrock/latest/userguide/prompt-caching.html: which models take any, and where."""
 
-SPEECH: Final = Speech(
+SPEECH: Final = WireCapabilities(
     marking=_MARKINGS,
     names_model=False,
     declares_called=True,

@@ -21,7 +21,7 @@ from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Image, Json, MalformedToolCall, Opaque, Reasoning, Text, ToolCall, Url
 from palaver.wires._engine import json_fields, thinking
-from palaver.wires._engine.capabilities import MediaRule, Speech
+from palaver.wires._engine.capabilities import MediaRule, WireCapabilities
 from palaver.wires._engine.json_fields import hint, is_hint, native, visible
 from palaver.wires._engine.neighbors import are_alike, joined
 from palaver.wires._engine.tools import write_tool
@@ -52,7 +52,7 @@ LIST: Final = "messages"
 
 _IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 
-SPEECH: Final = Speech(
+SPEECH: Final = WireCapabilities(
     ranges={
         "max_tokens": (1, inf),
         "temperature": (0, inf),

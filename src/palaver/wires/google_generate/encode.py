@@ -21,7 +21,7 @@ from palaver.core.jsontext import NULL
 from palaver.core.messages import AssistantMessage, SystemMessage
 from palaver.core.pairs import Placed
 from palaver.wires._engine import json_fields
-from palaver.wires._engine.capabilities import MediaRule, MetadataRule, Speech
+from palaver.wires._engine.capabilities import MediaRule, MetadataRule, WireCapabilities
 from palaver.wires._engine.json_fields import is_hint, native
 from palaver.wires.google_generate import field_names
 from palaver.wires.google_generate.parts import write_part, write_plain
@@ -44,7 +44,7 @@ LIST: Final = "contents"
 _SCHEMES: Final = frozenset({"http", "https", "gs"})
 _ANY: Final = MediaRule(frozenset({"inline", "url", "file_id"}), needs_type=True, schemes=_SCHEMES)
 
-SPEECH: Final = Speech(
+SPEECH: Final = WireCapabilities(
     proofs=frozenset({"signature"}),
     names_model=False,
     loose_base64=True,

@@ -18,7 +18,7 @@ from palaver.core.jsontext import NULL, Fields
 from palaver.core.messages import AssistantMessage, SystemMessage, ToolMessage
 from palaver.core.parts import AnyPart, Image, Inline, Json, MalformedToolCall, Reasoning, Text, ToolCall
 from palaver.wires._engine import json_fields, thinking
-from palaver.wires._engine.capabilities import MediaRule, Speech
+from palaver.wires._engine.capabilities import MediaRule, WireCapabilities
 from palaver.wires._engine.json_fields import is_hint, native, visible
 from palaver.wires._engine.metadata import iso
 from palaver.wires._engine.neighbors import are_alike, joined
@@ -37,7 +37,7 @@ __all__ = ["LIST", "SPEECH", "head", "hoists", "response", "turn"]
 
 LIST: Final = "messages"
 
-SPEECH: Final = Speech(
+SPEECH: Final = WireCapabilities(
     developer=False,
     error_flag=False,
     custom_calls=False,

@@ -1,4 +1,4 @@
-"""The Chat Completions wire, ``POST /v1/chat/completions``, and the vendors that speak it with an accent.
+"""The Chat Completions wire, ``POST /v1/chat/completions``, and the vendors that speak it with a variant.
 
 Source: docs/spec/wires.md#2; https://platform.openai.com/docs/api-reference/chat.
 
@@ -7,15 +7,17 @@ Stability: experimental.
 
 from palaver.wires._engine.wire import Wire
 from palaver.wires.openai_chat import decode, encode
-from palaver.wires.openai_chat.variants import ACCENTS, reasoning_fields, row
+from palaver.wires.openai_chat.variants import VARIANTS, reasoning_fields, row
 
 WIRE = Wire("openai_chat", decode, encode, streams=f"{__name__}.stream")
 
 
-def accented(name: str) -> Wire:
+def with_variant(name: str) -> Wire:
     """The wire of a vendor, as its row says it is."""
     reader = decode.Reader(reasoning_fields(name))
-    return Wire("openai_chat", reader, encode, streams=f"{__name__}.stream", speech=row(name).speech, accent=name)
+    return Wire(
+        "openai_chat", reader, encode, streams=f"{__name__}.stream", capabilities=row(name).capabilities, variant=name
+    )
 
 
-ACCENTED = {name: accented(name) for name in ACCENTS}
+WITH_VARIANTS = {name: with_variant(name) for name in VARIANTS}

@@ -270,7 +270,7 @@ def _audio(rest: Fields) -> tuple[Audio, ...]:
 
 
 def _reasoning(rest: Fields, thoughts: Thoughts) -> tuple[Reasoning, ...]:
-    """Read reasoning where accents put it: from the first field that holds any, since the others are copies.
+    """Read reasoning where variants put it: from the first field that holds any, since the others are copies.
 
     Source: docs/spec/wires.md#2.9.
     """

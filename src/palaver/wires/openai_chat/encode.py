@@ -56,7 +56,7 @@ from palaver.wires.openai_chat.shapes import (
     write_tool_choice,
 )
 from palaver.wires.openai_chat.usage import write_usage
-from palaver.wires.openai_chat.variants import SPEECH, Accent, row
+from palaver.wires.openai_chat.variants import SPEECH, Variant, row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,12 +84,12 @@ def hoists(_message: SystemMessage, _context: Context) -> bool:
 def head(request: Request, _system: Sequence[SystemMessage], context: Context) -> dict[str, Any]:
     """Write model, settings and tools."""
     rest = native(request, WIRE)
-    settings, accent = request.settings, row(context.accent)
+    settings, variant = request.settings, row(context.variant)
     fields: dict[str, Any] = {}
     if request.model is not None:
         fields["model"] = request.model
     if settings.max_tokens is not None:
-        word = "max_completion_tokens" if context.own else accent.max_tokens
+        word = "max_completion_tokens" if context.own else variant.max_tokens
         fields["max_tokens" if "@@max_tokens" in rest else word] = settings.max_tokens
     for key in (
         "temperature",
@@ -116,11 +116,11 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     if choice is not None and choice.names and not context.own:
         choice = structs.replace(choice, names=tuple([fitting_name(name, context) for name in choice.names]))
     _formed(fields, rest, "tool_choice", choice, read_tool_choice, write_tool_choice)
-    if fields.get("tool_choice") == "required" and not (context.own and accent.required == "auto"):
-        if accent.required == "auto":
+    if fields.get("tool_choice") == "required" and not (context.own and variant.required == "auto"):
+        if variant.required == "auto":
             context.lose("approximated", "tool_choice", "“required” is refused; “auto” was sent")
-        fields["tool_choice"] = accent.required
-    if fields.get("tool_choice") == "none" and not accent.none_keeps_tools and fields.pop("tools", None):
+        fields["tool_choice"] = variant.required
+    if fields.get("tool_choice") == "none" and not variant.none_keeps_tools and fields.pop("tools", None):
         context.lose("converted", "tool_choice", "“none” is refused beside tools; the tools were left out")
         del fields["tool_choice"]
     if not tools and not context.own and fields.pop("tool_choice", None) not in (None, "none"):
@@ -128,7 +128,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     _formed(fields, rest, "response_format", settings.output, read_output_format, write_output_format)
     _list_foreign(request, context)
     body = {**fields, **visible(rest), **fields}
-    for key in () if context.own else sorted(accent.refuses.intersection(body)):
+    for key in () if context.own else sorted(variant.refuses.intersection(body)):
         context.lose("dropped", key, "the vendor refuses it")
         del body[key]
     return body
@@ -136,9 +136,9 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
 
 def _put_thinking(fields: dict[str, Any], rest: Fields, request: Request, context: Context) -> None:
     """Write effort and budget where the vendor reads them; OpenAI's own models refuse sampling beside them."""
-    way = thinking.row(WIRE, context.accent, request.model)
+    way = thinking.row(WIRE, context.variant, request.model)
     places: tuple[thinking.Place, ...] = thinking.CHAT_PLACES
-    here = (*way.places, *(thinking.SERVER_PLACES if context.accent == "compatible" else ()))
+    here = (*way.places, *(thinking.SERVER_PLACES if context.variant == "compatible" else ()))
     if context.own or thinking.stays(rest, request.settings, here):
         settings = request.settings
     else:
@@ -146,7 +146,7 @@ def _put_thinking(fields: dict[str, Any], rest: Fields, request: Request, contex
         if request.settings.reasoning_tokens == thinking.OFF or request.settings.effort == "none":
             thinking.drop_unread(rest, thinking.CHAT_PLACES, context)
     thinking.put(fields, rest, settings, places, way.on)
-    if not context.own and context.accent is None and settings.effort in thinking.SCALE[1:]:
+    if not context.own and context.variant is None and settings.effort in thinking.SCALE[1:]:
         for key in ("temperature", "top_p", "frequency_penalty", "presence_penalty"):
             if fields.pop(key, None) is not None:
                 context.lose("dropped", key, "refused beside a reasoning effort")
@@ -175,16 +175,16 @@ def _list_foreign(request: Request, context: Context) -> None:
 
 def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
     """Write each message as one; neighbours that are alike become one."""
-    accent = row(context.accent)
+    variant = row(context.variant)
     written: list[dict[str, Any]] = []
     alike: list[bool] = []
     before: Message | None = None
     for item in messages:
-        fields = _message(item.message, context, accent, item.index)
+        fields = _message(item.message, context, variant, item.index)
         if not context.own and _says_nothing(fields):
             continue
         after_tool = written and written[-1]["role"] == "tool" and fields["role"] == "user"
-        if after_tool and not accent.user_after_tool and not context.own:
+        if after_tool and not variant.user_after_tool and not context.own:
             why = "refused right behind a tool message; a fixed assistant text was put between"
             context.lose("converted", "user message", why, item.index)
             written.append({"role": "assistant", "content": _BETWEEN})
@@ -192,7 +192,7 @@ def turn(messages: Sequence[Placed], context: Context) -> list[dict[str, Any]]:
         written.append(fields)
         alike.append(are_alike(before, item.message, context))
         before = item.message
-    return joined(written, alike, "text", lists=bool(context.speech.media))
+    return joined(written, alike, "text", lists=bool(context.capabilities.media))
 
 
 def _says_nothing(fields: dict[str, Any]) -> bool:
@@ -206,10 +206,10 @@ def _says_nothing(fields: dict[str, Any]) -> bool:
 _SAYS: Final = frozenset({"tool_calls", "function_call", "refusal", "audio"})
 
 
-def _message(message: Message, context: Context, accent: Accent, index: int) -> dict[str, Any]:
+def _message(message: Message, context: Context, variant: Variant, index: int) -> dict[str, Any]:
     rest = native(message, WIRE)
     if isinstance(message, AssistantMessage):
-        return assistant(message, rest, context, accent, index)
+        return assistant(message, rest, context, variant, index)
     fields: dict[str, Any] = {"role": "developer" if isinstance(message, DeveloperMessage) else message.role}
     if isinstance(message, ToolMessage):
         if is_hint(rest, "role", "function"):
@@ -251,7 +251,7 @@ def _put_content(
 
 
 def assistant(
-    message: AssistantMessage, rest: Fields, context: Context, accent: Accent, index: int | None = None
+    message: AssistantMessage, rest: Fields, context: Context, variant: Variant, index: int | None = None
 ) -> dict[str, Any]:
     """Write an assistant message, of a request or of a choice."""
     fields: dict[str, Any] = {"role": "assistant"}
@@ -266,7 +266,7 @@ def assistant(
                 else:
                     calls.append(_call(part, held, context))
             case Reasoning():
-                _put_reasoning(part, held, fields, content, accent, context, index)
+                _put_reasoning(part, held, fields, content, variant, context, index)
             case Refusal() if not is_hint(held, "field", "part"):
                 fields["refusal"] = f"{fields.get('refusal', '')}{part.text}"
             case Audio() if index is not None and not context.own and "id" not in _spoken(held):
@@ -276,10 +276,10 @@ def assistant(
             case _:
                 content.append(part)
     _put_content(fields, content, rest, context, none=None)
-    if accent.reasoning_with_calls and accent.reasoning and not context.own:
+    if variant.reasoning_with_calls and variant.reasoning and not context.own:
         if calls:
-            fields.setdefault(accent.reasoning, "")
-        elif fields.pop(accent.reasoning, None):
+            fields.setdefault(variant.reasoning, "")
+        elif fields.pop(variant.reasoning, None):
             context.lose("dropped", "reasoning", "goes back on messages with tool calls only", index)
     if calls:
         fields["tool_calls"] = calls
@@ -294,12 +294,12 @@ def _put_reasoning(  # noqa: PLR0917 (a part, and where it goes)
     held: Fields,
     fields: dict[str, Any],
     content: list[AnyPart],
-    accent: Accent,
+    variant: Variant,
     context: Context,
     index: int | None,
 ) -> None:
     """Put reasoning where it stood; where a vendor was chosen, into the field which that vendor reads."""
-    target = reasoning_field(held, accent, context)
+    target = reasoning_field(held, variant, context)
     for proof in ("signature", "encrypted") if target not in (None, "reasoning_details") else ():
         if getattr(part, proof) is not None and not context.own:
             context.lose("dropped", f"reasoning {proof}", "only “reasoning_details” has one", index)
@@ -316,13 +316,13 @@ def _put_reasoning(  # noqa: PLR0917 (a part, and where it goes)
         context.lose("dropped", "reasoning", "no field for it here", index)
 
 
-def reasoning_field(held: Fields, accent: Accent, context: Context) -> str | None:
+def reasoning_field(held: Fields, variant: Variant, context: Context) -> str | None:
     """Which field reasoning goes into: ``thinking`` stands in the content; ``None``: there is none."""
     found = None if "@@field" not in held else jsontext.text(held["@@field"])
-    free = context.accent is None or context.own
-    if found == "reasoning_details" and accent.details:
+    free = context.variant is None or context.own
+    if found == "reasoning_details" and variant.details:
         return found
-    return found if free else accent.reasoning
+    return found if free else variant.reasoning
 
 
 def detail(part: Reasoning, held: Fields) -> dict[str, Any]:
@@ -405,7 +405,7 @@ def content_part(part: AnyPart, context: Context) -> Any:
             return _recording(part, rest)
         case File():
             linked = is_hint(rest, "field", "document_url") or (
-                row(context.accent).document == "document_url" and not context.own
+                row(context.variant).document == "document_url" and not context.own
             )
             return _linked(part, "document_url", rest) if linked else _file(part, rest, context)
         case _:
@@ -487,7 +487,7 @@ def _choice(message: AssistantMessage, index: int, context: Context) -> dict[str
     rest = native(message, WIRE)
     beside = rest.pop("@@choice", None)
     role = rest.pop("@@role", None)
-    body = assistant(message, rest, context, row(context.accent))
+    body = assistant(message, rest, context, row(context.variant))
     if role == NULL:
         del body["role"]
     elif role is not None:

@@ -290,9 +290,9 @@ class Decoder(StreamDecoder):
     def _signed(
         self, message: AssistantMessage, groups: tuple[tuple[AssistantPart, ...], ...]
     ) -> tuple[AssistantMessage, tuple[tuple[AssistantPart, ...], ...]]:
-        accent = self.origin.partition(":")[2]
+        variant = self.origin.partition(":")[2]
         content = [part for group in groups for part in group]
-        return (vendors.signed_message(message, content, WIRE, accent) if accent else message), groups
+        return (vendors.signed_message(message, content, WIRE, variant) if variant else message), groups
 
     def _answer(self, messages: dict[int, AssistantMessage]) -> Response:
         """What is known of the answer as a whole; its messages hold no parts."""

@@ -126,9 +126,9 @@ class Encoder(StreamEncoder):
             fields["content"] = None
         if not self.context.own and "refusal" not in said.fields:
             fields.setdefault("refusal", None)
-        accent = row(self.context.accent)
-        if accent.reasoning_with_calls and accent.reasoning and said.calls and not self.context.own:
-            fields |= {} if accent.reasoning in said.fields else {accent.reasoning: ""}
+        variant = row(self.context.variant)
+        if variant.reasoning_with_calls and variant.reasoning and said.calls and not self.context.own:
+            fields |= {} if variant.reasoning in said.fields else {variant.reasoning: ""}
         if fields:
             self._say(index, fields)
         choice: Table = {"index": index, "delta": {}}
@@ -222,7 +222,7 @@ class Encoder(StreamEncoder):
         return item
 
     def _reasoning(self, held: Fields, choice: int) -> Way:
-        field = encode.reasoning_field(held, row(self.context.accent), self.context)
+        field = encode.reasoning_field(held, row(self.context.variant), self.context)
         said = self._of(choice)
         if field is None:
             self.context.lose("dropped", "reasoning", "no field for it here", choice)
@@ -251,7 +251,7 @@ class Encoder(StreamEncoder):
         way = self._ways.pop(shown.number)
         if isinstance(part, Reasoning) and isinstance(way, Field):
             held = native(part, WIRE)
-            field = encode.reasoning_field(held, row(self.context.accent), self.context)
+            field = encode.reasoning_field(held, row(self.context.variant), self.context)
             if field == "reasoning_details":  # in the end the provider said it in another field
                 self._say(shown.choice, {field: [encode.detail(part, held)]})
             elif field not in (None, way.name, "thinking"):

@@ -1,7 +1,7 @@
 """Usage of Chat Completions, read and written.
 
 Vendors put cached tokens in four places and count reasoning inside or beside the completion; the data tells which,
-so no accent is asked (docs/spec/wires.md#1.2, #2.9).
+so no variant is asked (docs/spec/wires.md#1.2, #2.9).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Vendors that speak Chat Completions with an accent, as rows of a table (docs/spec/wires.md#2.9).
+"""Vendors that speak Chat Completions with a variant, as rows of a table (docs/spec/wires.md#2.9).
 
 Rules:
 
-- A row changes ``Speech`` and the few words that differ. The codec reads rows; it never asks for a name or a URL.
+- A row changes ``WireCapabilities`` and the few words that differ. The codec reads rows; it never asks for a name or
+  a URL.
 - Reasoning that a vendor wrote goes back in the field that the vendor reads. The base wire has no such field: reasoning
   that was read from one goes back where it stood, any other is dropped with a loss.
 - A row says what a vendor is known to refuse; what is not known is left as on the base wire. ``compatible`` is a server
@@ -20,7 +21,7 @@ from msgspec import Raw, Struct, structs
 
 from palaver.core.parts import Json, Text
 from palaver.wires._engine.cache_marks import Marking
-from palaver.wires._engine.capabilities import IdRule, MediaRule, MetadataRule, Speech
+from palaver.wires._engine.capabilities import IdRule, MediaRule, MetadataRule, WireCapabilities
 from palaver.wires.openai_chat.shapes import AUDIO_WORDS, DETAILS, REASONING, WIRE
 
 _IMAGE: Final = MediaRule(
@@ -39,7 +40,7 @@ _MARKS: Final = Marking(
 )
 """https://openrouter.ai/docs/features/prompt-caching: on text parts; other models keep prefixes by themselves."""
 
-SPEECH: Final = Speech(
+SPEECH: Final = WireCapabilities(
     own_blocks=frozenset({"opaque block"}),
     cache_key="prompt_cache_key",
     answer_fields=frozenset({"name"}),
@@ -68,10 +69,10 @@ _TEXT_ONLY: Final = structs.replace(_PLAIN, media={})
 _IMAGES: Final = structs.replace(_PLAIN, media={"image": _IMAGE})
 
 
-class Accent(Struct, frozen=True, kw_only=True):
+class Variant(Struct, frozen=True, kw_only=True):
     """One vendor: what it can say, and the words that differ."""
 
-    speech: Speech = _PLAIN
+    capabilities: WireCapabilities = _PLAIN
     max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     required: Literal["required", "any", "auto"] = "required"
     """The word for "must call a tool"; ``auto`` where there is none."""
@@ -99,26 +100,26 @@ class Accent(Struct, frozen=True, kw_only=True):
 _EITHER: Final = ("reasoning_content", "reasoning")
 """Servers changed the name (docs/spec/wires.md#2.9)."""
 
-BASE: Final = Accent(speech=SPEECH, max_tokens="max_completion_tokens")
+BASE: Final = Variant(capabilities=SPEECH, max_tokens="max_completion_tokens")
 
-ACCENTS: Final[dict[str, Accent]] = {
-    "compatible": Accent(),
-    "groq": Accent(
-        speech=_IMAGES,
+VARIANTS: Final[dict[str, Variant]] = {
+    "compatible": Variant(),
+    "groq": Variant(
+        capabilities=_IMAGES,
         max_tokens="max_completion_tokens",
         reasoning="reasoning",
         refuses=frozenset({"logprobs", "logit_bias", "top_logprobs"}),  # https://console.groq.com/docs/openai
     ),
-    "deepseek": Accent(speech=_TEXT_ONLY, reasoning="reasoning_content", reasoning_with_calls=True),
-    "openrouter": Accent(
-        speech=structs.replace(
+    "deepseek": Variant(capabilities=_TEXT_ONLY, reasoning="reasoning_content", reasoning_with_calls=True),
+    "openrouter": Variant(
+        capabilities=structs.replace(
             _PLAIN, media={"image": _IMAGE, "audio": _AUDIO, "file": _LINKED, "video": _LINKED}, marking=(_MARKS,)
         ),
         reasoning="reasoning",
         details=True,
     ),
-    "mistral": Accent(
-        speech=structs.replace(
+    "mistral": Variant(
+        capabilities=structs.replace(
             _PLAIN,
             media={"image": _IMAGE, "audio": _AUDIO, "file": _LINKED},
             call_id=IdRule(re.compile(r"[a-zA-Z0-9]{9}"), prefix="", digits=9),
@@ -131,39 +132,39 @@ ACCENTS: Final[dict[str, Accent]] = {
         user_after_tool=False,
         document="document_url",
     ),
-    "xai": Accent(speech=_IMAGES, reads=("reasoning_content",)),
-    "cerebras": Accent(
-        speech=_TEXT_ONLY,
+    "xai": Variant(capabilities=_IMAGES, reads=("reasoning_content",)),
+    "cerebras": Variant(
+        capabilities=_TEXT_ONLY,
         max_tokens="max_completion_tokens",
         reasoning="reasoning",  # below: https://inference-docs.cerebras.ai/resources/openai
         refuses=frozenset({"frequency_penalty", "presence_penalty", "logit_bias"}),
     ),
-    "zai": Accent(speech=_IMAGES, reasoning="reasoning_content"),
-    "huggingface": Accent(speech=_IMAGES),
-    "moonshot": Accent(speech=_IMAGES, reasoning="reasoning_content", reads=_EITHER, required="auto"),
-    "ollama": Accent(
-        speech=structs.replace(_PLAIN, media={"image": MediaRule(frozenset({"inline"}))}, object_arguments=True),
+    "zai": Variant(capabilities=_IMAGES, reasoning="reasoning_content"),
+    "huggingface": Variant(capabilities=_IMAGES),
+    "moonshot": Variant(capabilities=_IMAGES, reasoning="reasoning_content", reads=_EITHER, required="auto"),
+    "ollama": Variant(
+        capabilities=structs.replace(_PLAIN, media={"image": MediaRule(frozenset({"inline"}))}, object_arguments=True),
         reasoning="reasoning",
     ),
-    "vllm": Accent(
-        speech=structs.replace(_PLAIN, media={"image": _IMAGE, "audio": _AUDIO, "video": _LINKED}),
+    "vllm": Variant(
+        capabilities=structs.replace(_PLAIN, media={"image": _IMAGE, "audio": _AUDIO, "video": _LINKED}),
         reasoning="reasoning_content",
         reads=_EITHER,
     ),
 }
 
 
-def row(name: str | None) -> Accent:
-    """The row of an accent; the base wire's for ``None``."""
-    return BASE if name is None else ACCENTS[name]
+def row(name: str | None) -> Variant:
+    """The row of a variant; the base wire's for ``None``."""
+    return BASE if name is None else VARIANTS[name]
 
 
 def reasoning_fields(name: str | None) -> tuple[str, ...]:
-    """Fields of an answer that are read as reasoning, under an accent or under none."""
-    accent = row(name)
-    if accent.reads is not None:
-        return accent.reads
-    if accent.reasoning is None:
+    """Fields of an answer that are read as reasoning, under a variant or under none."""
+    variant = row(name)
+    if variant.reads is not None:
+        return variant.reads
+    if variant.reasoning is None:
         return REASONING
-    named = () if accent.reasoning == "thinking" else (accent.reasoning,)
-    return (DETAILS, *named) if accent.details else named
+    named = () if variant.reasoning == "thinking" else (variant.reasoning,)
+    return (DETAILS, *named) if variant.details else named

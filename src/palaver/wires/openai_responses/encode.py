@@ -37,7 +37,7 @@ from palaver.core.parts import (
     Text,
     ToolCall,
 )
-from palaver.wires._engine.capabilities import IdRule, MediaKind, MediaRule, MetadataRule, Speech
+from palaver.wires._engine.capabilities import IdRule, MediaKind, MediaRule, MetadataRule, WireCapabilities
 from palaver.wires._engine.json_fields import native, visible
 from palaver.wires._engine.neighbors import are_alike, joined
 from palaver.wires.openai_responses import calls, parts
@@ -98,7 +98,7 @@ _MEDIA: Final[dict[MediaKind, MediaRule]] = {
     "file": MediaRule(frozenset({"inline", "url", "file_id"}), _DOCUMENTS, refuses=("audio/", "video/")),
 }
 
-SPEECH: Final = Speech(
+SPEECH: Final = WireCapabilities(
     proofs=frozenset({"encrypted"}),
     says_time=True,
     cache_key="prompt_cache_key",

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from palaver.core.events import Delta, Failed, ProviderEvent
     from palaver.core.parts import Citation
     from palaver.core.request import Response
-    from palaver.wires._engine.capabilities import Speech
+    from palaver.wires._engine.capabilities import WireCapabilities
 
 _BEGUN: Final[dict[str, tuple[str, ...]]] = {"message": ("content",), "reasoning": ("summary", "content")}
 """Lists that are empty in an item that begins."""
@@ -77,9 +77,9 @@ _ENDS: Final = frozenset({"completed", "incomplete", "failed", "cancelled", "que
 class Encoder(StreamEncoder):
     """Writes one stream of Responses. Items may interleave."""
 
-    def __init__(self, wire: str, speech: Speech, *, accent: str | None = None) -> None:
+    def __init__(self, wire: str, capabilities: WireCapabilities, *, variant: str | None = None) -> None:
         """Begin with nothing."""
-        super().__init__(wire, speech, accent=accent)
+        super().__init__(wire, capabilities, variant=variant)
         self._sequence = 0
         self._id: Any = None
         self._items: list[Item] = []

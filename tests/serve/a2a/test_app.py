@@ -1,0 +1,269 @@
+"""A swarm as an A2A agent: the official client against our server."""
+
+import socket
+from contextlib import asynccontextmanager
+
+import anyio
+import httpx
+import pytest
+from a2a.client import ClientConfig, create_client
+from a2a.helpers import get_artifact_text, get_message_text
+from a2a.types import (
+    CancelTaskRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageRequest,
+    TaskState,
+)
+from a2a.utils.errors import (
+    ContentTypeNotSupportedError,
+    InvalidParamsError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+)
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from palaver.core.errors import TransportError
+from palaver.core.factories import assistant
+from palaver.models.scripted import ScriptedModel
+from palaver.serve.a2a import a2a_app, card_of
+from palaver.serve.a2a.executor import Executor
+from palaver.serve.workers import LocalDesk
+from palaver.store.memory import MemoryStore
+from palaver.swarm import Swarm, SwarmAgent
+from tests.serve.http.conftest import Held, agents
+from tests.swarm.served import served
+
+pytestmark = pytest.mark.anyio
+
+
+class Office:
+    def __init__(self, live, client, url, http):
+        self.live, self.client, self.url, self.http = live, client, url, http
+
+    async def send(self, *parts, context="ann", id="m1", **more):
+        """Send a message, and give everything that comes."""
+        message = Message(role=Role.ROLE_USER, message_id=id, context_id=context, parts=parts, **more)
+        return [each async for each in self.client.send_message(SendMessageRequest(message=message))]
+
+    async def say(self, text, **more):
+        return await self.send(Part(text=text), **more)
+
+
+@asynccontextmanager
+async def office(*, given=None, held=None, streaming=False, binding="JSONRPC", most=64, headers=None, **more):
+    swarm = Swarm("office", given or agents(held or Held()))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    async with swarm.start(store=MemoryStore()) as live, LocalDesk(live, most=most) as desk:
+        app = a2a_app(desk, card_of(swarm, url), **more)
+        async with served(app, at=port), httpx.AsyncClient(timeout=10, trust_env=False, headers=headers) as http:
+            config = ClientConfig(
+                streaming=streaming, httpx_client=http, supported_protocol_bindings=[binding], polling=False
+            )
+            async with await create_client(url, config) as client:
+                yield Office(live, client, url, http)
+
+
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+async def test_a_message_is_a_task_that_is_completed(binding):
+    async with office(binding=binding) as o:
+        ((task),) = [each.task for each in await o.say("hi")]
+        assert task.status.state == TaskState.TASK_STATE_COMPLETED
+        assert task.context_id == "ann"
+        assert [get_artifact_text(each) for each in task.artifacts] == ["you said hi"]
+        assert MessageToDict(task.artifacts[0].metadata) == {"palaver.agent": "desk"}
+        assert [get_message_text(each) for each in task.history] == ["hi"]
+        assert [each.text for each in o.live.get("ann").messages] == ["hi", "you said hi"]
+
+
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+async def test_a_stream_tells_the_life_of_a_task(binding):
+    desk = SwarmAgent("desk", ScriptedModel([assistant("you said ", "one two ", "three")]), stream=True)
+    async with office(given=[desk], streaming=True, binding=binding) as o:
+        events = await o.say("hi")
+        assert events[0].task.status.state == TaskState.TASK_STATE_SUBMITTED
+        states = [each.status_update.status.state for each in events if each.HasField("status_update")]
+        assert states == [TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED]
+        grown = [each.artifact_update for each in events if each.HasField("artifact_update")]
+        assert len(grown) == 3
+        assert "".join(get_artifact_text(each.artifact) for each in grown) == "you said one two three"
+        assert [each.append for each in grown] == [False] + [True] * (len(grown) - 1)
+        assert [each.last_chunk for each in grown] == [False] * (len(grown) - 1) + [True]
+        task = await o.client.get_task(GetTaskRequest(id=events[0].task.id))
+        assert "".join(part.text for part in task.artifacts[0].parts) == "you said one two three"
+
+
+async def test_an_answer_that_is_not_what_was_spoken_replaces_it():
+    desk = SwarmAgent("desk", ScriptedModel(["spoken words"]), stream=True, transform=lambda text: text.upper())
+    async with office(given=[desk], streaming=True) as o:
+        grown = [each.artifact_update for each in await o.say("hi") if each.HasField("artifact_update")]
+        assert (grown[-1].append, grown[-1].last_chunk) == (False, True)
+        assert get_artifact_text(grown[-1].artifact) == "SPOKEN WORDS"
+
+
+async def test_the_agent_is_the_one_that_the_turn_was_handed_to():
+    async with office() as o:
+        (event,) = await o.say("to sales")
+        assert MessageToDict(event.task.artifacts[0].metadata) == {"palaver.agent": "sales"}
+
+
+async def test_a_message_without_a_context_begins_one():
+    async with office() as o:
+        (event,) = await o.say("hi", context="")
+        assert o.live.get(event.task.context_id) is not None
+
+
+async def test_a_message_that_is_sent_twice_is_answered_once():
+    async with office() as o:
+        (first,) = await o.say("hi", id="same")
+        (second,) = await o.say("hi", id="same")
+        assert first.task.id != second.task.id
+        assert get_artifact_text(second.task.artifacts[0]) == "you said hi"
+        assert len(o.live.get("ann").messages) == 2
+
+
+async def test_data_and_files_are_kept_with_a_receipt():
+    async with office() as o:
+        parts = [
+            Part(text="look"),
+            ParseDict({"data": {"berth": 7}}, Part()),
+            Part(url="https://example.org/plan.pdf", media_type="application/pdf"),
+            Part(raw=b"\x89PNG", filename="plan.png", media_type="image/png"),
+        ]
+        (event,) = await o.send(*parts)
+        said = o.live.get("ann").messages[0]
+        assert said.text.splitlines() == [
+            "look",
+            '{"berth":7.0}',
+            "https://example.org/plan.pdf",
+            "[plan.png, image/png, 4 bytes]",
+        ]
+        assert said.payload == {"a2a": {"parts": [MessageToDict(part) for part in parts[1:]]}}
+        assert MessageToDict(event.task.artifacts[0].metadata)["palaver.losses"] == [
+            "messages[0].content[1]: data part approximated (said as its JSON)",
+            "messages[0].content[2]: file part approximated (said as its address)",
+            "messages[0].content[3]: file part dropped (a text cannot carry bytes)",
+        ]
+
+
+async def test_an_error_of_the_model_is_a_task_that_failed():
+    model = ScriptedModel([TransportError("gone")], then=lambda _: "back")
+    async with office(given=[SwarmAgent("desk", model)]) as o:
+        (event,) = await o.say("hi")
+        assert event.task.status.state == TaskState.TASK_STATE_FAILED
+        assert get_message_text(event.task.status.message) == "gone"
+        (event,) = await o.say("hi", id="m2")
+        assert event.task.status.state == TaskState.TASK_STATE_COMPLETED
+
+
+async def test_an_error_that_is_none_of_ours_is_not_told(caplog):
+    def broken(prompt):
+        raise ZeroDivisionError("a secret")
+
+    async with office(given=[SwarmAgent("desk", ScriptedModel([], then=broken))], streaming=True) as o:
+        last = (await o.say("hi"))[-1].status_update
+        assert last.status.state == TaskState.TASK_STATE_FAILED
+        assert "secret" not in str(last)
+        assert MessageToDict(last.metadata) == {"palaver.error_code": "internal", "palaver.retryable": False}
+        assert "a secret" in caplog.text
+
+
+async def test_too_much_is_a_task_that_was_rejected():
+    held = Held()
+    async with office(held=held, most=1) as o, anyio.create_task_group() as tasks:
+        tasks.start_soon(o.say, "to person")
+        await held.asked.wait()
+        (event,) = await o.say("more", id="m2")
+        assert event.task.status.state == TaskState.TASK_STATE_REJECTED
+        assert get_message_text(event.task.status.message) == "1 messages of the client 'ann' wait already"
+        held.let.set()
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"context": "shared"}, InvalidParamsError),
+        ({"context": "a b"}, InvalidParamsError),
+        ({"task_id": "unknown"}, TaskNotFoundError),
+    ],
+)
+@pytest.mark.parametrize("streaming", [False, True])
+async def test_what_cannot_be_a_message_is_an_error_of_a2a(more, error, streaming):
+    async with office(streaming=streaming) as o:
+        with pytest.raises(error):
+            await o.say("hi", **more)
+
+
+async def test_a_message_of_nothing_that_can_be_said():
+    async with office() as o:
+        with pytest.raises(ContentTypeNotSupportedError):
+            await o.send(Part())
+
+
+async def test_cancel_cancels_the_turn():
+    held = Held()
+    async with office(held=held, streaming=True) as o, anyio.create_task_group() as tasks:
+        seen = []
+
+        async def ask():
+            seen.extend(await o.say("to person"))
+
+        tasks.start_soon(ask)
+        await held.asked.wait()
+        (task,) = (await o.client.list_tasks(ListTasksRequest())).tasks
+        cancelled = await o.client.cancel_task(CancelTaskRequest(id=task.id))
+        assert cancelled.status.state == TaskState.TASK_STATE_CANCELED
+        with pytest.raises(TaskNotCancelableError):
+            await o.client.cancel_task(CancelTaskRequest(id=task.id))
+    assert seen[-1].status_update.status.state == TaskState.TASK_STATE_CANCELED
+
+
+async def test_cancelling_a_task_that_waits_leaves_the_one_before_alone(monkeypatch):
+    held, entered, real = Held(), anyio.Event(), Executor.cancel
+
+    async def cancel(self, *args):
+        entered.set()
+        await real(self, *args)
+
+    monkeypatch.setattr(Executor, "cancel", cancel)
+    async with office(held=held) as o, anyio.create_task_group() as tasks:
+        seen = {}
+
+        async def ask(id, text):
+            (event,) = await o.say(text, id=id)
+            seen[id] = event.task.status.state
+
+        tasks.start_soon(ask, "m1", "to person")
+        await held.asked.wait()
+        tasks.start_soon(ask, "m2", "more")
+        with anyio.fail_after(5):
+            while len(found := (await o.client.list_tasks(ListTasksRequest())).tasks) < 2:
+                pass
+        (waiting,) = [each for each in found if get_message_text(each.history[0]) == "more"]
+        tasks.start_soon(o.client.cancel_task, CancelTaskRequest(id=waiting.id))
+        await entered.wait()
+        await anyio.wait_all_tasks_blocked()
+        held.let.set()
+    assert seen == {"m1": TaskState.TASK_STATE_COMPLETED, "m2": TaskState.TASK_STATE_CANCELED}
+
+
+async def test_only_the_last_tasks_are_remembered():
+    async with office(tasks=2) as o:
+        made = [(await o.say(str(number), id=f"m{number}"))[0].task.id for number in range(4)]
+        with pytest.raises(TaskNotFoundError):
+            await o.client.get_task(GetTaskRequest(id=made[0]))
+        assert (await o.client.get_task(GetTaskRequest(id=made[3]))).id == made[3]
+
+
+async def test_the_card_names_agents_as_skills():
+    async with office() as o, httpx.AsyncClient(trust_env=False) as http:
+        card = (await http.get(f"{o.url}/.well-known/agent-card.json")).json()
+        assert card["name"] == "office"
+        assert [each["id"] for each in card["skills"]] == ["desk", "sales", "person"]
+        assert card["capabilities"]["streaming"] is True

@@ -1,0 +1,89 @@
+"""What goes from one format to another is all there, counted, wherever the receipt says that nothing was lost."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+import palaver as p
+from palaver import transcripts
+from palaver.core.messages import ToolMessage
+from palaver.core.parts import Media, Reasoning, Text, ToolCall
+from palaver.transcripts.conversation import transcript_of
+from palaver.transcripts.writer import chosen_history, is_record
+from tests.corpus import CORPUS
+from tests.transcripts.samples import FILES, IDS, origin
+
+pytestmark = pytest.mark.finding("F-71")
+
+SESSIONS = [(path.parent.name, path) for path in sorted((CORPUS / "sessions").glob("*/*.jsonl"))]
+BOTH = [name for name in transcripts.names() if transcripts.get(name).rendering and transcripts.get(name).reading]
+WORDS = {
+    "results": ("result", "tool", "message"),
+    "calls": ("call", "arguments", "assistant", "message"),
+    "media": ("image", "audio", "video", "file", "media", "user", "message", "tool", "assistant"),
+    "reasoning": ("reasoning", "proof", "assistant", "message"),
+    "characters": ("text", "message", "user", "assistant", "system", "developer", "tool", "refusal", "json", "order"),
+}
+"""What a loss says that names something of a kind."""
+
+
+def counted(messages):
+    found = Counter()
+    for message in messages:
+        found["results"] += isinstance(message, ToolMessage)
+        for part in message.content:
+            found["calls"] += isinstance(part, ToolCall)
+            found["media"] += isinstance(part, Media)
+            found["reasoning"] += isinstance(part, Reasoning) and bool(part.text)
+            found["characters"] += len(part.text.strip()) if isinstance(part, Text) else 0
+    return found
+
+
+@pytest.mark.law(5)
+@pytest.mark.parametrize(
+    ("name", "path"), [*FILES, *SESSIONS], ids=[*IDS, *(f"session-{name}" for name, _ in SESSIONS)]
+)
+def test_what_is_fewer_is_on_the_receipt(name, path):
+    for transcript in transcripts.get(name).read(path.read_bytes(), origin(path)):
+        for target in BOTH:
+            if target == name:
+                continue
+            file_format = transcripts.get(target)
+            written = file_format.write(transcript)
+            path_of = transcript.thread.path()
+            entries = transcript.thread.entries if file_format.tree else chosen_history(path_of, file_format.history)
+            given = counted([entry.message for entry in entries if not is_record(entry)])
+            found = counted(
+                [
+                    entry.message
+                    for each in file_format.read(written.body)
+                    for entry in each.thread.entries
+                    if not is_record(entry)
+                ]
+            )
+            named = " ".join(loss.what.lower() for loss in written.losses)
+            silent = {kind: (count, found[kind]) for kind, count in given.items() if found[kind] < count}
+            silent = {kind: each for kind, each in silent.items() if not any(word in named for word in WORDS[kind])}
+            assert silent == {}, (target, silent, written.losses)
+
+
+@pytest.mark.law(5)
+@pytest.mark.parametrize("target", [*BOTH, "hf_sts"])
+@pytest.mark.parametrize("empty", [p.user(), p.assistant()], ids=["user", "assistant"])
+def test_a_message_without_content_is_written_or_on_the_receipt(target, empty):
+    said = [p.user("a"), p.assistant("b"), empty, p.user("c"), p.assistant("d")]
+    timed = [each.replace(sent_at=1_767_323_045_000 + place) for place, each in enumerate(said)]
+    file_format = transcripts.get(target)
+    written = file_format.write(transcript_of(timed))
+    if any(loss.message == 2 for loss in written.losses):
+        return
+    assert file_format.reading is None or [
+        entry.message.role
+        for each in file_format.read(written.body)
+        for entry in each.thread.entries
+        if not is_record(entry)
+    ] == [each.role for each in said]

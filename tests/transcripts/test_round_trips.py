@@ -1,0 +1,90 @@
+"""There and back: what a format with a free slot was given, it gives back as it was (docs/spec/dialects.md#17.4)."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from palaver import transcripts
+from palaver.core.messages import FlushMarker, RescueMarker
+from palaver.core.pairs import tied
+from palaver.threads.accounting import usage_once
+from palaver.transcripts.extension_slot import without_records
+from palaver.transcripts.writer import is_record
+from tests.transcripts.samples import FILES, IDS, origin
+
+CARRYING = (
+    "acp",
+    "ag_ui",
+    "claude_code",
+    "codex",
+    "gemini_cli",
+    "langchain",
+    "opencode",
+    "otel_genai",
+    "pi",
+    "qwen_code",
+    "vercel_ui",
+)
+"""The transcript formats with a place for data of others in every message."""
+
+UNMARKED = frozenset(("ag_ui", "langchain", "otel_genai"))
+"""Those that have nothing a marker could be, and say so in their receipt. LangChain has one of several."""
+
+PAIRS = [
+    pytest.param(name, path, target, id=f"{label}-by-{target}")
+    for (name, path), label in zip(FILES, IDS, strict=True)
+    for target in CARRYING
+]
+
+
+def told(transcript, *, marked=True):
+    """What a conversation says, ids and times aside; a result that names no call has the id of the one it is of."""
+    messages = [
+        structs.replace(without_records(entry.message), id=None, sent_at=None)
+        for entry in transcript.thread.path()
+        if not is_record(entry) and (marked or not isinstance(entry.message, FlushMarker | RescueMarker))
+    ]
+    ties = tied(messages)
+    return [each.replace(tool_call_id=ties[place]) if place in ties else each for place, each in enumerate(messages)]
+
+
+@pytest.mark.law(5)
+@pytest.mark.parametrize(("name", "path", "by"), PAIRS)
+def test_what_was_carried_comes_back(name, path, by):
+    """By way of another transcript format, and from there into its own: the same messages."""
+    file_format, other = transcripts.get(name), transcripts.get(by)
+    for transcript in file_format.read(path.read_bytes(), origin(path)):
+        marked = by not in UNMARKED
+        said = told(transcript, marked=marked)
+        if not said:
+            continue
+        written = other.write(transcript, history="all")
+        (back,) = other.read(written.body)
+        assert told(back, marked=marked) == said
+        markers = [entry for entry in transcript.thread.path() if isinstance(entry.message, RescueMarker)]
+        if markers and not marked:
+            assert [loss.what for loss in written.losses].count("rescue") == len(markers)
+        home = file_format.write(back, history="all")
+        if name not in CARRYING:
+            continue
+        again = file_format.read(home.body)
+        assert [told(each, marked=name not in UNMARKED and marked) for each in again] == [
+            told(back, marked=name not in UNMARKED and marked)
+        ]
+
+
+@pytest.mark.parametrize(("name", "path", "by"), PAIRS)
+def test_an_answer_costs_once_by_whatever_way_it_came(name, path, by):
+    """Compactions keep copies of answers; a copy costs nothing."""
+    file_format, other = transcripts.get(name), transcripts.get(by)
+    for transcript in file_format.read(path.read_bytes(), origin(path)):
+        if not told(transcript):
+            continue
+        (back,) = other.read(other.write(transcript, history="all").body)
+        first, second = (
+            usage_once(message.replace(id=None) for message in told(each)).total for each in (transcript, back)
+        )
+        assert first == second
