@@ -19,7 +19,7 @@ from tests.folding import run_over
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile(
     "ci",
-    max_examples=100,
+    max_examples=50,
     deadline=None,  # a busy machine is not a bug
     derandomize=True,
     print_blob=True,

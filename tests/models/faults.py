@@ -167,7 +167,10 @@ def streams(
     content_type: str = "text/event-stream",
     **headers: str,
 ) -> Step:
-    """A stream of frames; a number is a pause in seconds, an event one until it is set. Then it may `close` in order, `reset`, or `stall`."""
+    """A stream of frames, with pauses: of a number of seconds, or until an event is set.
+
+    Then it may `close` in order, `reset`, or `stall`.
+    """
 
     def step(connection: Connection) -> None:
         connection.head(200, {"content-type": content_type, "transfer-encoding": "chunked", **headers})
