@@ -21,7 +21,8 @@ SPREAD := -n $(PROCESSES) --dist worksteal
 PIP := -m pip --disable-pip-version-check -qq install
 
 # What the user's shell may carry and would change what is installed or what is run.
-unexport PYTHONHOME PYTHONPATH PYTHONOPTIMIZE PYTHONWARNINGS VIRTUAL_ENV
+# Without bytecode every process, of which the tests start hundreds, compiles all that it imports.
+unexport PYTHONHOME PYTHONPATH PYTHONOPTIMIZE PYTHONWARNINGS PYTHONDONTWRITEBYTECODE VIRTUAL_ENV
 unexport PIP_CONSTRAINT PIP_DRY_RUN PIP_NO_DEPS PIP_PREFIX PIP_PYTHON PIP_REQUIREMENT PIP_ROOT PIP_TARGET
 export PIP_USER := 0
 
