@@ -16,10 +16,13 @@ PEERS_PY := $(PEERS_VENV)/bin/python
 NODE := $(shell command -v npm)
 # Tests that talk to servers and processes wait more than they compute: one process more than there are cores.
 PROCESSES := $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? cores + 1 : 4)))
+# A worker takes tests that stand together, which share what their folder sets up, and then those of a slower one.
+SPREAD := -n $(PROCESSES) --dist worksteal
 PIP := -m pip --disable-pip-version-check -qq install
 
 # What the user's shell may carry and would change what is installed or what is run.
-unexport PYTHONHOME PYTHONPATH PYTHONOPTIMIZE PYTHONWARNINGS VIRTUAL_ENV
+# Without bytecode every process, of which the tests start hundreds, compiles all that it imports.
+unexport PYTHONHOME PYTHONPATH PYTHONOPTIMIZE PYTHONWARNINGS PYTHONDONTWRITEBYTECODE VIRTUAL_ENV
 unexport PIP_CONSTRAINT PIP_DRY_RUN PIP_NO_DEPS PIP_PREFIX PIP_PYTHON PIP_REQUIREMENT PIP_ROOT PIP_TARGET
 export PIP_USER := 0
 
@@ -35,14 +38,14 @@ demo: $(VENV)/.runtime ## show a rich conversation and convert it to every wire
 	@$(PY) demo/demo.py $(ARGS)
 
 test: $(VENV)/.dev ## run the tests (ARGS="tests/core -k usage" for some of them)
-	@$(PY) -m pytest -n $(PROCESSES) $(ARGS)
+	@$(PY) -m pytest $(SPREAD) $(ARGS)
 
 test-changed: $(VENV)/.dev ## run the tests that a change needs (BASE=REV for what differs from REV; main by default)
 	@tests=$$($(PY) tools/changed_tests.py --base $(BASE)) && \
-	if [ -n "$$tests" ]; then $(PY) -m pytest -n $(PROCESSES) $(ARGS) $$tests; else echo "nothing changed since $(BASE)"; fi
+	if [ -n "$$tests" ]; then $(PY) -m pytest $(SPREAD) $(ARGS) $$tests; else echo "nothing changed since $(BASE)"; fi
 
 test-long: $(VENV)/.dev ## run the tests that take minutes: crashes by the hundred, large threads
-	@$(PY) -m pytest -n $(PROCESSES) -m long $(ARGS)
+	@$(PY) -m pytest $(SPREAD) -m long $(ARGS)
 
 test-peers: $(PEERS_VENV)/.peers ## let the programs' own packages read what we write (ARGS="-k langchain" for one)
 	@if [ -n "$(NODE)" ] && [ ! -d tests/transcripts/peers/node_modules ]; then \

@@ -7,17 +7,19 @@ With `PALAVER_REQUIRE_SERVERS=1` a run fails when a test marked `server` was ski
 """
 
 import gc
+import inspect
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.corpus import exchanges
+from tests.corpus import folded
+from tests.folding import run_over
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile(
     "ci",
-    max_examples=100,
+    max_examples=50,
     deadline=None,  # a busy machine is not a bug
     derandomize=True,
     print_blob=True,
@@ -29,17 +31,41 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 _skipped_servers: list[str] = []
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--recording", default="", help="of the recorded traffic, only what has this in its name")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that asks for `exchange` gets every recording, or those of `recorded(wire, has=kind)`."""
     if "exchange" in metafunc.fixturenames:
         mark = metafunc.definition.get_closest_marker("recorded")
-        metafunc.parametrize("exchange", exchanges(*mark.args, **mark.kwargs) if mark else exchanges())
+        args, kwargs = (mark.args, mark.kwargs) if mark else ((), {})
+        recording = metafunc.config.getoption("--recording")
+        metafunc.parametrize("exchange", folded(*args, **kwargs, recording=recording))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A case over recordings calls its test for each of them."""
+    recordings = pyfuncitem.funcargs.get("exchange")
+    if recordings is None:
+        return None
+    test = pyfuncitem.obj
+    others = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters if name != "exchange"}
+    run_over(test, "exchange", ((each.name, each) for each in recordings), others)
+    return True
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """What is collected stays: to look for garbage in it took a third of the time."""
+    gc.disable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fifty thousand tests are a heap that no collection need walk again: tests that collect garbage took a second."""
+    """Twenty thousand tests are a heap that no collection need walk again: tests that collect garbage took a second."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -5,12 +5,16 @@ Nothing of it is copied here, so a checkout without it skips the tests that read
 
 A test asks for the fixture `exchange` and gets every recording;
 `@pytest.mark.recorded("ollama_chat")` narrows it to some wires.
+One case of a test runs over `FOLD` recordings of one wire, because a case costs more than most of what it tests.
+Each recording that fails is named, and the others run all the same.
+`--recording PART` runs those that have PART in their name.
 """
 
 import json
 import os
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS = Path(os.environ.get("PALAVER_CORPUS") or ROOT.parent / "shared" / "corpus")
+FOLD = 100
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,10 @@ class Exchange:
     @property
     def wire(self) -> str:
         return self.file.parent.name
+
+    @property
+    def name(self) -> str:
+        return f"{self.wire}/{self.file.stem}"
 
     @cached_property
     def record(self) -> dict[str, Any]:
@@ -49,18 +58,40 @@ def _holds(file: Path, what: str) -> bool:
 
 
 @cache
+def _files() -> tuple[Path, ...]:
+    return tuple(sorted((CORPUS / "wires").glob("*/*.json")))
+
+
+@cache
 def _holding(what: str) -> frozenset[Path]:
-    return frozenset(file for file in (CORPUS / "wires").glob("*/*.json") if _holds(file, what))
+    return frozenset(file for file in _files() if _holds(file, what))
 
 
 def exchanges(*wires: str, has: str | tuple[str, ...] = ()) -> list[Any]:
     """Parameters for a test over the recordings of these wires, or of all; `has` names what they must be."""
-    files = sorted((CORPUS / "wires").glob("*/*.json"))
-    chosen = [file for file in files if not wires or file.parent.name in wires]
-    kinds = (has,) if isinstance(has, str) else has
-    chosen = [file for file in chosen if not kinds or any(file in _holding(kind) for kind in kinds)]
+    chosen = _chosen(*wires, has=has)
+    return [pytest.param(each, id=each.name) for each in chosen] or [_absent(*wires)]
+
+
+def folded(*wires: str, has: str | tuple[str, ...] = (), recording: str = "") -> list[Any]:
+    """The same in lists, each of at most `FOLD` recordings of one wire; `recording` is a part of their names."""
+    chosen = [each for each in _chosen(*wires, has=has) if recording in each.name]
     if not chosen:
-        name = "-".join(["no-corpus", *wires])
-        reason = "the recorded corpus is absent; PALAVER_CORPUS names its folder"
-        return [pytest.param(None, id=name, marks=pytest.mark.skip(reason=reason))]
-    return [pytest.param(Exchange(file), id=f"{file.parent.name}/{file.stem}") for file in chosen]
+        return [_absent(*wires)]
+    params: list[Any] = []
+    for wire, every in groupby(chosen, key=lambda each: each.wire):
+        of_wire = list(every)
+        starts = range(0, len(of_wire), FOLD)
+        params.extend(pytest.param(of_wire[start : start + FOLD], id=f"{wire}-{start}") for start in starts)
+    return params
+
+
+def _chosen(*wires: str, has: str | tuple[str, ...] = ()) -> list[Exchange]:
+    files = [file for file in _files() if not wires or file.parent.name in wires]
+    kinds = (has,) if isinstance(has, str) else has
+    return [Exchange(file) for file in files if not kinds or any(file in _holding(kind) for kind in kinds)]
+
+
+def _absent(*wires: str) -> Any:
+    reason = "the recorded corpus is absent; PALAVER_CORPUS names its folder"
+    return pytest.param(None, id="-".join(["no-corpus", *wires]), marks=pytest.mark.skip(reason=reason))

@@ -138,7 +138,7 @@ async def test_reads_begin_before_the_stream_ends_and_each_call_runs_once():
             await anyio.wait_all_tasks_blocked()
             at_finish.extend(world.log)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         run = await _agent(world, _script(), pace).run("Go.")
     assert (run.outcome, run.text) == ("completed", "Done.")
     assert sorted(at_finish) == sorted(['look a {"at":  "a"}', "looked a", 'look b { "at":"b" }', "looked b"])
@@ -162,7 +162,7 @@ async def test_reads_begin_before_the_stream_ends_on_every_wire(wire):
         connection.head(200, {"content-type": kind_of(wire, stream=True), "transfer-encoding": "chunked"})
         for frame in told[:cut]:
             connection.chunk(frame)
-        early.append(looked.wait(5))
+        early.append(looked.wait(60))
         for frame in told[cut:]:
             connection.chunk(frame)
         connection.send(b"0\r\n\r\n")
@@ -334,7 +334,7 @@ async def test_a_run_that_waits_ends_what_began_early_and_whoever_goes_on_reads_
     world = World()
     world.gates["a"] = anyio.Event()
     agent = _agent(world, _script(), _at_once, policy={"note": "ask"})
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         run = await agent.run("Go.")
     assert run.outcome == "waiting"
     assert world.log[-1] == "cancelled a"

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from palaver.agent import tool_output
+from tests.folding import over
 
 SAMPLES = {
     "CR": "\r",
@@ -43,8 +44,8 @@ def joined(one, other):
     )
 
 
-@pytest.mark.parametrize("one", SAMPLES)
 @pytest.mark.parametrize("other", SAMPLES)
+@over("one", SAMPLES)
 def test_pairs_follow_the_annex(one, other):
     assert tool_output.count(SAMPLES[one] + SAMPLES[other]) == (1 if joined(one, other) else 2)
     marked = tool_output.count(SAMPLES[one] + "\u0308" + SAMPLES[other])

@@ -291,12 +291,16 @@ def test_ctrl_c_leaves_what_was_imported_and_the_next_call_goes_on(tmp_path, kep
 
 
 @pytest.mark.recorded("openai_chat", "anthropic_messages")
-def test_every_recording_can_be_imported_and_exported_to_its_wire(run, exchange, kept, location):
+def test_every_recording_can_be_imported_and_exported_to_its_wire(run, exchange, tmp_path, monkeypatch):
+    location = tmp_path / f"{exchange.file.stem}.db"
+    monkeypatch.setenv("PALAVER_STORE", str(location))
     done = run("import", exchange.file, "--from", exchange.wire)
     if done.code:
         assert "the stream" in done.err or "error" in done.err
         return
-    for info in kept(lambda store: list(store.threads())):
+    with open_store(location) as store:
+        threads = list(store.threads())
+    for info in threads:
         exported = run("export", info.id, "--as", exchange.wire, "--losses", "json")
         assert exported.code == 0
         json.loads(exported.out)

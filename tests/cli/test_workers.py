@@ -35,7 +35,7 @@ async def test_no_worker_is_started_again_while_the_others_end(tmp_path):
     workers._command = [sys.executable, "-c", FIRST, str(log)]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(workers.run)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             while not log.exists() or log.read_text() != 2 * "began\n":  # noqa: ASYNC110 (nobody tells)
                 await anyio.sleep(0.01)
         await anyio.sleep(0.3)

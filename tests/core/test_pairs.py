@@ -11,6 +11,7 @@ from palaver import wires
 from palaver.core.pairs import TIED, tied
 from palaver.threads import repair
 from palaver.wires._engine.encoder import RequestEncoder
+from tests.folding import over
 
 pytestmark = pytest.mark.finding("F-18")
 
@@ -74,8 +75,8 @@ def test_every_wire_sends_such_a_result_as_the_answer(target):
     assert [(loss.what, loss.message) for loss in encoded.losses if loss.why == TIED] == [("tool result", 2)]
 
 
-@pytest.mark.parametrize("case", GROWN)
 @pytest.mark.parametrize("target", TARGETS)
+@over("case", GROWN)
 def test_appended_messages_encode_as_the_whole_request_does(target, case):
     messages = [*CASES[case][0], p.assistant("So."), USER, calls(call("c9")), result("weather"), p.assistant("So.")]
     wire = wires.get(target)

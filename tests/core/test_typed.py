@@ -34,6 +34,7 @@ from palaver.core.messages import MESSAGE_CLASSES
 from palaver.core.value import Value
 from palaver.testing import ill_typed
 from palaver.threads import Thread
+from tests.folding import over
 
 FACTORIES = (palaver.system, palaver.developer, palaver.user, palaver.assistant, palaver.tool, palaver.rescue)
 ODD = list(ill_typed.ill_typed())
@@ -130,7 +131,7 @@ def test_lists_and_enums_become_plain_values():
 
 
 @pytest.mark.finding("F-01")
-@pytest.mark.parametrize(("place", "message"), ODD, ids=[place for place, _ in ODD])
+@over("place, message", ODD, ids=[place for place, _ in ODD])
 def test_every_field_of_a_wrong_type_is_refused_at_every_door(place, message):
     thread = Thread()
     with pytest.raises(MessageError, match=r"messages\[0\]: \w+: "):

@@ -162,14 +162,22 @@ def says(body: object, status: int = 200, *, content_type: str = "application/js
 
 
 def streams(
-    *frames: bytes | float, end: str = "close", content_type: str = "text/event-stream", **headers: str
+    *frames: bytes | float | threading.Event,
+    end: str = "close",
+    content_type: str = "text/event-stream",
+    **headers: str,
 ) -> Step:
-    """A stream of frames; a number is a pause in seconds. Then it may `close` in order, `reset`, or `stall`."""
+    """A stream of frames, with pauses: of a number of seconds, or until an event is set.
+
+    Then it may `close` in order, `reset`, or `stall`.
+    """
 
     def step(connection: Connection) -> None:
         connection.head(200, {"content-type": content_type, "transfer-encoding": "chunked", **headers})
         for frame in frames:
-            if isinstance(frame, bytes):
+            if isinstance(frame, threading.Event):
+                frame.wait(60)
+            elif isinstance(frame, bytes):
                 connection.chunk(frame)
             else:
                 connection.stall(frame)

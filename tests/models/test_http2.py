@@ -69,7 +69,7 @@ async def test_only_its_own_stream_is_reset(anyio_backend):
             model = at(url, http=http)
             async with model.session().ask(HI) as answer:
                 await anext(answer)
-            assert await anyio.to_thread.run_sync(lambda: server.was_reset.wait(1))
+            assert await anyio.to_thread.run_sync(lambda: server.was_reset.wait(60))
             _, reply = await told(model)
         listener.shutdown(socket.SHUT_RDWR)
         thread.join()

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import anyio
@@ -263,11 +264,13 @@ async def test_a_body_that_cannot_be_encoded_leaves_the_session_usable(anyio_bac
 
 
 async def test_events_come_as_they_arrive(anyio_backend):
-    with serve(streams(delta("Hel"), 0.5, *HELLO[1:])) as server:
+    told_three = threading.Event()
+    with serve(streams(delta("Hel"), told_three, *HELLO[1:])) as server:
         async with at(server.url).session().ask(HI) as answer:
             assert answer.so_far.message.text == "Hel"
-            with anyio.fail_after(0.3):
+            with anyio.fail_after(30):  # the rest is sent when these were read
                 first = [await anext(answer) for _ in range(3)]
+            told_three.set()
             assert first[2].text == "Hel"
             reply = await answer.finish()
             rest = [event async for event in answer]
@@ -366,7 +369,7 @@ async def test_leaving_closes_the_connection(way, anyio_backend):
                 await leave(scope)
         except KeyError:
             assert way == "raise"
-        left = await anyio.to_thread.run_sync(lambda: server.left.wait(1))
+        left = await anyio.to_thread.run_sync(lambda: server.left.wait(60))
     assert left
 
 
@@ -374,9 +377,9 @@ async def test_being_cancelled_while_waiting_closes_the_connection(anyio_backend
     with serve(streams(end="stall")) as server:
         async with anyio.create_task_group() as group:
             group.start_soon(told, at(server.url))
-            assert await anyio.to_thread.run_sync(lambda: server.arrived.wait(5))
+            assert await anyio.to_thread.run_sync(lambda: server.arrived.wait(60))
             group.cancel_scope.cancel()
-        assert await anyio.to_thread.run_sync(lambda: server.left.wait(1))
+        assert await anyio.to_thread.run_sync(lambda: server.left.wait(60))
     assert len(server.asked) == 1
 
 
@@ -402,7 +405,7 @@ async def test_an_endless_answer_is_not_read_ahead(anyio_backend):
             held = server.sent
             await anyio.sleep(0.1)
             assert server.sent == held < 20_000_000
-        assert await anyio.to_thread.run_sync(lambda: server.left.wait(1))
+        assert await anyio.to_thread.run_sync(lambda: server.left.wait(60))
 
 
 @pytest.mark.row("KAI-22")

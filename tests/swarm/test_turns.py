@@ -263,7 +263,7 @@ async def test_tools_are_asked_at_once_whether_they_are_offered_and_stand_in_the
 
     a = agent("A", tools=[offered("one"), silent, offered("two")])
     async with at_work(a) as it:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await it.session.complete("hi")
     assert [tool.name for tool in a.model.asked[0].tools] == ["one", "silent", "two"]
 

@@ -49,7 +49,7 @@ def sample():
     """Conversations with branches: each message follows one that joined before it, mostly the last one."""
     chance = random.Random(8)
     made = []
-    for _ in range(120):
+    for _ in range(60):
         thread = Thread("0192f0c4-7777-7000-8000-00000000000a")
         ids = []
         for place, message in enumerate(chance.choices(messages(), k=chance.randint(1, 6))):

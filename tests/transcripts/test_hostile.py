@@ -17,6 +17,7 @@ from palaver.core.messages import AssistantMessage
 from palaver.store.sqlite import SQLiteStore
 from palaver.threads.accounting import usage_once
 from palaver.transcripts.conversation import transcript_of
+from tests.folding import over
 from tests.transcripts.samples import FILES, IDS, origin
 
 NAMES = transcripts.names()
@@ -110,7 +111,7 @@ def test_trap_9_results_without_calls_and_calls_without_results_are_a_conversati
     assert stays(name, written.body)
 
 
-@pytest.mark.parametrize("data", [b"", b"\n", b"\n\n", b"{}", b"[]", b"null", b"{}\n{}\n", b" ", b"\xef\xbb\xbf", b"0"])
+@over("data", [b"", b"\n", b"\n\n", b"{}", b"[]", b"null", b"{}\n{}\n", b" ", b"\xef\xbb\xbf", b"0"])
 @every_format
 def test_trap_9_a_file_that_holds_nothing_is_read(name, data):
     stays(name, data)
@@ -137,7 +138,7 @@ STRINGS = (
 )
 
 
-@pytest.mark.parametrize("odd", [*NUMBERS, *(f'"{text}"' for text in STRINGS), '{"a":1,"a":2}', "[[],{}]", "null"])
+@over("odd", [*NUMBERS, *(f'"{text}"' for text in STRINGS), '{"a":1,"a":2}', "[[],{}]", "null"])
 @every_format
 def test_traps_11_to_13_and_16_a_value_stays_as_it_was_written(name, odd):
     """Numbers, escapes, line separators, keys that stand twice: put in the place of any value, they are kept."""
@@ -197,7 +198,7 @@ TIMES = ('"2026-01-02T03:04:05.678Z"', '"2026-01-02T03:04:05"', "1767323045", "1
 ODD_TIMES = ("1767323045678000000", '"yesterday"', '""', "-1", "1e300", "1e400", "null", "[]", "true", str(10**30))
 
 
-@pytest.mark.parametrize("time", [*TIMES, *ODD_TIMES])
+@over("time", [*TIMES, *ODD_TIMES])
 @every_format
 def test_trap_17_a_time_of_any_kind_is_read_or_passed_over(name, time):
     data = a_file(name)
@@ -208,9 +209,7 @@ def test_trap_17_a_time_of_any_kind_is_read_or_passed_over(name, time):
             stays(name, data[:start] + time.encode() + b',"palaver-odd":' + data[start:])
 
 
-@pytest.mark.parametrize(
-    "arguments", ["{}", "", "[1]", '"text"', "{broken", '{"a":1,"a":2}', '{ "a" : 5e-06 }', "{\n}"]
-)
+@over("arguments", ["{}", "", "[1]", '"text"', "{broken", '{"a":1,"a":2}', '{ "a" : 5e-06 }', "{\n}"])
 @pytest.mark.parametrize("name", BYTES)
 def test_trap_18_arguments_of_any_kind_are_written_and_read(name, arguments):
     file_format = transcripts.get(name)

@@ -18,6 +18,7 @@ from palaver.threads.thread import MAIN, Entry, Thread
 from palaver.transcripts.conversation import COMPACTION, Transcript, hidden_before, transcript_of
 from palaver.transcripts.openai_agents import database
 from palaver.transcripts.writer import is_record
+from tests.folding import over
 from tests.transcripts.samples import FILES, IDS
 
 WRITTEN = [name for name in transcripts.names() if transcripts.get(name).rendering is not None]
@@ -170,8 +171,8 @@ def test_branches_are_on_the_receipt_of_a_database(tmp_path):
 
 @pytest.mark.law(5)
 @pytest.mark.finding("S-01")
-@pytest.mark.parametrize("target", READ)
 @pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
+@over("target", READ)
 def test_what_a_file_holds_is_in_another_or_on_its_receipt(name, path, target):
     """A text of a message, a title and records of a file of one format, written in another."""
     if name == target:

@@ -118,7 +118,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(message=MESSAGES)
 def test_what_was_carried_makes_any_message_whole_again(name, message):
     """Export and import give the same message, but for what the receipt says is gone for good."""
@@ -133,7 +133,7 @@ def test_what_was_carried_makes_any_message_whole_again(name, message):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(message=MESSAGES)
 def test_what_is_not_carried_is_named(name, message):
     file_format = transcripts.get(name)

@@ -13,6 +13,7 @@ from palaver.core.pairs import tied
 from palaver.threads.accounting import usage_once
 from palaver.transcripts.extension_slot import without_records
 from palaver.transcripts.writer import is_record
+from tests.folding import over
 from tests.transcripts.samples import FILES, IDS, origin
 
 CARRYING = (
@@ -33,11 +34,7 @@ CARRYING = (
 UNMARKED = frozenset(("ag_ui", "langchain", "otel_genai"))
 """Those that have nothing a marker could be, and say so in their receipt. LangChain has one of several."""
 
-PAIRS = [
-    pytest.param(name, path, target, id=f"{label}-by-{target}")
-    for (name, path), label in zip(FILES, IDS, strict=True)
-    for target in CARRYING
-]
+every_file = pytest.mark.parametrize(("name", "path"), FILES, ids=IDS)
 
 
 def told(transcript, *, marked=True):
@@ -52,7 +49,8 @@ def told(transcript, *, marked=True):
 
 
 @pytest.mark.law(5)
-@pytest.mark.parametrize(("name", "path", "by"), PAIRS)
+@every_file
+@over("by", CARRYING)
 def test_what_was_carried_comes_back(name, path, by):
     """By way of another transcript format, and from there into its own: the same messages."""
     file_format, other = transcripts.get(name), transcripts.get(by)
@@ -76,7 +74,8 @@ def test_what_was_carried_comes_back(name, path, by):
         ]
 
 
-@pytest.mark.parametrize(("name", "path", "by"), PAIRS)
+@every_file
+@over("by", CARRYING)
 def test_an_answer_costs_once_by_whatever_way_it_came(name, path, by):
     """Compactions keep copies of answers; a copy costs nothing."""
     file_format, other = transcripts.get(name), transcripts.get(by)

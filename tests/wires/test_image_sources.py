@@ -15,6 +15,7 @@ from palaver.core.parts import Blob, FileId, Inline, Url
 from palaver.models.scripted import ScriptedModel
 from palaver.store.sqlite import SQLiteStore
 from palaver.testing import rules
+from tests.folding import over
 
 pytestmark = [pytest.mark.row("DAS-08"), pytest.mark.finding("F-50")]
 
@@ -43,8 +44,8 @@ CARRIED = {
 """What each wire takes, by its provider's document (docs/spec/wires.md#9)."""
 
 
-@pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("target", TARGETS)
+@over("kind", SOURCES)
 def test_an_image_is_in_its_place_or_on_the_receipt(target: str, kind: str) -> None:
     wire, _, variant = target.partition(":")
     source, sign = SOURCES[kind]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import palaver as p
 from palaver import wires
 from palaver.testing import rules
+from tests.folding import over
 from tests.wires.histories import results_of
 
 TARGETS = [*wires.names(), *(f"openai_chat:{name}" for name in wires.variants("openai_chat"))]
@@ -26,9 +28,8 @@ def sent(target: str, *messages: p.Message) -> tuple[str, list[p.Loss]]:
 
 
 @pytest.mark.finding("F-31")
-@pytest.mark.parametrize("url", LOCAL)
-@pytest.mark.parametrize("cls", MEDIA)
 @pytest.mark.parametrize("target", TARGETS)
+@over("cls, url", itertools.product(MEDIA, LOCAL))
 def test_an_address_that_no_provider_fetches_is_dropped(target: str, cls: type[p.Image], url: str):
     for typed in (TYPES[cls], None):
         medium = cls(p.Url(url), typed).replace(provider={target.partition(":")[0]: {"x": 1}})
@@ -38,8 +39,8 @@ def test_an_address_that_no_provider_fetches_is_dropped(target: str, cls: type[p
 
 
 @pytest.mark.finding("F-31")
-@pytest.mark.parametrize("url", LOCAL)
 @pytest.mark.parametrize("target", TARGETS)
+@over("url", LOCAL)
 def test_an_address_in_a_tool_result_is_dropped(target: str, url: str):
     calls = p.assistant(tool_calls=[p.tool_call("f", {}, id="c12345678")])
     result = p.tool(p.Image(p.Url(url), "image/png"), tool_call_id="c12345678")
@@ -49,9 +50,8 @@ def test_an_address_in_a_tool_result_is_dropped(target: str, url: str):
 
 
 @pytest.mark.finding("F-31")
-@pytest.mark.parametrize("data", ["!!!not", "a", "aGk=!", "aG k=\u00e9"])
-@pytest.mark.parametrize("cls", MEDIA)
 @pytest.mark.parametrize("target", TARGETS)
+@over("cls, data", itertools.product(MEDIA, ["!!!not", "a", "aGk=!", "aG k=\u00e9"]))
 def test_text_that_is_no_base64_is_dropped(target: str, cls: type[p.Image], data: str):
     _, losses = sent(target, p.user("see", cls(p.Inline(data), TYPES[cls])))
     assert [loss.kind for loss in losses if loss.part == 1] == ["dropped"]

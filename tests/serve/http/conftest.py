@@ -43,7 +43,7 @@ class Office:
 
     async def reader(self, client):
         """Wait until somebody reads the events of a client, and give the subscription."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             while True:
                 for each in self.live.bus._open:
                     if each.where.client == client:

@@ -139,7 +139,7 @@ async def test_more_than_there_is_room_for_is_refused_while_all_are_answered():
         streams = [await connected(url) for _ in range(2)]
         for each in streams:
             await each.send(HEALTH + b"Connection: close\r\n\r\n")
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             for _ in streams:
                 await arrived.acquire()
         async with await connected(url) as late:

@@ -29,7 +29,7 @@ async def test_whoever_hands_something_in_when_the_desk_closes_is_told(server):
         except ClosedError as error:
             raised.append(error)
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with (
             LocalBus() as bus,
             anyio.create_task_group() as tasks,

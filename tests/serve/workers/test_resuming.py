@@ -77,7 +77,7 @@ def swarm(called, **more):
 
 async def answered(store, described):
     async with described.start(store=store) as live, live.session("ann") as session:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             return await session.complete("hello", {"page": 3}, run=RUN)
 
 
