@@ -108,7 +108,7 @@ def _says(fitted: Message, given: Message, context: Context, index: int) -> bool
 def lose_fields(fields: Fields, why: str, context: Context, index: int | None, part: int | None = None) -> None:
     """Name the fields of a message or part that have no place; hints and fields that say nothing are no loss."""
     for key, raw in json_fields.visible(fields).items():
-        if not says_nothing(raw) and (path := json_fields.named(key, raw)) is not None:
+        for path, _ in () if says_nothing(raw) else json_fields.fields_of(key, raw):
             context.lose("dropped", path, why, index, part)
 
 

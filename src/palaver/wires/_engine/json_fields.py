@@ -251,8 +251,48 @@ def foreign(value: Value, wire: str) -> Iterator[tuple[str, str, Raw]]:
                 if key in _AROUND and jsontext.kind(item) == "an object":
                     around = jsontext.fields(item).items()
                     yield from ((name, each, found) for each, found in around if each not in _FRAMING and found != NULL)
-                elif key[:2] != "@@" and item != NULL and (path := named(key, item)) is not None:
-                    yield name, path, item
+                elif key[:2] != "@@" and item != NULL:
+                    yield from ((name, path, found) for path, found in fields_of(key, item))
+
+
+_TAKEN_APART: Final = frozenset(
+    {
+        "additionalModelRequestFields",
+        "chat_template_kwargs",
+        "file",
+        "function",
+        "functionCall",
+        "functionCallingConfig",
+        "functionResponse",
+        "generationConfig",
+        "image_url",
+        "inferenceConfig",
+        "inputSchema",
+        "input_audio",
+        "json_schema",
+        "options",
+        "outputConfig",
+        "output_config",
+        "reasoning",
+        "source",
+        "stream_options",
+        "text",
+        "thinking",
+        "thinkingConfig",
+        "toolConfig",
+    }
+)
+"""Objects that decoders read field by field: what is kept of one is what had no neutral place, and not the whole."""
+
+
+def fields_of(key: str, item: Raw) -> Iterator[tuple[str, Raw]]:
+    """Name what is kept under ``key``, with its value: field by field where a decoder took the object apart."""
+    if key in _TAKEN_APART and jsontext.kind(item) == "an object":
+        for name, value in jsontext.fields(item).items():
+            if name not in _FRAMING and value != NULL:
+                yield from ((f"{key}.{path}", found) for path, found in fields_of(name, value))
+    elif (path := named(key, item)) is not None:
+        yield path, item
 
 
 def named(key: str, item: Raw) -> str | None:

@@ -105,8 +105,9 @@ def _known(  # noqa: PLR0917 (fields, what may stay, and where a loss is)
     for key, raw in rest.items():
         if key[:2] == "@@" or key in taken:
             left[key] = raw
-        elif (path := json_fields.named(key, raw)) is not None:
-            context.lose("dropped", path, f"a field of {vendor}", index, part)
+        else:
+            for path, _ in json_fields.fields_of(key, raw):
+                context.lose("dropped", path, f"a field of {vendor}", index, part)
     return left
 
 
