@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 import palaver as p
 from palaver import wires
 from palaver.testing import rules
+from palaver.wires._engine import metadata
 from palaver.wires._engine.capabilities import MetadataRule
 from tests.wires.histories import histories
 
@@ -28,9 +29,9 @@ FIELDS = {
 VARIANTS = [f"{name}:{variant}" for name in wires.names() for variant in wires.variants(name)]
 
 
-def encoded(name: str, *metadata: dict[str, Any], allow: Any = (), **provider: Any) -> tuple[Any, list[str]]:
+def encoded(name: str, *found: dict[str, Any], allow: Any = (), **provider: Any) -> tuple[Any, list[str]]:
     """The field of a body that holds metadata, and what the receipt says of it."""
-    messages = tuple(p.user("hi", metadata=each) for each in metadata)
+    messages = tuple(p.user("hi", metadata=each) for each in found)
     base = name.partition(":")[0]
     stored = {"store": True} if base == "openai_chat" else {}
     request = p.Request(messages, "m").replace(provider={base: {**stored, **provider}})
@@ -191,3 +192,57 @@ def test_a_growing_request_says_what_is_encoded_at_once(name: str) -> None:
 def test_every_rule_is_of_a_documented_field() -> None:
     found = {name: wires.get(name).capabilities.metadata for name in wires.names()}
     assert {name: rule.field for name, rule in found.items() if isinstance(rule, MetadataRule)} == FIELDS
+
+
+CARRIED = {
+    "openai_chat": {"messages": [{"role": "user", "content": "hi"}], "metadata": {"user_id": "u", "ticket": "9"}},
+    "openai_responses": {"input": "hi", "metadata": {"user_id": "u", "ticket": "9"}},
+    "anthropic_messages": {
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_tokens": 9,
+        "metadata": {"user_id": "u", "ticket": "9"},
+    },
+    "google_generate": {
+        "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
+        "labels": {"user_id": "u", "ticket": "9"},
+    },
+    "bedrock_converse": {
+        "messages": [{"role": "user", "content": [{"text": "hi"}]}],
+        "requestMetadata": {"user_id": "u", "ticket": "9"},
+    },
+}
+"""Bodies whose own metadata are those of the whole request."""
+
+
+@pytest.mark.finding("F-05")
+@pytest.mark.parametrize("target", wires.names())
+@pytest.mark.parametrize("source", CARRIED)
+def test_named_keys_of_a_body_go_to_the_wire_that_has_the_field(source: str, target: str) -> None:
+    request = wires.get(source).decode_request(json.dumps({"model": "m", **CARRIED[source]}))
+    if source == target:
+        assert wires.get(target).encode_request(request, losses="raise").body
+        return
+    if target == "openai_chat":
+        request = request.replace(provider={**request.provider, "openai_chat": {"store": True}})
+    made = wires.get(target).encode_request(request, metadata={"user_id"})
+    lost = [each.why for each in made.losses if each.what.partition(".")[0] in {"metadata", *FIELDS.values()}]
+    field = json.loads(made.body).get(FIELDS.get(target))
+    stays = "'ticket': not among the keys that may leave"
+    if target in FIELDS:
+        assert (field, lost) == ({"user_id": "u"}, [stays])
+    else:
+        assert (field, lost) == (None, [stays, "'user_id': the wire has no field for it"])
+
+
+@pytest.mark.finding("F-05")
+def test_metadata_of_a_body_stand_before_those_of_messages_and_survive_an_append() -> None:
+    request = wires.get("openai_chat").decode_request(json.dumps({"model": "m", **CARRIED["openai_chat"]}))
+    encoder = wires.get("openai_responses").request_encoder(request, metadata={"ticket", "turn"})
+    encoder.append(p.user("more", metadata={"ticket": "of the message", "turn": "2"}))
+    encoder.append(p.assistant("yes"), p.user("and?"))
+    assert json.loads(b"".join(encoder.chunks()))["metadata"] == {"ticket": "9", "turn": "2"}
+
+
+@pytest.mark.finding("F-05")
+def test_the_table_of_fields_is_that_of_the_rules() -> None:
+    assert metadata.FIELDS == FIELDS

@@ -47,7 +47,7 @@ from palaver.core.parts import (
 from palaver.core.surrogates import sayable, sayable_json
 from palaver.core.tools import ProviderTool, Tool
 from palaver.testing.tables import row
-from palaver.wires._engine import json_fields, vendors
+from palaver.wires._engine import json_fields, metadata, vendors
 from palaver.wires._engine.thinking import DYNAMIC
 
 if TYPE_CHECKING:
@@ -480,8 +480,11 @@ def _foreign(request: Request, wire: str, variant: str) -> Iterator[_Said]:
             values.append((message, index, None))
             values += [(part, index, position) for position, part in enumerate(message.content)]
     for value, at, position in values:
-        for _, key, raw in json_fields.foreign(value, wire):
-            yield _Said(key, jsontext.value(raw), at, position, of_tool=isinstance(value, Tool))
+        for other, key, raw in json_fields.foreign(value, wire):
+            field = metadata.FIELDS.get(other)
+            of_caller = value is request and key.partition(".")[0] == field
+            what = "metadata" if of_caller else key
+            yield _Said(what, jsontext.value(raw), at, position, of_tool=isinstance(value, Tool))
         vendor = None if at is None else _vendor(request.messages[at], wire)
         if vendor is not None and vendor != variant and not isinstance(value, Reasoning):
             for key, raw in json_fields.visible(json_fields.native(value, wire)).items():

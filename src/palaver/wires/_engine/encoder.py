@@ -108,6 +108,7 @@ class RequestEncoder:
         self._tail: bytes | None = None
         self._run, self._loose = 0, False  # where the last turn begins, and whether a result there names no call
         self._ties: dict[int, str] = {}
+        self._asked: dict[str, Any] = {}  # metadata of the request itself, which another wire's body held
         self._rebuild()
 
     # -- growing --
@@ -188,7 +189,11 @@ class RequestEncoder:
         self._request = structs.replace(self._request, messages=tuple(self._source))  # the head may look at them
         self._system: list[SystemMessage] = []
         self._kept = self._new_context()
-        self._request = self._kept.request = carried_tools(self._request, self._kept)
+        self._request = carried_tools(self._request, self._kept)
+        if not self._own:
+            self._request, asked = metadata.of_request(self._request, self._wire)
+            self._asked |= asked
+        self._kept.request = self._request
         self._context = self._new_context()
         self._chunks: list[bytes] = []
         self._open = []
@@ -339,8 +344,9 @@ class RequestEncoder:
         if self._speech.names_model and not self._own and "model" not in fields:
             context.lose("approximated", "model", f"none was named, and the body must; {UNNAMED!r} stands there")
             fields = {"model": UNNAMED, **fields}
-        if self._metadata:
-            fields = metadata.write(fields, self._metadata, context)
+        if self._asked or self._metadata:
+            found = {**self._asked, **self._metadata, **self._asked}
+            fields = metadata.write(fields, found, context)
         if name in fields:
             return jsontext.encode({key: value for key, value in fields.items() if value is not ABSENT})
         written = jsontext.encode(fields)

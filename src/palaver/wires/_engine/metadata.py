@@ -1,4 +1,4 @@
-"""Copy metadata of messages that the caller allows to leave into the field that a provider has for it (MSG-07, C12).
+"""Copy metadata that the caller allows to leave into the field that a provider has for it (MSG-07, C12).
 
 Rules:
 
@@ -6,6 +6,8 @@ Rules:
 - A request has one such field, so the last value of a key stands for the conversation. Tool results are not read:
   their metadata are records of what a tool did.
 - A field of that name that the request sets itself stays, and its keys come first.
+- The field that another wire has for such data, on a request that was read from that wire, says keys of the whole
+  request: they follow the same rules, and stand before the keys of messages (``of_request``).
 - ``compaction``, by which the context layer marks what it shortened, is no data of the caller's.
 - Each key that is not sent is named once on the receipt, with the reason.
 
@@ -31,12 +33,13 @@ from msgspec import UNSET, Raw
 
 from palaver.core import jsontext
 from palaver.core.messages import FlushMarker, RescueMarker, ToolMessage
+from palaver.wires._engine import json_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from palaver.core.messages import Message
-    from palaver.core.request import Response
+    from palaver.core.request import Request, Response
     from palaver.wires._engine.capabilities import MetadataRule
     from palaver.wires._engine.encode_state import Context
 
@@ -62,6 +65,31 @@ def gather(messages: Iterable[Message], found: dict[str, Any]) -> bool:
                 found[key] = value
                 changed = True
     return changed
+
+
+FIELDS: Final = {
+    "openai_chat": "metadata",
+    "openai_responses": "metadata",
+    "anthropic_messages": "metadata",
+    "google_generate": "labels",
+    "bedrock_converse": "requestMetadata",
+}
+"""The field of a request in which a wire says such keys; a wire that is not here has none."""
+
+
+def of_request(request: Request, wire: str) -> tuple[Request, dict[str, Any]]:
+    """Take what other wires than ``wire`` call metadata out of a request: the request without it, keys and values."""
+    found: dict[str, Any] = {}
+    if request.provider_json is UNSET:
+        return request, found
+    for other, field in FIELDS.items():
+        rest = {} if other == wire else json_fields.native(request, other)
+        if field not in rest or jsontext.kind(rest[field]) != "an object":
+            continue
+        values: dict[str, Any] = jsontext.value(rest.pop(field))
+        found |= {key: value for key, value in values.items() if value is not None}
+        request = json_fields.with_native(request, other, rest)
+    return request, found
 
 
 def write(fields: dict[str, Any], found: Mapping[str, Any], context: Context) -> dict[str, Any]:

@@ -293,4 +293,6 @@ def _fitted_output(output: OutputFormat, context: Context) -> OutputFormat | Non
         return None
     if output.strict is False:
         context.lose("approximated", "output", "a schema is always enforced")
+    elif output.strict and output.kind == "json_schema":
+        context.lose("dropped", "output strict", "the wire has no such setting; it enforces every schema")
     return None if output.kind == "text" else output
