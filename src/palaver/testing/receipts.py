@@ -293,7 +293,7 @@ def _of_request(request: Request, name: str) -> Iterator[_Said]:
         yield _Said("stop", word)
     yield from _of_tools(request)
     yield from _own_fields(request, name, None, None, request)
-    yield from _of_output(request.settings.output, wire)
+    yield from _of_output(request.settings.output)
     for index, message in enumerate(request.messages):
         if isinstance(message, RescueMarker | FlushMarker):
             continue
@@ -328,7 +328,7 @@ def _of_tools(request: Request) -> Iterator[_Said]:
             yield _Said("tool_choice", word)
 
 
-def _of_output(output: OutputFormat | None, wire: str) -> Iterator[_Said]:
+def _of_output(output: OutputFormat | None) -> Iterator[_Said]:
     if output is None or output.kind != "json_schema":
         return
     if output.schema_json is not UNSET:
@@ -336,12 +336,8 @@ def _of_output(output: OutputFormat | None, wire: str) -> Iterator[_Said]:
     for key in ("name", "description"):
         if getattr(output, key):
             yield _Said(f"output {key}", sayable(getattr(output, key)))
-    if output.strict and wire not in _ENFORCING:
+    if output.strict:
         yield _Said("output strict", output.strict, json=True)
-
-
-_ENFORCING: Final = frozenset({"bedrock_converse"})
-"""Wires that enforce every schema and have no word for it."""
 
 
 _UNSPOKEN: Final = frozenset(

@@ -339,9 +339,8 @@ def test_settings_that_the_wire_cannot_say_are_told() -> None:
             settings=settings,
             provider_json=p.Json.of({"openai_chat": {"user": "me"}}).value_json,
         ),
-        *("approximated temperature", "dropped reasoning_tokens", "approximated effort"),
+        *("approximated max_tokens", "approximated temperature", "dropped reasoning_tokens", "approximated effort"),
         *(
-            "dropped max_tokens",
             "dropped stop",
             "dropped output",
             "dropped top_k",
@@ -350,7 +349,7 @@ def test_settings_that_the_wire_cannot_say_are_told() -> None:
         ),
         *("dropped parallel_tool_calls", "dropped user"),
     )
-    assert body["inferenceConfig"] == {"temperature": 1.0, "stopSequences": ["x"]}
+    assert body["inferenceConfig"] == {"maxTokens": 1, "temperature": 1.0, "stopSequences": ["x"]}
 
 
 def test_a_known_family_gets_the_settings_it_reads() -> None:
@@ -367,7 +366,7 @@ def test_a_schema_goes_as_text_inside_the_text_format() -> None:
     output = p.OutputFormat(
         kind="json_schema", schema_json=p.Json.of({"type": "object"}).value_json, name="N", strict=True
     )
-    body = _encoded(p.Request(messages=(p.user("q"),), settings=p.Settings(output=output)))
+    body = _encoded(p.Request(messages=(p.user("q"),), settings=p.Settings(output=output)), "dropped output strict")
     inner = body["outputConfig"]["textFormat"]["structure"]["jsonSchema"]
     assert (json.loads(inner["schema"]), inner["name"]) == ({"type": "object"}, "N")
 

@@ -80,7 +80,7 @@ def test_calls_and_results():
             {"id": "c2", "type": "custom", "custom": {"name": "sql", "input": "SELECT"}},
         ],
     }
-    assert json.loads(first["content"][0]["text"]) == {"b": 2}
+    assert json.loads(first["content"]) == {"b": 2}
     assert second == {"role": "tool", "tool_call_id": "c2", "content": "rows"}
 
 
@@ -372,3 +372,29 @@ def test_a_malformed_call_of_an_answer_stays_a_call():
     (call,) = body["choices"][0]["message"]["tool_calls"]
     assert (call["id"], call["function"]["name"]) == ("c1", "f")
     assert '{"a":' in json.loads(call["function"]["arguments"]).values()
+
+
+@pytest.mark.finding("F-05")
+@pytest.mark.parametrize("variant", [None, *wires.variants("openai_chat")])
+def test_a_result_of_one_json_value_is_a_string(variant: str | None) -> None:
+    call = p.assistant(p.tool_call("f", {}, id="c12345678"))
+    result = p.tool(p.Json.of({"n": 9}), tool_call_id="c12345678")
+    body = json.loads(wires.get("openai_chat", variant).encode_request(p.Request((p.user("x"), call, result), "m")).body)
+    assert body["messages"][2]["content"] == '{"n":9}'
+
+
+@pytest.mark.finding("F-05")
+@pytest.mark.law(2)
+@pytest.mark.parametrize("content", ["9", [{"type": "text", "text": "9"}]])
+def test_a_result_goes_back_in_the_form_in_which_it_came(content: object) -> None:
+    calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    messages = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "c", "content": content},
+    ]
+    body = {"model": "m", "messages": messages}
+    request = wires.get("openai_chat").decode_request(body)
+    assert json.loads(wires.get("openai_chat").encode_request(request).body) == body
+    edited = request.append(p.user("y"))
+    assert json.loads(wires.get("openai_chat").encode_request(edited).body)["messages"][2]["content"] == content

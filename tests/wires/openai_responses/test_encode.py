@@ -335,7 +335,7 @@ def test_two_instructions_are_one_and_an_item():
 
 def test_settings():
     settings = p.Settings(
-        max_tokens=5,
+        max_tokens=50,
         temperature=0,
         stop=("x",),
         seed=1,
@@ -346,7 +346,7 @@ def test_settings():
         output=p.OutputFormat("json_schema", Raw(b'{"type":"object"}'), "answer", "An answer.", strict=True),
     )
     body, losses = encoded(p.user("hi"), settings=settings)
-    assert (body["max_output_tokens"], body["temperature"], body["stream"]) == (5, 0, True)
+    assert (body["max_output_tokens"], body["temperature"], body["stream"]) == (50, 0, True)
     assert body["text"]["format"] == {
         "type": "json_schema",
         "name": "answer",

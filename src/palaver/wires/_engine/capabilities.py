@@ -69,6 +69,8 @@ class WireCapabilities(Struct, frozen=True, kw_only=True):
 
     ranges: dict[str, tuple[float, float]] = {}
     """Least and most of numeric settings, by the neutral name; what lies beyond is sent as the nearer end."""
+    stops: int | None = None
+    """How many stop sequences are taken; the first ones are sent. ``None``: no bound is known."""
     names_model: bool = True
     """The body must name the model."""
     later_system: bool = True

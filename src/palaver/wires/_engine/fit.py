@@ -18,7 +18,8 @@ Stability: experimental.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from math import isinf
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import UNSET, Raw, UnsetType, structs
 
@@ -438,15 +439,21 @@ def declared_name(name: str, context: Context) -> str:
 
 
 def fit_settings(settings: Settings, context: Context) -> Settings:
-    """Bring numbers that the wire refuses into its range, and list what the form of the answer keeps for others."""
+    """Bring settings that the wire refuses into its range, and list what the form of the answer keeps for others."""
     if settings.output is not None:
         _list_foreign_fields(settings.output, context, None, None)
-    changed: dict[str, float] = {}
+    changed: dict[str, Any] = {}
     for name, (least, most) in context.capabilities.ranges.items():
         value = getattr(settings, name)
         if value is not None and not least <= value <= most:
             changed[name] = least if value < least else most
-            context.lose("approximated", name, f"{value} is not within {least} to {most}; {changed[name]} was sent")
+            beyond = f"below {least}" if isinf(most) else f"not within {least} to {most}"
+            context.lose("approximated", name, f"{value} is {beyond}; {changed[name]} was sent")
+    most_stops = context.capabilities.stops
+    if settings.stop is not None and most_stops is not None and len(settings.stop) > most_stops:
+        why = f"{len(settings.stop)} sequences, of which the first {most_stops} were sent"
+        context.lose("approximated", "stop", why)
+        changed["stop"] = settings.stop[:most_stops]
     return structs.replace(settings, **changed) if changed else settings
 
 

@@ -15,6 +15,7 @@ Source: docs/spec/wires.md#4.1 to #4.4, #4.6; anthropic-sdk-python ``types``.
 from __future__ import annotations
 
 import re
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Raw
@@ -65,6 +66,7 @@ MARKING: Final = Marking(
 """https://platform.claude.com/docs/en/build-with-claude/prompt-caching: a field of blocks, tools and the request."""
 
 SPEECH: Final = WireCapabilities(
+    ranges={"top_p": (0, 1), "top_k": (0, inf)},  # https://docs.anthropic.com/en/api/messages
     usage_passes=True,
     marking=(MARKING,),
     developer=False,

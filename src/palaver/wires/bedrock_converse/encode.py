@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import re
 from itertools import groupby
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msgspec import Raw, UnsetType, structs
@@ -97,7 +98,8 @@ SPEECH: Final = WireCapabilities(
     marking=_MARKINGS,
     names_model=False,
     declares_called=True,
-    ranges={"temperature": (0, 1), "top_p": (0, 1)},
+    ranges={"max_tokens": (1, inf), "temperature": (0, 1), "top_p": (0, 1)},
+    stops=2500,  # https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_InferenceConfiguration.html
     later_system=False,
     developer=False,
     blank_text=False,

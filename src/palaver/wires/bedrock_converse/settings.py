@@ -275,9 +275,6 @@ def write(fields: dict[str, Any], rest: Fields, settings: Settings, model: str |
 def _fitted(name: str, value: Any, context: Context) -> Any:
     """Fit a value into what its place takes; ``None`` when nothing fits."""
     match name:
-        case "max_tokens" if value < 1:
-            context.lose("dropped", name, f"{value} is less than 1")
-            return None
         case "stop" if not all(value):
             context.lose("dropped", "stop", "an empty stop sequence is refused")
             return tuple(word for word in value if word) or None

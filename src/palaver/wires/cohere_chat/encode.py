@@ -61,6 +61,7 @@ SPEECH: Final = WireCapabilities(
         "frequency_penalty": (0, 1),
         "presence_penalty": (0, 1),
     },
+    stops=5,
     developer=False,
     error_flag=False,
     custom_calls=False,
@@ -73,7 +74,6 @@ SPEECH: Final = WireCapabilities(
     proofs=frozenset(),
 )
 
-_STOPS: Final = 5
 """So many stop sequences are taken."""
 
 
@@ -96,7 +96,7 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
         if (value := getattr(settings, name)) is not None:
             fields[key] = value
     if settings.stop is not None:
-        fields["stop_sequences"] = _stop(settings.stop, context)
+        fields["stop_sequences"] = list(settings.stop)
     if settings.output is not None:
         kept = json_fields.form(rest, "response_format", settings.output, read_output_format)
         fields["response_format"] = _output(settings.output, context) if kept is None else kept
@@ -112,13 +112,6 @@ def head(request: Request, _system: Sequence[SystemMessage], context: Context) -
     for wire, key, _ in json_fields.foreign(request, WIRE):
         context.lose("dropped", key, f"a field of {wire}")
     return {**fields, **visible(rest), **fields}  # a null that was found gives way to what an edit says
-
-
-def _stop(stop: tuple[str, ...], context: Context) -> list[str]:
-    if len(stop) > _STOPS and not context.own:
-        context.lose("approximated", "stop", f"{len(stop)} sequences, of which the first {_STOPS} were sent")
-        stop = stop[:_STOPS]
-    return list(stop)
 
 
 def _output(output: OutputFormat, context: Context) -> dict[str, Any]:

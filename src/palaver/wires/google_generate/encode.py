@@ -12,6 +12,7 @@ Source: docs/spec/wires.md#5.1 to #5.5; https://ai.google.dev/api/generate-conte
 from __future__ import annotations
 
 import re
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw, UnsetType, structs
@@ -45,6 +46,8 @@ _SCHEMES: Final = frozenset({"http", "https", "gs"})
 _ANY: Final = MediaRule(frozenset({"inline", "url", "file_id"}), needs_type=True, schemes=_SCHEMES)
 
 SPEECH: Final = WireCapabilities(
+    ranges={"max_tokens": (1, inf), "temperature": (0, 2), "top_p": (0, 1), "top_k": (1, inf)},
+    stops=5,  # https://ai.google.dev/api/generate-content#generationconfig
     proofs=frozenset({"signature"}),
     names_model=False,
     loose_base64=True,

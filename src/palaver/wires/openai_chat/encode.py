@@ -244,8 +244,8 @@ def _put_content(
                 return
             listed = context.own and form == json_fields.hint("list")
             fields["content"] = [] if listed else NULL if form == json_fields.hint("null") else none
-        case [Text() as only] if form != json_fields.hint("list") and not native(only, WIRE):
-            fields["content"] = only.text
+        case [Text() | Json() as only] if form != json_fields.hint("list") and not native(only, WIRE):
+            fields["content"] = only.text if isinstance(only, Text) else bytes(only.value_json).decode()
         case found:
             fields["content"] = [content_part(part, context) for part in found]
 

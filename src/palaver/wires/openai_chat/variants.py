@@ -15,6 +15,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import re
+from math import inf
 from typing import Final, Literal
 
 from msgspec import Raw, Struct, structs
@@ -46,7 +47,14 @@ SPEECH: Final = WireCapabilities(
     answer_fields=frozenset({"name"}),
     says=frozenset({"audio"}),
     says_time=True,
-    ranges={"temperature": (0, 2), "top_p": (0, 1), "frequency_penalty": (-2, 2), "presence_penalty": (-2, 2)},
+    ranges={
+        "max_tokens": (1, inf),
+        "temperature": (0, 2),
+        "top_p": (0, 1),
+        "frequency_penalty": (-2, 2),
+        "presence_penalty": (-2, 2),
+    },
+    stops=4,  # https://platform.openai.com/docs/api-reference/chat/create
     error_flag=False,
     interleaving=False,
     media={"image": _IMAGE, "audio": _AUDIO, "file": _FILE},
@@ -63,7 +71,14 @@ SPEECH: Final = WireCapabilities(
 """The base wire: OpenAI's own."""
 
 _PLAIN: Final = structs.replace(
-    SPEECH, developer=False, custom_calls=False, answer_media={}, says=frozenset(), cache_key=None, metadata=None
+    SPEECH,
+    stops=None,
+    developer=False,
+    custom_calls=False,
+    answer_media={},
+    says=frozenset(),
+    cache_key=None,
+    metadata=None,
 )
 _TEXT_ONLY: Final = structs.replace(_PLAIN, media={})
 _IMAGES: Final = structs.replace(_PLAIN, media={"image": _IMAGE})
@@ -105,7 +120,7 @@ BASE: Final = Variant(capabilities=SPEECH, max_tokens="max_completion_tokens")
 VARIANTS: Final[dict[str, Variant]] = {
     "compatible": Variant(),
     "groq": Variant(
-        capabilities=_IMAGES,
+        capabilities=structs.replace(_IMAGES, stops=4),  # https://console.groq.com/docs/api-reference
         max_tokens="max_completion_tokens",
         reasoning="reasoning",
         refuses=frozenset({"logprobs", "logit_bias", "top_logprobs"}),  # https://console.groq.com/docs/openai

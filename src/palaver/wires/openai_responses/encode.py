@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from itertools import groupby
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msgspec import UNSET, Raw
@@ -101,6 +102,11 @@ _MEDIA: Final[dict[MediaKind, MediaRule]] = {
 SPEECH: Final = WireCapabilities(
     proofs=frozenset({"encrypted"}),
     says_time=True,
+    ranges={  # the least bound: https://github.com/vectorize-io/hindsight/issues/58; docs/spec/wires.md#3.3.9
+        "max_tokens": (16, inf),
+        "temperature": (0, 2),
+        "top_p": (0, 1),
+    },
     cache_key="prompt_cache_key",
     error_flag=False,
     media=_MEDIA,
