@@ -154,3 +154,13 @@ async def test_the_bodies_that_are_sent(anyio_backend, held):
             assert schema["schema"]["required"] == ["name", "people"]
     assert "does not fit" in json.dumps(bodies[1]["messages"][-1])
     assert "$.people" in json.dumps(bodies[2]["messages"][-1])
+
+
+@pytest.mark.anyio
+@pytest.mark.finding("F-120")
+@pytest.mark.parametrize("text", ["Rome, of course.", '{"value": "Rome"}'])
+async def test_any_text_is_an_output_of_type_str(anyio_backend, text):
+    agent = Agent(ScriptedModel([p.assistant(text)]), output=str)
+    run = await agent.run("Where?")
+    assert (run.outcome, run.output, run.iterations) == ("completed", text, 1)
+    assert agent.model.asked[0].settings.output is None

@@ -181,6 +181,19 @@ def test_what_is_no_form_is_refused(form):
         Structured(form)
 
 
+class NoForm:
+    pass
+
+
+@pytest.mark.finding("F-120")
+@pytest.mark.parametrize("form", [NoForm, list[NoForm], complex, "Order", [Order], Order([], "open")])
+def test_the_error_of_no_form_says_what_a_form_is(form):
+    with pytest.raises(p.MessageError, match=r"^output: .* is no form of an answer \(.*; give a dataclass") as caught:
+        Structured(form)
+    assert "hook" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "schema", [{"type": "object", "$ref": "https://example.com/x.json"}, {"type": "object", "$ref": "#"}]
 )

@@ -13,7 +13,7 @@ import pytest
 import palaver as p
 from palaver import wires
 
-pytestmark = pytest.mark.finding("F-05")
+pytestmark = pytest.mark.finding("F-120")
 
 MANY = tuple(f"stop{number}" for number in range(3000))
 RANGES: dict[str, dict[str, tuple[Any, Any]]] = {

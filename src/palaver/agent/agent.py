@@ -249,8 +249,9 @@ class Agent(Generic[T]):
 
         ``policy`` says which tools are allowed, asked for or denied; a table must name tools that are there, and what
         it does not name is asked for, unless it only reads. ``decide`` decides what is asked for while a run goes on.
-        ``output`` is the form of the answer: a type, or a JSON Schema. ``invalid_calls``: a call that cannot be run is
-        answered with an error, or becomes a note that leaves no call in the thread (CBF-18). ``polling`` names tools
+        ``output`` is the form of the answer: a type, or a JSON Schema; ``None`` and ``str`` take any text as it is.
+        ``invalid_calls``: a call that cannot be run is
+        answered with an error, or becomes a note that leaves no call in the thread. ``polling`` names tools
         that may be called again and again with the same arguments. ``observers`` are told every event of every run
         (``palaver.agent.events``). With ``eager`` tools that read begin while the answer that calls them is still
         streaming (``palaver.agent.tool_call``). ``prices`` gives what an answer of a model cost, in USD; by default the
@@ -282,7 +283,7 @@ class Agent(Generic[T]):
         """The same as long as nothing was cut: without the tools that read what was."""
         check_policy(policy, {*self.toolbox.names, *(name for each in self.chain.all for name in each.names)})
         check_names("polling", polling, self.toolbox.names, "tool")
-        self._structured = None if output is None else Structured(output, model.capabilities)
+        self._structured = None if output is None or output is str else Structured(output, model.capabilities)
         self.settings = settings if self._structured is None else self._structured.asked(settings)
         self.system = self._fixed_system()
 

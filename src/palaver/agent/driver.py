@@ -139,7 +139,7 @@ class Driver:
     # -- from outside ------------------------------------------------------------------------------------------------
 
     def steer(self, message: Message) -> None:
-        """Say something while the run is under way: it joins at the next boundary of steps (CBF-26)."""
+        """Say something while the run is under way: it joins at the next boundary of steps."""
         self._inbox.append(message)
 
     def emit(self, event: events.AgentEvent) -> None:
@@ -499,7 +499,7 @@ class ActiveRun(Generic[T]):
         return self._watch
 
     def steer(self, text: str) -> None:
-        """Say something while the agent works. It is heard at the next boundary of steps (CBF-26).
+        """Say something while the agent works. It is heard at the next boundary of steps.
 
         Said at the very end, it is kept, and the next run hears it. Raises ``MessageError`` when the run is over.
         """
@@ -522,7 +522,7 @@ class ActiveRun(Generic[T]):
 
     @property
     def path(self) -> Path:
-        """The conversation so far, as a window that never changes: a snapshot that costs nothing (CBF-23).
+        """The conversation so far, as a window that never changes: a snapshot that costs nothing.
 
         It grows when messages were kept, and not otherwise; one of the thread that is cut behind it can be gone on
         with.

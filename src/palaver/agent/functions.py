@@ -102,8 +102,13 @@ def function_tool(
 ) -> AgentTool | Callable[[Callable[..., Any]], AgentTool]:
     """Make a tool of a function, as a call or as a decorator, with or without options.
 
-    ``timeout`` is in seconds, ``limit`` in characters; ``repairs`` names parameters whose value a model may write
-    without quotes (CBF-17). Raises ``MessageError`` for a function that a model cannot call.
+    ``name`` and ``description`` stand for those of the function. ``effect="read"`` promises that the function changes
+    nothing: several such calls of one answer run at once, and a policy need not name the tool; ``"write"`` runs alone.
+    ``repeatable`` says that running the same call twice does no harm: a call that may have run when the process died
+    runs again, where any other is asked for again. A tool that reads is repeatable. ``timeout`` is in seconds
+    (``None``: no end), ``limit`` the most characters of a result that the model is sent. ``strict`` asks the provider
+    to enforce the schema. ``repairs`` names parameters whose value a model may write without quotes. Raises
+    ``MessageError`` for a function that a model cannot call.
     """
     check_arguments("function_tool", function_tool, locals())
     made = functools.partial(
@@ -188,7 +193,7 @@ def schema_tool(
     """Make a tool of JSON Schema (a dictionary, or its text) and a function, asynchronous or not.
 
     ``timeout`` is in seconds, ``limit`` in characters; ``repairs`` names parameters whose value a model may write
-    without quotes (CBF-17). Raises ``MessageError`` for a schema that is none.
+    without quotes. Raises ``MessageError`` for a schema that is none.
     """
     check_arguments("schema_tool", schema_tool, locals())
     if custom and parameters is not None:

@@ -190,8 +190,8 @@ def _by_msgspec(form: Any) -> tuple[_Schema, _Reader]:
     try:
         schema = _closed(msgspec.json.schema(form))
         decoder = msgspec.json.Decoder(form)
-    except (TypeError, NameError) as error:
-        raise MessageError(f"output: {excerpt(str(error), 200)}") from None
+    except (TypeError, NameError, ValueError, RecursionError) as error:
+        raise _no_form(form, str(error)) from None
     check = pattern_check(schema, "output")
 
     def read(data: bytes) -> Any:
@@ -206,6 +206,16 @@ def _by_msgspec(form: Any) -> tuple[_Schema, _Reader]:
     return schema, read
 
 
+def _no_form(form: Any, reason: str) -> MessageError:
+    """The error for what has no schema, with the last line of a library's reason, the one that names the type."""
+    *_, why = reason.strip().split("\n") or [""]
+    shown = form.__qualname__ if isinstance(form, type) else repr(form)
+    return MessageError(
+        f"output: {excerpt(shown, 80)} is no form of an answer ({excerpt(why, 120)}); give a dataclass, a TypedDict, "
+        "a msgspec Struct, a pydantic model, a list or union of such types, or a JSON Schema as a dict"
+    )
+
+
 def _by_pydantic(form: Any) -> tuple[_Schema, _Reader]:
     import pydantic  # noqa: PLC0415 (whoever has a model has it loaded)
 
@@ -213,7 +223,7 @@ def _by_pydantic(form: Any) -> tuple[_Schema, _Reader]:
         adapter: Any = pydantic.TypeAdapter(form)
         schema = _closed(adapter.json_schema())
     except Exception as error:  # noqa: BLE001 (pydantic has a dozen errors for what it cannot describe)
-        raise MessageError(f"output: {excerpt(str(error), 200)}") from None
+        raise _no_form(form, str(error)) from None
 
     def read(data: bytes) -> Any:
         try:

@@ -64,7 +64,7 @@ class PalaverError(Exception):
     """Base of every error that Palaver raises on purpose.
 
     ``error_code`` is a stable word for the class, ``category`` the part of Palaver that raises it, and ``retryable``
-    says whether doing the same again may well succeed (KAI-29).
+    says whether doing the same again may well succeed.
     """
 
     error_code: ClassVar[str] = "error"
@@ -267,7 +267,7 @@ class SwarmError(PalaverError):
 
 
 class TurnError(SwarmError):
-    """A turn came to no answer. ``tool`` names the tool that is to blame, where one is (K5)."""
+    """A turn came to no answer. ``tool`` names the tool that is to blame, where one is."""
 
     error_code = "turn"
 

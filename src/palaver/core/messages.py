@@ -107,42 +107,42 @@ class _Message(Value, frozen=True, kw_only=True, tag_field="role", metaclass=Che
 
     @property
     def text(self) -> str:
-        """All text parts, joined without separator (F80)."""
+        """All text parts, joined without separator."""
         return "".join([part.text for part in self.content if type(part) is Text])
 
     @property
     def reasoning(self) -> str | None:
         """All reasoning texts, joined by a blank line.
 
-        ``None`` when there is no reasoning (F81).
+        ``None`` when there is no reasoning.
         """
         parts = [part.text for part in self.content if type(part) is Reasoning]
         return "\n\n".join(filter(None, parts)) if parts else None
 
     @property
     def images(self) -> tuple[Image, ...]:
-        """All images, in content order (F82)."""
+        """All images, in content order."""
         return tuple([part for part in self.content if type(part) is Image])
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """All tool calls, in content order (F83)."""
+        """All tool calls, in content order."""
         return tuple([part for part in self.content if type(part) is ToolCall])
 
     @property
     def malformed_tool_calls(self) -> tuple[MalformedToolCall, ...]:
-        """All calls that did not parse, in content order (F83)."""
+        """All calls that did not parse, in content order."""
         return tuple([part for part in self.content if type(part) is MalformedToolCall])
 
     @property
     def is_summary(self) -> bool:
-        """Whether it stands for what compaction took out (F84); ``summarization`` is an older word for that."""
+        """Whether it stands for what compaction took out; ``summarization`` is an older word for that."""
         return self.source in _COMPACTED
 
 
 @final
 class SystemMessage(_Message, frozen=True, kw_only=True, tag="system"):
-    """Instructions, or a notification of the system; allowed anywhere in a conversation (C7)."""
+    """Instructions, or a notification of the system; allowed anywhere in a conversation."""
 
     content: tuple[TextPart, ...] = ()
 
@@ -153,7 +153,7 @@ class SystemMessage(_Message, frozen=True, kw_only=True, tag="system"):
 
 @final
 class DeveloperMessage(_Message, frozen=True, kw_only=True, tag="developer"):
-    """Instructions of the developer; a wire without that role gets them as system (F13)."""
+    """Instructions of the developer; a wire without that role gets them as system."""
 
     content: tuple[TextPart, ...] = ()
 
@@ -196,7 +196,7 @@ class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
 class ToolMessage(_Message, frozen=True, kw_only=True, tag="tool"):
     """The result of one tool call.
 
-    Without ``tool_call_id`` it stands free and is sent as user text (C14).
+    Without ``tool_call_id`` it stands free and is sent as user text.
     """
 
     content: tuple[ToolPart, ...] = ()
@@ -214,7 +214,7 @@ class RescueMarker(_Message, frozen=True, kw_only=True, tag="rescue"):
     """Marks that the turn before it failed.
 
     ``reason`` says how. ``scope`` says what it hides: the failed ``turn`` (the default), or everything before it from
-    its ``agent`` or from all of the ``thread`` (K8). Holds no parts, is never sent (F15).
+    its ``agent`` or from all of the ``thread``. Holds no parts, is never sent.
     """
 
     content: tuple[()] = ()
@@ -230,8 +230,8 @@ class RescueMarker(_Message, frozen=True, kw_only=True, tag="rescue"):
 class FlushMarker(_Message, frozen=True, kw_only=True, tag="flush"):
     """Marks that everything before it is hidden from every agent.
 
-    ``scope`` narrows that: to its ``agent`` or to its ``turn``; the default is the ``thread`` (K8). Holds no parts, is
-    never sent (F16).
+    ``scope`` narrows that: to its ``agent`` or to its ``turn``; the default is the ``thread``. Holds no parts, is
+    never sent.
     """
 
     content: tuple[()] = ()

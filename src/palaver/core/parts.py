@@ -347,7 +347,7 @@ def _described(item: object) -> str:
 class MalformedToolCall(Part, frozen=True, tag="malformed_tool_call"):
     """A call that did not parse: its raw text, and why.
 
-    Kept and shown, never sent as a call (C23).
+    Kept and shown, never sent as a call.
     """
 
     raw: str
@@ -361,7 +361,7 @@ class MalformedToolCall(Part, frozen=True, tag="malformed_tool_call"):
 
 
 def settled(call: ToolCall) -> ToolCall | MalformedToolCall:
-    """Judge a call that is whole: with arguments that are no JSON, it is malformed (C23)."""
+    """Judge a call that is whole: with arguments that are no JSON, it is malformed."""
     text = call.arguments_json
     if not text or jsontext.is_json(text) or text.isspace():
         return call

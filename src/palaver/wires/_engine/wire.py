@@ -165,10 +165,10 @@ class Wire:
     ) -> Encoded:
         """Write a request body, and the receipt for what it could not say.
 
-        ``takes`` names the media the model takes, where those are fewer than the wire's (R08).
+        ``takes`` names the media the model takes, where those are fewer than the wire's.
         ``reasoning_as_text`` sends other wires' reasoning as plain text instead of dropping it. ``metadata`` names the
         keys of the messages' metadata that may leave, where the wire has a field for them; no other key is sent.
-        ``join_neighbors=False`` keeps messages of one role apart where some chat templates want them joined (CBF-11).
+        ``join_neighbors=False`` keeps messages of one role apart where some chat templates want them joined.
         Raises ``LossError`` when ``losses="raise"`` and there is one.
         """
         encoder = self.request_encoder(
@@ -206,7 +206,7 @@ class Wire:
     def marked(self, request: Request, plan: CachePlan) -> Request:
         """A request with the cache marks of a plan, as this wire says them; the same where it says none.
 
-        Pure, and meant for the request that is sent: messages that are kept have no marks (R10).
+        Pure, and meant for the request that is sent: messages that are kept have no marks.
         """
         return cache_marks.marked(request, self.capabilities.marking, self.capabilities.cache_key, self.name, plan)
 
