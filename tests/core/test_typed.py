@@ -328,3 +328,29 @@ def test_a_request_refuses_a_wrong_type_and_names_the_field(make, place):
 def test_a_request_takes_lists_for_tuples():
     made = palaver.Request(messages=[palaver.user("a")], settings=palaver.Settings(stop=["END"], temperature=1))
     assert (made.messages, made.settings.stop) == ((palaver.user("a"),), ("END",))
+
+
+@pytest.mark.finding("F-120")
+@pytest.mark.parametrize(
+    ("make", "way"),
+    [
+        (lambda: palaver.Json({"a": 1}), "Json.of takes Python values"),
+        (lambda: palaver.Tool("f", "d", {"a": 1}), "Tool.of takes Python values"),
+        (lambda: palaver.OutputFormat("json_schema", {"a": 1}), "OutputFormat.of takes Python values"),
+        (lambda: palaver.user("x").replace(metadata_json={}), r"replace\(metadata=…\) takes Python values"),
+    ],
+)
+def test_the_error_of_json_text_names_what_takes_python_values(make, way):
+    with pytest.raises(MessageError, match=f"expected JSON text.*, got dict; {way}$"):
+        make()
+
+
+@pytest.mark.finding("F-120")
+def test_an_output_format_is_made_of_a_schema():
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    made = palaver.OutputFormat.of(schema, name="n", strict=True, provider={"openai_chat": {"x": 1}})
+    assert (made.kind, made.name, made.strict, made.schema) == ("json_schema", "n", True, schema)
+    assert made.provider == {"openai_chat": {"x": 1}}
+    assert palaver.OutputFormat.of({}).schema == {}
+    with pytest.raises(MessageError, match="schema"):
+        palaver.OutputFormat.of({"a": object()})

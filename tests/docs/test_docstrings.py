@@ -44,7 +44,7 @@ def test_no_docstring_of_a_public_name_cites_a_row():
 
 @pytest.mark.finding("F-120")
 def test_function_tool_says_what_each_option_does():
-    from palaver.agent import function_tool  # noqa: PLC0415 (of an extra)
+    from palaver.agent import function_tool
 
     options = [name for name in inspect.signature(function_tool).parameters if name != "function"]
     assert [name for name in options if f"``{name}" not in function_tool.__doc__] == []

@@ -57,4 +57,6 @@ def test_a_block_runs_alone(code, tmp_path):
 @pytest.mark.parametrize("code", [each for each in BLOCKS if "claude" in each.values[0]])
 def test_a_block_without_a_key_names_the_variable(code, tmp_path):
     done = run(code, tmp_path)
-    assert "ANTHROPIC_API_KEY" in (done.stdout + done.stderr).splitlines()[-1]
+    assert (done.returncode, done.stderr) == (0, "")
+    (line,) = done.stdout.splitlines()
+    assert line == "failed anthropic: no API key: set ANTHROPIC_API_KEY, or pass key="

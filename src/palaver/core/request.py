@@ -54,13 +54,30 @@ class ToolChoice(Record, frozen=True, metaclass=Checked):
 
 @final
 class OutputFormat(Value, frozen=True, tag_field="type", tag="output_format", metaclass=Checked):
-    """The form of the answer: ``text``, any ``json`` object, or ``json_schema`` with its schema."""
+    """The form of the answer: ``text``, any ``json`` object, or ``json_schema`` with its schema, made by ``of``."""
 
     kind: Literal["text", "json", "json_schema"]
     schema_json: Raw | UnsetType = field(default=UNSET, name="schema")
     name: str | None = None
     description: str | None = None
     strict: bool | None = None
+
+    @classmethod
+    def of(
+        cls,
+        schema: dict[str, Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        strict: bool | None = None,
+        provider: dict[str, Any] | None = None,
+    ) -> Self:
+        """Ask for JSON that fits a JSON Schema. ``strict`` asks the provider to enforce it.
+
+        Raises ``MessageError`` for what JSON cannot say.
+        """
+        made = cls("json_schema", jsontext.checked(schema, "schema"), name, description, strict)
+        return made if provider is None else made.replace(provider=provider)
 
     def replace(self, **changes: Unpack[OutputFormatChanges]) -> Self:
         """Give a copy with some fields changed. Raises ``MessageError``."""

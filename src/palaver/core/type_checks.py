@@ -238,7 +238,7 @@ def _field(hint: Any) -> _Field:
     if origin is tuple:
         return _many(get_args(hint))
     if hint is Raw:
-        return _Field(frozenset(), _json_text, "JSON text (msgspec.Raw)", text=True)
+        return _Field(frozenset(), _json_text, _JSON, text=True)
     if hint in _SCALARS:
         return _SCALARS[hint]
     return _exactly(hint)
@@ -252,7 +252,7 @@ def _exactly(cls: type, expected: str | None = None) -> _Field:
 
 def _refuse(expected: str) -> Convert:
     def convert(item: object, place: str) -> object:
-        raise MessageError(f"{place}: expected {expected}, got {_got(item)}")
+        raise MessageError(f"{place}: expected {expected}, got {_got(item)}{_way(place) if _JSON in expected else ''}")
 
     return convert
 
@@ -332,9 +332,21 @@ def _any_of(fields: list[_Field]) -> _Field:
     return _Field(exact, convert, expected, any(each.text for each in fields))
 
 
+_JSON: Final = "JSON text (msgspec.Raw)"
+_MADE_BY_OF: Final = frozenset({"parameters_json", "schema_json", "value_json"})
+"""Fields whose classes have a constructor ``of``, which takes Python values."""
+
+
+def _way(place: str) -> str:
+    """What takes a Python value for a field of JSON text."""
+    kind, _, name = place.partition(": ")
+    way = f"{kind}.of" if name in _MADE_BY_OF else f"replace({name.removesuffix('_json')}=…)"
+    return f"; {way} takes Python values"
+
+
 def _json_text(item: object, place: str) -> object:
     if type(item) is not Raw:
-        raise MessageError(f"{place}: expected JSON text (msgspec.Raw), got {_got(item)}")
+        raise MessageError(f"{place}: expected {_JSON}, got {_got(item)}{_way(place)}")
     why = jsontext.unreadable(item)
     if why is not None:
         raise MessageError(f"{place}: {why}")
