@@ -196,7 +196,8 @@ class Parameters(Struct, frozen=True):
         reason = text[: place.start()] if place else text
         if place is None and name in self.allowed and reason.startswith("Invalid enum value"):
             reason = f"expected one of {', '.join(map(repr, self.allowed[name]))}"
-        return [f"{name}{place['path'] if place else ''}: {reason[:1].lower()}{reason[1:]}"]
+        reason = reason if reason.startswith("NaN") else f"{reason[:1].lower()}{reason[1:]}"
+        return [f"{name}{place['path'] if place else ''}: {reason}"]
 
 
 def _path(steps: Iterable[object]) -> str:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Never
 import click
 
 from palaver.cli.terminal import echo, forgiving, harmless_logs
-from palaver.core.errors import PalaverError, UnknownNameError
+from palaver.core.errors import PalaverError, UnknownNameError, near
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,6 +72,17 @@ class _Group(click.Group):
         """Import a command."""
         return import_module(_COMMANDS[cmd_name][0]).command if cmd_name in _COMMANDS else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is called. Raises ``UsageError``, which names the one that is like it."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if (close := near(args[0], _COMMANDS)) is not None:
+                error.message = f"{error.message.rstrip('.')}; did you mean {close}?"
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands, without importing them."""
         with formatter.section("Commands"):
@@ -113,7 +124,7 @@ def main(args: Sequence[str] | None = None) -> int:
         echo(error.format_message(), err=True)
         return USAGE
     except click.UsageError as error:
-        asked = error.ctx.command_path if error.ctx else "palaver"
+        asked = error.ctx.command_path if error.ctx else _called(sys.argv[1:] if args is None else args)
         return _fail(f"{error.format_message().rstrip('.')} (see {asked} --help)", USAGE)
     except click.ClickException as error:
         return _fail(error.format_message(), error.exit_code)
@@ -127,6 +138,12 @@ def main(args: Sequence[str] | None = None) -> int:
         _let_go()
         return CLOSED
     return result if isinstance(result, int) else 0
+
+
+def _called(args: Sequence[str]) -> str:
+    """The command that was called, for an error of the parser, which does not know of it."""
+    name = next((each for each in args if not each.startswith("-")), None)
+    return f"palaver {name}" if name in _COMMANDS else "palaver"
 
 
 def run() -> Never:

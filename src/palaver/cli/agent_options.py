@@ -165,8 +165,8 @@ _SHOWN: Final = 6
 _USAGE: Final = 2
 
 
-def chosen(name: str | None) -> Model:
-    """The model of a name, or of ``PALAVER_MODEL``.
+def chosen(name: str | None, *, demo: bool = True) -> Model:
+    """The model of a name, or of ``PALAVER_MODEL``. ``demo`` says that the script would do as well.
 
     Raises ``UnknownNameError``. Where no model is named, or no key is set for it, it says what to do, and ends the
     command.
@@ -180,7 +180,7 @@ def chosen(name: str | None) -> Model:
     found = names.model(name)
     row = providers.PROVIDERS.get(provider)
     if row is not None and row.needs_key and row.keys and first_set(row.keys) is None:
-        _give_up(f"{provider}: no key: set {' or '.join(row.keys)}", _without())
+        _give_up(f"{provider}: no key: set {' or '.join(row.keys)}", _without() if demo else iter(()))
     return found
 
 

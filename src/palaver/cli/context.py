@@ -384,7 +384,7 @@ def _counted(name: str, found: _Found) -> int:
     """What the provider counts. Raises ``CapabilityError`` where it has no way to."""
     request = found.request
     prompt = Prompt(messages=tuple(found.sent), tools=request.tools, settings=request.settings)
-    model = agent_options.chosen(name)
+    model = agent_options.chosen(name, demo=False)
 
     async def ask() -> int:
         return await count_tokens(model, prompt)

@@ -68,7 +68,7 @@ def _piped() -> str:
     """Read standard input. Raises ``click.UsageError`` for what is not text."""
     data = files.read(files.STANDARD)
     try:
-        return data.decode().strip()
+        return data.decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
         cause = f"standard input is not UTF-8 text (byte {error.start:,}); images go in by --image"
         raise click.UsageError(cause) from None

@@ -38,7 +38,6 @@ from __future__ import annotations
 import re
 from binascii import Error as Base64Error, a2b_base64
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -293,10 +292,8 @@ def wire_called(name: str) -> Wire:
         if ":" in name:
             raise
         known = [*wires.names(), *transcripts.names(), PALAVER]
-        close = get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}? There are" if close else "there are"
-        cause = f"no wire and no transcript format is called {excerpt(name)!r}; {hint} {', '.join(known)}"
-        raise UnknownNameError(cause) from None
+        what = f"no wire and no transcript format is called {excerpt(name)!r}"
+        raise UnknownNameError.among(what, known, name) from None
 
 
 def load(path: str, wire: str | None, *, guess: bool = False) -> Source:

@@ -319,7 +319,7 @@ def command(
         return 0
 
     again = ["palaver", "swarm", named, *([] if location is None else ["--store", stores.shown(location)])]
-    said = files.read("-").decode(errors="replace").strip() if message == "-" else message
+    said = files.read("-").decode("utf-8-sig", errors="replace").strip() if message == "-" else message
     typed = sys.stdin.isatty()
     with opened(made, client, location, asks=typed and sys.stderr.isatty()) as talk:
         teller = SwarmTeller(events=events)

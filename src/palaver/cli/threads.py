@@ -14,9 +14,12 @@ from rich.text import Text
 
 from palaver.cli import stores
 from palaver.cli.terminal import console, count, echo, safe, when
+from palaver.core.errors import PalaverError
+from palaver.store.store import Query
+from palaver.threads.thread import RECORD
 
 if TYPE_CHECKING:
-    from palaver.store.store import ThreadInfo
+    from palaver.store.store import Store, ThreadInfo
 
 
 @click.command(name="threads")
@@ -30,11 +33,12 @@ def command(tag: str | None, limit: int, location: str | None, *, as_json: bool)
     """List the threads of a store, those that went on last first."""
     with stores.opened(location) as store:
         found = list(store.threads(tag=tag, limit=limit + 1))
-    infos, more = found[:limit], len(found) > limit
+        infos, more = found[:limit], len(found) > limit
+        messages = [_messages(store, info) for info in infos]
     if as_json:
-        stores.say_json(_plain(info) for info in infos)
+        stores.say_json(_plain(info, told) for info, told in zip(infos, messages, strict=True))
     elif infos:
-        _draw(infos)
+        _draw(infos, messages)
     else:
         which = "no thread" if tag is None else f"no thread with the tag {tag!r}"
         echo(f"{which} in {stores.shown(location)}; palaver import FILE brings some in", err=True)
@@ -42,32 +46,41 @@ def command(tag: str | None, limit: int, location: str | None, *, as_json: bool)
         echo(f"the {count(limit, 'thread')} that changed last; there are more (--limit)", err=True)
 
 
-def _plain(info: ThreadInfo) -> dict[str, Any]:
+def _messages(store: Store, info: ThreadInfo) -> int:
+    """How many messages the branches of a thread have; records, which programs leave behind, are entries too."""
+    try:
+        return info.length - len(store.search(Query(tag=RECORD, thread=info.id, limit=info.length)))
+    except PalaverError:  # a store that cannot be searched is listed all the same
+        return info.length
+
+
+def _plain(info: ThreadInfo, messages: int) -> dict[str, Any]:
     return {
         "id": info.id,
         "title": info.title,
         "tags": info.tags,
         "created_at": info.created_at,
         "updated_at": info.updated_at,
+        "messages": messages,
         "length": info.length,
         "branches": dict(info.branches),
     }
 
 
-def _draw(infos: list[ThreadInfo]) -> None:
+def _draw(infos: list[ThreadInfo], messages: list[int]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     table.add_column("thread", overflow="fold", min_width=8, max_width=36)
     table.add_column("changed")
     table.add_column("messages", justify="right")
     table.add_column("branches", justify="right")
     table.add_column("title")  # takes the room that is left, and its cells do not wrap
-    for info in infos:
+    for info, told in zip(infos, messages, strict=True):
         title = Text(" ".join(safe(info.title or "").split()), no_wrap=True, overflow="ellipsis")
         title.append("".join(f" #{safe(tag)}" for tag in info.tags), "dim")
         table.add_row(
             Text(safe(stores.short(info.id)), "bold"),
             Text(when(info.updated_at), "dim"),
-            f"{info.length:,}",
+            f"{told:,}",
             str(len(info.branches)),
             title,
         )

@@ -43,7 +43,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from palaver.core.request import Loss, Response
 
@@ -377,8 +377,26 @@ class UnavailableError(StoreError):
     retryable = True
 
 
+def near(name: str, names: Iterable[str]) -> str | None:
+    """The name that was meant, by its letters or by those of its beginning; ``None`` when none is like it."""
+    from difflib import get_close_matches  # noqa: PLC0415 (only when something is wrong)
+
+    whole = {each: each for each in names}
+    begun = {each[: len(name)]: each for each in reversed(whole)}
+    close = get_close_matches(name, whole, n=1) or get_close_matches(name, begun, n=1)
+    return {**begun, **whole}[close[0]] if close else None
+
+
 class UnknownNameError(PalaverError):
     """No wire, variant or format goes by that name; the text lists those that exist."""
 
     error_code = "unknown_name"
     category = "usage"
+
+    @classmethod
+    def among(cls, what: str, names: Iterable[str], name: str) -> Self:
+        """Say that there is no such name, which one is like it, and which there are. ``what`` begins the text."""
+        known = list(names)
+        close = near(name, known)
+        hint = "there are" if close is None else f"did you mean {close}? There are"
+        return cls(f"{what}; {hint} {', '.join(known) or 'none'}")

@@ -123,7 +123,8 @@ def _slow(data: bytes | Raw | str) -> Any:
 
 def _plain(error: Exception) -> str:
     text = str(error)
-    return excerpt(f"not JSON: {text[0].lower()}{text[1:]}" if text else "not JSON", 120)
+    said = text if text.startswith("NaN") else f"{text[:1].lower()}{text[1:]}"
+    return excerpt(f"not JSON: {said}" if text else "not JSON", 120)
 
 
 def source(data: bytes | bytearray | memoryview | str | Mapping[str, object] | Raw) -> bytes:

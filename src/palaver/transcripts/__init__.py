@@ -81,7 +81,7 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> TranscriptFormat:
     """Find a transcript format. Raises ``UnknownNameError`` listing those that exist."""
     if name not in _FORMATS:
-        raise UnknownNameError(f"no transcript format {name!r}; there are {', '.join(_FORMATS)}")
+        raise UnknownNameError.among(f"no transcript format {name!r}", _FORMATS, name)
     file_format: TranscriptFormat = import_module(_FORMATS[name]).FORMAT
     return file_format
 

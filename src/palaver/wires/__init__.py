@@ -47,14 +47,14 @@ def get(name: str, variant: str | None = None) -> Wire:
     """Find a wire, with a variant where one is given. Raises ``UnknownNameError`` listing those that exist."""
     base, _, spoken = name.partition(":")
     if base not in _WIRES:
-        raise UnknownNameError(f"no wire {name!r}; there are {', '.join(_WIRES)}")
+        raise UnknownNameError.among(f"no wire {name!r}", _WIRES, base)
     chosen = variant or spoken
     if not chosen:
         wire: Wire = import_module(_WIRES[base]).WIRE
         return wire
     table = _with_variant(base)
     if chosen not in table:
-        raise UnknownNameError(f"{base} has no variant {chosen!r}; there are {', '.join(table) or 'none'}")
+        raise UnknownNameError.among(f"{base} has no variant {chosen!r}", table, chosen)
     return table[chosen]
 
 

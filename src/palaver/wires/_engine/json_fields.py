@@ -41,6 +41,9 @@ _content_rows: Callable[[Raw], str | list[Fields] | None] = msgspec.json.Decoder
 _native = msgspec.json.Decoder(dict[str, dict[str, Raw]]).decode
 
 
+_DIGITS: Final = 18
+"""Integers of more digits may be too long to be read; shorter ones never are."""
+
 T = TypeVar("T")
 V = TypeVar("V", bound=Value)
 
@@ -78,9 +81,15 @@ def _taken(rest: Fields, key: str, decode: Callable[[Raw], T], expected: str) ->
     try:
         found = decode(raw)
     except msgspec.DecodeError:
-        raise DecodeError(f"expected {expected}, got {jsontext.kind(raw)}", path=key) from None
+        raise DecodeError(f"expected {expected}, got {_kind(raw)}", path=key) from None
     del rest[key]
     return found
+
+
+def _kind(raw: Raw) -> str:
+    """The kind of a value; of an integer that is too long to be read, how many digits it has."""
+    digits = bytes(raw).strip().removeprefix(b"-")
+    return f"one of {len(digits):,} digits" if digits.isdigit() and len(digits) > _DIGITS else jsontext.kind(raw)
 
 
 def take_int(rest: Fields, key: str) -> int | None:
