@@ -531,3 +531,16 @@ def test_the_front_answers_on_trio_too():
                 return answer.json()["answer"], len(said.json()["messages"])
 
     assert anyio.run(ask, backend="trio") == ("hello", 2)
+
+
+@pytest.mark.finding("F-120")
+@pytest.mark.parametrize("client", ["a%2Fb", "a%25b", "a%20b"])
+async def test_a_name_that_no_client_may_have_is_named_in_the_error(office, client):
+    async with office() as o:
+        for answer in (
+            await o.http.get(f"/v1/clients/{client}/messages"),
+            await o.http.post(f"/v1/clients/{client}/messages", json={"text": "hi"}),
+        ):
+            assert answer.status_code == 400
+            assert "1 to 128 ASCII letters, digits" in answer.text
+        assert (await o.http.get("/v1/clients/ann/nothing")).status_code == 404

@@ -379,7 +379,9 @@ def test_a_malformed_call_of_an_answer_stays_a_call():
 def test_a_result_of_one_json_value_is_a_string(variant: str | None) -> None:
     call = p.assistant(p.tool_call("f", {}, id="c12345678"))
     result = p.tool(p.Json.of({"n": 9}), tool_call_id="c12345678")
-    body = json.loads(wires.get("openai_chat", variant).encode_request(p.Request((p.user("x"), call, result), "m")).body)
+    body = json.loads(
+        wires.get("openai_chat", variant).encode_request(p.Request((p.user("x"), call, result), "m")).body
+    )
     assert body["messages"][2]["content"] == '{"n":9}'
 
 

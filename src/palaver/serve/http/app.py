@@ -18,6 +18,7 @@ from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
@@ -41,6 +42,23 @@ if TYPE_CHECKING:
 Endpoint: TypeAlias = "Callable[[Request], Awaitable[Response]]"
 
 _CODES: Final = {404: "not_found", 405: "method"}
+
+
+class _AnyText(Convertor[str]):
+    """Any name, also one that no client may have (with a slash, a line break): the error then says so."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        """Take it as it is."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """Write it as it is."""
+        return value
+
+
+register_url_convertor("palaver_client", _AnyText())
 
 
 class Front:
@@ -70,7 +88,7 @@ class Front:
         self._access = Access(token=token, tokens=tokens, hosts=hosts, origins=origins)
         self._open: set[Socket] = set()
         self._http = http = Http(self._turns, history)
-        client = "/v1/clients/{client}"
+        client = "/v1/clients/{client:palaver_client}"
         self._app = Starlette(
             routes=[
                 Route("/health", http.health, methods=["GET"]),
