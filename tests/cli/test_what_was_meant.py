@@ -30,9 +30,9 @@ def test_a_misspelt_name_gets_the_one_that_is_like_it(run, args, said):
 
 
 def test_names_of_the_library_are_like_others_too():
-    with pytest.raises(p.UnknownNameError, match="no wire 'opnai_chat'; did you mean openai_chat. There are"):
+    with pytest.raises(p.UnknownNameError, match=r"no wire 'opnai_chat'; did you mean openai_chat\? There are"):
         p.wires.get("opnai_chat")
-    with pytest.raises(p.UnknownNameError, match="no variant 'mstral'; did you mean mistral. There are"):
+    with pytest.raises(p.UnknownNameError, match=r"no variant 'mstral'; did you mean mistral\? There are"):
         p.wires.get("openai_chat:mstral")
 
 
@@ -46,7 +46,7 @@ def test_names_of_the_library_are_like_others_too():
     ],
 )
 def test_an_odd_number_is_named_as_what_it_is(run, tmp_path, number, said):
-    body = '{"model": "m", "messages": [{"role": "user", "content": "hi"}], "seed": %s}' % number
+    body = '{"model": "m", "messages": [{"role": "user", "content": "hi"}], "seed": SEED}'.replace("SEED", number)
     (tmp_path / "body.json").write_text(body)
     done = run("convert", "body.json", "--from", "openai_chat", "--to", "ollama_chat")
     assert (done.code, done.out) == (1, "")

@@ -245,4 +245,4 @@ def test_metadata_of_a_body_stand_before_those_of_messages_and_survive_an_append
 
 @pytest.mark.finding("F-120")
 def test_the_table_of_fields_is_that_of_the_rules() -> None:
-    assert metadata.FIELDS == FIELDS
+    assert metadata.BODY_FIELDS == FIELDS

@@ -79,9 +79,10 @@ class _Group(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if (close := near(args[0], _COMMANDS)) is not None:
-                error.message = f"{error.message.rstrip('.')}; did you mean {close}?"
-            raise
+            close = near(args[0], _COMMANDS)
+            if close is None:
+                raise
+            raise click.UsageError(f"{error.message.rstrip('.')}; did you mean {close}?", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the commands, without importing them."""

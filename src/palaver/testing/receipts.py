@@ -477,7 +477,7 @@ def _foreign(request: Request, wire: str, variant: str) -> Iterator[_Said]:
             values += [(part, index, position) for position, part in enumerate(message.content)]
     for value, at, position in values:
         for other, key, raw in json_fields.foreign(value, wire):
-            field = metadata.FIELDS.get(other)
+            field = metadata.BODY_FIELDS.get(other)
             of_caller = value is request and key.partition(".")[0] == field
             what = "metadata" if of_caller else key
             yield _Said(what, jsontext.value(raw), at, position, of_tool=isinstance(value, Tool))

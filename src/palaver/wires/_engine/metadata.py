@@ -67,7 +67,7 @@ def gather(messages: Iterable[Message], found: dict[str, Any]) -> bool:
     return changed
 
 
-FIELDS: Final = {
+BODY_FIELDS: Final = {
     "openai_chat": "metadata",
     "openai_responses": "metadata",
     "anthropic_messages": "metadata",
@@ -82,7 +82,7 @@ def of_request(request: Request, wire: str) -> tuple[Request, dict[str, Any]]:
     found: dict[str, Any] = {}
     if request.provider_json is UNSET:
         return request, found
-    for other, field in FIELDS.items():
+    for other, field in BODY_FIELDS.items():
         rest = {} if other == wire else json_fields.native(request, other)
         if field not in rest or jsontext.kind(rest[field]) != "an object":
             continue
