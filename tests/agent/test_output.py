@@ -157,7 +157,6 @@ async def test_the_bodies_that_are_sent(anyio_backend, held):
 
 
 @pytest.mark.anyio
-@pytest.mark.finding("F-120")
 @pytest.mark.parametrize("text", ["Rome, of course.", '{"value": "Rome"}'])
 async def test_any_text_is_an_output_of_type_str(anyio_backend, text):
     agent = Agent(ScriptedModel([p.assistant(text)]), output=str)

@@ -185,7 +185,6 @@ class NoForm:
     pass
 
 
-@pytest.mark.finding("F-120")
 @pytest.mark.parametrize("form", [NoForm, list[NoForm], complex, "Order", [Order], Order([], "open")])
 def test_the_error_of_no_form_says_what_a_form_is(form):
     with pytest.raises(p.MessageError, match=r"^output: .* is no form of an answer \(.*; give a dataclass") as caught:

@@ -330,7 +330,6 @@ def test_a_request_takes_lists_for_tuples():
     assert (made.messages, made.settings.stop) == ((palaver.user("a"),), ("END",))
 
 
-@pytest.mark.finding("F-120")
 @pytest.mark.parametrize(
     ("make", "way"),
     [
@@ -345,7 +344,6 @@ def test_the_error_of_json_text_names_what_takes_python_values(make, way):
         make()
 
 
-@pytest.mark.finding("F-120")
 def test_an_output_format_is_made_of_a_schema():
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     made = palaver.OutputFormat.of(schema, name="n", strict=True, provider={"openai_chat": {"x": 1}})

@@ -214,7 +214,6 @@ CARRIED = {
 """Bodies whose own metadata are those of the whole request."""
 
 
-@pytest.mark.finding("F-120")
 @pytest.mark.parametrize("target", wires.names())
 @pytest.mark.parametrize("source", CARRIED)
 def test_named_keys_of_a_body_go_to_the_wire_that_has_the_field(source: str, target: str) -> None:
@@ -234,7 +233,6 @@ def test_named_keys_of_a_body_go_to_the_wire_that_has_the_field(source: str, tar
         assert (field, lost) == (None, [stays, "'user_id': the wire has no field for it"])
 
 
-@pytest.mark.finding("F-120")
 def test_metadata_of_a_body_stand_before_those_of_messages_and_survive_an_append() -> None:
     request = wires.get("openai_chat").decode_request(json.dumps({"model": "m", **CARRIED["openai_chat"]}))
     encoder = wires.get("openai_responses").request_encoder(request, metadata={"ticket", "turn"})
@@ -243,6 +241,5 @@ def test_metadata_of_a_body_stand_before_those_of_messages_and_survive_an_append
     assert json.loads(b"".join(encoder.chunks()))["metadata"] == {"ticket": "9", "turn": "2"}
 
 
-@pytest.mark.finding("F-120")
 def test_the_table_of_fields_is_that_of_the_rules() -> None:
     assert metadata.BODY_FIELDS == FIELDS

@@ -533,7 +533,6 @@ def test_the_front_answers_on_trio_too():
     assert anyio.run(ask, backend="trio") == ("hello", 2)
 
 
-@pytest.mark.finding("F-120")
 @pytest.mark.parametrize("client", ["a%2Fb", "a%25b", "a%20b"])
 async def test_a_name_that_no_client_may_have_is_named_in_the_error(office, client):
     async with office() as o:

@@ -374,7 +374,6 @@ def test_a_malformed_call_of_an_answer_stays_a_call():
     assert '{"a":' in json.loads(call["function"]["arguments"]).values()
 
 
-@pytest.mark.finding("F-120")
 @pytest.mark.parametrize("variant", [None, *wires.variants("openai_chat")])
 def test_a_result_of_one_json_value_is_a_string(variant: str | None) -> None:
     call = p.assistant(p.tool_call("f", {}, id="c12345678"))
@@ -385,7 +384,6 @@ def test_a_result_of_one_json_value_is_a_string(variant: str | None) -> None:
     assert body["messages"][2]["content"] == '{"n":9}'
 
 
-@pytest.mark.finding("F-120")
 @pytest.mark.law(2)
 @pytest.mark.parametrize("content", ["9", [{"type": "text", "text": "9"}]])
 def test_a_result_goes_back_in_the_form_in_which_it_came(content: object) -> None:
