@@ -43,7 +43,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from anyio import CancelScope
 
 from palaver.context.rewrite import depth_of
-from palaver.core.messages import AssistantMessage, Message
+from palaver.core.messages import AssistantMessage, Message, ToolMessage
+from palaver.core.pairs import REPAIR
 from palaver.store.in_thread import in_thread
 from palaver.store.jsonl import LogContext
 from palaver.store.stored_thread import StoredThread
@@ -224,6 +225,7 @@ class ReplayView:
         self._view = ModelView()
         self._visible: Beginning[Message] | None = None
         self._own: list[Message] | None = None
+        self._awaits = False  # whether the list ends in texts that stand for results
 
     def __call__(self, path: Sequence[Entry]) -> Sequence[Message]:
         """The messages at the end of a path; immutable."""
@@ -231,16 +233,37 @@ class ReplayView:
         assert isinstance(visible, Beginning)  # noqa: S101 (it is, without ``keep``)
         before, self._visible = self._visible, visible
         new = visible[len(before) :] if before is not None and visible.continues(before) else None
-        if new is None or any(map(_broke_off, new)):
+        # A repair gives calls that are still open a text in the place of their results, until the results come.
+        if new is None or any(map(_broke_off, new)) or (self._awaits and _answers(new)):
             repaired = repair(visible).messages
             self._own = None if repaired is visible else list(repaired)
-        elif self._own is not None:
+            self._awaits = self._own is not None and _ends_in_repair(self._own)
+        elif self._own is not None and new:
             self._own += new
+            self._awaits = self._awaits and not any(isinstance(each, AssistantMessage) for each in new)
         return visible if self._own is None else Beginning(self._own)
 
 
 def _broke_off(message: Message) -> bool:
     return isinstance(message, AssistantMessage) and message.finish_reason == "error"
+
+
+def _answers(new: Sequence[Message]) -> bool:
+    """Whether a result comes before the next answer."""
+    for message in new:
+        if isinstance(message, ToolMessage | AssistantMessage):
+            return isinstance(message, ToolMessage)
+    return False
+
+
+def _ends_in_repair(messages: Sequence[Message]) -> bool:
+    """Whether behind the last answer stands a result that a repair made."""
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            return False
+        if isinstance(message, ToolMessage) and message.source == REPAIR:
+            return True
+    return False
 
 
 # --- depths -----------------------------------------------------------------------------------------------------------
