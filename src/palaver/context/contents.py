@@ -40,6 +40,7 @@ from palaver.core.messages import (
 from palaver.core.parts import AnyPart, MalformedToolCall, Media, Reasoning, ServerToolResult, ToolCall
 from palaver.core.request import Settings
 from palaver.core.tools import AnyTool
+from palaver.threads.repair import repair
 from palaver.threads.thread import Entry
 from palaver.tokens.estimate import estimate, estimate_tools
 
@@ -169,7 +170,7 @@ def contents(
 ) -> Contents:
     """Say what fills the window of a model.
 
-    ``messages`` is what a view gives of ``path``; ``system`` stands before it. ``exact`` is what the provider counted,
+    ``messages`` is what a view gives of ``path``, and counts as it is sent, repaired; ``system`` stands before it. ``exact`` is what the provider counted,
     ``now`` the time in Unix milliseconds, for stages that look at it. Costs the
     length of the conversation. Raises ``MessageError`` for sizes that are none.
     """
@@ -178,6 +179,7 @@ def contents(
             raise MessageError(f"{name}: {size} is no number of tokens")
     if exact is not None and exact < 0:
         raise MessageError(f"exact: {exact} is no count of tokens")
+    messages = repair(messages).messages  # as it is sent
     heads = estimate_tools(tools, settings.output)
     fixed = sum(map(estimate, system)) + heads
     ledger = Ledger(model)
