@@ -170,7 +170,8 @@ def contents(
 ) -> Contents:
     """Say what fills the window of a model.
 
-    ``messages`` is what a view gives of ``path``, and counts as it is sent, repaired; ``system`` stands before it. ``exact`` is what the provider counted,
+    ``messages`` is what a view gives of ``path``, counted as it is sent, repaired; ``system`` stands before it.
+    ``exact`` is what the provider counted,
     ``now`` the time in Unix milliseconds, for stages that look at it. Costs the
     length of the conversation. Raises ``MessageError`` for sizes that are none.
     """
