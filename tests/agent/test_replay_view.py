@@ -5,7 +5,7 @@ import json
 import pytest
 
 import palaver as p
-from palaver.agent import Agent, Compacting, approve
+from palaver.agent import Agent, Compactor, approve
 from palaver.agent.journal import ReplayView
 from palaver.core.pairs import MISSING_RESULT
 from palaver.models import ScriptedModel
@@ -59,7 +59,7 @@ def test_a_list_goes_on_behind_calls_that_nobody_will_answer():
 
 @pytest.mark.finding("F-16")
 @pytest.mark.row("DAS-25")
-@pytest.mark.parametrize("middleware", [[], [Compacting()]], ids=["alone", "compacting"])
+@pytest.mark.parametrize("middleware", [[], [Compactor()]], ids=["alone", "compacting"])
 def test_an_approval_by_another_process_sends_the_result_itself(tmp_path, middleware):
     """What weighs the conversation looks at it while the call is open; what it saw is not sent."""
     model = ScriptedModel([p.assistant(call(3)), "9"])

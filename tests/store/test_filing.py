@@ -38,8 +38,8 @@ def file_of(*lines):
     return b"".join(json.dumps(each).encode() + b"\n" for each in (HEADER, *lines))
 
 
-def take(store, data, taker=None, state=None):
-    reader = PI.reader()
+def take(store, data, taker=None, state=None, dialect=PI):
+    reader = dialect.reader()
     steps = [*reader.feed(data), *reader.finish()]
     taken = list((taker or Filing(store)).take(steps, state, lambda: "digest"))
     (filed,) = (each for each in taken if isinstance(each, Filed))
@@ -136,6 +136,40 @@ def test_a_line_that_was_half_written_is_no_other_version(store):
     assert (again.messages, again.new, again.branch) == (3, 1, None)
     assert said(store) == ["one", "two", "three"]
     assert set(store.info(HEADER["id"]).branches) == {"main"}
+
+
+@pytest.mark.finding("F-16")
+@pytest.mark.parametrize("reordered_first", [False, True])
+def test_the_same_lines_in_another_order_are_no_other_version(store, reordered_first):
+    said = [
+        {"type": "user", "uuid": "u1", "message": {"role": "user", "content": "look"}},
+        {"type": "assistant", "uuid": "a1", "message": answer("m1", called)},
+        {"type": "user", "uuid": "u2", "message": {"role": "user", "content": [result]}},
+        {"type": "assistant", "uuid": "a2", "message": answer("m2", {"type": "text", "text": "Done."})},
+    ]
+    parents = [None, "u1", "a1", "u2"]
+    lines = [{"parentUuid": up, "sessionId": HEADER["id"], **each} for up, each in zip(parents, said, strict=True)]
+    written = [json.dumps(each).encode() + b"\n" for each in lines]
+    versions = [b"".join(written), b"".join([written[0], written[1], written[3], written[2]])]
+    first, second = versions[::-1] if reordered_first else versions
+    reader = transcripts.get("claude_code")
+    taken = take(store, first, dialect=reader)
+    assert (taken.messages, taken.new) == (4, 4)
+    before = store.info(taken.thread)
+    again = take(store, second, dialect=reader)
+    assert (again.messages, again.new, again.branch) == (4, 0, None)
+    assert store.info(taken.thread).branches == before.branches
+    assert len(store.read(taken.thread)) == 4
+
+
+called = {"type": "tool_use", "id": "toolu_9", "name": "Bash", "input": {"command": "ls"}}
+result = {"type": "tool_result", "tool_use_id": "toolu_9", "content": "pear.txt"}
+
+
+def answer(number, block):
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    fields = {"type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn", "usage": usage}
+    return {"id": number, "content": [block], **fields}
 
 
 @pytest.mark.finding("S-02")

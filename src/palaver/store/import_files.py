@@ -13,13 +13,14 @@ Rules:
   there: on the way to its new end, on another of its own branches, or, where the end was not yet written whole, as the
   first bytes of what is there now. Otherwise it stays, and the file's end gets a branch of its own, ``import-2`` and so
   on; the next import from that file moves it on. So no import takes an entry off all branches but a half-written end.
-- A byte order mark, and line breaks of another kind, make no other record.
+- A byte order mark, line breaks of another kind, and lines in another order make no other record.
 
 Stability: experimental.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -47,6 +48,8 @@ FILES: Final = "files"
 HEADS: Final = "file_heads"
 """The key of a thread's metadata that says where files left its branches."""
 
+_NUMBER: Final = re.compile(rb'("(?:at|of)":)\d+')
+"""The number of a record in its file."""
 _SLICE: Final = 256
 _TITLE: Final = 80
 _BYTES: Final = 4 << 20
@@ -397,19 +400,19 @@ def _up(entry: str | None, parents: Mapping[str, str | None]) -> Iterator[str]:
 
 
 def _same(before: Entry, now: Entry) -> bool:
-    """Whether an entry of the same id says the same, from records that differ in a byte order mark or line breaks."""
+    """Whether an entry of the same id says the same, from records that differ in what ``_plain`` leaves out."""
     return (before.parent, _plain(before.message)) == (now.parent, _plain(now.message))
 
 
 def _plain(message: Message) -> Message:
-    """A message whose records have no byte order mark, and line breaks of one kind."""
+    """A message whose records have no byte order mark, line breaks of one kind, and no numbers in their file."""
     if message.provider_json is UNSET:
         return message
     fields = jsontext.fields(message.provider_json)
     for name, value in fields.items():
         if name.startswith(BOOKKEEPING):  # a quote inside a text is escaped, so that these only match between texts
             text = bytes(value).replace(b'"text":["\xef\xbb\xbf', b'"text":["')
-            fields[name] = Raw(text.replace(rb'\r\n"]', rb'\n"]'))
+            fields[name] = Raw(_NUMBER.sub(rb"\g<1>0", text.replace(rb'\r\n"]', rb'\n"]')))
     return structs.replace(message, provider_json=jsontext.raw(fields))
 
 
