@@ -87,6 +87,68 @@ def test_an_answer_of_a_client_is_read_like_its_body(wire: str, body: dict[str, 
     assert wires.get(wire).decode_response(made(wire, body)).message == wires.get(wire).decode_response(body).message
 
 
+TURNS: dict[str, tuple[dict[str, Any], Any]] = {
+    "openai_chat": (
+        {"model": "m", "messages": [{"role": "user", "content": "q"}]},
+        lambda reply: reply.choices[0].message,
+    ),
+    "openai_responses": ({"model": "m", "input": [{"role": "user", "content": "q"}]}, lambda reply: reply.output[0]),
+    "anthropic_messages": (
+        {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "q"}]},
+        lambda reply: {"role": "assistant", "content": reply.content},
+    ),
+    "google_generate": (
+        {"contents": [{"role": "user", "parts": [{"text": "q"}]}]},
+        lambda reply: reply.candidates[0].content,
+    ),
+}
+LISTS = {"openai_responses": "input", "google_generate": "contents"}
+
+
+@pytest.mark.finding("F-16")
+@pytest.mark.parametrize(
+    ("wire", "answer"),
+    [
+        ("openai_chat", CHAT),
+        ("openai_responses", RESPONSE),
+        ("anthropic_messages", MESSAGE),
+        ("google_generate", GEMINI),
+    ],
+)
+def test_an_answer_of_a_client_stands_in_the_next_request(wire: str, answer: dict[str, Any]):
+    body, turn = TURNS[wire]
+    name = LISTS.get(wire, "messages")
+    request = wires.get(wire).decode_request({**body, name: [*body[name], turn(made(wire, answer))]})
+    said = wires.get(wire).decode_response(answer).message
+    assert (request.messages[0].text, request.messages[1].text) == ("q", said.text)
+    assert request.messages[1].tool_calls == said.tool_calls
+
+
+@pytest.mark.finding("F-16")
+@pytest.mark.parametrize("sentinel", ["NOT_GIVEN", "omit"])
+@pytest.mark.parametrize("client", ["openai", "anthropic"])
+def test_what_a_client_leaves_out_is_left_out(client: str, sentinel: str):
+    absent = getattr(pytest.importorskip(client), sentinel)
+    body, _ = TURNS["openai_chat"]
+    wire = wires.get("openai_chat")
+    assert wire.decode_request({**body, "temperature": absent}) == wire.decode_request(body)
+
+
+@pytest.mark.finding("F-16")
+def test_what_is_no_object_of_a_client_is_one_error():
+    pydantic = pytest.importorskip("pydantic")
+    body, _ = TURNS["openai_chat"]
+    form = pydantic.create_model("Form", a=(int, ...))
+    circle: dict[str, Any] = {}
+    circle["more"] = circle
+    broken = pydantic.create_model("Broken", a=(Any, ...))(a=object())
+    for wrong in (form, object(), circle, broken):
+        with pytest.raises(p.DecodeError, match="openai_chat"):
+            wires.get("openai_chat").decode_request({**body, "response_format": wrong})
+        with pytest.raises(p.DecodeError, match="openai_chat"):
+            wires.get("openai_chat").decode_request(wrong)
+
+
 CHUNK = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 CHUNKS = [
     {**CHUNK, "choices": [{"index": 0, "delta": {"role": "assistant", "content": "he"}, "finish_reason": None}]},

@@ -26,7 +26,7 @@ from palaver.core.errors import DecodeError
 from palaver.core.events import Failed
 from palaver.stream.assembler import Assembler
 from palaver.stream.frames import LIMIT, Frame
-from palaver.wires._engine.client_objects import plain
+from palaver.wires._engine.client_objects import source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -173,7 +173,7 @@ class StreamDecoder:
 
     def _take_chunk(self, chunk: Mapping[str, Any] | ClientObject) -> None:
         try:
-            data = jsontext.source(plain(chunk))
+            data = source(chunk)
             self._size += len(data)
             if self._size > self.limit:
                 raise self._too_long()

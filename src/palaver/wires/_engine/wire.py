@@ -27,7 +27,7 @@ from palaver.core.pairs import Placed
 from palaver.core.parts import AssistantPart, MalformedToolCall
 from palaver.core.request import Encoded, Request, Response
 from palaver.wires._engine import cache_marks, json_fields, metadata, vendors
-from palaver.wires._engine.client_objects import ClientObject, plain
+from palaver.wires._engine.client_objects import ClientObject, source
 from palaver.wires._engine.encode_state import Context, Options
 from palaver.wires._engine.encoder import RequestEncoder, Writer, renumbered
 from palaver.wires._engine.fit import fit
@@ -115,7 +115,7 @@ class Wire:
 
     def _decoded(self, decode: Callable[[bytes], T], encode: Callable[[T], Encoded], body: Body) -> T:
         try:
-            data = jsontext.source(plain(body))
+            data = source(body)
             decoded = decode(data)
             decoded = decoded if self.variant is None else decoded.replace(origin=self._origin)
             if (
