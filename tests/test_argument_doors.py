@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 import palaver as p
-from palaver import agent, models, threads
+from palaver import agent, models, store, threads, wires
 from palaver.core.errors import PalaverError
 from palaver.models.providers.row import speaking
 from palaver.store.memory import MemoryStore
@@ -26,7 +26,22 @@ def look(path: str = "") -> str:
 
 TOOL = agent.function_tool(look)
 
+WIRE = wires.get("openai_chat")
+STORE = MemoryStore()
+STORE.create("t")
+
 DOORS: list[tuple[Any, dict[str, Any]]] = [
+    (STORE.path, {"thread": "t"}),
+    (STORE.read, {"thread": "t"}),
+    (STORE.search, {}),
+    (STORE.threads, {}),
+    (WIRE.encode_request, {"request": p.Request()}),
+    (WIRE.encode_response, {"response": p.Response(p.assistant("a"))}),
+    (WIRE.request_encoder, {"request": p.Request()}),
+    (store.open_store, {}),
+    (wires.get, {"name": "openai_chat"}),
+    (p.Image.from_bytes, {"data": b""}),
+    (p.Tool.of, {"name": "a"}),
     (p.content_hash, {}),
     (p.dump_conversation, {}),
     (p.dumps, {}),
@@ -114,6 +129,8 @@ def test_a_wrong_type_is_one_error_that_names_the_parameter(call, base, paramete
 
     def called():
         made = call(*arguments, **named)
+        if inspect.isgenerator(made):
+            return list(made)
         return anyio.run(_awaited, made) if inspect.isawaitable(made) else made
 
     with pytest.raises((PalaverError, TypeError), match=rf"\b{parameter.name}\b"):
@@ -137,6 +154,26 @@ async def _awaited(made):
         lambda: agent.function_tool(look, repairs="path"),
         lambda: p.hash_chain("abc"),
         lambda: p.load_conversation(10**15),
+        lambda: WIRE.encode_request(p.Request(), losses="rais"),
+        lambda: WIRE.encode_request(p.Request(), losses=True),
+        lambda: WIRE.encode_request(p.Request(), takes={"imag"}),
+        lambda: WIRE.encode_request(p.Request(), takes="image"),
+        lambda: WIRE.encode_response(p.Response(p.assistant("a")), losses="rais"),
+        lambda: WIRE.request_encoder(p.Request(), takes={"imag"}),
+        lambda: WIRE.stream_encoder().feed(b"x"),
+        lambda: agent.usage_of(5),
+        lambda: agent.usage_of("x"),
+        lambda: agent.function_tool(look, timeout=-1),
+        lambda: agent.function_tool(look, timeout=float("nan")),
+        lambda: agent.function_tool(look, limit=-1),
+        lambda: agent.Limits(seconds=float("nan")),
+        lambda: p.user(provider={"openai_chat": 5}),
+        lambda: p.user().replace(provider={"openai_chat": [1]}),
+        lambda: p.Tool.of("a", "b", [1]),
+        lambda: models.ScriptedModel("hello"),
+        lambda: store.open_store("x" * 300),
+        lambda: store.open_store("nope:x"),
+        lambda: store.open_store(":memory:"),
         lambda: threads.repair([p.user("a"), p.tool("b", tool_call_id="c")], orphans="kept"),
     ],
 )

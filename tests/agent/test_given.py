@@ -46,7 +46,7 @@ def test_where_a_run_cannot_begin(given, told):
 
 @pytest.mark.parametrize("name", ["tokens", "cost", "seconds", "context_tokens", "recoveries", "output_attempts"])
 def test_a_limit_below_nothing_is_refused(name):
-    with pytest.raises(MessageError, match=f"{name}: -1: a limit is not below 0"):
+    with pytest.raises(MessageError, match=f"{name}: -1: a limit is not below 0, and a number"):
         Limits(**{name: -1})
     assert getattr(Limits(**{name: 0}), name) == 0
 

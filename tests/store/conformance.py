@@ -17,6 +17,7 @@ _FINDINGS = {
     stores.what_cannot_be_read_back_is_refused: "F-01",
     stores.a_bad_record_closes_nothing_else: "F-01",
     stores.generated_bad_records_close_nothing_else: "F-01",
+    stores.what_is_asked_with_a_wrong_type_is_refused: "F-16",
     stores.odd_values_are_refused_or_come_back_equal: "F-01",
     stores.what_is_no_json_closes_nothing_else: "F-01",
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver.core.errors import UnavailableError
+from palaver.core.errors import StoreError, UnavailableError
 from palaver.store.location import VARIABLE, default_location, open_store
 
 pytestmark = pytest.mark.finding("F-07")
@@ -33,3 +33,28 @@ def test_the_folder_of_the_default_location_is_made(tmp_path, monkeypatch, named
     with open_store(default_location() if named else None) as store:
         store.create("t")
     assert (tmp_path / "data" / "palaver" / "palaver.db").exists()
+
+
+@pytest.mark.finding("F-16")
+@pytest.mark.parametrize("wrong", ["nope:x", ":memory:", "mysql://host/x", 5, b"x.db"])
+def test_what_names_no_kind_of_store_makes_no_file(tmp_path, monkeypatch, wrong):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError):
+        open_store(wrong)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.finding("F-16")
+def test_a_file_whose_name_has_a_colon_is_opened(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for location in ("./nope:x", "nope:x", tmp_path / "other:x", "C:x"):
+        with open_store(location) as store:
+            store.create(str(location).replace("/", "_"))
+    assert {each.name.partition("-")[0] for each in tmp_path.iterdir()} == {"nope:x", "other:x", "C:x"}
+
+
+@pytest.mark.finding("F-16")
+@pytest.mark.parametrize("form", ["{}", "jsonl:{}", "sqlite:{}"])
+def test_a_name_that_no_file_can_have_is_an_error_of_the_store(form):
+    with pytest.raises((StoreError, UnavailableError), match=r"(?i)name too long"):
+        open_store(form.format("x" * 300))

@@ -108,8 +108,8 @@ class Limits(Struct, frozen=True, kw_only=True):
             raise MessageError(f"iterations: {self.iterations}: a run calls the model at least once")
         for name in ("tokens", "cost", "seconds", "context_tokens", "recoveries", "output_attempts"):
             value: float | None = getattr(self, name)
-            if value is not None and value < 0:
-                raise MessageError(f"{name}: {value}: a limit is not below 0")
+            if value is not None and not value >= 0:
+                raise MessageError(f"{name}: {value}: a limit is not below 0, and a number")
         if self.repeats not in get_args(_Repeats):
             raise MessageError(f"repeats: {excerpt(repr(self.repeats))}: it is {' or '.join(get_args(_Repeats))}")
 

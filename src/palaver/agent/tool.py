@@ -136,8 +136,11 @@ class AgentTool(Struct, frozen=True, kw_only=True):
     """Where it comes from: the name of an MCP server, of a middleware."""
 
     def __post_init__(self) -> None:
-        """Refuse values of another type. Raises ``MessageError``, which names the field."""
+        """Refuse values of another type, and sizes below 0. Raises ``MessageError``, which names the field."""
         check_arguments("AgentTool", AgentTool, structs.asdict(self))
+        for name, size in (("timeout", self.timeout), ("limit", self.limit)):
+            if size is not None and not size >= 0:
+                raise MessageError(f"{name}: {size}: expected a number from 0 on, or None")
 
     @property
     def name(self) -> str:

@@ -13,10 +13,11 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from msgspec import Struct
 
+from palaver.core.errors import MessageError
 from palaver.core.messages import AssistantMessage
 from palaver.core.usage import Usage
 from palaver.store.stored_thread import StoredThread
@@ -58,7 +59,10 @@ class Used(Struct, frozen=True):
 
 
 def usage_of(*threads: AnyThread | Iterable[Entry]) -> Used:
-    """What the answers of threads used; also of entries as a store reads them. Costs their length."""
+    """What the answers of threads used; also of entries as a store reads them. Costs their length.
+
+    Raises ``MessageError`` for what is neither.
+    """
     found: dict[object, AssistantMessage] = {}
     for thread in threads:
         for entry in _entries(thread):
@@ -79,4 +83,8 @@ def usage_of(*threads: AnyThread | Iterable[Entry]) -> Used:
 def _entries(thread: AnyThread | Iterable[Entry]) -> Iterable[Entry]:
     if isinstance(thread, StoredThread):
         return thread.tree.entries
-    return thread.entries if isinstance(thread, Thread) else thread
+    if isinstance(thread, Thread):
+        return thread.entries
+    if not isinstance(cast("object", thread), Iterable) or isinstance(thread, str):
+        raise MessageError(f"usage_of: expected a thread or a list of entries, got {type(thread).__name__}")
+    return thread

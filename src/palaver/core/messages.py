@@ -277,7 +277,7 @@ def holds(cls: type, part: object) -> bool:
 def parts_of(cls: type, content: Iterable[object]) -> tuple[Any, ...]:
     """Check parts against the role; strings become text parts. Raises ``MessageError``."""
     given = cast("object", content)
-    if isinstance(given, (bytes, Struct)) or not isinstance(given, Iterable):
+    if isinstance(given, (bytes, bytearray, memoryview, Struct)) or not isinstance(given, Iterable):
         raise MessageError(f"content: expected strings and parts, got {type(content).__name__}")
     parts: list[object] = []
     for index, item in enumerate([content] if isinstance(content, str) else content):

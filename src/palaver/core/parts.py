@@ -199,7 +199,12 @@ class Media(Part, frozen=True):
 
     @classmethod
     def from_bytes(cls, data: bytes, media_type: str | None = None) -> Self:
-        """Hold ``data`` inline; the media type is read off its first bytes when not given."""
+        """Hold ``data`` inline; the media type is read off its first bytes when not given.
+
+        Raises ``MessageError`` for what is no bytes.
+        """
+        if not isinstance(cast("object", data), bytes | bytearray | memoryview):
+            raise MessageError(f"data: expected bytes, got {type(data).__name__}")
         return cls(
             Inline(binascii.b2a_base64(data, newline=False).decode()),
             media_type or media_types.of_bytes(data),

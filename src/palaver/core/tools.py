@@ -5,11 +5,12 @@ Stability: stable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, Unpack, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, Unpack, cast, final
 
 from msgspec import UNSET, Raw, UnsetType, field
 
 from palaver.core import jsontext
+from palaver.core.errors import MessageError
 from palaver.core.type_checks import Checked
 from palaver.core.value import Value
 
@@ -47,7 +48,9 @@ class Tool(Value, frozen=True, tag_field="type", tag="function", metaclass=Check
         strict: bool | None = None,
         provider: dict[str, Any] | None = None,
     ) -> Self:
-        """Define a tool from Python values. Raises ``MessageError`` for what JSON cannot say."""
+        """Define a tool from Python values. Raises ``MessageError`` for what is no JSON Schema of an object."""
+        if parameters is not None and not isinstance(cast("object", parameters), dict):
+            raise MessageError(f"parameters: expected a dict, got {type(parameters).__name__}")
         schema = UNSET if parameters is None else jsontext.checked(parameters, "parameters")
         made = cls(name, description, schema, strict)
         return made if provider is None else made.replace(provider=provider)

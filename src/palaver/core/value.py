@@ -146,6 +146,11 @@ def json_text(item: object, name: str) -> Raw:
     cls = type(item)
     if name in _OBJECTS and not issubclass(cls, dict):
         raise MessageError(f"{name}: expected a dict, got {cls.__name__}")
+    if name == "provider":
+        for wire, fields in cast("dict[str, object]", item).items():
+            if not isinstance(fields, dict):
+                place = f"provider[{excerpt(repr(wire), 60)}]"
+                raise MessageError(f"{place}: expected a dict of fields, got {type(fields).__name__}")
     return jsontext.checked(item, name)
 
 

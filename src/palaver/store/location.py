@@ -4,6 +4,7 @@ Rules:
 
 - ``postgresql://…`` is a PostgreSQL database, ``jsonl:FOLDER`` (and any folder that exists) a folder of JSON Lines,
   ``memory:`` this process; anything else is the path of an SQLite file, with or without ``sqlite:`` before it.
+- What begins with another word and a colon (``nope:x``, ``:memory:``) is none, unless a file of that name is there.
 - ``file:PATH`` is an SQLite file by its URI, as SQLite writes them; with ``?mode=ro`` it is open for reading only.
 - Without a location, ``PALAVER_STORE`` decides, and without that the file ``palaver.db`` in the user's data folder.
 - A kind of store is imported when one of it is opened.
@@ -14,6 +15,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Literal, TypedDict, Unpack, cast
@@ -21,7 +23,7 @@ from urllib.parse import unquote
 
 import platformdirs
 
-from palaver.core.errors import StoreError, UnavailableError
+from palaver.core.errors import StoreError, UnavailableError, excerpt
 from palaver.core.type_checks import check_arguments
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 VARIABLE: Final = "PALAVER_STORE"
 _FILE: Final = "palaver.db"
 _URI: Final = "file:"
+_KIND: Final = re.compile(r":|[A-Za-z][A-Za-z0-9+.-]+:")
+"""How a location begins that names a kind of store; one letter is a drive."""
 _KINDS: Final = {
     "postgresql": ("palaver.store.postgres", "PostgresStore"),
     "postgres": ("palaver.store.postgres", "PostgresStore"),
@@ -74,13 +78,21 @@ def _own_file() -> str:
 
 
 def parted(location: str | os.PathLike[str]) -> tuple[str, str]:
-    """The kind of store that a location names, and what stands behind it: the path of a file or folder."""
+    """The kind of store that a location names, and what stands behind it: the path of a file or folder.
+
+    Raises ``StoreError`` for a kind that does not exist.
+    """
     where = os.fspath(location)
     if where.startswith(_URI) and not isinstance(location, os.PathLike):
         return "sqlite", _file_of(where)[0]
     kind, _, rest = where.partition(":")
     if kind in _KINDS and not isinstance(location, os.PathLike):
         return kind, rest
+    if not isinstance(location, os.PathLike) and _KIND.match(where) and not os.path.exists(where):  # noqa: PTH110 (as above)
+        known = ", ".join(f"{each}:" for each in _KINDS)
+        raise StoreError(
+            f"{excerpt(where)}: no kind of store begins so; there are {known} and paths (./{excerpt(where)})"
+        )
     return ("jsonl", where) if os.path.isdir(where) else ("sqlite", where)  # noqa: PTH112 (as above)
 
 
@@ -104,6 +116,7 @@ def open_store(location: str | os.PathLike[str] | None = None, **options: Unpack
     Raises ``StoreError`` for what is there and is no store, and for an option of another kind or type;
     ``UnavailableError`` for what cannot be reached.
     """
+    check_arguments("open_store", open_store, {"location": location}, StoreError)
     where = default_location() if location is None else os.fspath(location)
     kind, rest = parted(where if location is None else location)
     if kind == "sqlite" and where.startswith(_URI) and not isinstance(location, os.PathLike) and _file_of(where)[1]:
@@ -119,7 +132,10 @@ def open_store(location: str | os.PathLike[str] | None = None, **options: Unpack
         _make_folder(os.path.dirname(rest))  # noqa: PTH120 (as above)
     else:
         _check_folder(os.path.dirname(os.path.abspath(rest)))  # noqa: PTH100, PTH120 (as above)
-    return cast("Store", opened(rest, **options))
+    try:
+        return cast("Store", opened(rest, **options))
+    except OSError as error:
+        raise UnavailableError(f"{excerpt(where)}: {(error.strerror or str(error)).lower()}") from None
 
 
 def _check_options(kind: str, opened: type[Store], options: StoreOptions) -> None:

@@ -41,7 +41,7 @@ from palaver.store.records import (
     prepare,
     repeats,
 )
-from palaver.store.store import Appended, Damage, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified
+from palaver.store.store import Appended, Damage, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified, check_given
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN, Entry, Thread, verified
 
@@ -152,6 +152,7 @@ class MemoryStore(Store):
 
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
         """The threads, those that went on last first."""
+        check_given("threads", tag=tag, limit=limit)
         with self._lock:
             last = sorted(self._held.items(), key=lambda each: each[1].updated_at)
             names = [name for name, held in last if tag is None or tag in held.tags]
@@ -255,11 +256,13 @@ class MemoryStore(Store):
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
         """The entries in the order of joining."""
+        check_given("read", start=start, stop=stop)
         with self._lock:
             return self._known(thread).tree.entries[max(start, 0) : stop]
 
     def path(self, thread: str, of: str = MAIN, *, last: int | None = None) -> Sequence[Entry]:
         """The conversation that ends in a branch or entry."""
+        check_given("path", of=of, last=last)
         with self._lock:
             path = self._known(thread).tree.path(of)
         return path if last is None else path[max(len(path) - max(last, 0), 0) :]
@@ -294,6 +297,7 @@ class MemoryStore(Store):
 
     def search(self, query: Query) -> list[Hit]:
         """Find messages."""
+        check_given("search", query=query)
         terms = search_text.parse(query.text)
         with self._lock:
             chosen = [

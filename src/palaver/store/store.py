@@ -168,6 +168,11 @@ class Freed(Struct, frozen=True):
     size: int = 0
 
 
+def check_given(method: str, **given: object) -> None:
+    """Raise ``StoreError`` where what a method of a store was given is of another type; for stores."""
+    check_arguments(method, getattr(Store, method), given, StoreError)
+
+
 class Store(Protocol):
     """Keeps threads. See the module for what is promised; every method may raise ``UnavailableError``."""
 

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from palaver.core.errors import UnknownNameError
+from palaver.core.type_checks import check_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +46,7 @@ def variants(name: str) -> tuple[str, ...]:
 
 def get(name: str, variant: str | None = None) -> Wire:
     """Find a wire, with a variant where one is given. Raises ``UnknownNameError`` listing those that exist."""
+    check_arguments("wires.get", get, locals(), UnknownNameError)
     base, _, spoken = name.partition(":")
     if base not in _WIRES:
         raise UnknownNameError.among(f"no wire {name!r}", _WIRES, base)

@@ -29,7 +29,7 @@ from palaver.store.postgres import appends, call_parameters, queries, schema as 
 from palaver.store.postgres.appends import Writers
 from palaver.store.postgres.database import Database
 from palaver.store.records import checked_name, prepare
-from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified
+from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified, check_given
 from palaver.threads.ids import uuid7
 from palaver.threads.thread import MAIN, Entry
 
@@ -78,6 +78,7 @@ class PostgresStore(Store):
 
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
         """The threads, those that went on last first."""
+        check_given("threads", tag=tag, limit=limit)
         numbers = self._database.run(lambda link, _: queries.listed(link, tag, limit))
         for page in queries.pages(numbers):
             yield from self._infos(page)
@@ -137,10 +138,12 @@ class PostgresStore(Store):
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
         """The entries in the order of joining."""
+        check_given("read", start=start, stop=stop)
         return self._database.run(lambda link, _: queries.read(link, thread, start, stop))
 
     def path(self, thread: str, of: str = MAIN, *, last: int | None = None) -> Sequence[Entry]:
         """The conversation that ends in a branch or entry."""
+        check_given("path", of=of, last=last)
         return self._database.run(lambda link, _: queries.path(link, thread, of, last))
 
     # -- branches --------------------------------------------------------------------------------------------------
@@ -162,6 +165,7 @@ class PostgresStore(Store):
 
     def search(self, query: Query) -> list[Hit]:
         """Find messages."""
+        check_given("search", query=query)
         search_text.parse(query.text)  # a query that says nothing takes no connection
         if search.asked(query):
             self._database.run(lambda link, _: search.catch_up(link))

@@ -45,7 +45,7 @@ from palaver.store.sqlite.schema import Sync, checked_reader, connect, connect_r
 from palaver.store.sqlite.verify import verify
 from palaver.store.sqlite.wal import look
 from palaver.store.sqlite.writer_thread import NoWriter, Writer
-from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified
+from palaver.store.store import Appended, Freed, Hit, Progress, Query, Store, ThreadInfo, Verified, check_given
 from palaver.threads.ids import now_ms, uuid7
 from palaver.threads.thread import MAIN, Entry
 
@@ -145,6 +145,7 @@ class SQLiteStore(Store):
 
     def threads(self, *, tag: str | None = None, limit: int | None = None) -> Iterator[ThreadInfo]:
         """The threads, those that went on last first."""
+        check_given("threads", tag=tag, limit=limit)
         with self._reader() as db:
             numbers = [
                 number for (number,) in db.execute("SELECT number FROM threads ORDER BY updated_at DESC, number DESC")
@@ -233,11 +234,13 @@ class SQLiteStore(Store):
 
     def read(self, thread: str, *, start: int = 0, stop: int | None = None) -> Sequence[Entry]:
         """The entries in the order of joining."""
+        check_given("read", start=start, stop=stop)
         with self._reader() as db:
             return queries.read(db, queries.thread_of(db, thread), start, stop)
 
     def path(self, thread: str, of: str = MAIN, *, last: int | None = None) -> Sequence[Entry]:
         """The conversation that ends in a branch or entry. Costs its length, or ``last``."""
+        check_given("path", of=of, last=last)
         with self._reader() as db:
             found = queries.thread_of(db, thread)
             return queries.path(db, found, queries.find(db, found, of), last)
@@ -261,6 +264,7 @@ class SQLiteStore(Store):
 
     def search(self, query: Query) -> list[Hit]:
         """Find messages; first, index those that are not yet. What is open for reading only is read instead."""
+        check_given("search", query=query)
         search_text.parse(query.text)
         if not self._read_only:
             self.index()

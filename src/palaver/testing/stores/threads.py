@@ -6,7 +6,7 @@ Stability: experimental.
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
 from palaver.core.errors import ConflictError, NotFoundError, StoreError
 from palaver.core.factories import user
@@ -88,6 +88,25 @@ def threads_are_listed_by_their_last_change(place: Place) -> None:
         next(listed)
         store.create("while listing")  # no lock is held
         assert len(list(listed)) >= 1
+
+
+def what_is_asked_with_a_wrong_type_is_refused(place: Place) -> None:
+    """A word for a number, or a text for a ``Query``, is one error of the store, whatever keeps the threads."""
+    with place() as store:
+        store.create("t")
+        anything: Any = store
+        for asked in (
+            lambda: anything.search("hello"),
+            lambda: anything.search(None),
+            lambda: list(anything.threads(limit="5")),
+            lambda: list(anything.threads(tag=5)),
+            lambda: anything.read("t", start="a"),
+            lambda: anything.read("t", stop=1.5),
+            lambda: anything.path("t", last="x"),
+            lambda: anything.path("t", 5),
+        ):
+            with raises(StoreError):
+                asked()
 
 
 def what_is_deleted_is_gone(place: Place) -> None:

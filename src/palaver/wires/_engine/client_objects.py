@@ -44,7 +44,7 @@ def source(body: Any) -> bytes:
     except DecodeError:
         if not isinstance(body, dict):
             raise
-        return jsontext.source(cast("dict[str, Any]", _opened(body, jsontext.DEEPEST)))
+        return jsontext.source(cast("dict[str, Any]", _opened(cast("object", body), jsontext.DEEPEST)))
 
 
 def _is_object(value: object) -> bool:

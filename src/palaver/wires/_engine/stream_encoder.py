@@ -19,12 +19,12 @@ Stability: experimental.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, get_args
 
 from msgspec import UNSET, structs
 
 from palaver.core import trusted
-from palaver.core.errors import PalaverError
+from palaver.core.errors import MessageError, PalaverError
 from palaver.core.events import (
     ArgumentsDelta,
     CitationDelta,
@@ -84,6 +84,9 @@ class Shown:
         """What ends the arguments of a custom call that is wrapped."""
 
 
+_EVENTS: Final = frozenset(get_args(Event))
+
+
 class StreamEncoder:
     """One stream that is being written. ``origin`` is the wire, with its variant where one was chosen."""
 
@@ -118,7 +121,9 @@ class StreamEncoder:
     # -- for callers --
 
     def feed(self, event: Event, /) -> bytes:
-        """Take one event; give the bytes that say it, often none. Raises nothing."""
+        """Take one event; give the bytes that say it, often none. Raises ``MessageError`` for what is no event."""
+        if type(event) not in _EVENTS:
+            raise MessageError(f"{self.wire}: expected an event, got {type(event).__name__}")
         if self._ended:
             return b""
         try:

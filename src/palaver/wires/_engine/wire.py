@@ -15,6 +15,7 @@ Stability: experimental.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
@@ -26,17 +27,19 @@ from palaver.core.messages import AssistantMessage
 from palaver.core.pairs import Placed
 from palaver.core.parts import AssistantPart, MalformedToolCall
 from palaver.core.request import Encoded, Request, Response
+from palaver.core.type_checks import check_arguments
 from palaver.wires._engine import cache_marks, json_fields, metadata, vendors
+from palaver.wires._engine.capabilities import MediaKind
 from palaver.wires._engine.client_objects import ClientObject, source
 from palaver.wires._engine.encode_state import Context, Options
 from palaver.wires._engine.encoder import RequestEncoder, Writer, renumbered
 from palaver.wires._engine.fit import fit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from palaver.wires._engine.cache_marks import CachePlan
-    from palaver.wires._engine.capabilities import MediaKind, WireCapabilities
+    from palaver.wires._engine.capabilities import WireCapabilities
     from palaver.wires._engine.stream_decoder import StreamDecoder
     from palaver.wires._engine.stream_encoder import StreamEncoder
 
@@ -142,9 +145,13 @@ class Wire:
         metadata: Collection[str] = (),
         join_neighbors: bool = True,
     ) -> RequestEncoder:
-        """Encode a request that will grow: append messages to what this gives, and pay for what is new."""
+        """Encode a request that will grow: append messages to what this gives, and pay for what is new.
+
+        Raises ``MessageError`` for an argument of another type.
+        """
         if isinstance(metadata, str):
             raise MessageError(f"metadata: expected a collection of keys, got the text {metadata!r}")
+        check_arguments(self.name, Wire.request_encoder, locals())
         options = Options(
             takes=None if takes is None else frozenset(takes),
             reasoning_as_text=reasoning_as_text,
@@ -169,8 +176,9 @@ class Wire:
         ``reasoning_as_text`` sends other wires' reasoning as plain text instead of dropping it. ``metadata`` names the
         keys of the messages' metadata that may leave, where the wire has a field for them; no other key is sent.
         ``join_neighbors=False`` keeps messages of one role apart where some chat templates want them joined.
-        Raises ``LossError`` when ``losses="raise"`` and there is one.
+        Raises ``LossError`` when ``losses="raise"`` and there is one, ``MessageError`` for an argument of another type.
         """
+        check_arguments(self.name, Wire.encode_request, {"losses": losses})
         encoder = self.request_encoder(
             request,
             takes=takes,
@@ -181,7 +189,8 @@ class Wire:
         return self._checked(encoder.encoded(), losses)
 
     def encode_response(self, response: Response, *, losses: OnLoss = "report") -> Encoded:
-        """Write a response body, and the receipt for what it could not say. Raises ``LossError`` as above."""
+        """Write a response body, and the receipt for what it could not say. Raises as above."""
+        check_arguments(self.name, Wire.encode_response, locals())
         own = response.origin == self._origin
         context = Context(self.name, self.capabilities, own=own, variant=self.variant, options=Options())
         if not own:
