@@ -71,6 +71,24 @@ def threads(tmp_path):
     return threads_
 
 
+@pytest.mark.finding("F-16")
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [
+        ("5", "TOOLS: expected a list of tools or functions, got int"),
+        ("'abc'", "TOOLS: expected a list of tools or functions, got str"),
+        ("{'a': 1}", "TOOLS: expected a list of tools or functions, got dict"),
+        ("[5]", "TOOLS[0]: 5 is neither a tool nor a function"),
+        ("[print, 'note']", "TOOLS[1]: 'note' is neither a tool nor a function"),
+    ],
+)
+def test_a_list_of_tools_that_is_none_is_one_error(process, saved, listed, told):
+    saved(f"TOOLS = {listed}", "odd.py")
+    done = process("run", "hi", "--model", MODEL, "--tools", "odd.py")
+    assert done.code == 1
+    assert done.err.strip().splitlines() == [f"palaver: odd.py: {told}"]
+
+
 def test_the_answer_is_on_standard_output_and_the_thread_goes_on(process, threads):
     with provider(says("Hel", "lo"), says("Again")) as there:
         done = process("run", "hi", "--model", MODEL, "--thread", "harbour", "--system", "Be brief.", **there.env)

@@ -31,12 +31,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import reduce
 from inspect import isfunction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 import anyio
 import click
@@ -47,7 +47,7 @@ from palaver.agent.tool import AgentTool
 from palaver.cli import files, stores, swarm_file
 from palaver.cli.demo_model import NAME, demo_model, demo_tools
 from palaver.cli.terminal import bad_input, echo
-from palaver.core.errors import ToolError
+from palaver.core.errors import MessageError, ToolError, excerpt
 from palaver.models import names, providers
 from palaver.models.capabilities import Capabilities
 from palaver.models.catalogue import capabilities_of, catalogue
@@ -363,10 +363,13 @@ def _local(name: str) -> tuple[AgentTool, ...]:
         known = ", ".join(_BUILT_IN)
         raise click.UsageError(f"--tools {name}: neither FILE.py, FILE.py:name,…, mcp:…, nor one of {known}")
     module = swarm_file.load_python(file, "tools")
-    chosen = [_attribute(file, module, each) for each in names.split(",")] if colon else _all(module)
+    chosen = [_attribute(file, module, each) for each in names.split(",")] if colon else _all(file, module)
     if not chosen:
         bad_input(file, "holds no tools")
-    return tuple([each if isinstance(each, AgentTool) else function_tool(each) for each in chosen])
+    try:
+        return tuple([each if isinstance(each, AgentTool) else function_tool(each) for each in chosen])
+    except MessageError as error:
+        bad_input(file, error)
 
 
 def _attribute(file: str, module: ModuleType, name: str) -> Any:
@@ -376,10 +379,15 @@ def _attribute(file: str, module: ModuleType, name: str) -> Any:
     return found
 
 
-def _all(module: ModuleType) -> list[Any]:
+def _all(file: str, module: ModuleType) -> list[Any]:
     listed = getattr(module, "TOOLS", None)
     if listed is not None:
-        return list(listed)
+        if not isinstance(listed, Iterable) or isinstance(listed, str | bytes | Mapping):
+            bad_input(file, f"TOOLS: expected a list of tools or functions, got {type(listed).__name__}")
+        for place, each in enumerate(items := list(cast("Iterable[object]", listed))):
+            if not (isinstance(each, AgentTool) or callable(each)):
+                bad_input(file, f"TOOLS[{place}]: {excerpt(repr(each))} is neither a tool nor a function")
+        return items
     values = [value for name, value in vars(module).items() if not name.startswith("_")]
     return [
         value
