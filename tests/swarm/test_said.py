@@ -150,3 +150,21 @@ async def test_the_last_text_of_an_agent_is_one_that_somebody_was_shown():
         assert it.session.last_assistant == "no"
         assert [message.text for message in it.session.assistant_history] == ["no"]
         assert [m.text for m in it.session.messages if m.role == "assistant"] == ["answer:q", "answer:secret", "no"]
+
+
+@pytest.mark.finding("F-16")
+@pytest.mark.parametrize("given", ["", " \n", [""], p.user(), p.user(" ")], ids=repr)
+async def test_a_client_that_says_nothing_is_refused_and_no_model_is_asked(given):
+    a = agent("A", lambda _: "ok")
+    async with at_work(a) as it:
+        with pytest.raises(MessageError, match="an empty text says nothing"):
+            await it.session.complete(given)
+        assert it.session.messages == ()
+        assert a.model.asked == []
+        assert await it.session.complete(given, {"id": 1}) == "ok"
+        assert await it.session.complete(IMAGE) == "ok"
+
+
+async def test_a_program_may_say_nothing_and_a_turn_goes_on():
+    async with at_work(agent("A", lambda _: "ok")) as it:
+        assert await it.session.execute("") == "ok"

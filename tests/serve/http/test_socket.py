@@ -93,6 +93,7 @@ async def test_cancel(office, held, indent):
         ('{"text": 1}', "decode", "Expected `str`"),
         ('{"cancel": false}', "decode", '{"cancel": true} is expected'),
         ('{"cancel": 1, "text": ""}', "decode", '{"cancel": true} is expected'),
+        ('{"text": " "}', "decode", "an empty text says nothing"),
         (json.dumps({"text": "x" * 2000}), "too_large", "1,000 bytes"),
         (json.dumps({"text": "ä" * 600}, ensure_ascii=False), "too_large", "1,000 bytes"),
     ],

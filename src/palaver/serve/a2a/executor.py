@@ -189,7 +189,7 @@ def _client_of(context: RequestContext) -> str:
 
 def _heard(message: Message) -> UserInput:
     heard = said(message.parts)
-    if not heard.text:
+    if not heard.text.strip():
         raise ContentTypeNotSupportedError("the message has no part that could be said")
     return heard
 

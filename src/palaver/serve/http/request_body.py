@@ -4,6 +4,7 @@ Rules:
 
 - Clients and runs are called as ``palaver.swarm.names`` says.
 - A message is ``{"text", "payload"?, "run"?}``. Whatever else is in it is an error, and says where.
+  An empty text says nothing, but beside a payload.
 - A body is read as far as it may be long, and no further.
 
 Stability: experimental.
@@ -46,6 +47,8 @@ def said(data: bytes | str) -> UserInput:
             raise DecodeError("it holds half of a surrogate pair", path=field, source="request") from error
         raise DecodeError(str(error), source="request") from error
     checked(made.run, "run")
+    if made.payload is None and not made.text.strip():
+        raise DecodeError("an empty text says nothing", path="text", source="request")
     return made
 
 
