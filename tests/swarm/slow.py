@@ -14,6 +14,14 @@ class Slow:
         self.began, self.go = anyio.Event(), anyio.Event()
 
     @property
+    def name(self):
+        return self._inner.name
+
+    @property
+    def capabilities(self):
+        return self._inner.capabilities
+
+    @property
     def asked(self):
         return self._inner.asked
 
